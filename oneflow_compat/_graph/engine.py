@@ -16,7 +16,9 @@ from .._errors import OneFlowError
 from .._global.tensor import is_global
 from .compile import compiler_for, compiling as _making, default_backend
 from .argument_sizes import ArgumentSizes
-from .call.binding import VALUES, AnotherWay, Binding, Stale
+from .call.branches import BranchTaken
+from .call.entry import Entry
+from .call.validity import VALUES
 from .config import Config
 from .errors import CaptureError, SizesNeeded, first_line, raised_at
 from .explanations import Explanation
@@ -67,7 +69,7 @@ class Engine:
         self.modes = None  # modules and their train() or eval() at the first capture
         # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict = {}
-        # signature -> [Binding], one per outcome of guards and options
+        # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict = OrderedDict()
         self._last = None
         # True after values that decide sizes have changed (see symbolic_sizes.py). None: unknown sizes did
@@ -83,35 +85,32 @@ class Engine:
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args, **kwargs):
-        entry, unfit, before = self._entry(args, kwargs), (), self.branches
+        entry, values = self.find(args, kwargs)
+        before = self.branches
         try:
             for _ in range(_MAX_TRIES):
                 try:
-                    return entry(args, kwargs)
-                except Stale:
-                    unfit = (*unfit, entry)
-                except AnotherWay as refusal:
+                    return entry(values)
+                except BranchTaken as taken:
                     branches = list(entry.branches.items())
-                    position = list(entry.branches).index(refusal.place)
+                    branch, outcome = branches[taken.index]
                     # the branches after this one may differ now, so they are dropped
-                    self.branches = {
-                        **dict(branches[:position]),
-                        refusal.place: not branches[position][1],
-                    }
-                entry = self._entry(args, kwargs, unfit)
+                    self.branches = {**dict(branches[: taken.index]), branch: not outcome}
+                entry, values = self.find(args, kwargs)
         except Exception:
             self.branches = before
             raise
         raise OneFlowError(
-            f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; its tensors change, or"
-            " build() has too many branches on sizes"
+            f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; build() has"
+            " too many branches on sizes"
         )
 
     def compile(self, *args, **kwargs):
         """Capture and compile for these arguments without running. Returns the Program."""
-        return self._entry(args, kwargs).program
+        return self.find(args, kwargs)[0].program
 
-    def _entry(self, args, kwargs, unfit=()):
+    def find(self, args, kwargs) -> tuple[Entry, tuple]:
+        """Return the entry that serves this call, captured if there is none, and the values of its slots."""
         try:
             key = signature(args, kwargs)
         except RuntimeError:  # a nested tensor has no shape
@@ -125,28 +124,34 @@ class Engine:
                 *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
                 key,
             )
-        entry = self._fitting(key, args, kwargs, unfit)
+        entry, values = self._fitting(key, args, kwargs)
         if entry is not None:
-            return entry if entry is self._last else self._move_to_front(entry)
+            return entry if entry is self._last else self._move_to_front(entry), values
         with _making:
-            entry = self._fitting(key, args, kwargs, unfit)  # another thread may have added one meanwhile
+            entry, values = self._fitting(key, args, kwargs)  # another thread may have added one meanwhile
             if entry is not None:
-                return self._move_to_front(entry)
+                return self._move_to_front(entry), values
             variants = self._entries.get(key, ())
             if variants:
                 self._note_change(variants[0])
-                for o, names in variants[0].changed_options().items():
+                for o, names in variants[0].validity.changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
-            return self._make_entry(key, args, kwargs)
+            entry = self._make_entry(key, args, kwargs)
+            return entry, entry.untested_values(args, kwargs)
 
-    def _fitting(self, key, args, kwargs, unfit):
-        """The program that serves the call: one of these sizes, else one of all sizes; None without one."""
+    def _fitting(self, key, args, kwargs):
+        """Return the entry that serves the call, and the values of its slots; (None, None) without one.
+
+        The entry has a program of these sizes, else one of all sizes.
+        """
         keys = (key, self.argument_sizes.key_of(key)) if self._has_dynamic else (key,)
         for key in keys:
             for entry in self._entries.get(key, ()):
-                if entry not in unfit and self._takes_same_branches(entry) and entry.suits(args, kwargs):
-                    return entry
-        return None
+                if self._takes_same_branches(entry):
+                    values = entry.values(args, kwargs)
+                    if values is not None:
+                        return entry, values
+        return None, None
 
     def _takes_same_branches(self, entry):
         """Whether the program takes the branches on sizes that the last call took."""
@@ -215,9 +220,9 @@ class Engine:
         program = program.with_(
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
         )
-        entry = Binding(key, captured.with_program(program), run)
+        entry = Entry(key, captured.with_program(program), run)
         variants = self._entries.setdefault(key, [])
-        variants[:] = [v for v in variants if not v.once and not v.dead]
+        variants[:] = [v for v in variants if v.serves_later_calls]
         variants.insert(0, entry)
         del variants[_most_variants(entry) :]
         self._entries.move_to_end(key)

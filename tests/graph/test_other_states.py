@@ -115,3 +115,45 @@ def test_what_is_no_state_changes_nothing(key, value):
         graph.load_state_dict(state)
     now = graph.model.to(nn.Module).state_dict()
     assert torch.equal(now["fc.weight"], before["fc.weight"]) and now["_extra_state"] == before["_extra_state"] and not graph.optimizer.state
+
+
+def test_load_state_dict_with_other_options_recaptures():
+    def losses(graph_of_training):
+        torch.manual_seed(0)
+        model, x = nn.Linear(4, 4), torch.randn(2, 4)
+        optimizer = flow.optim.Adam(model.parameters(), lr=0.1)
+        step = graph_of_training(model, optimizer)
+        for _ in range(3):
+            step(x)
+        state = copy.deepcopy(optimizer.state_dict())
+        state["param_groups"][0]["betas"] = (0.5, 0.6)
+        optimizer.load_state_dict(state)
+        return [step(x).item() for _ in range(3)]
+
+    def captured(model, optimizer):
+        class Training(flow.nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x):
+                loss = self.model(x).square().sum()
+                loss.backward()
+                return loss
+
+        graph = Training()
+        graph.config.set_backend("aten")
+        return graph
+
+    def eager(model, optimizer):
+        def step(x):
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step
+
+    assert losses(captured) == losses(eager)

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
-from ..program.symbolic import BRANCH_TAKEN_OTHERWISE
+
+from ..program.program import Program
+from ..program.symbolic import branch_of_message
+from ..program.writes import written_before_the_last_check
 
 
-def run_or_undo(run, kept, program, *values):
-    """Run the program; if a branch on sizes goes another way, undo all effects and raise.
+class BranchTaken(RuntimeError):
+    """A branch on sizes took another outcome than in the program; all writes have been undone.
 
-    `kept`: indices of the values that are written before the last branch check.
+    `index` is its position among the branches of the program.
     """
+
+    def __init__(self, index: int, message: str):
+        super().__init__(message)
+        self.index = index
+
+
+def with_branches(program: Program, run: Callable[..., Sequence]) -> Callable[..., Sequence]:
+    """Return `run` with the writes undone, and BranchTaken raised, if a branch takes another outcome."""
+    saved = written_before_the_last_check(program)
     devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
-    random = [
-        (g, g.get_state())
-        for g in (torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices))
-    ]
-    before = [(values[i], values[i].clone()) for i in kept]
-    try:
-        return run(*values)
-    except RuntimeError as error:
-        if BRANCH_TAKEN_OTHERWISE in str(error):
-            for generator, state in random:
+
+    def run_or_undo(*values):
+        generators = torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices)
+        random_states = [(generator, generator.get_state()) for generator in generators]
+        before = [(values[i], values[i].clone()) for i in saved]
+        try:
+            return run(*values)
+        except RuntimeError as error:
+            # Compiled code checks a branch by torch's _assert_async, which raises a RuntimeError with a text.
+            index = branch_of_message(str(error))
+            if index is None:
+                raise
+            for generator, state in random_states:
                 generator.set_state(state)
             with torch.no_grad():
                 for tensor, value in before:
                     tensor.copy_(value)
-        raise
+            raise BranchTaken(index, str(error)) from None
+
+    return run_or_undo

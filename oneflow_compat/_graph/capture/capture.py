@@ -331,7 +331,7 @@ class Capture:
 
     def _effects(self) -> Effects:
         update = self.update
-        created = (*(update.created if update is not None else ()), *self.new_state)
+        created = (*update.created, *self.new_state) if update is not None and update.first_only else ()
         return Effects(
             attributes=tuple(self.attributes),
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),

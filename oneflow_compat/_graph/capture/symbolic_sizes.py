@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import several
 from ..errors import KEEP_SIZE, CaptureError, is_internal, location_text, user_location
-from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, SYMBOLIC_NUMBERS
+from ..program.symbolic import SYMBOLIC_NUMBERS, branch_message
 
 aten = torch.ops.aten
 
@@ -71,7 +71,7 @@ class Sizes:
         branch_location = location_text(location).replace('"', "'").replace("\\", "/")
         self._made(
             aten._assert_async.msg,
-            (holds, f"{BRANCH_TAKEN_OTHERWISE} {len(self.branches) - 1}: {branch_location}"),
+            (holds, branch_message(len(self.branches) - 1, branch_location)),
         )
         return direction
 

@@ -38,8 +38,8 @@ class Effects:
     state_values: tuple[OptimizerState | GroupOption, ...] = ()
     # whether the program says that its gradients overflowed; then it changed nothing
     reports_overflow: bool = False
-    # optimizer state that the capture created with its initial values. It is removed if the first run
-    # changed nothing, so that the next call creates it again
+    # optimizer state that the capture created, if the program serves one call only. It is removed if that
+    # run changed nothing, so that the next call creates it again
     created_state: tuple[OptimizerState | GroupOption, ...] = ()
     schedulers: tuple = ()
     # result -> (placement, sbp, shape) of the results that are global tensors

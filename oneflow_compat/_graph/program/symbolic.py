@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 aten = torch.ops.aten
 
-BRANCH_TAKEN_OTHERWISE = (
+_BRANCH_TAKEN_OTHERWISE = (
     "a branch of build() on a size that depends on values goes another way than in this program: branch"
 )
 SYMBOLIC_NUMBERS = {torch.SymInt, torch.SymFloat, torch.SymBool}
@@ -17,10 +19,21 @@ def is_run_value(value) -> bool:
     return isinstance(value, torch.Tensor) or type(value) in SYMBOLIC_NUMBERS
 
 
+def branch_message(index: int, location: str) -> str:
+    """Return the message of the assertion that checks a branch: its index, and its line in build()."""
+    return f"{_BRANCH_TAKEN_OTHERWISE} {index}: {location}"
+
+
+def branch_of_message(message: str) -> int | None:
+    """Return the index of the branch in a message from `branch_message`, or None for another message."""
+    match = re.search(re.escape(_BRANCH_TAKEN_OTHERWISE) + r" (\d+):", message)
+    return int(match[1]) if match else None
+
+
 def checks_branches(program) -> bool:
     """Whether the program checks the outcome of branches on sizes."""
     return any(
-        n.target is aten._assert_async.msg and n.args[1].startswith(BRANCH_TAKEN_OTHERWISE)
+        n.target is aten._assert_async.msg and branch_of_message(n.args[1]) is not None
         for n in program.graph.nodes
     )
 

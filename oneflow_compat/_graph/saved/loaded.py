@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import threading
+from collections.abc import Sequence
 
 import torch
 import torch.utils._pytree as pytree
-from torch._C import _increment_version as increment_version
 
 from ..compile import compiler_for
-from ..program.writes import silent_writes, written_before_the_last_check
 from ..config import Config
 from ..errors import ProgramError
 from ..explanations import list_text
-from ..program.scalar_guards import compile_guard
+from ..program.captured import Effects
 from ..program.dimension_guards import example_shape
-from ..program.locations import SavedValue
+from ..program.locations import LiveState, SavedValue
 from ..program.program import Program
+from ..program.scalar_guards import compile_guard
 from .operators import has_unchecked_index
-from ..call.branches import run_or_undo
-from ..program.symbolic import BRANCH_TAKEN_OTHERWISE, checks_branches
-from ..program.pytree import keys_of, plain_spec, tree_flatten, with_sizes
+from ..call.branches import BranchTaken, with_branches
+from ..call.epilogue import Epilogue
+from ..call.prologue import Prologue, Stage, Test, gather
+from ..program.symbolic import checks_branches
+from ..program.pytree import keys_of, plain_spec, tree_flatten
 
 _making = threading.Lock()
 
@@ -57,28 +58,33 @@ def _laid_out(value, stride):
 class LoadedProgram:
     """One program of a loaded graph, compiled at its first run."""
 
-    def __init__(self, program: Program, backend, source, binaries=None):
+    def __init__(self, program: Program, state: dict, backend, source, binaries=None):
         self.program, self._run, self._source, self._binaries = program, None, source, binaries
         self.keys = {
             i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
         }
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
-        self.args = [i for i, s in enumerate(program.slots) if s.role == "arg"]
+        self.args = [s for s in program.slots if s.role == "arg"]
         dimensions = program.dimensions
         self._serves_sizes = dimensions and dimensions.compile(with_strides=False)
         self._strides = dimensions and dimensions.compile_strides()
-        self._written, self._guard = (
-            silent_writes(program),
-            compile_guard(program) if program.guard is not None else None,
-        )
-        self._kept = written_before_the_last_check(program) if checks_branches(program) else None
+        self._live = LiveState(saved=state)
+        self._prologue = Prologue(program, self._live, self._tests)
+        self._epilogue = Epilogue(program, Effects(), self._live)
         keywords = program.in_spec.children()[1]
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
+
+    def _tests(self, scope, tensors):
+        """Return the one test that a loaded program needs: nothing else of it can change."""
+        if self.program.guard is None:
+            return ()
+        guard = scope.bind(compile_guard(self.program))
+        return (Test("values that build() read", f"{guard}(*values)", Stage.VALUES),)
 
     def form(self):
         """Return the text of the call that the program was saved for."""
         fixed = {i: text for i, _, text in self.program.in_constants}
-        tensors = (f"{s.dtype}{list_text(s.shape)}" for s in self.program.slots if s.role == "arg")
+        tensors = (f"{s.dtype}{list_text(s.shape)}" for s in self.args)
         call = _form(
             self.program.in_spec,
             (
@@ -88,10 +94,8 @@ class LoadedProgram:
         )
         return call if self.program.dimensions is None else f"{call} where {self.program.dimensions}"
 
-    def tensors_of(self, leaves, spec):
-        """Return the tensors among the arguments. Raise an error that explains the difference if this is not
-        the saved call.
-        """
+    def check_call(self, leaves, spec):
+        """Raise an error that explains the difference if this is not the saved call."""
         program = self.program
         if plain_spec(spec) != program.in_spec:
             raise TypeError(
@@ -105,10 +109,8 @@ class LoadedProgram:
                     f" {leaves[i]!r}; values of Python are fixed in a saved program, call the graph with"
                     " others before it is saved"
                 )
-        fixed = {i for i, _, _ in program.in_constants}
-        tensors = [v for i, v in enumerate(leaves) if i not in fixed]
-        for index, value in zip(self.args, tensors, strict=True):
-            slot = program.slots[index]
+        for slot in self.args:
+            value = leaves[slot.location.index]
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
                     f"argument {slot.name!r} of graph {program.name} must be a tensor, found"
@@ -125,57 +127,46 @@ class LoadedProgram:
                 f"graph {program.name} was saved for the call {self.form()}, found"
                 f" {_form(spec, map(_kind, leaves))}; call the graph with such sizes before it is saved"
             )
-        return tensors
 
-    def values(self, state, tensors):
-        """Return the values of the slots."""
-        values = [None] * len(self.program.slots)
-        for index, key in self.keys.items():
-            values[index] = state[key]
-        slots = [self.program.slots[index] for index in self.args]
-        by_argument = {slot.location.index: value for slot, value in zip(slots, tensors)}
-        strides = self._strides(by_argument) if self._strides and by_argument else {}
-        for index, slot, value in zip(self.args, slots, tensors):
-            stride = strides.get(slot.location.index, slot.stride)
-            values[index] = _laid_out(value.to(slot.device), stride)
-        return values
+    def placed(self, leaves):
+        """Return the arguments with the devices and strides that the program needs."""
+        strides = self._strides(leaves) if self._strides else {}
+        leaves = list(leaves)
+        for slot in self.args:
+            index = slot.location.index
+            leaves[index] = _laid_out(leaves[index].to(slot.device), strides.get(index, slot.stride))
+        return leaves
 
-    def holds(self, values):
-        """Return True if the values that build() branched on match this program."""
-        return self._guard is None or self._guard(*values)
+    def values(self, leaves) -> tuple | None:
+        """Return the values of the slots, or None if build() branched on other values."""
+        return self._prologue.run(leaves)
 
-    def run(self, values):
+    def untested_values(self, leaves=None) -> tuple:
+        """Return the values of the slots, with None for arguments if there are no leaves."""
+        return gather(self.program, self._live, leaves or [None] * self.program.in_spec.num_leaves)
+
+    def run(self, values: Sequence):
         """Return the result of build()."""
         if self._run is None:
             with _making, torch._C._DisableAutocast():
                 self._run = self._run or self._compiled()
-        program = self.program
-        run = (
-            self._run
-            if self._kept is None
-            else functools.partial(run_or_undo, self._run, self._kept, program)
-        )
         with (
             torch._C._DisableAutocast(),
-            torch.set_grad_enabled(program.training or torch.is_grad_enabled()),
+            torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()),
         ):  # oneDNN's LSTM keeps the values for backward only then
-            keep = torch._C._AutoDispatchBelowAutograd()
+            below_autograd = torch._C._AutoDispatchBelowAutograd()
             try:
-                out = iter(run(*values))
+                outputs = self._run(*values)
             finally:
-                del keep  # the traceback of an error would keep it alive
-            increment_version([values[i] for i in self._written])
-        fixed = dict(program.out_constants)
-        flat = [fixed[i] if i in fixed else next(out) for i in range(program.out_spec.num_leaves)]
-        return pytree.tree_unflatten(flat, with_sizes(program.out_spec))
+                del below_autograd  # the traceback of an error would keep it alive
+            return self._epilogue(values, outputs)
 
     def _compiled(self):
         try:
+            run = None
             if self._binaries is not None and not has_unchecked_index(self.program.graph):
                 run = self._binaries.function_for(self.program, self.backend)
-                if run is not None:
-                    return run
-            return compiler_for(self.backend)(self.program, Config(backend=self.backend))
+            return self._compile(Config(backend=self.backend)) if run is None else self._with_branches(run)
         except (
             AttributeError,
             LookupError,
@@ -189,11 +180,18 @@ class LoadedProgram:
                 f" ({type(error).__name__}: {error}); save the graph again"
             ) from error
 
+    def _compile(self, config):
+        return self._with_branches(compiler_for(self.backend)(self.program, config))
+
+    def _with_branches(self, run):
+        return with_branches(self.program, run) if checks_branches(self.program) else run
+
     def read(self, key, tensor):
         """Use this tensor for the key from now on."""
         strides = {self.program.slots[i].stride for i, k in self.keys.items() if k == key}
         if strides - {None, tensor.stride()}:  # compiled code reads the old memory
-            self.backend, self._run = "aten", compiler_for("aten")(self.program, Config(skip=("in_blocks",)))
+            self.backend = "aten"
+            self._run = self._compile(Config(skip=("in_blocks",)))
 
 
 class LoadedGraph:
@@ -219,26 +217,28 @@ class LoadedGraph:
             ordered = (
                 {k: kwargs[k] for k in loaded.keywords} if kwargs.keys() == set(loaded.keywords) else kwargs
             )
+            leaves, spec = tree_flatten((args, ordered))
             try:
-                tensors = loaded.tensors_of(*tree_flatten((args, ordered)))
+                loaded.check_call(leaves, spec)
             except (TypeError, ValueError) as mismatch:
                 error = error or mismatch
                 continue
-            fitting, values = True, loaded.values(self._state, tensors)
-            if not loaded.holds(values):
+            fitting, placed = True, loaded.placed(leaves)
+            values = loaded.values(placed)
+            if values is None:
                 continue
             try:
-                return self._ran(loaded, values, tensors)
-            except RuntimeError as mismatch:
-                if BRANCH_TAKEN_OTHERWISE not in str(mismatch) or len(self.programs) == 1:
+                return self._ran(loaded, values, leaves, placed)
+            except BranchTaken as mismatch:
+                if len(self.programs) == 1:
                     raise
                 error = mismatch
-        if fitting and not isinstance(error, RuntimeError):
+        if fitting and not isinstance(error, BranchTaken):
             raise ValueError(
                 f"build() of graph {self.name} decides by values, and no saved program is of these; call the"
                 " graph with such values before it is saved"
             )
-        if isinstance(error, RuntimeError) or len(self.programs) == 1:
+        if isinstance(error, BranchTaken) or len(self.programs) == 1:
             raise error
         leaves, spec = tree_flatten((args, kwargs))
         raise TypeError(
@@ -247,11 +247,12 @@ class LoadedGraph:
             f" {_form(spec, map(_kind, leaves))}; call the graph so before it is saved"
         )
 
-    def _ran(self, loaded, values, tensors):
+    def _ran(self, loaded, values, leaves, placed):
         out = loaded.run(values)
-        for index, value in zip(loaded.args, tensors):
-            if loaded.program.slots[index].written and values[index] is not value:
-                value.detach().copy_(values[index])
+        for slot in loaded.args:
+            argument, used = leaves[slot.location.index], placed[slot.location.index]
+            if slot.written and used is not argument:
+                argument.detach().copy_(used)
         for schedule in self._schedules:
             self._state.update(schedule.next())
         return out
@@ -259,11 +260,12 @@ class LoadedGraph:
     def warm_up(self):
         """Run the first program once on zeros."""
         loaded = self.programs[0]
-        zeros = [
-            torch.zeros(example_shape(loaded.program, slot), dtype=slot.dtype, device=slot.device)
-            for slot in (loaded.program.slots[i] for i in loaded.args)
-        ]
-        self._ran(loaded, loaded.values(self._state, zeros), zeros)
+        leaves = [None] * loaded.program.in_spec.num_leaves
+        for slot in loaded.args:
+            shape = example_shape(loaded.program, slot)
+            leaves[slot.location.index] = torch.zeros(shape, dtype=slot.dtype, device=slot.device)
+        placed = loaded.placed(leaves)
+        self._ran(loaded, loaded.untested_values(placed), leaves, placed)
 
     def take(self, tensors):
         """Replace parameters and buffers read from disk by live ones of the same name, shape and dtype.
@@ -345,7 +347,7 @@ class LoadedGraph:
         from .writer import save
 
         save(
-            [(one.program, one.values(self._state, ())) for one in self.programs],
+            [(loaded.program, loaded.untested_values()) for loaded in self.programs],
             folder,
             self.backend,
             [s.record() for s in self._schedules],

@@ -157,7 +157,10 @@ def _graph(document, path, tensors, device, backend, binaries):
         for program in programs:
             _check_kernels(program, device, path)
     return LoadedGraph(
-        [LoadedProgram(program, backend, path, binaries) for program in programs], state, backend, schedules
+        [LoadedProgram(program, state, backend, path, binaries) for program in programs],
+        state,
+        backend,
+        schedules,
     )
 
 

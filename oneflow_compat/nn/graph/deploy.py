@@ -31,7 +31,7 @@ def save(graph, path, compiled=False):
 
     entry = _entry(graph, "save")
     _check_steps(graph, entry, "saving")
-    if entry.once:
+    if entry.guards.serves_one_call:
         raise RuntimeError(
             f"save: the first call of graph {graph.name} also began the optimizer's state, as later ones do"
             " not; call it once more before saving"
@@ -42,13 +42,8 @@ def save(graph, path, compiled=False):
             f"save: compiled=True of graph {graph.name}, which is set to the backend 'aten'; set_backend('auto')"
             " or 'inductor' before its first call"
         )
-    programs = [(e.program, _values(e)) for e in (entry, *_others(graph, entry))]
+    programs = [(e.program, e.values_besides_arguments()) for e in (entry, *_others(graph, entry))]
     writer.save(programs, path, backend, _schedules(graph), compiled)
-
-
-def _values(entry):
-    """Return the values of the slots; None for arguments."""
-    return entry.gather([None] * entry.program.in_spec.num_leaves)
 
 
 def _others(graph, entry):
@@ -62,9 +57,10 @@ def _others(graph, entry):
     return [
         e
         for e in entries
-        if not (e.once or e.dead or e.effects.state_values or _decided_by_steps(e))
+        if e.serves_later_calls
+        and not (e.effects.state_values or _decided_by_steps(e))
         and around(e) == around(entry)
-        and e.as_captured()
+        and e.prologue.holds_without_arguments()
     ]
 
 
@@ -175,7 +171,7 @@ def export(graph, path, format="pt2"):
         raise RuntimeError(
             "export(format='onnx') needs the packages onnx and onnxscript, which are not installed"
         )
-    module = _Exported(program, _values(entry))
+    module = _Exported(program, entry.values_besides_arguments())
     arguments = [s for s in program.slots if s.role == "arg"]
     examples = tuple(
         torch.zeros(example_shape(program, s), dtype=s.dtype, device=s.device) for s in arguments

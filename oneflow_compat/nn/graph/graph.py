@@ -316,12 +316,12 @@ class Graph:
 
         from .deploy import _entry
 
-        entry = self._engine._entry(args, kwargs) if args or kwargs else _entry(self, "to_html")
-        seconds = (
-            html_report.times(entry.program, entry.gather(entry._leaves(args, kwargs)))
-            if args or kwargs
-            else None
-        )
+        seconds = None
+        if args or kwargs:
+            entry, values = self._engine.find(args, kwargs)
+            seconds = html_report.times(entry.program, values)
+        else:
+            entry = _entry(self, "to_html")
         with open(path, "w", encoding="utf-8") as file:
             file.write(html_report.page(entry.program, seconds))
 

@@ -1,0 +1,116 @@
+"""One entry of the engine's cache: a compiled program tied to the live tensors of its graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..._global.tensor import without_subclasses
+from ..program.captured import Captured
+from ..program.program import Program
+from ..program.pytree import tree_leaves
+from ..program.symbolic import checks_branches
+from .branches import BranchTaken, with_branches
+from .epilogue import Epilogue
+from .prologue import Stage, gather
+from .validity import Validity
+
+
+class Entry:
+    """Calls a compiled program: `values` tests it and reads the slots, then the entry is called with them."""
+
+    def __init__(self, key: Any, captured: Captured, run: Callable[..., Sequence]):
+        self.key = key
+        self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
+        self.live = captured.live
+        self.run = _prepared(captured, run)
+        self.validity = Validity(captured)
+        self.prologue, self.watch = self.validity.prologue, self.validity.watch
+        self.epilogue = Epilogue(captured.program, captured.effects, captured.live)
+        self._flat_args = _takes_leaves(captured.program)
+
+    @property
+    def branches(self) -> Mapping[Any, bool]:
+        return self.guards.branches
+
+    @property
+    def serves_later_calls(self) -> bool:
+        return not (self.guards.serves_one_call or self.validity.dead)
+
+    def leaves(self, args: tuple, kwargs: dict) -> Sequence:
+        """Return the flattened arguments of a call."""
+        return tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
+
+    def values(self, args: tuple, kwargs: dict) -> tuple | None:
+        """Return the values of the slots, or None if something that the program assumed has changed."""
+        return self.prologue.run(tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args)
+
+    def untested_values(self, args: tuple, kwargs: dict) -> tuple:
+        """Return the values of the slots for the call that the program was captured for."""
+        return gather(self.program, self.live, self.leaves(args, kwargs))
+
+    def values_besides_arguments(self) -> tuple:
+        """Return the values of the slots, with None for arguments. Raise if a tensor does not fit any more."""
+        if not self.prologue.holds_without_arguments((Stage.TENSORS,)):
+            raise RuntimeError(
+                f"graph {self.program.name}: the tensor {self.watch.changed or 'of a parameter'} was replaced or"
+                " changed since the last call; call the graph once more before its program is written"
+            )
+        return gather(self.program, self.live, [None] * self.program.in_spec.num_leaves)
+
+    def __call__(self, values: tuple) -> Any:
+        """Run the program and apply its effects. Raise BranchTaken if it takes another branch on sizes."""
+        try:
+            outputs = self.run(*values)
+        except BranchTaken:
+            self.epilogue.undo()
+            raise
+        if self.guards.serves_one_call:
+            self.validity.dead = True
+        return self.epilogue(values, outputs)
+
+
+def _takes_leaves(program: Program) -> bool:
+    """Whether the positional arguments are the leaves themselves."""
+    spec = program.in_spec
+    return bool(spec.num_children) and all(child.is_leaf() for child in spec.children()[0].children())
+
+
+def _prepared(captured: Captured, run):
+    """Return the compiled program with the modes that it must run in."""
+    program = captured.program
+    if _needs_grad_mode(program):
+        run = torch.enable_grad()(run)
+    # the key of a program contains autocast, so that it is on around every call of this program
+    if torch._C._is_any_autocast_enabled():
+        run = _without_autocast(run)
+    if captured.guards.reads_global_tensors or captured.effects.global_results:
+        run = without_subclasses(run)
+    return with_branches(program, run) if checks_branches(program) else run
+
+
+def _needs_grad_mode(program):
+    """Whether the program must run with gradients enabled, whatever the caller's mode is.
+
+    oneDNN's LSTM keeps the values that its backward needs only while gradients are recorded.
+    """
+    return program.training and any(
+        n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes
+    )
+
+
+def _without_autocast(run):
+    """Run without autocast.
+
+    The casts are in the program, and operators that build() ran without a cast stay so.
+    """
+
+    @functools.wraps(run)
+    def plain(*values):
+        with torch._C._DisableAutocast():
+            return run(*values)
+
+    return plain

@@ -1,0 +1,121 @@
+"""The epilogue of a program: what happens after each run, and the results of build()."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._C import _increment_version as increment_version
+
+from ..._global.tensor import make_results_global
+from ..program.captured import Effects
+from ..program.locations import LiveState
+from ..program.program import Program
+from ..program.pytree import with_sizes
+from ..program.symbolic import is_run_value
+from ..program.writes import silent_writes
+
+
+class Epilogue:
+    """Called with the values of the slots and the outputs of the program; returns the results of build()."""
+
+    def __init__(self, program: Program, effects: Effects, live: LiveState):
+        self.effects, self.live = effects, live
+        self._result_count = program.out_spec.num_leaves - len(program.out_constants)
+        self._stores_state = bool(effects.state_values) or effects.reports_overflow
+        self._written = _slots_of_raised_versions(program)
+        self._results = results_of(program)
+        if effects.global_results:
+            self._results = make_results_global(self._results, effects.global_results)
+
+    def __call__(self, values: Sequence, outputs: Sequence) -> Any:
+        if self._written is not None:
+            increment_version(self._written(values))
+        if self._stores_state:
+            outputs = self._store_state(outputs)
+        if self.effects.attributes:
+            outputs = self._store_attributes(outputs)
+        if self.effects.schedulers:
+            self._step_schedulers()
+        return self._results(outputs)
+
+    def undo(self) -> None:
+        """Remove the optimizer state that the capture created, after a run that changed nothing."""
+        for location in self.effects.created_state:
+            location.remove(self.live)
+
+    def _store_state(self, outputs):
+        """Store the values in optimizer state and options, unless the gradients overflowed."""
+        locations = self.effects.state_values
+        if self.effects.reports_overflow:
+            *outputs, overflow = outputs
+            if overflow:
+                self.undo()
+                return outputs[: len(outputs) - len(locations)]
+        split = len(outputs) - len(locations)
+        for location, value in zip(locations, outputs[split:]):
+            location.write(self.live, value)
+        return outputs[:split]
+
+    def _store_attributes(self, outputs):
+        """Bind the tensors of this run to the buffers and attributes that build() assigned."""
+        # a view of a parameter requires a gradient
+        values = (
+            v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v
+            for v in outputs[self._result_count :]
+        )
+        for attribute in self.effects.attributes:
+            container, key = attribute.container, attribute.key
+            leaves = [next(values) if is_run_value(leaf) else leaf for leaf in attribute.leaves]
+            new = pytree.tree_unflatten(leaves, attribute.spec)
+            if type(container) is list and key >= len(container):
+                container.append(new)
+                continue
+            old = container.get(key) if isinstance(container, dict) else container[key]
+            if type(new) is dict and type(old) is dict and old.keys() == new.keys():
+                old.update(new)  # another dict object would need another program
+            else:
+                container[key] = new
+        return outputs[: self._result_count]
+
+    def _step_schedulers(self):
+        for scheduler in self.effects.schedulers:
+            optimizer = getattr(scheduler, "optimizer", scheduler)
+            optimizer._schedule_of_graph = None
+            scheduler.step()
+            optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
+
+
+def _slots_of_raised_versions(program):
+    """Return a function that picks the values whose writes autograd must see, or None if there are none.
+
+    Autograd sees the writes of an eager update by itself.
+    """
+    written = silent_writes(program)
+    if not written:
+        return None
+    return operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
+
+
+def results_of(program: Program) -> Callable[[Sequence], Any]:
+    """Return the function from the tensors that a program returns to the results of build()."""
+    spec, constants = with_sizes(program.out_spec), program.out_constants
+    if spec.is_leaf():
+        if constants:
+            value = constants[0][1]
+            return lambda outputs: value
+        return lambda outputs: outputs[0]
+    count = spec.num_leaves
+    if not constants and spec.type is tuple and all(child.is_leaf() for child in spec.children()):
+        return lambda outputs: tuple(outputs[:count])
+    fixed = dict(constants)
+
+    def results(outputs):
+        tensors = iter(outputs)
+        leaves = [fixed[i] if i in fixed else next(tensors) for i in range(count)]
+        return pytree.tree_unflatten(leaves, spec)
+
+    return results

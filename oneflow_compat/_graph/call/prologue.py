@@ -1,0 +1,187 @@
+"""The prologue of a program: one generated function with all validity tests and the live values of the slots.
+
+For a linear layer that trains with SGD, the function reads
+
+    def prologue(args):
+        if not (v0.state is v1 and len(v1) == 2): return failed(args, 0)
+        ...
+        x0 = v5['weight']
+        if not (x0 is v8 and x0.requires_grad): return failed(args, 4)
+        values = (args[0], x0, v6['lr'], )
+        return values
+
+It returns None if the program does not serve the call. Live graphs (entry.py) and graphs read from disk
+(saved/loaded.py) are called through it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..._global.tensor import OfSeveralRanks
+from ..program.locations import Argument, LiveState, ModuleTensor, OptimizerParameter
+from ..program.program import Program, Slot
+
+
+class Stage(enum.Enum):
+    """When a test runs, and what its condition may use besides the names of the scope."""
+
+    ARGUMENTS = 0  # `args`, the flattened arguments
+    STATE = 1  # nothing else, so that the test can run without a call
+    TENSORS = 2  # the variables of the named tensors, see TensorSlot
+    VALUES = 3  # `values`, the values of all slots
+
+
+class Scope:
+    """The names that the generated function uses besides its local variables.
+
+    `names` are the globals of the function. They are a plain dict, because lookups in a subclass are slow.
+    """
+
+    def __init__(self, **names):
+        self.names: dict[str, Any] = names
+
+    def bind(self, value: Any) -> str:
+        """Return a new name of a value."""
+        name = f"v{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """A condition that must hold for the program to serve a call: an expression over names of the scope.
+
+        Test("optimizer state", f"{scope.bind(adam)}.state is {scope.bind(adam.state)}")
+
+    An empty condition holds. `on_failure` runs if the condition is false. It returns True if it adapted the
+    prologue to the call, and then all tests run again.
+    """
+
+    __test__ = False  # pytest would collect the class
+
+    name: str
+    condition: str
+    stage: Stage = Stage.STATE
+    on_failure: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSlot:
+    """A slot of a named tensor: its variable in the prologue, and the container of the live tensor."""
+
+    variable: str
+    container: Any
+    key: Any
+    slot: Slot
+
+    @property
+    def live(self) -> Any:
+        return self.container[self.key]
+
+
+def gather(program: Program, live: LiveState, args: Sequence) -> tuple:
+    """Return the live values of the slots, untested."""
+    return tuple(_live_value(slot.location, live, args) for slot in program.slots)
+
+
+def _live_value(location, live, args):
+    if isinstance(location, Argument):
+        return args[location.index]._local_tensor if location.is_shard else args[location.index]
+    value = location.read(live)
+    return value._local_tensor if isinstance(value, OfSeveralRanks) else value
+
+
+class Prologue:
+    """Generates the prologue. `run(args)` returns the values of the slots, or None."""
+
+    run: Callable[[Sequence], tuple | None]
+
+    def __init__(
+        self,
+        program: Program,
+        live: LiveState,
+        tests_of: Callable[[Scope, tuple[TensorSlot, ...]], Sequence[Test]],
+    ):
+        """`tests_of(scope, named tensors)` gives the tests in their order, for each `bind`."""
+        self.program, self.live = program, live
+        self._tests_of = tests_of
+        self.bind()
+
+    def bind(self) -> None:
+        """Generate the function for the objects that are live now.
+
+        Raise KeyError or IndexError if a value is missing.
+        """
+        self.scope = Scope(failed=self._failed)
+        self._containers: dict[int, str] = {}
+        loads, items = self._reads()
+        self.tests = tuple(self._tests_of(self.scope, self.tensors))
+        lines = ["def prologue(args):"]
+        lines += self._lines(Stage.ARGUMENTS) + self._lines(Stage.STATE)
+        lines += ["  try:", *loads, *self._lines(Stage.TENSORS), f"    values = ({''.join(items)})"]
+        lines += ["  except (KeyError, IndexError):", "    return None"]  # a value is missing
+        lines += self._lines(Stage.VALUES)
+        lines += ["  return values"]
+        source = "\n".join(lines)
+        exec(compile(source, f"<{self.program.name} prologue>", "exec"), self.scope.names)
+        self.run = self.scope.names["prologue"]
+
+    def _reads(self):
+        """Return the lines that load the named tensors, and an expression for each slot."""
+        tensors, loads, items = [], [], []
+        for slot in self.program.slots:
+            location = slot.location
+            if isinstance(location, Argument):
+                shard = "._local_tensor" if location.is_shard else ""
+                items.append(f"args[{location.index}]{shard}, ")
+                continue
+            container, keys = location.resolve(self.live)
+            shard = "._local_tensor" if isinstance(location.read(self.live), OfSeveralRanks) else ""
+            expression = self._container_name(container) + "".join(f"[{key!r}]" for key in keys)
+            if isinstance(location, (ModuleTensor, OptimizerParameter)):
+                variable = f"x{len(tensors)}"
+                tensors.append(TensorSlot(variable, container, keys[0], slot))
+                loads.append(f"    {variable} = {expression}")
+                expression = variable
+            items.append(f"{expression}{shard}, ")
+        self.tensors = tuple(tensors)
+        return loads, items
+
+    def _container_name(self, container):
+        name = self._containers.get(id(container))
+        if name is None:
+            name = self._containers[id(container)] = self.scope.bind(container)
+        return name
+
+    def _lines(self, stage):
+        """Return one line for each test of a stage."""
+        indent = "    " if stage is Stage.TENSORS else "  "
+        return [
+            f"{indent}if not ({test.condition}): return failed(args, {index})"
+            for index, test in enumerate(self.tests)
+            if test.stage is stage and test.condition
+        ]
+
+    def _failed(self, args, index):
+        on_failure = self.tests[index].on_failure
+        if on_failure is not None and on_failure():
+            return self.run(args)
+        return None
+
+    def holds_without_arguments(self, stages=(Stage.STATE, Stage.TENSORS)) -> bool:
+        """Whether the tests of these stages hold now; a failed test may adapt the prologue."""
+        try:
+            variables = {tensor.variable: tensor.live for tensor in self.tensors}
+        except (KeyError, IndexError):
+            return False
+        for test in self.tests:
+            if test.stage in stages and test.condition:
+                if not eval(test.condition, self.scope.names, variables):
+                    if test.on_failure is None or not test.on_failure():
+                        return False
+                    return self.holds_without_arguments(stages)
+        return True
