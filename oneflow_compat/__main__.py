@@ -18,6 +18,7 @@ def doctor() -> list[tuple[str, str, bool]]:
 
     import oneflow
     from oneflow import _installation
+    from oneflow._upstream.versions import torch_is_before
 
     conflicts = _installation.conflicting_distributions()
     rows = [
@@ -31,7 +32,7 @@ def doctor() -> list[tuple[str, str, bool]]:
         (
             "torch",
             torch.__version__,
-            tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 11),
+            not torch_is_before("2.11"),
         ),
         (
             "devices",

@@ -1,451 +1,642 @@
-"""Every private torch name that this package relies on, its purpose, and the test that guards it.
+"""Every private name of torch that this package relies on: one row for each symbol.
 
-Data only. tests/core/test_upstream/hooks.py checks that each exists in the installed torch and that the
-sources use no private name that is not listed. The package asks for torch >= 2.11; the tests were run on
-CHECKED_ON.
+`tests/core/test_torch_private.py` checks that each symbol exists in the installed torch, and that the sources
+use no private name without a row. A symbol is a dotted path: through modules to a function, class or value, or to a
+private attribute of a class.
 """
 
-CHECKED_ON = ("2.11.0", "2.13.0", "2.15.0")
+from __future__ import annotations
 
-# path: (used by, for, guarded by)
-HOOKS = {
-    # safe loads of files
-    "torch.serialization._get_layout": (
-        "_files",
-        "the layouts that torch's files name",
+import dataclasses
+
+from .versions import CHECKED
+
+
+@dataclasses.dataclass(frozen=True)
+class Hook:
+    """What a private name is for, the test that fails if torch changes it, and the versions it was checked on."""
+
+    purpose: str
+    guard: str
+    checked: tuple[str, ...] = CHECKED
+
+
+# module or class, its names, purpose, guard
+_ROWS = (
+    (
+        "torch.serialization",
+        "_get_layout",
+        "read the layouts that torch's files name",
         "tests/files/test_allow.py",
     ),
-    "torch._utils": (
-        "_files, _graph",
+    (
+        "torch._utils",
+        "_rebuild_wrapper_subclass",
         "names that torch's files and the tensors of saved graphs hold",
         "tests/files/test_allow.py",
     ),
-    "torch._tensor": ("_files", "names that torch's files hold", "tests/files/test_allow.py"),
-    "torch._neg_view": ("_files", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
-    "torch._mkldnn": ("_files", "the name of a layout in a file", "tests/files/test_allow.py"),
-    "torch._empty_affine_quantized": ("_files", "quantized tensors of a file", "tests/files/test_allow.py"),
-    "torch._empty_per_channel_affine_quantized": (
-        "_files",
+    ("torch", "_tensor", "names that torch's files hold", "tests/files/test_allow.py"),
+    ("torch", "_neg_view", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
+    ("torch", "_mkldnn", "the name of a layout in a file", "tests/files/test_allow.py"),
+    (
+        "torch",
+        "_empty_affine_quantized _empty_per_channel_affine_quantized",
         "quantized tensors of a file",
         "tests/files/test_allow.py",
     ),
-    "torch._nested_view_from_buffer": ("_files", "nested tensors of a file", "tests/files/test_allow.py"),
-    # the recorder of nn.Graph
-    "torch._subclasses.fake_tensor": (
-        "_graph, _ops, _oneflow_internal",
+    ("torch", "_nested_view_from_buffer", "nested tensors of a file", "tests/files/test_allow.py"),
+    (
+        "torch._subclasses.fake_tensor",
+        "DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode in_kernel_invocation_manager unset_fake_temporarily",
         "symbolic tensors while build() is captured",
         "tests/graph/test_semantics.py",
     ),
-    "torch.utils._python_dispatch": (
-        "_graph, _ops",
+    (
+        "torch.utils._python_dispatch",
+        "TorchDispatchMode _disable_current_modes _get_current_dispatch_mode",
         "the dispatch mode that records ATen calls, and making a tensor outside of it",
         "tests/graph/test_semantics.py",
     ),
-    "torch.utils._pytree": (
-        "_graph, _global, _ops, nn, utils",
+    (
+        "torch.utils._pytree",
+        "SERIALIZED_TYPE_TO_PYTHON_TYPE SUPPORTED_NODES SUPPORTED_SERIALIZED_TYPES TreeSpec _private_register_pytree_node tree_flatten tree_leaves tree_map tree_map_only tree_structure tree_unflatten treespec_dumps",
         "nested inputs and outputs",
         "tests/graph/test_semantics.py",
     ),
-    "torch._C.DisableTorchFunction": (
-        "_graph",
+    (
+        "torch._C",
+        "DisableTorchFunction",
         "reading a tensor below __torch_function__",
         "tests/graph/test_semantics.py",
     ),
-    "torch._C._swap_tensor_impl": (
-        "_graph",
+    (
+        "torch._C",
+        "_swap_tensor_impl",
         "a fake tensor that outlives its capture becomes a real one in place",
         "tests/graph/test_survivors.py",
     ),
-    "torch._C._dynamo.guards": (
-        "_graph",
+    (
+        "torch._C._dynamo.guards",
+        "compute_overlapping_tensors",
         "whether inputs of a program overlap in memory",
         "tests/graph/test_stale_state.py",
     ),
-    "torch._C._len_torch_function_stack": (
-        "_graph",
+    (
+        "torch._C",
+        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack",
         "indices that are tensors are handled by a function mode, which stays out of recording",
         "tests/graph/test_torch_op_calls.py",
     ),
-    "torch._C._pop_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
-    "torch._C._push_on_torch_function_stack": ("_graph", "the same", "tests/graph/test_torch_op_calls.py"),
-    "torch._C._after_ADInplaceOrView_keyset": (
-        "_kernels",
+    (
+        "torch._C",
+        "_after_ADInplaceOrView_keyset",
         "CUDA kernels with atomics raise torch's alert of deterministic algorithms",
         "tests/ops/test_ops_gpu.py",
     ),
-    "torch._C.OptionalType": (
-        "_graph",
+    (
+        "torch._C",
+        "OptionalType",
         "operator arguments of saved graphs are checked against schemas",
         "tests/files/test_hostile_graphs.py",
     ),
-    "torch._C._dispatch_find_schema_or_throw": (
-        "_graph",
-        "is an operator of a saved graph one of the dispatcher's",
+    (
+        "torch._C",
+        "_dispatch_find_schema_or_throw",
+        "whether an operator of a saved graph is registered",
         "tests/files/test_hostile_graphs.py",
     ),
-    "torch._C._get_privateuse1_backend_name": (
-        "_global",
+    (
+        "torch._C",
+        "_get_privateuse1_backend_name",
         "whether the name of the private backend is free for OneFlow's mock device",
         "tests/core/test_refused_arguments.py",
     ),
-    "torch._register_device_module": (
-        "_global",
-        "what torch says of a tensor on the mock device",
+    (
+        "torch",
+        "_register_device_module",
+        "the error of a tensor on the mock device",
         "tests/core/test_refused_arguments.py",
     ),
-    "torch._C.ListType": ("_graph", "operator arguments that are lists", "tests/graph/test_semantics.py"),
-    "torch._C._increment_version": (
-        "_graph",
+    ("torch._C", "ListType", "operator arguments that are lists", "tests/graph/test_semantics.py"),
+    (
+        "torch._C",
+        "_increment_version",
         "telling autograd what a program wrote",
         "tests/graph/test_semantics.py",
     ),
-    "torch.Tensor._nnz": (
-        "_graph",
+    (
+        "torch.Tensor",
+        "_nnz",
         "a program does not know how many rows a sparse tensor has",
         "tests/graph/test_sparse_tensors.py",
     ),
-    "torch._C._AutoDispatchBelowAutograd": (
-        "_graph, _kernels",
+    (
+        "torch._C",
+        "_AutoDispatchBelowAutograd",
         "running a program below autograd",
         "tests/graph/test_bitwise.py",
     ),
-    "torch._C._autograd._profiler_enabled": (
-        "_graph",
-        "a call in named regions where a profiler looks on",
+    (
+        "torch._C._autograd",
+        "_profiler_enabled",
+        "named regions of a call while a profiler runs",
         "tests/graph/test_profiled.py",
     ),
-    "torch._higher_order_ops.flex_attention": (
-        "_graph",
+    (
+        "torch._higher_order_ops",
+        "flex_attention",
         "flex_attention in plain operators",
         "tests/graph/test_torch_op_calls.py",
     ),
-    "torch._C.DispatchKey": (
-        "_graph",
+    (
+        "torch._C",
+        "DispatchKey",
         "a kernel's own operators are recorded (affine_grid under autocast)",
         "tests/graph/test_contexts.py",
     ),
-    "torch._C._DisableAutocast": (
-        "_graph",
-        "a program has its casts: autocast around a call adds none",
+    (
+        "torch._C",
+        "_DisableAutocast _is_any_autocast_enabled",
+        "autocast around a call adds no casts to those of the program",
         "tests/graph/test_contexts.py",
     ),
-    "torch._C._is_any_autocast_enabled": ("_graph", "the same", "tests/graph/test_contexts.py"),
-    "torch._ops.OpOverload": ("_graph", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
-    "torch._amp_foreach_non_finite_check_and_unscale_": (
-        "_graph",
+    ("torch._ops", "OpOverload", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
+    (
+        "torch",
+        "_amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_",
         "loss scaling inside a program",
         "tests/graph/test_scaler_amp_recompute.py",
     ),
-    "torch._amp_update_scale_": (
-        "_graph",
-        "loss scaling inside a program",
-        "tests/graph/test_scaler_amp_recompute.py",
-    ),
-    "torch.autograd.Variable._execution_engine": (
-        "nn.parallel",
+    (
+        "torch.autograd.Variable",
+        "_execution_engine",
         "gradients are averaged when backward() ends",
         "tests/ranks/test_ranks.py",
     ),
-    "torch.autograd._engine_run_backward": ("_graph", "capturing backward()", "tests/graph/test_train.py"),
-    "torch._dynamo.eval_frame": (
-        "_graph",
-        "is torch.compile in use, so that it is off while build() is captured",
+    ("torch.autograd", "_engine_run_backward", "capturing backward()", "tests/graph/test_train.py"),
+    (
+        "torch._dynamo",
+        "eval_frame",
+        "switch torch.compile off while build() is captured",
         "tests/graph/test_fuzz_regressions.py",
     ),
-    "torch._C._dynamo.eval_frame": (
-        "nn.graph",
-        "torch.compile of what surrounds a graph calls it as it is",
+    (
+        "torch._C._dynamo",
+        "eval_frame",
+        "torch.compile of surrounding code calls a graph as an opaque function",
         "tests/graph/test_contexts.py",
     ),
-    "torch.utils.checkpoint._checkpoint_without_reentrant_generator": (
-        "_graph",
-        "what is computed again in backward stays computed again",
+    (
+        "torch.utils.checkpoint",
+        "_checkpoint_without_reentrant_generator",
+        "recompute activations in the backward of a program",
         "tests/graph/test_scaler_amp_recompute.py",
     ),
-    "torch._functorch.eager_transforms": (
-        "_graph",
-        "linearize() inside build()",
-        "tests/graph/test_transforms.py",
-    ),
-    "torch.fx.experimental.proxy_tensor._MakefxTracer": (
-        "_graph",
+    ("torch._functorch", "eager_transforms", "linearize() inside build()", "tests/graph/test_transforms.py"),
+    (
+        "torch.fx.experimental.proxy_tensor",
+        "_MakefxTracer",
         "make_fx inside build() is an error",
         "tests/graph/test_transforms.py",
     ),
-    "torch.utils._sympy.functions": (
-        "_graph",
+    (
+        "torch.utils._sympy.functions",
+        "FloorDiv",
         "arithmetic with sizes that depend on values",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch.utils._sympy.interp": (
-        "_graph",
+    (
+        "torch.utils._sympy.interp",
+        "sympy_interp",
         "arithmetic with sizes that depend on values",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch.utils._sympy.printers": (
-        "_graph",
+    (
+        "torch.utils._sympy.printers",
+        "PythonPrinter",
         "guards on the sizes of arguments, as Python",
         "tests/graph/test_dynamic_dimensions.py",
     ),
-    "torch.utils._sympy.reference": (
-        "_graph",
+    (
+        "torch.utils._sympy.reference",
+        "PythonReferenceAnalysis",
         "arithmetic with sizes that depend on values",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch._C._EnablePythonDispatcher": (
-        "_graph",
+    (
+        "torch._C",
+        "_EnablePythonDispatcher",
         "shapes of results in symbols; before torch 2.13 also formulas of gradients",
         "tests/graph/test_dynamic_dimensions.py",
     ),
-    "torch._C._DisablePythonDispatcher": (
-        "_graph",
-        "the same: what is computed again has the operators of the first run",
+    (
+        "torch._C",
+        "_DisablePythonDispatcher",
+        "recomputed operators are those of the first run",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch._check": (
-        "_graph",
+    (
+        "torch",
+        "_check",
         "sizes that depend on values and have to be equal",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch._C._nn": (
-        "_graph",
+    (
+        "torch._C._nn",
+        "linear one_hot pad_sequence",
         "functions of torch.nn on sizes that depend on values",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch._C._get_mkldnn_enabled": (
-        "_graph",
-        "which LSTM the CPU takes",
+    (
+        "torch._C",
+        "_get_mkldnn_enabled",
+        "which LSTM kernel runs on the CPU",
         "tests/graph/test_unknown_sizes.py",
     ),
-    "torch._VF": ("_graph", "recurrent layers inside a program", "tests/graph/test_inductor_steps.py"),
-    "torch._C._dispatch_key_for_device": (
-        "_graph",
-        "has an operator of a saved program a kernel for the device",
+    ("torch", "_VF", "recurrent layers inside a program", "tests/graph/test_inductor_steps.py"),
+    (
+        "torch._VF",
+        "_pad_packed_sequence broadcast_tensors",
+        "recurrent layers inside a program",
+        "tests/graph/test_inductor_steps.py",
+    ),
+    (
+        "torch._C",
+        "_dispatch_key_for_device",
+        "whether an operator of a saved program has a kernel for the device",
         "tests/graph/test_cuda_paths.py",
     ),
-    "torch._cudnn_rnn": (
-        "_graph",
-        "recurrent layers on a GPU inside a program",
-        "tests/graph/test_cuda_paths.py",
-    ),
-    "torch._cudnn_init_dropout_state": (
-        "_graph",
+    ("torch", "_cudnn_rnn", "recurrent layers on a GPU inside a program", "tests/graph/test_cuda_paths.py"),
+    (
+        "torch",
+        "_cudnn_init_dropout_state",
         "dropout of recurrent layers on a GPU",
         "tests/graph/test_graph_gpu.py",
     ),
-    "torch.utils._foreach_utils": (
-        "_graph",
+    (
+        "torch.utils._foreach_utils",
+        "_foreach_supported_types",
         "clipping takes symbolic gradients on a GPU together",
         "tests/graph/test_graph_gpu.py",
     ),
-    "torch.nn.modules.batchnorm._BatchNorm": (
-        "_graph",
+    (
+        "torch.nn.modules.batchnorm",
+        "_BatchNorm",
         "batch norm with a cumulative average",
         "tests/graph/test_values_and_structures.py",
     ),
-    "torch.distributed.tensor._sharding_prop": (
-        "_graph",
+    (
+        "torch.distributed.tensor._sharding_prop",
+        "ShardingPropagator",
         "DTensor's search for rules stays out of the program",
         "tests/ranks/test_ranks.py",
     ),
-    "torch.distributed.tensor.DTensor._op_dispatcher": (
-        "_global",
-        (
-            "DTensor's rules of an operator; a rank that holds no part of a tensor finds those that the"
-            " others find"
-        ),
+    (
+        "torch.distributed.tensor.DTensor",
+        "_op_dispatcher",
+        "DTensor's rules of an operator; a rank that holds no part of a tensor finds those that the others find",
         "tests/ranks/test_ranks.py",
     ),
-    "torch.distributed.distributed_c10d._get_default_store": (
-        "_global",
+    (
+        "torch.distributed.distributed_c10d",
+        "_get_default_store",
         "ranks leave notes about a failure for the others",
         "tests/fuzz/fuzz_ranks.py",
     ),
-    "torch.distributed.ProcessGroup._get_sequence_number_for_group": (
-        "_global",
+    (
+        "torch.distributed.ProcessGroup",
+        "_get_sequence_number_for_group",
         "which operators communicated, which the ranks compare",
         "tests/fuzz/fuzz_ranks.py",
     ),
-    "torch.distributed._functional_collectives": (
-        "_global, _graph",
+    (
+        "torch.distributed",
+        "_functional_collectives",
         "collectives that a program records",
         "tests/ranks/test_ranks.py",
     ),
-    # its inductor backend
-    "torch._inductor": (
-        "_graph, nn.graph",
+    (
+        "torch.distributed._functional_collectives",
+        "AsyncCollectiveTensor all_reduce broadcast wait_tensor",
+        "collectives that a program records",
+        "tests/ranks/test_ranks.py",
+    ),
+    (
+        "torch._inductor",
+        "aoti_compile_and_package config",
         "compiling a program's region",
         "tests/graph/test_auto_backend.py",
     ),
-    "torch.ops.aten._native_batch_norm_legit": (
-        "_graph",
+    (
+        "torch._inductor.codecache",
+        "LOCK_TIMEOUT _worker_compile_cpp",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.codegen.cpp",
+        "CppKernelProxy",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.compile_fx",
+        "compile_fx_inner",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.config",
+        "cpp_wrapper layout_optimization patch",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.cpp_builder",
+        "get_cpp_compiler",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.cpu_vec_isa",
+        "VecISA pick_vec_isa",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.custom_graph_pass",
+        "CustomGraphPass get_hash_for_files",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.decomposition",
+        "select_decomp_table",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.dependencies",
+        "StarDep WeakDep",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.fx_passes.joint_graph",
+        "joint_graph_passes",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.fx_passes.reinplace",
+        "inplaceable_ops",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.fx_utils",
+        "get_node_storage",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.ir",
+        "FallbackKernel MultiOutputLayout MutationOutput NoneLayout",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.lowering",
+        "fallbacks lowerings",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.scheduler",
+        "SchedulerNode",
+        "compiling a program's region",
+        "tests/graph/test_auto_backend.py",
+    ),
+    ("torch._inductor.virtualized", "V", "compiling a program's region", "tests/graph/test_auto_backend.py"),
+    (
+        "torch.ops.aten",
+        "_native_batch_norm_legit",
         "batch norm that says that it writes the running statistics",
         "tests/graph/test_inductor_semantics.py",
     ),
-    "torch._functorch.compile_utils": (
-        "_graph",
+    (
+        "torch._functorch.compile_utils",
+        "fx_graph_cse",
         "common subexpressions of a region",
         "tests/graph/test_auto_backend.py",
     ),
-    "torch.utils._filelock": (
-        "_graph",
+    (
+        "torch.utils._filelock",
+        "FileLock",
         "one process compiles a file of inductor's cache",
         "tests/graph/test_inductor.py",
     ),
-    "torch._C._aoti": (
-        "_graph",
+    (
+        "torch._C._aoti",
+        "alloc_tensors_by_stealing_from_void_ptrs unsafe_alloc_void_ptrs_from_tensors",
         "handing tensors to the library of a compiled region",
         "tests/graph/test_program_cache.py",
     ),
-    "torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr": (
-        "_graph",
+    (
+        "torch._C._dynamo.guards",
+        "_torchinductor_pyobject_tensor_data_ptr",
         "the address that the library of a compiled region reads when it is loaded",
         "tests/graph/test_program_cache.py",
     ),
-    "torch.utils._config_module": (
-        "_graph",
+    (
+        "torch.utils._config_module",
+        "_UNSET_SENTINEL",
         "which of inductor's options the user has changed",
         "tests/graph/test_program_cache.py",
     ),
-    "torch._guards": ("_graph", "the tracing context inductor expects", "tests/graph/test_auto_backend.py"),
-    "torch._decomp": (
-        "_graph",
+    (
+        "torch._guards",
+        "GuardSource Source TracingContext tracing",
+        "the tracing context inductor expects",
+        "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._decomp",
+        "decomposition_table",
         "torch's own decompositions, reused inside ours",
         "tests/graph/test_inductor_semantics.py",
     ),
-    "torch._C.SymIntType": (
-        "_graph",
+    (
+        "torch._decomp.decompositions",
+        "_compute_upsample_nearest_indices _upsample_linear _upsample_nearest gather_params matmul mkldnn_one_layer_lstm multi_margin_loss one_layer_lstm upsample_bicubic2d_default",
+        "torch's own decompositions, reused inside ours",
+        "tests/graph/test_inductor_semantics.py",
+    ),
+    (
+        "torch._C",
+        "SymIntType",
         "sizes among the arguments of an operator",
         "tests/graph/test_inductor_semantics.py",
     ),
-    # optimizers and schedulers
-    "torch._foreach_add_": (
-        "optim, _kernels",
-        "multi-tensor updates (the torch._foreach_* family)",
+    (
+        "torch",
+        "_foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_addcmul _foreach_addcmul_ _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul _foreach_mul_ _foreach_sqrt _foreach_sqrt_ _foreach_sub_",
+        "multi-tensor optimizer updates",
         "tests/optim/test_optim_golden.py",
     ),
-    "torch._disable_dynamo": (
-        "optim",
-        "step() stays eager under torch.compile",
-        "tests/optim/test_optim_api.py",
-    ),
-    "torch.optim.SGD._init_group": (
-        "optim",
+    ("torch", "_disable_dynamo", "step() stays eager under torch.compile", "tests/optim/test_optim_api.py"),
+    (
+        "torch.optim.SGD",
+        "_init_group",
         "state of our SGD on torch's kernels",
         "tests/optim/test_optim_golden.py",
     ),
-    "torch.optim.Adam._init_group": (
-        "optim",
+    (
+        "torch.optim.Adam",
+        "_init_group",
         "state of our Adam on torch's kernels",
         "tests/optim/test_optim_golden.py",
     ),
-    "torch.optim.Optimizer._patch_step_function": (
-        "optim",
+    (
+        "torch.optim.Optimizer",
+        "_patch_step_function",
         "profiling and hooks around step()",
         "tests/optim/test_optim_steps.py",
     ),
-    "torch.optim.lr_scheduler._LRScheduler": (
-        "optim",
+    (
+        "torch.optim.lr_scheduler",
+        "_LRScheduler",
         "torch's older name of the class",
         "tests/optim/test_lr_scheduler.py",
     ),
-    # TorchScript
-    "torch._jit_internal": (
-        "_torchscript",
+    (
+        "torch._jit_internal",
+        "_get_fn_overloads _qualified_name boolean_dispatched",
         "functions TorchScript picks by a flag",
         "tests/clients/test_pytorch_script.py",
     ),
-    "torch.jit._builtins": (
-        "_torchscript",
+    (
+        "torch.jit._builtins",
+        "_get_builtin_table",
         "operators TorchScript knows by identity",
         "tests/clients/test_pytorch_script.py",
     ),
-    "torch.jit._script": (
-        "_torchscript",
+    (
+        "torch.jit._script",
+        "_get_overloads",
         "overloads TorchScript picks by the types of arguments",
         "tests/clients/test_pytorch_script.py",
     ),
-    "torch.jit._state": (
-        "_torchscript",
+    (
+        "torch.jit._state",
+        "_script_classes _set_jit_overload_cache",
         "oneflow.device as an annotation",
         "tests/clients/test_pytorch_script.py",
     ),
-    "torch._C.DeviceObjType": (
-        "_torchscript",
-        "oneflow.device as an annotation",
-        "tests/clients/test_pytorch_script.py",
-    ),
-    # the rest
-    "torch._ops": (
-        "_ops",
-        "programs find torch's operator classes under this name too",
-        "tests/core/test_deep_paths.py",
-    ),
-    "torch._C.DisableTorchFunctionSubclass": (
-        "_global",
+    ("torch._C", "DeviceObjType", "oneflow.device as an annotation", "tests/clients/test_pytorch_script.py"),
+    (
+        "torch._C",
+        "DisableTorchFunctionSubclass",
         "one-rank global tensors",
         "tests/core/test_global_one_rank.py",
     ),
-    "torch.Tensor._make_wrapper_subclass": (
-        "_global",
+    (
+        "torch.Tensor",
+        "_make_wrapper_subclass",
         "the class of global tensors of several ranks",
         "tests/ranks/test_ranks.py",
     ),
-    "torch.utils._mode_utils": (
-        "_global",
+    (
+        "torch.utils._mode_utils",
+        "no_dispatch",
         "a global tensor's own shape changes in place with its DTensor's",
         "tests/ranks/test_ranks.py",
     ),
-    "torch._C._disabled_torch_function_impl": (
-        "_global, _graph",
+    (
+        "torch._C",
+        "_disabled_torch_function_impl",
         "the class of global tensors of several ranks",
         "tests/ranks/test_ranks.py",
     ),
-    "torch._C._current_graph_task_id": (
-        "_global",
-        "is this call one of backward()'s",
+    (
+        "torch._C",
+        "_current_graph_task_id",
+        "whether a call comes from backward()",
         "tests/ranks/test_ranks.py",
     ),
-    "torch.ops.aten._local_scalar_dense": (
-        "_global, _graph",
-        "numbers read from a global tensor of several ranks",
+    (
+        "torch.ops.aten",
+        "_local_scalar_dense",
+        "reads of scalars of a global tensor of several ranks",
         "tests/ranks/test_ranks.py",
     ),
-    "torch._prims_common": (
-        "_graph",
+    (
+        "torch._prims_common",
+        "compute_elementwise_output_strides is_contiguous_or_false make_contiguous_strides_for suggest_memory_format",
         "the layout of results of kernels",
         "tests/graph/test_known_results.py",
     ),
-    "torch._C._functorch": (
-        "_graph",
+    (
+        "torch._C._functorch",
+        "_wrap_functional_tensor maybe_current_level",
         "constants of a region inside functionalize",
         "tests/graph/test_inductor_semantics.py",
     ),
-    "torch._C._are_functorch_transforms_active": (
-        "_kernels, _graph",
+    (
+        "torch._C",
+        "_are_functorch_transforms_active",
         "custom operators, and calls of graphs, under vmap and grad",
         "tests/ops",
     ),
-    "torch._C._any_requires_grad": (
-        "_kernels, _graph",
-        "does a call of a custom operator want a gradient",
+    ("torch._C", "_any_requires_grad", "whether a call of a custom operator needs a gradient", "tests/ops"),
+    (
+        "torch._C",
+        "_dispatch_has_kernel_for_dispatch_key",
+        "whether a compiled kernel is registered",
         "tests/ops",
     ),
-    "torch._C._dispatch_has_kernel_for_dispatch_key": (
-        "_kernels, _graph",
-        "is the compiled kernel there",
-        "tests/ops",
+    ("torch.autograd.forward_ad", "_current_level", "custom operators under forward-mode AD", "tests/ops"),
+    (
+        "torch.utils.data._utils.collate",
+        "collate default_collate_fn_map",
+        "collating with OneFlow's dtype rule",
+        "tests/data",
     ),
-    "torch.autograd.forward_ad._current_level": (
-        "_kernels",
-        "custom operators under forward-mode AD",
-        "tests/ops",
-    ),
-    "torch.utils.data._utils.collate": ("utils.data", "collating with OneFlow's dtype rule", "tests/data"),
-    "torch.utils.data.dataloader._BaseDataLoaderIter": (
-        "utils.data",
+    (
+        "torch.utils.data.dataloader",
+        "_BaseDataLoaderIter",
         "next() of a loader's iterator",
         "tests/data/test_loader.py",
     ),
-    "torch.testing._internal": ("autotest.parity", "samples for the parity suite", "tests/autotest"),
+    ("torch.testing", "_internal", "samples for the parity suite", "tests/autotest"),
+    (
+        "torch.nn.modules.conv",
+        "_ConvNd",
+        "derived attributes of a loaded convolution",
+        "tests/nn/test_nn_pickles.py",
+    ),
+    (
+        "torch.distributed.tensor.placement_types",
+        "_StridedShard",
+        "sizes of shards stay out of the program",
+        "tests/ranks/test_ranks.py",
+    ),
+    (
+        "torch.hub",
+        "_hub_dir",
+        "hub.load keeps torch's folder of repositories",
+        "tests/data/test_hub_vision.py",
+    ),
+    (
+        "torch.utils.data",
+        "_DatasetKind",
+        "a name of OneFlow's module of loaders",
+        "tests/data/test_loader.py",
+    ),
+)
+
+HOOKS = {
+    f"{owner}.{name}": Hook(purpose, guard)
+    for owner, names, purpose, guard in _ROWS
+    for name in names.split()
 }

@@ -12,6 +12,7 @@ import torch
 from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ..._upstream.versions import torch_is_before
 from ..errors import CaptureError
 
 aten = torch.ops.aten
@@ -72,7 +73,7 @@ def _forms():
         torch._C._nn.pad_sequence: _pad_sequence,
         torch._VF.broadcast_tensors: _broadcast_tensors,
     }
-    if torch.__version__ < (2, 13):
+    if torch_is_before("2.13"):
         forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear})
     forms.update(
         {

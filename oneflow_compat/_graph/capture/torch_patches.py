@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import several, view_or_copy
 from ..._active import capturing
+from ..._upstream.versions import torch_is_before
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
 from .recurrent import recurrent_layers
 from .generators import generators_of_build
@@ -90,7 +91,7 @@ def _formulas(recorder):
     """Before 2.13, matrix products in torch's formulas of gradients take unknown sizes in Python only."""
     return (
         torch._C._EnablePythonDispatcher()
-        if recorder.sizes.nodes and torch.__version__ < (2, 13)
+        if recorder.sizes.nodes and torch_is_before("2.13")
         else contextlib.nullcontext()
     )
 

@@ -1,0 +1,152 @@
+"""Every defect of torch that this package mends.
+
+A row names what torch does wrong, the first and the last affected version that was tried, and the function that
+mends it. `tests/core/test_torch_defects.py` has a reproducer for each row, which runs on plain torch. Its test
+fails once torch no longer has the defect. Then remove the mend, the reproducer and the row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Defect:
+    """One defect of torch. `mend` is "file:function", the file relative to this package."""
+
+    what: str
+    mend: str
+    first: str = "2.11"
+    last: str | None = None  # None: the newest torch that was tried has the defect
+
+    @property
+    def file(self) -> str:
+        return self.mend.partition(":")[0]
+
+    @property
+    def function(self) -> str:
+        return self.mend.partition(":")[2]
+
+
+_RULES = "_global/rules/operators.py:"
+_PARTIAL = "_global/rules/partial_results.py:"
+_FORMS = "_graph/compile/inductor/decompositions.py:"
+_FIXES = "_graph/compile/inductor/upstream_fixes.py:"
+_REWRITES = "_graph/compile/inductor/rewrites.py:"
+
+EAGER = {
+    "batch norm, gradient of one image": Defect(
+        "The CPU kernel of batch norm reads a gradient of one image channel by channel that lies pixel by pixel.",
+        "_ops/nn_norm.py:gradient_row_by_row",
+    ),
+    "batch norm, input of width 1": Defect(
+        "The CPU kernel of batch norm takes an input with a size of 1 for one in channels last.",
+        "_ops/nn_norm.py:with_right_gradient",
+    ),
+    "instance norm, gradient of a batch": Defect(
+        "The CPU kernel of instance norm misreads a gradient that lies pixel by pixel over the batch.",
+        "_ops/nn_norm.py:gradient_row_by_row",
+    ),
+    "pixel shuffle, empty batch": Defect(
+        "The gradient of pixel_shuffle has the shape of the result if the batch is empty.",
+        "nn/modules/pixelshuffle.py:forward",
+    ),
+    "fused SGD, half precision": Defect(
+        "The fused SGD of the CPU leaves most elements of float16 and bfloat16 unchanged.",
+        "_graph/capture/update/step.py:_half_on_cpu",
+    ),
+}
+
+# DTensor, on two ranks
+DTENSOR = {
+    "reductions over no dimension": Defect(
+        "A reduction over an empty list of dimensions fails; the list means all of them.",
+        _RULES + "reductions over no dimension",
+    ),
+    "logsumexp with keepdim": Defect(
+        "logsumexp names the remaining dimensions as if keepdim were False.",
+        _RULES + "logsumexp with keepdim",
+    ),
+    "negative dim of cumsum": Defect(
+        "A negative dimension of cumsum is taken for one that is not sharded.", _RULES + "negative dim"
+    ),
+    "mean of a class loss": Defect(
+        "The mean of nll_loss is the mean of the shards' means, which may ignore different targets.",
+        _RULES + "means of class losses",
+    ),
+    "gradient of a mean": Defect(
+        "The gradients of mse_loss and its kin divide by the size of a shard.", _PARTIAL + "call"
+    ),
+    "additions to partial tensors": Defect(
+        "A scalar or a replicated tensor of integers is added as a fraction on every rank, which changes the dtype.",
+        _RULES + "additions to partial tensors",
+    ),
+    "gather of other rows": Defect(
+        "gather takes the rows of each rank's shard for the first rows.", _RULES + "gather of other rows"
+    ),
+    "embedding gradient by frequency": Defect(
+        "The gradient of an embedding counts the ids of a shard, not all ids.",
+        _RULES + "embedding gradients by frequency",
+    ),
+    "convolution of sharded channels": Defect(
+        "A convolution takes shards of channels for samples.", _RULES + "convolutions"
+    ),
+    "division by partial tensors": Defect(
+        "A division by a partial tensor divides by each summand.",
+        _RULES + "divisions by partial tensors",
+        last="2.12",
+    ),
+    "selection from partial tensors": Defect(
+        "index_select from a partial tensor has the values of each rank's own indices only.",
+        _RULES + "selections from partial tensors",
+        last="2.12",
+    ),
+}
+
+# torch.compile with inductor on the CPU
+INDUCTOR = {
+    "softshrink of NaN": Defect("softshrink turns NaN into 0.", _FORMS + "_softshrink"),
+    "sum with a multiple of a product": Defect("add(c, a @ b, alpha=-2) drops alpha.", _FORMS + "_sum"),
+    "tensor written with a part of itself": Defect(
+        "h.index_add(0, i, h) reads rows that it has already added to.", _FIXES + "sources_kept"
+    ),
+    "remainder": Defect("x % y is x - floor(x / y) * y, which is not exact.", _FORMS + "_remainder"),
+    "floor division": Defect(
+        "x // y is the floor of the rounded quotient: 11.0 // 0.44 is 25.", _FORMS + "_floor_divide"
+    ),
+    "write through unfold": Defect(
+        "A write through x.unfold() loses the elements between the windows.",
+        "_graph/compile/inductor/compiler.py:views_out_of_reach",
+    ),
+    "average pooling with ceil_mode": Defect(
+        "The gradient of an average pooling divides by the full window at the edge.",
+        _FORMS + "_avg_pool_backward",
+    ),
+    "nearest resizing": Defect(
+        "A resizing by a fractional factor uses the factor where eager mode uses the sizes.",
+        _FORMS + "_nearest_scales",
+    ),
+    "gradient of nearest resizing": Defect(
+        "The gradient of a resizing by a fractional factor uses other locations than forward.",
+        _FORMS + "_nearest_backward",
+    ),
+    "multilabel margin loss": Defect(
+        "multilabel_margin_loss counts targets after the last label.", _FORMS + "_multilabel_margin"
+    ),
+    "multi margin loss of one row": Defect(
+        "multi_margin_loss of one row without reduction has one dimension.", _FORMS + "_multi_margin"
+    ),
+    "write before a read in a fused loop": Defect(
+        "A product that reads scatter_add's result runs before it, if its loops are adapted to a softmax.",
+        _FIXES + "dependencies_kept",
+    ),
+    "gradient of an inverse transform": Defect(
+        "Reads of a complex tensor run before a write through its view (the gradient of irfft).",
+        _FIXES + "views_kept",
+    ),
+    "cumsum of a constant": Defect(
+        "cumsum of a constant tensor has the dtype of the constant.", _REWRITES + "sums_of_constants"
+    ),
+}
+
+DEFECTS = {**EAGER, **DTENSOR, **INDUCTOR}

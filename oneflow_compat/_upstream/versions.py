@@ -1,0 +1,17 @@
+"""The version of torch that runs, and the versions that this package was tested with."""
+
+from __future__ import annotations
+
+import torch
+
+CHECKED = ("2.11.0", "2.13.0", "2.15.0")
+
+
+def torch_is_before(version: str) -> bool:
+    """Whether the installed torch is older than a version ("2.13"). A pre-release counts as its release."""
+    return _release(torch.__version__) < _release(version)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in version.split("+")[0].split(".")[:2])

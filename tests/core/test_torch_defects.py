@@ -1,0 +1,309 @@
+"""Each defect of torch that this package mends is still there. A test fails once torch no longer has it: then remove the mend, the row of
+`_upstream/defects.py` and the reproducer here."""
+import os
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from oneflow._upstream.defects import DEFECTS, DTENSOR, EAGER, INDUCTOR
+from oneflow._upstream.versions import torch_is_before
+from time_limits import seconds
+from torch import nn
+
+PACKAGE = Path(__file__).parents[2] / "oneflow_compat"
+aten = torch.ops.aten
+
+
+def differs(found, right) -> bool:
+    if isinstance(found, tuple):
+        return any(map(differs, found, right))
+    return found.dtype != right.dtype or found.shape != right.shape or not torch.allclose(found, right, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+# --------------------------------------------------------------------------- eager mode
+def norm_gradient(norm, x, to_gradient, g):
+    return torch.autograd.grad((to_gradient(norm(x)) * g).sum(), x)[0]
+
+
+def batch_norm_of_one_image():
+    norm, x, g = nn.BatchNorm2d(6).double(), torch.randn(1, 6, 4, 3, dtype=torch.float64, requires_grad=True), torch.randn(1, 12, 6, dtype=torch.float64)
+    (right,) = torch.autograd.grad(norm(x), x, g.transpose(1, 2).reshape(x.shape).contiguous())
+    return differs(norm_gradient(norm, x, lambda y: y.flatten(2).transpose(1, 2), g), right)
+
+
+def batch_norm_of_width_one():
+    norm, x = nn.BatchNorm2d(3).double(), torch.randn(2, 5, 3, dtype=torch.float64)
+    read, g = x.transpose(1, 2).unsqueeze(-1).requires_grad_(), torch.randn(2, 3, 5, 1, dtype=torch.float64)
+    copied = read.detach().contiguous().requires_grad_()
+    return differs(torch.autograd.grad(norm(read), read, g)[0], torch.autograd.grad(norm(copied), copied, g)[0])
+
+
+def instance_norm_of_a_batch():
+    norm, x, g = nn.InstanceNorm2d(2).double(), torch.randn(3, 2, 4, 3, dtype=torch.float64, requires_grad=True), torch.randn(12, 3, 2, dtype=torch.float64)
+    (right,) = torch.autograd.grad(norm(x), x, g.permute(1, 2, 0).reshape(x.shape).contiguous())
+    return differs(norm_gradient(norm, x, lambda y: y.flatten(2).permute(2, 0, 1), g), right)
+
+
+def pixel_shuffle_of_an_empty_batch():
+    try:
+        F.pixel_shuffle(torch.zeros(0, 4, 2, 2, requires_grad=True), 2).sum().backward()
+    except RuntimeError as error:
+        return "PixelShuffleBackward0 returned an invalid gradient" in str(error)
+    return False
+
+
+def fused_sgd_of_half():
+    steps = []
+    for fused in (True, False):
+        p = torch.ones(100, dtype=torch.bfloat16, requires_grad=True)
+        p.grad = torch.ones_like(p)
+        torch.optim.SGD([p], lr=0.5, fused=fused).step()
+        steps.append(p.detach())
+    return differs(*steps)
+
+
+# --------------------------------------------------------------------------- DTensor on two ranks
+def shards(mesh, *tensors, dim=0):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    return [distribute_tensor(t, mesh, [Shard(dim)]) for t in tensors]
+
+
+def replicas(mesh, *tensors):
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    return [distribute_tensor(t, mesh, [Replicate()]) for t in tensors]
+
+
+def partial(mesh, local):
+    from torch.distributed.tensor import DTensor, Partial
+
+    return DTensor.from_local(local, mesh, [Partial()])
+
+
+def reduction_over_no_dimension(mesh):
+    (x,) = shards(mesh, torch.arange(8.0).view(4, 2))
+    return differs(torch.sum(x, dim=[]).full_tensor(), torch.tensor(28.0))
+
+
+def logsumexp_with_keepdim(mesh):
+    x = torch.arange(24.0).view(4, 6).sin()
+    return differs(torch.logsumexp(shards(mesh, x, dim=1)[0], [0], keepdim=True).full_tensor(), x.logsumexp(0, True))
+
+
+def cumsum_of_the_last_dimension(mesh):
+    x = torch.arange(8.0).view(2, 4)
+    return differs(shards(mesh, x, dim=1)[0].cumsum(-1).full_tensor(), x.cumsum(-1))
+
+
+def mean_of_a_class_loss(mesh):
+    x, target = torch.arange(12.0).view(4, 3).sin().log_softmax(1), torch.tensor([0, 1, -100, -100])
+    return differs(F.nll_loss(*shards(mesh, x, target)).full_tensor(), F.nll_loss(x, target))
+
+
+def gradient_of_a_mean(mesh):
+    x, one = torch.arange(4.0), torch.ones(())
+    found = aten.mse_loss_backward(*replicas(mesh, one), *shards(mesh, x, 0 * x), 1)
+    return differs(found.full_tensor(), aten.mse_loss_backward(one, x, 0 * x, 1))
+
+
+def integers_added_to_partial(mesh):
+    ones = torch.ones(2, dtype=torch.int64)
+    return differs((partial(mesh, ones) + replicas(mesh, ones)[0]).full_tensor(), 3 * ones)
+
+
+def gather_of_other_rows(mesh):
+    x, index = torch.arange(8.0).view(4, 2), torch.tensor([[0, 1], [1, 0]])
+    return differs(torch.gather(shards(mesh, x)[0], 1, shards(mesh, index)[0]).full_tensor(), x.gather(1, index))
+
+
+def embedding_gradient_by_frequency(mesh):
+    gradient, ids = torch.ones(4, 2), torch.tensor([0, 0, 0, 1])
+    found = aten.embedding_dense_backward(*shards(mesh, gradient, ids), 2, -1, True)
+    return differs(found.full_tensor(), aten.embedding_dense_backward(gradient, ids, 2, -1, True))
+
+
+def convolution_of_sharded_channels(mesh):
+    x, weight = torch.arange(200.0).view(2, 4, 5, 5).sin(), torch.arange(108.0).view(3, 4, 3, 3).cos()
+    return differs(F.conv2d(*shards(mesh, x, dim=1), *replicas(mesh, weight)).full_tensor(), F.conv2d(x, weight))
+
+
+def division_by_partial(mesh):
+    return differs((replicas(mesh, torch.ones(2))[0] / partial(mesh, torch.ones(2))).full_tensor(), torch.full((2,), 0.5))
+
+
+def selection_from_partial(mesh):
+    found = torch.index_select(partial(mesh, torch.arange(4.0)), 0, shards(mesh, torch.tensor([0, 3]))[0])
+    return differs(found.full_tensor(), torch.tensor([0.0, 6.0]))
+
+
+def reproduce_on_ranks(rank, port, names, results):
+    import torch.distributed as dist
+    from torch.distributed.tensor import DeviceMesh
+
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo")
+    mesh = DeviceMesh("cpu", [0, 1])
+    for name in names:
+        try:
+            outcome = REPRODUCERS[name](mesh)
+        except (RuntimeError, IndexError, NotImplementedError):  # an operator that fails is wrong, too
+            outcome = True
+        if rank == 0:
+            results[name] = outcome
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def outcomes_on_ranks():
+    """{name of a defect of DTensor: whether torch still has it}, from two processes."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        results = manager.dict()
+        processes = [context.Process(target=reproduce_on_ranks, args=(rank, port, list(DTENSOR), results)) for rank in (0, 1)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(seconds(150))
+            process.kill()
+        return dict(results)
+
+
+# --------------------------------------------------------------------------- inductor
+def compiled_differs(function, *arguments):
+    torch._dynamo.reset()
+    copies = [a.clone() for a in arguments]
+    return differs(torch.compile(function)(*arguments), function(*copies))
+
+
+def compiled_gradient_differs(function, x, *arguments):
+    torch._dynamo.reset()
+    leaves = [x.clone().requires_grad_() for _ in range(2)]
+    for leaf, call in zip(leaves, (torch.compile(function), function)):
+        call(leaf, *arguments).backward()
+    return differs(*(leaf.grad for leaf in leaves))
+
+
+def written_through_unfold(x):
+    x = x.clone()
+    x.unfold(1, 1, 2).clamp_(-1, 1)
+    return x
+
+
+def added_to_itself(h, index):
+    h = h * 2
+    return h.index_add(0, index, h)
+
+
+def weighed_by_counts(x, mask, index, values):
+    weights = torch.softmax(x + mask[:, None, None, :], -1)
+    return weights, weights * torch.zeros(100).scatter_add(0, index, values).view(2, 2, 5, 5)
+
+
+def filtered(weight, x):
+    return torch.fft.irfft(torch.fft.rfft(x) @ torch.view_as_complex(weight.view(4, 4, 2)), n=6).square().mean()
+
+
+def nearest_gradient(gradient):
+    return aten.upsample_nearest2d_backward(gradient, [4, 11], [1, 1, 2, 5], 2.3, 2.3)
+
+
+def pooling_gradient(gradient, x):
+    return aten.avg_pool2d_backward(gradient, x, [3, 2], [2, 2], [1, 1], True, True, None)
+
+
+REPRODUCERS = {
+    "batch norm, gradient of one image": batch_norm_of_one_image,
+    "batch norm, input of width 1": batch_norm_of_width_one,
+    "instance norm, gradient of a batch": instance_norm_of_a_batch,
+    "pixel shuffle, empty batch": pixel_shuffle_of_an_empty_batch,
+    "fused SGD, half precision": fused_sgd_of_half,
+    "reductions over no dimension": reduction_over_no_dimension,
+    "logsumexp with keepdim": logsumexp_with_keepdim,
+    "negative dim of cumsum": cumsum_of_the_last_dimension,
+    "mean of a class loss": mean_of_a_class_loss,
+    "gradient of a mean": gradient_of_a_mean,
+    "additions to partial tensors": integers_added_to_partial,
+    "gather of other rows": gather_of_other_rows,
+    "embedding gradient by frequency": embedding_gradient_by_frequency,
+    "convolution of sharded channels": convolution_of_sharded_channels,
+    "division by partial tensors": division_by_partial,
+    "selection from partial tensors": selection_from_partial,
+    "softshrink of NaN": lambda: compiled_differs(lambda x: F.softshrink(x, 0.3), torch.tensor([float("nan"), 1.0] * 8)),
+    "sum with a multiple of a product": lambda: compiled_differs(
+        lambda a, b, c: torch.add(c, a @ b, alpha=-2), torch.randn(4, 5), torch.randn(5, 3), torch.randn(4, 3)),
+    "tensor written with a part of itself": lambda: compiled_differs(added_to_itself, torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5])),
+    "remainder": lambda: compiled_differs(lambda x, y: x % y, 1e4 * torch.rand(1000), torch.rand(1000) + 0.01),
+    "floor division": lambda: compiled_differs(lambda x, y: x // y, torch.tensor([11.0, -11, 5, 7] * 4), torch.full((16,), 0.44)),
+    "write through unfold": lambda: compiled_differs(written_through_unfold, 3 * torch.randn(5, 7)),
+    "average pooling with ceil_mode": lambda: compiled_differs(pooling_gradient, torch.randn(1, 2, 5, 4), torch.randn(1, 2, 8, 6)),
+    "nearest resizing": lambda: compiled_differs(lambda x: F.interpolate(x, scale_factor=2.3, mode="nearest"), torch.randn(1, 1, 2, 5)),
+    "gradient of nearest resizing": lambda: compiled_differs(nearest_gradient, torch.randn(1, 1, 4, 11)),
+    "multilabel margin loss": lambda: compiled_differs(
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[1, -1, 2, 0], [0, 2, -1, 1]])), torch.randn(2, 4)),
+    "multi margin loss of one row": lambda: compiled_differs(lambda x: F.multi_margin_loss(x, torch.tensor(1), reduction="none"), torch.randn(4)),
+    "write before a read in a fused loop": lambda: compiled_differs(
+        weighed_by_counts, torch.arange(100.0).view(2, 2, 5, 5).sin(), torch.arange(10.0).view(2, 5).cos(), torch.arange(60) * 7 % 90, torch.arange(60.0).cos()),
+    "gradient of an inverse transform": lambda: compiled_gradient_differs(filtered, torch.randn(4, 8), torch.randn(5, 6)),
+    "cumsum of a constant": lambda: compiled_differs(lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)),
+}
+
+
+# --------------------------------------------------------------------------- the tests
+def check(name, is_wrong):
+    if not is_wrong:
+        pytest.fail(f"torch {torch.__version__} no longer has the defect {name!r}. Remove its mend ({DEFECTS[name].mend}), its row and its reproducer.")
+
+
+def affected(names):
+    return [
+        pytest.param(name, marks=pytest.mark.skipif(DEFECTS[name].last is not None and not torch_is_before(_next(DEFECTS[name].last)),
+                                                    reason=f"torch has it until {DEFECTS[name].last}"))
+        for name in names
+    ]
+
+
+def _next(version):
+    major, minor = version.split(".")
+    return f"{major}.{int(minor) + 1}"
+
+
+@pytest.mark.parametrize("name", affected(EAGER))
+def test_eager_mode_still_has_the_defect(name):
+    torch.manual_seed(0)
+    check(name, REPRODUCERS[name]())
+
+
+@pytest.mark.parametrize("name", affected(DTENSOR))
+def test_dtensor_still_has_the_defect(name, outcomes_on_ranks):
+    check(name, outcomes_on_ranks[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", affected(INDUCTOR))
+def test_inductor_still_has_the_defect(name):
+    torch.manual_seed(0)
+    check(name, REPRODUCERS[name]())
+
+
+def test_a_defect_that_torch_does_not_have_fails_the_check():
+    with pytest.raises(pytest.fail.Exception, match="no longer has the defect 'softshrink of NaN'"):
+        check("softshrink of NaN", differs(torch.ones(2), torch.ones(2)))
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_the_ledger_names_a_mend_that_exists(name):
+    defect = DEFECTS[name]
+    source = (PACKAGE / defect.file).read_text(encoding="utf-8")
+    assert re.search(rf'def {defect.function}\(|"{re.escape(defect.function)}",', source), defect.mend
+
+
+def test_each_defect_has_a_reproducer():
+    assert list(REPRODUCERS) == list(DEFECTS)
