@@ -1,8 +1,7 @@
 """Build the import packages `oneflow` (from oneflow_compat/) and `oneflow_autotest` (from autotest/).
 
 Metadata is in pyproject.toml. This file holds what TOML cannot say: the packages of two folders, the C++
-library,
-and the README with absolute links, which package indexes need.
+library, and the README without the links that only work in the repository.
 """
 
 import os
@@ -25,18 +24,15 @@ def packages(name, folder):
     return [name] + [f"{name}.{p}" for p in find_packages(str(HERE / folder))]
 
 
-def readme_with_absolute_links():
-    """Return README.md with every relative link or image pointing to the project's home page."""
-    home = re.search(
-        r'^Source = "([^"]+)"', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.M
-    ).group(1)
+def readme_for_package_index():
+    """Return README.md without pictures and with the text of each relative link, which leads nowhere on an index."""
     text = (HERE / "README.md").read_text(encoding="utf-8")
-    text = re.sub(r"(!\[[^\]]*\]\()(?!\w+://|#)", rf"\g<1>{home}/raw/main/", text)
-    return re.sub(r"(?<!!)(\[[^\]]*\]\()(?!\w+://|#)", rf"\g<1>{home}/blob/main/", text)
+    text = re.sub(r"!\[[^\]]*\]\((?!\w+://)[^)]*\)\n*", "", text)
+    return re.sub(r"\[([^\]]*)\]\((?!\w+://|#)[^)]*\)", r"\1", text)
 
 
 setup(
-    long_description=readme_with_absolute_links(),
+    long_description=readme_for_package_index(),
     long_description_content_type="text/markdown",
     packages=packages("oneflow", "oneflow_compat") + packages("oneflow_autotest", "autotest"),
     # The library of custom kernels: no Python in it, so one wheel serves every Python 3 from 3.10 on.

@@ -19,6 +19,8 @@ from oneflow._tables.module import MODULE
 from oneflow._tables.renames import RENAMES
 from oneflow._tables.tensor import TENSOR
 
+from descriptions import UNDOCUMENTED
+
 NAMES_FILE = Path(__file__).parent / "api" / "names.txt"
 # Modules and classes that have a page of their own although no table has rows for them.
 PAGES = {f"oneflow.{name}" for name in (
@@ -41,54 +43,6 @@ OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
     "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 VALUE_NOUNS = {torch.dtype: "Data type", torch.memory_format: "Memory format", torch.layout: "Memory layout"}
-UNDOCUMENTED = {  # short name: the sentence for names whose objects have no docstring of their own
-    "__array__": "Return the elements as a NumPy array.", "__bool__": "Return the truth value of a one-element tensor.",
-    "__deepcopy__": "Return a deep copy of a leaf tensor.", "__float__": "Return the element as a Python float.",
-    "__int__": "Return the element as a Python int.", "__index__": "Return the integer element, for use as an index.",
-    "__invert__": "Operator `~`.", "__setstate__": "Restore the object from a pickled state.",
-    "data": "The values, without the history of autograd.", "dtype": "The data type.",
-    "grad": "The gradient that `backward` accumulated, or None.", "grad_fn": "The node of autograd that computed the tensor.",
-    "layout": "The memory layout, as `torch.strided`.", "new": "Construct a tensor of the same dtype and device.",
-    "reset_running_stats": "Reset the running mean and variance to their initial values.",
-    "finfo": "Limits of a floating-point data type.", "iinfo": "Limits of an integer data type.",
-    "bits": "The number of bits of the type.", "eps": "The smallest number that changes 1.0 when it is added.",
-    "max": "The largest value of the type.", "min": "The smallest value of the type.",
-    "tiny": "The smallest positive normal number of the type.", "resolution": "The decimal resolution of the type.",
-    "clamp_min": "Limit the elements from below.", "clamp_max": "Limit the elements from above.",
-    "memory_format": "Class of the memory formats.", "default_generator": "The default random generator of the CPU.",
-    "support_sparse": "Whether the optimizer accepts sparse gradients.", "Size": "Shape of a tensor, a subclass of tuple.",
-    "selu": "Apply the scaled exponential linear unit elementwise.", "is_signed": "Whether the type has negative values.",
-    "is_complex": "Whether the type is complex.", "is_floating_point": "Whether the type is a floating-point type.",
-    "Tensor": "A multi-dimensional array of elements of one data type, with automatic differentiation.",
-    "check_forward_args": "Check the shapes of the input and the hidden state.",
-    "check_input": "Check the shape of the input.", "check_hidden_size": "Check the shape of a hidden state.",
-    "permute_hidden": "Reorder the batch of a hidden state.", "all_weights": "The weights and biases of each layer.",
-    "get_expected_hidden_size": "Return the shape that the hidden state must have.",
-    "get_expected_cell_size": "Return the shape that the cell state must have.",
-    "broadcast": "SBP of a global tensor: every rank holds the full tensor.",
-    "partial_sum": "SBP of a global tensor: each rank holds a term of the sum.",
-    "clear_autocast_cache": "Drop the weights that autocast converted and kept.",
-    "is_autocast_enabled": "Whether autocast is on.", "set_autocast_enabled": "Turn autocast on or off.",
-    "is_autocast_cache_enabled": "Whether autocast keeps the weights that it converted.",
-    "set_autocast_cache_enabled": "Let autocast keep the weights that it converted, or not.",
-    "get_autocast_cpu_dtype": "Return autocast's data type on the CPU.",
-    "set_autocast_cpu_dtype": "Set autocast's data type on the CPU.",
-    "get_autocast_gpu_dtype": "Return autocast's data type on CUDA devices.",
-    "set_autocast_gpu_dtype": "Set autocast's data type on CUDA devices.",
-    "fused_bias_add_dropout": "Add a bias along one dimension, then apply dropout, in one pass.",
-    "fused_scale_mask_bias_softmax": "Softmax of a scaled input plus a mask and an optional bias, in one pass.",
-    "lstm": "Run the layers of an LSTM.", "lstm_cell": "Run one step of an LSTM.",
-    "gru": "Run the layers of a GRU.", "gru_cell": "Run one step of a GRU.",
-    "rnn_tanh": "Run the layers of an RNN with tanh.", "rnn_tanh_cell": "Run one step of an RNN with tanh.",
-    "rnn_relu": "Run the layers of an RNN with ReLU.", "rnn_relu_cell": "Run one step of an RNN with ReLU.",
-    "RNNCellBase": "Base class of the modules that run one recurrent step.",
-    "CombinedMarginLoss": "Cosine logits with the margins of ArcFace and CosFace.",
-    "MinMaxObserver": "Compute scale and zero point from the extremes of the input.",
-    "MovingAverageMinMaxObserver": "Compute scale and zero point from moving averages of the extremes.",
-    "FakeQuantization": "Round the input to the values of a quantized type and keep its dtype.",
-    "Quantization": "Round the input to integers of a quantized type.",
-    "stage_id": "The pipeline stage of the block.", "stage_placement": "The placement of the block's pipeline stage.",
-}
 
 
 @dataclass(frozen=True)
@@ -157,7 +111,8 @@ def in_torch(name):
 def relation_of_object(name, target, owner):
     """Return the relation to torch of a name that no table mentions."""
     if owner is None:
-        return INSTANCE if resolve(name.rpartition(".")[0])[1] is not None else MISSING
+        parent, grandparent = resolve(name.rpartition(".")[0])
+        return INSTANCE if grandparent is not None and getattr(parent, "__dictoffset__", 1) else MISSING
     if isinstance(target, types.ModuleType):
         return SUBMODULE
     module = getattr(target, "__module__", None) or getattr(owner, "__module__", None) or ""
@@ -180,6 +135,8 @@ def signature_of(name, target):
     if not callable(target) or isinstance(target, types.ModuleType):
         return ""
     signature = python_signature(target)
+    if isinstance(target, type):
+        signature = signature.removesuffix(" -> None")
     line = f"{name.rpartition('.')[2]}{signature}"
     return textwrap.fill(line, SIGNATURE_WIDTH, subsequent_indent="    ", break_long_words=False) if signature else ""
 
@@ -243,7 +200,16 @@ def description_of(name, target):
             text = followed(first_sentence(own_doc(twin))) if callable(twin) else ""
             if text:
                 return sentence(text)
-    return UNDOCUMENTED.get(short) or operator_description(short) or fallback_description(name, target)
+    return undocumented(name) or operator_description(short) or fallback_description(name, target)
+
+
+def undocumented(name):
+    """Return the sentence of descriptions.py for a name, or an empty string."""
+    parts = name.split(".")
+    endings = [".".join(parts[start:]) for start in range(len(parts))]
+    if name.endswith("_dtype_seq"):
+        endings.append("_dtype_seq")
+    return next((UNDOCUMENTED[ending] for ending in endings if ending in UNDOCUMENTED), "")
 
 
 def operator_description(short):

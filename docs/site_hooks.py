@@ -4,7 +4,7 @@ from pathlib import Path
 
 SHIM = "https://unpkg.com/iframe-worker/shim"  # with it, search works in pages that were opened from a folder
 WIDE_PAGES = ("differences.md", "performance.md")  # their tables need the width of the side bars
-OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:README|CONTRIBUTING|CHANGELOG|SECURITY)\.md|LICENSE|csrc/[^)#]*|tests/[^)#]*)")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:README|CONTRIBUTING|CHANGELOG|SECURITY)\.md|LICENSE|csrc/[^)#]*|tests/[^)#]*)(?:#[^)]*)?\)")
 
 
 def on_config(config):
@@ -18,9 +18,9 @@ def on_config(config):
     return config
 
 
-def on_page_markdown(markdown, *, page, config, **_context):
-    """Return the page with links to files outside docs/ turned to the repository, and with anchors of its rows."""
-    markdown = OUTSIDE.sub(lambda link: f"]({config.extra['source']}/blob/main/{link[1]}", markdown)
+def on_page_markdown(markdown, *, page, **_context):
+    """Return the page with paths instead of links to files outside docs/, and with anchors of its rows."""
+    markdown = OUTSIDE.sub(lambda link: link[1] if link[2] in link[1] else f"{link[1]} (`{link[2]}`)", markdown)
     path = page.file.src_uri
     if path in WIDE_PAGES:
         page.meta["hide"] = ["navigation", "toc"]

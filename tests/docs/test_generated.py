@@ -57,6 +57,16 @@ def test_api_sentence_comes_from_the_docstring():
     assert entries["float32"].description == "Data type, `torch.float32`."
 
 
+def test_every_name_of_the_api_pages_has_a_description_of_its_own():
+    generator()
+    import api_reference
+
+    generic = r"(Class|Property|Function|Attribute) of `|Module `|Constant, a path"
+    entries = [entry for page in api_reference.entries_by_module().values() for entry in page]
+    assert len(entries) > 2000
+    assert [entry.name for entry in entries if re.match(generic, entry.description)] == []
+
+
 def test_links_lead_somewhere():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), ROOT / "csrc" / "README.md"]
     broken = [f"{page.relative_to(ROOT)}: {target}" for page in pages
