@@ -61,7 +61,12 @@ def split(program):
 
 
 def host_program(program, inputs, outputs, late, function):
-    """Return a Program that calls `function` for the compiled region and runs the rest as captured."""
+    """Return a Program that calls `function` for the compiled region and runs the rest as captured.
+
+    Results get the strides of the capture. Inductor writes dense results only, but a tensor that build()
+    wrote may have gaps: those of the caller's argument.
+    """
+    layouts = getattr(function, "layouts", [None] * len(outputs))
     graph = torch.fx.Graph()
     copies = {}
     for node in program.graph.nodes:
@@ -71,12 +76,24 @@ def host_program(program, inputs, outputs, late, function):
     call.meta["phase"] = "compiled"
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))
+        if layouts[i] is not None and _has_other_gaps(node.meta["tensor"], layouts[i]):
+            copies[node] = graph.call_function(_with_strides, (copies[node], node.meta["tensor"].stride))
         copies[node].meta.update(node.meta)
     for node in program.graph.nodes:
         if node in late and node not in copies:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
     return program.with_(graph=graph)
+
+
+def _has_other_gaps(captured, compiled) -> bool:
+    if captured is None or captured.stride is None or 0 in (*captured.shape, *captured.stride):
+        return False  # a result of stride 0 shares memory with itself and cannot be written
+    return any(n > 1 and a != b for n, a, b in zip(captured.shape, captured.stride, compiled.stride))
+
+
+def _with_strides(value, stride):
+    return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _is_number(node):
