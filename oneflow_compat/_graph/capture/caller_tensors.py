@@ -15,13 +15,13 @@ import torch
 
 from ..._global.tensor import memory_of
 from ..errors import location_text
+from ..program.operators import facts_of
 from ..program.program import roots, written_args
 from ..program.tensor_info import TensorInfo
 
 aten = torch.ops.aten
 _PACKAGE = __package__.partition(".")[0]
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
-_WRITE_NO_VALUES = {aten.detach_.default}
 
 
 def keep_callers_values(capture, graph):
@@ -54,7 +54,7 @@ def _writers(graph):
     """Return {placeholder: nodes that write it or a view of it}."""
     writers: dict = {}
     for node in graph.nodes:
-        if node.op != "call_function" or node.target in _WRITE_NO_VALUES:
+        if node.op != "call_function" or facts_of(node.target).renames:
             continue
         for root in roots(written_args(node)):
             if root.op == "placeholder":

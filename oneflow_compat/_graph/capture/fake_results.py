@@ -17,53 +17,10 @@ from ..._global.global_mode import symbolic_kernels
 from . import sparse_results
 from .frequent_results import known_results
 from .symbolic_sizes import of_unknown_sizes
+from ..program.operators import facts_of
 from ..program.symbolic import SYMBOLIC_NUMBERS
 
 aten = torch.ops.aten
-_VIEWS = {
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.t.default,
-    aten.transpose.int,
-    aten.permute.default,
-    aten.expand.default,
-    aten.slice.Tensor,
-    aten.select.int,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.default,
-    aten.detach.default,
-    aten.alias.default,
-    aten.unbind.int,
-    aten.split.Tensor,
-    aten.split_with_sizes.default,
-    aten.unsafe_split.Tensor,
-    aten.unsafe_split_with_sizes.default,
-    aten.as_strided.default,
-}
-_FOREACH = {
-    "_foreach_" + n
-    for n in (
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "neg",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "exp",
-        "addcmul",
-        "addcdiv",
-        "lerp",
-        "maximum",
-        "minimum",
-    )
-}
-_OF_MEMORY = {
-    aten._new_zeros_with_same_feature_meta.default,
-    aten._efficientzerotensor.default,
-}  # as much memory as another's, none
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _PLAIN = {
     int,
@@ -101,7 +58,7 @@ class Results:
     def _of_operator(self, func, args, kwargs):
         if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
             return self._of_symbols(func, args, kwargs)
-        if func in _VIEWS and _is_plain(args[0]):
+        if facts_of(func).view and _is_plain(args[0]):
             with in_kernel_invocation_manager(self.mode):
                 out = func(*args, **kwargs)
             device = args[0].fake_device
@@ -113,7 +70,7 @@ class Results:
         if func._opname.startswith("_foreach_") and _elementwise(args):
             if not func._schema.returns:
                 return None
-            if func._opname in _FOREACH:
+            if facts_of(func).elementwise:
                 return [self._made(_described(x)) for x in args[0]]
         key = self._key(func, args, kwargs) if _lasts(func) else None
         if key in self.seen:
@@ -194,7 +151,10 @@ def _described(tensor):
 def _lasts(func):
     cacheable = _lasting.get(func)
     if cacheable is None:
-        returns, is_aten = func._schema.returns, func.namespace == "aten" and func not in _OF_MEMORY
+        returns, is_aten = (
+            func._schema.returns,
+            func.namespace == "aten" and not facts_of(func).has_other_memory,
+        )
         on_values = func._schema.is_mutable or _ON_VALUES & set(func.tags)
         cacheable = _lasting[func] = (
             is_aten and bool(returns) and not on_values and all(r.alias_info is None for r in returns)

@@ -1,203 +1,213 @@
-"""What frequent operators give in the usual cases, written down: torch finds it out by running their kernels
-on symbols.
+"""The results of frequent operators in the usual cases, without torch's fake kernels.
 
-Batch norm in training is 5 milliseconds a layer there, an elementwise operator a fifth of one. And torch
-takes a transposed
-input of batch norm for the layout of the result, which the CPU's kernel makes dense: a view() that eager
-takes would not be
-one in the program. The losses' gradients and a few more differ in the same way.
+Torch finds the results of an operator by running its kernel on fake tensors. For batch norm in training that
+takes 5 milliseconds a layer, for an elementwise operator a fifth of one.
+
+Some of torch's fake kernels give another layout than the kernel: the CPU's batch norm makes the result of a
+transposed input dense, and torch's fake kernel keeps it transposed. Then a view() that works in eager mode
+would fail in the program. `Operator.layout` in program/operators.py lists such operators.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from .recurrent import symbolic_results
+from ..program.operators import Contiguous, Iterated, Suggested, facts_of
 from ..program.recurrent_layer import WHOLE_LAYERS
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_IN_PLACE = (
-    {getattr(aten, n).Tensor for n in ("add_", "sub_", "mul_", "div_")}
-    | {
-        getattr(aten, n).default
-        for n in ("addcmul_", "addcdiv_", "relu_", "sigmoid_", "tanh_", "sqrt_", "neg_", "zero_", "copy_")
-    }
-    | {aten.lerp_.Scalar}
-)
-_ELEMENTWISE = {getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")} | {
-    getattr(aten, n).default
-    for n in (
-        "relu",
-        "threshold_backward",
-        "gelu",
-        "gelu_backward",
-        "silu",
-        "silu_backward",
-        "sigmoid",
-        "sigmoid_backward",
-        "tanh",
-        "tanh_backward",
-        "hardtanh",
-        "hardtanh_backward",
-        "neg",
-    )
-}
-# Operators whose result has another layout on the CPU than torch's symbolic form says: contiguous, the
-# input's own (beside a 0-d tensor),
-# the memory format suggested by the input at that position
-_CONTIGUOUS = {
-    aten.mse_loss_backward.default,
-    aten.smooth_l1_loss_backward.default,
-    aten.huber_loss_backward.default,
-    aten._log_softmax_backward_data.default,
-    aten.log_sigmoid_forward.default,
-    aten.pow.Scalar,
-    aten.normal.Tensor_Tensor,
-    aten.normal.float_Tensor,
-    aten.native_layer_norm_backward.default,
-    aten.glu_backward.default,
-    aten.nll_loss2d_forward.default,
-}
-# kernels that lay the result out as torch's iterator over these arguments does: the first layout that
-# decides; torch computes their symbolic form step by step
-_ITERATED = {
-    **{
-        getattr(aten, n).default: (0, 1)
-        for n in (
-            "softplus_backward",
-            "hardsigmoid_backward",
-            "hardswish_backward",
-            "hardtanh_backward",
-            "logit_backward",
-            "native_dropout_backward",
-            "floor_divide",
-            "special_xlog1py",
-            "heaviside",
-            "logaddexp",
-            "logaddexp2",
-            "logical_and",
-            "logical_or",
-            "logical_xor",
-            "complex",
-            "polar",
-        )
-    },
-    **dict.fromkeys((aten.copysign.Tensor, aten.div.Tensor_mode, aten.xlogy.Tensor), (0, 1)),
-    aten.elu_backward.default: (0, 5),
-    aten.threshold_backward.default: (1, 0),
-    aten.leaky_relu_backward.default: (1, 0),
-    aten.log_sigmoid_backward.default: (0,),
-    aten.soft_margin_loss_backward.default: (2,),
-    aten.binary_cross_entropy_backward.default: (1,),
-}
-_ARITHMETIC = {
-    getattr(aten, n).Tensor for n in ("add", "sub", "mul", "div")
-}  # of half precision torch takes expanded tensors for contiguous ones
-_RECURRENT = {aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE_LAYERS.values()}
-_SUGGESTED = {
-    aten.channel_shuffle.default: 0,
-    aten.max_unpool2d.default: 0,
-    aten.reflection_pad3d.default: 0,
-    aten.replication_pad3d.default: 0,
-    **{
-        getattr(aten, n + "_backward").default: 1
-        for n in ("reflection_pad2d", "replication_pad2d", "reflection_pad3d", "replication_pad3d")
-    },
-}
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the results of some operators are found: `results(func, args, kwargs)` returns None if it cannot."""
+
+    name: str
+    operators: frozenset
+    results: Callable[[Any, tuple, dict], Any]
 
 
 def known_results(func, args, kwargs):
-    """Return the symbolic results of an operator, or None if torch has to compute them.
+    """Return the fake results of an operator, or None if torch has to compute them.
 
-    Call it in the symbolic mode.
+    Call it in the fake mode.
     """
-    if func in _IN_PLACE:
-        return args[0] if _writes((*args, *kwargs.values())) else None
-    if func in _ELEMENTWISE and _alike((*args, *kwargs.values())):
-        return _like(args[0])
-    if func is aten.native_batch_norm.default:
-        x, *channel_wise, training, _, _ = args
-        if (training or x.is_cpu) and _usual(x, channel_wise):
-            kept = x.shape[1] if training else 0
-            return _like(x), x.new_empty(kept), x.new_empty(kept)
-        if x.is_cpu and x.dtype is torch.bfloat16 and x.dim() > 1 and _format(x) is not None:
-            return _like(x), *func(*args)[1:]
-    elif func is aten.native_batch_norm_backward.default:
-        grad, x, *channel_wise, training, _, output_mask = args
-        if (
-            (training or x.is_cpu)
-            and grad.shape == x.shape
-            and grad.dtype == x.dtype
-            and _usual(x, channel_wise if training else channel_wise[:3])
-        ):
-            makers = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
-            return tuple(make(x) if want else None for make, want in zip(makers, output_mask))
-    elif func is aten.cudnn_batch_norm.default:
-        x, *channel_wise, training, _, _ = args
-        if training and _usual(x, channel_wise):
-            return (
-                _like(x),
-                x.new_empty(x.shape[1]),
-                x.new_empty(x.shape[1]),
-                x.new_empty(0, dtype=torch.uint8),
-            )
-    elif func is aten.cudnn_batch_norm_backward.default:
-        x, grad, weight, *_ = args
-        if grad.shape == x.shape and grad.dtype == x.dtype and _usual(x, (weight,)):
-            return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
-    elif func in _RECURRENT:
-        return symbolic_results(func, args)
-    elif (
-        func is aten._efficientzerotensor.default and args[0]
-    ):  # without dims it may stand for a number, which is read
-        return torch.empty(
-            *args, **kwargs
-        )  # views of a symbolic tensor marked as zero would leave the symbolic mode
-    elif func is aten.index.Tensor and any(
-        i is not None and i.dtype is torch.uint8 for i in args[1]
-    ):  # torch's symbolic form takes no masks of bytes
-        return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
-    elif func is aten.masked_select.default and args[1].numel():  # one mask gives one size
-        times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // args[1].numel()
-        return args[0].new_empty(aten.nonzero.default(args[1]).shape[0] * times)
-    elif func in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor):
-        return args[0].clone()
-    elif func in _ARITHMETIC and any(isinstance(a, torch.Tensor) and a.dtype in _FLOATS[2:] for a in args):
-        return _laid_out(func, args, func(*args, **kwargs))
-    elif func is aten.multi_margin_loss.default and not args[1].dim():
-        return args[0].new_empty(())
-    elif func is aten._grouped_mm.default:
-        return _grouped_mm(*args, **kwargs)
-    elif (func in _CONTIGUOUS or func in _ITERATED or func in _SUGGESTED) and all(
-        a.is_cpu for a in args if isinstance(a, torch.Tensor)
-    ):
-        return torch.utils._pytree.tree_map_only(
-            torch.Tensor, lambda out: _laid_out(func, args, out), func(*args, **kwargs)
-        )
+    rules = _rules_of.get(func)
+    if rules is None:
+        rules = _rules_of[func] = _applicable(func)
+    for results in rules:
+        out = results(func, args, kwargs)
+        if out is not None:
+            return out
     return None
 
 
-def _laid_out(func, args, out):
-    if func in _ITERATED or func in _ARITHMETIC:
-        deciding = [
-            args[i].expand(out.shape)
-            for i in _ITERATED.get(func, (0, 1))
-            if isinstance(args[i], torch.Tensor) and args[i].dim()
-        ]
-        stride = (
-            torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
-        )
-        return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
-    memory_format = (
-        torch._prims_common.suggest_memory_format(args[_SUGGESTED[func]])
-        if func in _SUGGESTED
-        else torch.contiguous_format
+_rules_of: dict[Any, tuple] = {}
+
+
+def _applicable(func):
+    """Return the functions that may give the results of an operator, in their order."""
+    facts = facts_of(func)
+    return (
+        *((_elementwise,) if facts.elementwise and not func._opname.startswith("_foreach_") else ()),
+        *(rule.results for rule in _RULES if func in rule.operators),
+        *((_of_cpu_layout,) if facts.layout is not None else ()),
     )
+
+
+def _elementwise(func, args, kwargs):
+    if func._schema.is_mutable:
+        return args[0] if _writes((*args, *kwargs.values())) else None
+    return _like(args[0]) if _alike((*args, *kwargs.values())) else None
+
+
+def _native_batch_norm(func, args, kwargs):
+    x, *channel_wise, training, _, _ = args
+    if (training or x.is_cpu) and _usual(x, channel_wise):
+        channels = x.shape[1] if training else 0
+        return _like(x), x.new_empty(channels), x.new_empty(channels)
+    if x.is_cpu and x.dtype is torch.bfloat16 and x.dim() > 1 and _format(x) is not None:
+        return _like(x), *func(*args)[1:]
+    return None
+
+
+def _native_batch_norm_backward(func, args, kwargs):
+    grad, x, *channel_wise, training, _, output_mask = args
+    if (
+        not (training or x.is_cpu)
+        or grad.shape != x.shape
+        or grad.dtype != x.dtype
+        or not _usual(x, channel_wise if training else channel_wise[:3])
+    ):
+        return None
+    makers = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
+    return tuple(make(x) if is_needed else None for make, is_needed in zip(makers, output_mask))
+
+
+def _cudnn_batch_norm(func, args, kwargs):
+    x, *channel_wise, training, _, _ = args
+    if not training or not _usual(x, channel_wise):
+        return None
+    workspace = x.new_empty(0, dtype=torch.uint8)
+    return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1]), workspace
+
+
+def _cudnn_batch_norm_backward(func, args, kwargs):
+    x, grad, weight, *_ = args
+    if grad.shape != x.shape or grad.dtype != x.dtype or not _usual(x, (weight,)):
+        return None
+    return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+
+
+def _zero_tensor(func, args, kwargs):
+    """Views of a fake tensor that is marked as zero would leave the fake mode.
+
+    A tensor without dimensions may stand for a number, which is read.
+    """
+    return torch.empty(*args, **kwargs) if args[0] else None
+
+
+def _index_by_byte_masks(func, args, kwargs):
+    """Torch's fake kernel takes no masks of bytes."""
+    if not any(i is not None and i.dtype is torch.uint8 for i in args[1]):
+        return None
+    return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
+
+
+def _masked_select(func, args, kwargs):
+    """One mask gives one size."""
+    if not args[1].numel():
+        return None
+    times = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) // args[1].numel()
+    return args[0].new_empty(aten.nonzero.default(args[1]).shape[0] * times)
+
+
+def _half_precision_arithmetic(func, args, kwargs):
+    """Of half precision, torch takes expanded tensors for contiguous ones."""
+    if not any(isinstance(a, torch.Tensor) and a.dtype in _HALF for a in args):
+        return None
+    return _iterated(Iterated(), args, func(*args, **kwargs))
+
+
+def _grouped_mm_results(func, args, kwargs):
+    return _grouped_mm(*args, **kwargs)
+
+
+_RULES = (
+    Rule("batch norm", frozenset({aten.native_batch_norm.default}), _native_batch_norm),
+    Rule(
+        "gradient of batch norm",
+        frozenset({aten.native_batch_norm_backward.default}),
+        _native_batch_norm_backward,
+    ),
+    Rule("batch norm of cuDNN", frozenset({aten.cudnn_batch_norm.default}), _cudnn_batch_norm),
+    Rule(
+        "gradient of batch norm of cuDNN",
+        frozenset({aten.cudnn_batch_norm_backward.default}),
+        _cudnn_batch_norm_backward,
+    ),
+    Rule(
+        "recurrent layers",
+        frozenset({aten._cudnn_rnn.default, aten._cudnn_rnn_backward.default, *WHOLE_LAYERS.values()}),
+        lambda func, args, kwargs: symbolic_results(func, args),
+    ),
+    Rule("zeros without memory", frozenset({aten._efficientzerotensor.default}), _zero_tensor),
+    Rule("masks of bytes", frozenset({aten.index.Tensor}), _index_by_byte_masks),
+    Rule("masked_select", frozenset({aten.masked_select.default}), _masked_select),
+    Rule(
+        "index_fill",
+        frozenset({aten.index_fill.int_Scalar, aten.index_fill.int_Tensor}),
+        lambda func, args, kwargs: args[0].clone(),
+    ),
+    Rule(
+        "arithmetic of half precision",
+        frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}),
+        _half_precision_arithmetic,
+    ),
+    Rule(
+        "multi_margin_loss of one sample",
+        frozenset({aten.multi_margin_loss.default}),
+        lambda func, args, kwargs: None if args[1].dim() else args[0].new_empty(()),
+    ),
+    Rule("products of groups", frozenset({aten._grouped_mm.default}), _grouped_mm_results),
+)
+
+
+def _of_cpu_layout(func, args, kwargs):
+    """Torch's results with the layout of the CPU's kernel."""
+    if not all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
+        return None
+    layout, out = facts_of(func).layout, func(*args, **kwargs)
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: _laid_out(layout, args, t), out)
+
+
+def _laid_out(layout: Contiguous | Iterated | Suggested, args, out):
+    if isinstance(layout, Iterated):
+        return _iterated(layout, args, out)
+    memory_format = torch.contiguous_format
+    if isinstance(layout, Suggested):
+        memory_format = torch._prims_common.suggest_memory_format(args[layout.argument])
     return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=memory_format)
+
+
+def _iterated(layout: Iterated, args, out):
+    """Return a result with the first layout of its arguments that decides; 0-d tensors do not."""
+    deciding = [
+        args[i].expand(out.shape)
+        for i in layout.arguments
+        if isinstance(args[i], torch.Tensor) and args[i].dim()
+    ]
+    stride = torch._prims_common.compute_elementwise_output_strides(*deciding) if deciding else out.stride()
+    return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
 
 
 def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):

@@ -27,6 +27,7 @@ from .known_values import KnownValues
 from .recurrent import whole_layers
 from .refusals import refuse
 from .symbolic_sizes import Sizes
+from ..program.operators import facts_of
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .sparse_results import of_any_rows
 from .fake_results import Results
@@ -35,23 +36,8 @@ from ..program.tensor_info import describe
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
-_LIFT = {aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default}
-_COUNTS_SPARSE = {aten._coalesce.default, aten._nnz.default, aten._values.default, aten._indices.default}
 _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
-# they give nothing back; torch would run their kernels on zeros as large as the parameters
-_WITHOUT_SYMBOLIC_FORM = {
-    getattr(packet, name)
-    for packet in (aten._fused_sgd_, aten._fused_adagrad_)
-    for name in packet.overloads()
-}
 _returns_cache: dict = {}
-# positions of what may be of another dtype than the input; the statistics are then float32 on the CPU
-# (torch's symbolic kernels keep the input's)
-_STATISTICS = {
-    aten.native_layer_norm.default: (2, 3),
-    aten.native_group_norm.default: (1, 2),
-    aten.native_batch_norm.default: (1, 2, 3, 4),
-}
 
 
 def _written_returns(func):
@@ -233,8 +219,9 @@ class Recorder(KnownValues, TorchDispatchMode):
             )
         if func is _ITEM:
             return self._item(args[0])
+        facts = facts_of(func)
         if (
-            func in _COUNTS_SPARSE
+            facts.counts_sparse_rows
             and self.phase == "update"
             and type(args[0]) is FakeTensor
             and args[0].layout is not torch.strided
@@ -250,10 +237,11 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
         if func.namespace in ("profiler", "prim"):
             return func(*args, **(kwargs or {}))
-        refuse(func, args)
+        if facts.refusal is not None:
+            refuse(func, facts.refusal, args)
         if func in _CUDNN_CTC:
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
-        if func in _LIFT and not isinstance(args[0], FakeTensor):
+        if facts.lifts and not isinstance(args[0], FakeTensor):
             return self._constant(args[0])
         node_args, fake_args = self._convert_all(args)
         if kwargs:
@@ -264,7 +252,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             node_kw, fake_kw = {}, {}
         node = self.graph.call_function(func, node_args, node_kw)
         out = self._symbolic_results(func, node, fake_args, fake_kw)
-        if func in _STATISTICS and fake_args[0].device.type == "cpu":
+        if facts.statistics and fake_args[0].device.type == "cpu":
             out = self._with_float_statistics(func, fake_args, out)
         elif func is aten._pack_padded_sequence.default and type(out[1]) is FakeTensor:
             with self.fake_mode:
@@ -283,7 +271,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _symbolic_results(self, func, node, args, kwargs):
         try:
-            return None if func in _WITHOUT_SYMBOLIC_FORM else self.results(func, args, kwargs)
+            return self.results(func, args, kwargs) if facts_of(func).has_fake_kernel else None
         except (DynamicOutputShapeException, DataDependentOutputException):
             from .branch_values import known_shape
 
@@ -314,7 +302,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             return None
 
     def _with_float_statistics(self, func, args, out):
-        given = next((args[i].dtype for i in _STATISTICS[func] if args[i] is not None), args[0].dtype)
+        given = next((args[i].dtype for i in facts_of(func).statistics if args[i] is not None), args[0].dtype)
         if given == args[0].dtype:
             return out
         with self.fake_mode:

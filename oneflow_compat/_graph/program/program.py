@@ -10,6 +10,7 @@ import torch.fx
 
 from ..errors import ProgramError
 from .locations import Location
+from .operators import facts_of
 
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
@@ -131,19 +132,11 @@ class Program:
     __repr__ = __str__
 
 
-# Operators that write arguments although their schemas do not say so: positions of the running statistics
-# and of the training flag.
-_BATCH_NORMS = {
-    torch.ops.aten.native_batch_norm.default: (3, 4, 5),
-    torch.ops.aten.cudnn_batch_norm.default: (3, 4, 5),
-    torch.ops.aten.miopen_batch_norm.default: (3, 4, 5),
-}
-
-
 def written_args(node):
     """The argument nodes that an ATen node writes in place."""
-    if node.target in _BATCH_NORMS:
-        mean, var, training = _BATCH_NORMS[node.target]
+    statistics = facts_of(node.target).written_statistics
+    if statistics is not None:
+        mean, var, training = statistics
         return [node.args[i] for i in (mean, var) if node.args[i] is not None] if node.args[training] else []
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:

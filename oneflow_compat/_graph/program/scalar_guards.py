@@ -12,15 +12,10 @@ import torch
 import torch.fx
 from torch._prims_common import make_contiguous_strides_for
 
+from .operators import facts_of
 from .program import roots, written_args
 
 aten = torch.ops.aten
-_FILLED = {
-    aten.zeros_like.default: 0,
-    aten.new_zeros.default: 0,
-    aten.ones_like.default: 1,
-    aten.new_ones.default: 1,
-}
 
 
 def part(graph, needed):
@@ -63,12 +58,13 @@ def _filled(node):
 
     Only the layout of their input matters, so no value is read.
     """
-    if node.target not in _FILLED:
+    fill = facts_of(node.target).fill
+    if fill is None:
         return None
     shape, dtype, device, stride = node.meta["tensor"]
     if not all(type(n) is int for n in shape) or stride != make_contiguous_strides_for(shape):
         return None
-    return (shape, _FILLED[node.target]), {"dtype": dtype, "device": device}
+    return (shape, fill), {"dtype": dtype, "device": device}
 
 
 def guard_graph(graph, guards):

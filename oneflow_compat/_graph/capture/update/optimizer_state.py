@@ -12,19 +12,13 @@ from ...._active import outside_capture
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
+from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
 from .host_scalars import HostScalar
 
 aten = torch.ops.aten
-_LIKE = {
-    aten.zeros_like.default,
-    aten.ones_like.default,
-    aten.full_like.default,
-    aten.new_zeros.default,
-    aten.new_full.default,
-}
 # operators that may compute the initial value of a state tensor
-_BEGINNINGS = _LIKE | {
+_BEGINNINGS = operators_that(lambda facts: facts.reads_layout_only) | {
     aten.zeros.default,
     aten.ones.default,
     aten.full.default,
@@ -302,7 +296,7 @@ class StateChanges:
 
         args = node.args
         if (
-            node.target in _LIKE and node.args[0] not in self._real
+            facts_of(node.target).reads_layout_only and node.args[0] not in self._real
         ):  # zeros_like(grad): only its layout matters
             info = node.args[0].meta["tensor"]
             args = (

@@ -14,26 +14,11 @@ import operator
 
 import torch
 
+from ...program.operators import facts_of
 from ..known_operators import known_operator
 from .shims import no_shim
 
 aten = torch.ops.aten
-DYNAMIC = {
-    aten._pack_padded_sequence.default,
-    aten._ctc_loss.default,
-    aten._ctc_loss.Tensor,
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten.repeat_interleave.Tensor,
-    aten.bincount.default,
-    aten._unique2.default,
-    aten.unique_consecutive.default,
-    aten.unique_dim.default,
-    aten._grouped_mm.default,
-    aten._cudnn_rnn.default,
-    aten._cudnn_rnn_backward.default,
-    aten.linalg_lstsq.default,
-}
 _MASKS = torch.bool, torch.uint8
 
 
@@ -42,7 +27,7 @@ def with_known_shapes(graph) -> list:
     replaced = []
     for node in graph.nodes:
         if (
-            node.target in DYNAMIC
+            facts_of(node.target).needs_recorded_shapes
             or no_shim(node.target)
             and not _sparse(node)
             or node.target is aten.index.Tensor

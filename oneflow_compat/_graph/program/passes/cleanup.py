@@ -8,41 +8,20 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..random_functions import seed_generator
+from ..operators import facts_of
 from ..program import is_view, written_args
 
 aten = torch.ops.aten
-_ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.detach_.default}
-_STRUCTURAL = {
-    aten.set_.source_Tensor,
-    aten.resize_.default,
-    aten.resize_as_.default,
-    aten.as_strided_.default,
-    aten.t_.default,
-    aten.transpose_.default,
-    aten.squeeze_.dim,
-    aten.squeeze_.dims,
-    aten.unsqueeze_.default,
-    aten.squeeze_.default,
-}
-# views whose result depends on shape and strides of the argument only
-_PURE_VIEWS = {
-    aten.t.default,
-    aten.transpose.int,
-    aten.permute.default,
-    aten.view.default,
-    aten.expand.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.default,
-    aten.slice.Tensor,
-    aten.select.int,
-    aten.as_strided.default,
-    aten._unsafe_view.default,
-}
+
+
+def _is_pure_view(target):
+    """Whether the result is one view that depends on shape and strides of the argument only."""
+    facts = facts_of(target)
+    return facts.view == "one" and not facts.renames
 
 
 def _changes_metadata(graph):
-    return any(n.target in _STRUCTURAL for n in graph.nodes if n.op == "call_function")
+    return any(facts_of(n.target).changes_metadata for n in graph.nodes if n.op == "call_function")
 
 
 def drop_aliases(program):
@@ -53,7 +32,7 @@ def drop_aliases(program):
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        if node.target in _ALIASES or (node.target in _PURE_VIEWS and _same_layout(node)):
+        if facts_of(node.target).renames or _is_pure_view(node.target) and _same_layout(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         elif node.target is aten.t.default and getattr(node.args[0], "target", None) is aten.t.default:
@@ -132,7 +111,7 @@ def merge_views(program):
         return program
     seen = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.target not in _PURE_VIEWS or node.kwargs:
+        if node.op != "call_function" or not _is_pure_view(node.target) or node.kwargs:
             continue
         key = (node.target, _freeze(node.args))
         original = seen.setdefault(key, node)

@@ -1,0 +1,239 @@
+"""One table of what the schemas of ATen operators do not say.
+
+`facts_of(operator)` gives the row of an operator, with defaults for an ordinary one. Capture, passes and
+backends read their special cases here. Patterns of operators, and rules that compute something, are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What the kernels refuse and torch's fake kernels take."""
+
+    applies: Callable[[list], bool]  # of the dtypes of tensors and the types of other arguments
+    needs: str
+    error: type[Exception] = RuntimeError
+
+
+@dataclass(frozen=True)
+class Contiguous:
+    """The CPU's kernel gives contiguous results, whatever torch's fake kernel says."""
+
+
+@dataclass(frozen=True)
+class Iterated:
+    """The CPU's kernel lays the result out as torch's iterator over these arguments does."""
+
+    arguments: tuple[int, ...] = (0, 1)
+
+
+@dataclass(frozen=True)
+class Suggested:
+    """The CPU's kernel gives the memory format that this argument suggests."""
+
+    argument: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The facts about one operator. The defaults are those of an ordinary operator."""
+
+    # running mean, running variance and training flag: the statistics are written if the flag is set,
+    # although the schema does not say so
+    written_statistics: tuple[int, int, int] | None = None
+    # the result is a view, or several views, that shapes and strides of the argument determine
+    view: Literal["one", "several"] | None = None
+    # the result is the argument under another name
+    renames: bool = False
+    # it changes shape or strides of its argument in place
+    changes_metadata: bool = False
+    # its argument is a tensor that torch made of Python data
+    lifts: bool = False
+    # the result is filled with this value
+    fill: int | None = None
+    # only shape, dtype, device and strides of the first argument matter
+    reads_layout_only: bool = False
+    # results and first argument have the same shape, dtype and layout, if all tensors are alike
+    elementwise: bool = False
+    # the layout of results on the CPU, if torch's fake kernel has another one
+    layout: Contiguous | Iterated | Suggested | None = None
+    # on the CPU, results after the first have float32 if one of these arguments is of another dtype than the
+    # input; torch's fake kernel keeps the dtype of the input
+    statistics: tuple[int, ...] = ()
+    # the size of the result's memory is not that of its shape, so that results are not kept
+    has_other_memory: bool = False
+    # torch has no fake kernel, or it takes as long as the kernel; the operator returns nothing
+    has_fake_kernel: bool = True
+    # torch cannot compute the shape from symbols, or refuses what the kernel takes
+    needs_recorded_shapes: bool = False
+    # it reads how many distinct rows a sparse tensor has
+    counts_sparse_rows: bool = False
+    refusal: Refusal | None = None
+
+
+def _has_bool(dtypes):
+    return torch.bool in dtypes
+
+
+def _has_several(dtypes):
+    return len(set(dtypes)) > 1
+
+
+def _has_floating(dtypes):
+    return any(d is float or isinstance(d, torch.dtype) and d.is_floating_point for d in dtypes)
+
+
+def _has_no_bool_mask(dtypes):
+    return dtypes[1] is not torch.bool
+
+
+# names of operators -> facts. A name without an overload means all that write no `out` and take no dtype
+_ROWS: tuple[tuple[str, Operator], ...] = (
+    # -- writes
+    (
+        "native_batch_norm.default cudnn_batch_norm.default miopen_batch_norm.default",
+        Operator(written_statistics=(3, 4, 5)),
+    ),
+    (
+        "set_.source_Tensor resize_.default resize_as_.default as_strided_.default t_.default"
+        " transpose_.default squeeze_.dim squeeze_.dims unsqueeze_.default squeeze_.default",
+        Operator(changes_metadata=True),
+    ),
+    # -- views and names
+    ("detach.default alias.default lift_fresh.default detach_.default", Operator(renames=True)),
+    (
+        "view.default _unsafe_view.default t.default transpose.int permute.default expand.default slice.Tensor"
+        " select.int unsqueeze.default squeeze.dim squeeze.default detach.default alias.default"
+        " as_strided.default",
+        Operator(view="one"),
+    ),
+    (
+        "unbind.int split.Tensor split_with_sizes.default unsafe_split.Tensor unsafe_split_with_sizes.default",
+        Operator(view="several"),
+    ),
+    ("lift_fresh.default lift_fresh_copy.default lift.default", Operator(lifts=True)),
+    # -- factories
+    ("zeros_like.default new_zeros.default", Operator(fill=0)),
+    ("ones_like.default new_ones.default", Operator(fill=1)),
+    (
+        "zeros_like.default ones_like.default full_like.default new_zeros.default new_full.default",
+        Operator(reads_layout_only=True),
+    ),
+    (
+        "_new_zeros_with_same_feature_meta.default _efficientzerotensor.default",
+        Operator(has_other_memory=True),
+    ),
+    # -- results of the fake kernels
+    (
+        "add.Tensor sub.Tensor mul.Tensor div.Tensor relu.default threshold_backward.default gelu.default"
+        " gelu_backward.default silu.default silu_backward.default sigmoid.default sigmoid_backward.default"
+        " tanh.default tanh_backward.default hardtanh.default hardtanh_backward.default neg.default"
+        " add_.Tensor sub_.Tensor mul_.Tensor div_.Tensor addcmul_.default addcdiv_.default relu_.default"
+        " sigmoid_.default tanh_.default sqrt_.default neg_.default zero_.default copy_.default lerp_.Scalar"
+        " _foreach_add _foreach_sub _foreach_mul _foreach_div _foreach_neg _foreach_sqrt _foreach_rsqrt"
+        " _foreach_reciprocal _foreach_exp _foreach_addcmul _foreach_addcdiv _foreach_lerp _foreach_maximum"
+        " _foreach_minimum",
+        Operator(elementwise=True),
+    ),
+    (
+        "mse_loss_backward.default smooth_l1_loss_backward.default huber_loss_backward.default"
+        " _log_softmax_backward_data.default log_sigmoid_forward.default pow.Scalar normal.Tensor_Tensor"
+        " normal.float_Tensor native_layer_norm_backward.default glu_backward.default"
+        " nll_loss2d_forward.default",
+        Operator(layout=Contiguous()),
+    ),
+    (
+        "softplus_backward.default hardsigmoid_backward.default hardswish_backward.default"
+        " hardtanh_backward.default logit_backward.default native_dropout_backward.default"
+        " floor_divide.default special_xlog1py.default heaviside.default logaddexp.default"
+        " logaddexp2.default logical_and.default logical_or.default logical_xor.default complex.default"
+        " polar.default copysign.Tensor div.Tensor_mode xlogy.Tensor",
+        Operator(layout=Iterated()),
+    ),
+    ("elu_backward.default", Operator(layout=Iterated((0, 5)))),
+    ("threshold_backward.default leaky_relu_backward.default", Operator(layout=Iterated((1, 0)))),
+    ("log_sigmoid_backward.default", Operator(layout=Iterated((0,)))),
+    ("soft_margin_loss_backward.default", Operator(layout=Iterated((2,)))),
+    ("binary_cross_entropy_backward.default", Operator(layout=Iterated((1,)))),
+    (
+        "channel_shuffle.default max_unpool2d.default reflection_pad3d.default replication_pad3d.default",
+        Operator(layout=Suggested(0)),
+    ),
+    (
+        "reflection_pad2d_backward.default replication_pad2d_backward.default"
+        " reflection_pad3d_backward.default replication_pad3d_backward.default",
+        Operator(layout=Suggested(1)),
+    ),
+    ("native_layer_norm.default", Operator(statistics=(2, 3))),
+    ("native_group_norm.default", Operator(statistics=(1, 2))),
+    ("native_batch_norm.default", Operator(statistics=(1, 2, 3, 4))),
+    # torch would run their kernels on zeros as large as the parameters
+    ("_fused_sgd_ _fused_adagrad_", Operator(has_fake_kernel=False)),
+    (
+        "_pack_padded_sequence.default _ctc_loss.default _ctc_loss.Tensor nonzero.default"
+        " masked_select.default repeat_interleave.Tensor bincount.default _unique2.default"
+        " unique_consecutive.default unique_dim.default _grouped_mm.default _cudnn_rnn.default"
+        " _cudnn_rnn_backward.default linalg_lstsq.default",
+        Operator(needs_recorded_shapes=True),
+    ),
+    (
+        "_coalesce.default _nnz.default _values.default _indices.default",
+        Operator(counts_sparse_rows=True),
+    ),
+    # -- refusals
+    ("sub sub_ rsub", Operator(refusal=Refusal(_has_bool, "no bool tensors (use ^ or logical_xor)"))),
+    ("argmax argmin topk", Operator(refusal=Refusal(_has_bool, "no bool tensors"))),
+    (
+        "mm mv bmm addmm addmv addbmm baddbmm",
+        Operator(refusal=Refusal(_has_several, "tensors of one dtype")),
+    ),
+    (
+        "bitwise_and bitwise_and_ bitwise_or bitwise_or_ bitwise_xor bitwise_xor_",
+        Operator(refusal=Refusal(_has_floating, "integers or bools", NotImplementedError)),
+    ),
+    ("masked_select.default", Operator(refusal=Refusal(_has_no_bool_mask, "a mask of bools"))),
+)
+_ORDINARY = Operator()
+
+
+def _overloads(name: str) -> Iterable[Any]:
+    packet_name, _, overload = name.partition(".")
+    packet = getattr(aten, packet_name)
+    names = [overload] if overload else [o for o in packet.overloads() if "out" not in o and "dtype" not in o]
+    return (getattr(packet, o) for o in names)
+
+
+def _table() -> dict[Any, Operator]:
+    """Return {operator: facts}. Raise if two rows give the same fact about an operator."""
+    table: dict[Any, Operator] = {}
+    for names, facts in _ROWS:
+        values = {f.name: getattr(facts, f.name) for f in fields(facts)}
+        changes = {name: value for name, value in values.items() if value != getattr(_ORDINARY, name)}
+        for operator in (o for name in names.split() for o in _overloads(name)):
+            row = table.get(operator, _ORDINARY)
+            if any(getattr(row, name) != getattr(_ORDINARY, name) for name in changes):
+                raise ValueError(f"two rows of the operator table give {sorted(changes)} of {operator}")
+            table[operator] = replace(row, **changes)
+    return table
+
+
+_TABLE = _table()
+
+
+def facts_of(operator: Any) -> Operator:
+    """Return the facts about an operator, or of an ordinary one."""
+    return _TABLE.get(operator, _ORDINARY)
+
+
+def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset:
+    """Return the operators of the table with a fact."""
+    return frozenset(operator for operator, facts in _TABLE.items() if has_fact(facts))
