@@ -1,6 +1,4 @@
-"""python -m oneflow: what is installed and what is missing, the version, and the rows of the table of
-differences.
-"""
+"""python -m oneflow: what is installed, the version, and the rows of the table of differences."""
 
 from __future__ import annotations
 
@@ -10,6 +8,18 @@ import os
 import platform
 import shutil
 import sys
+
+
+OPTIONAL_MODULES = {  # module: the package that has it, and what uses it
+    "hypothesis": ("hypothesis", "oneflow_autotest"),
+    "PIL": ("pillow", "images"),
+    "lmdb": ("lmdb", "one_embedding on disk"),
+    "safetensors": ("safetensors", "safetensors files"),
+    "flowvision": ("flowvision --no-deps", "vision models"),
+    "openvino": ("openvino", "nn.Graph's backend openvino"),
+    "torch_tensorrt": ("torch-tensorrt", "nn.Graph's backend tensorrt"),
+    "torch_xla": ("torch-xla", "nn.Graph's backend xla"),
+}
 
 
 def doctor() -> list[tuple[str, str, bool]]:
@@ -56,19 +66,10 @@ def doctor() -> list[tuple[str, str, bool]]:
     )
     rows.append(("custom operators", *_extension()))
     rows.append(("dialect", oneflow.get_dialect(), True))
-    optional = {
-        "hypothesis": "oneflow_autotest",
-        "PIL": "image decoding",
-        "lmdb": "one_embedding on disk",
-        "safetensors": "safetensors files",
-        "flowvision": "vision models",
-        "openvino": "Graph backend openvino",
-        "torch_tensorrt": "Graph backend tensorrt",
-        "torch_xla": "Graph backend xla",
-    }
-    for module, use in optional.items():
-        there = importlib.util.find_spec(module) is not None
-        rows.append((module, "found" if there else f"missing ({use} needs it)", there))
+    for module, (package, use) in OPTIONAL_MODULES.items():
+        is_installed = importlib.util.find_spec(module) is not None
+        state = "installed" if is_installed else f"not installed (pip install {package}), for {use}"
+        rows.append((module, state, is_installed))
     return rows
 
 
