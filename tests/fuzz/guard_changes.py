@@ -1,0 +1,238 @@
+"""Changes of modules and optimizers between calls, for the fuzzer of guards.
+
+Each takes the world (model, optimizer) and a random.Random, and changes one fact. It runs with the same random
+numbers in eager's world and in the graph's. A change that does not apply to the model raises `Inapplicable`.
+"""
+from __future__ import annotations
+
+import random
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+
+class Inapplicable(Exception):
+    pass
+
+
+def pick(rng: random.Random, things):
+    things = list(things)
+    if not things:
+        raise Inapplicable
+    return rng.choice(things)
+
+
+def layers(world, *classes):
+    return [m for m in world.model.modules() if isinstance(m, classes or nn.Module) and m is not world.model]
+
+
+def linear(world, rng):
+    return pick(rng, [m for m in layers(world, nn.Linear) if "weight" in m._parameters])
+
+
+def parameter(world, rng):
+    return pick(rng, world.model.parameters())
+
+
+def trained(world, rng):
+    return pick(rng, [p for group in world.optimizer.param_groups for p in group["params"]])
+
+
+# -- modules --------------------------------------------------------------------------------------------------
+
+
+def freeze_parameter(world, rng):
+    p = parameter(world, rng)
+    p.requires_grad_(not p.requires_grad)
+
+
+def freeze_module(world, rng):
+    module = pick(rng, [m for m in layers(world) if list(m.parameters())])
+    module.requires_grad_(rng.random() < 0.5)
+
+
+def add_forward_hook(world, rng):
+    pick(rng, layers(world, nn.Linear, nn.LayerNorm, nn.Identity)).register_forward_hook(lambda m, args, result: result * 1.5)
+
+
+def add_forward_pre_hook(world, rng):
+    pick(rng, layers(world, nn.Linear, nn.LayerNorm)).register_forward_pre_hook(lambda m, args: (args[0] * 1.5, *args[1:]))
+
+
+def add_backward_hook(world, rng):
+    linear(world, rng).register_full_backward_hook(lambda m, gradients, _: tuple(g if g is None else g * 1.5 for g in gradients))
+
+
+def add_parameter_hook(world, rng):
+    p = parameter(world, rng)
+    if not p.requires_grad:
+        raise Inapplicable
+    p.register_hook(lambda gradient: gradient * 1.5)
+
+
+def remove_hooks(world, rng):
+    module = pick(rng, [m for m in layers(world) if m._forward_hooks or m._forward_pre_hooks])
+    (module._forward_hooks or module._forward_pre_hooks).popitem()
+
+
+def replace_forward(world, rng):
+    module, factor = linear(world, rng), rng.choice([0.5, 2.0])
+    forward = type(module).forward
+    module.forward = lambda x: forward(module, x) * factor
+
+
+def restore_forward(world, rng):
+    module = pick(rng, [m for m in layers(world) if "forward" in vars(m)])
+    del module.forward
+
+
+def replace_layer(world, rng):
+    parent, name = pick(rng, [(m, n) for m in world.model.modules() for n, c in m.named_children() if isinstance(c, (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU))])
+    setattr(parent, name, rng.choice([nn.Identity, nn.ReLU, nn.Tanh, nn.GELU])())
+
+
+def append_layer(world, rng):
+    pick(rng, layers(world, nn.Sequential)).append(rng.choice([nn.Tanh, nn.ReLU])())
+
+
+def change_class(world, rng):
+    pick(rng, layers(world, nn.ReLU, nn.Tanh)).__class__ = rng.choice([nn.Tanh, nn.ReLU])
+
+
+def drop_bias(world, rng):
+    linear(world, rng).bias = None
+
+
+def change_float(world, rng):
+    module, name = pick(rng, [(m, n) for m in layers(world) for n in ("p", "eps", "momentum") if isinstance(vars(m).get(n), float)])
+    setattr(module, name, {"p": 0.25, "eps": 1e-3, "momentum": 0.3}[name])
+
+
+def register_buffer(world, rng):
+    pick(rng, layers(world)).register_buffer(f"unread{rng.randrange(10**6)}", torch.ones(2))
+
+
+def set_attribute(world, rng):
+    setattr(pick(rng, layers(world)), f"unread{rng.randrange(10**6)}", 1.0)
+
+
+def prune_weight(world, rng):
+    torch.manual_seed(5)
+    prune.random_unstructured(linear(world, rng), "weight", 0.5)
+
+
+def weight_norm(world, rng):
+    parametrizations.weight_norm(linear(world, rng))
+
+
+def tie(world, rng):
+    first = linear(world, rng)
+    pick(rng, [m for m in layers(world, nn.Linear) if m is not first and "weight" in m._parameters and m.weight.shape == first.weight.shape]).weight = first.weight
+
+
+def untie(world, rng):
+    module = linear(world, rng)
+    module.weight = nn.Parameter(module.weight.detach().clone() * 0.5)
+    world.optimizer.add_param_group({"params": [module.weight]})
+
+
+def replace_untrained(world, rng):
+    module = linear(world, rng)
+    module.weight = nn.Parameter(torch.full_like(module.weight, 0.25), requires_grad=False)
+
+
+def replace_memory(world, rng):
+    p = parameter(world, rng)
+    p.data = torch.full_like(p.data, 0.2)
+
+
+def write_parameter(world, rng):
+    with torch.no_grad():
+        parameter(world, rng).mul_(0.5)
+
+
+def replace_buffer(world, rng):
+    module, name = pick(rng, [(m, n) for m in world.model.modules() for n, b in m._buffers.items() if b is not None and b.is_floating_point()])
+    setattr(module, name, torch.ones_like(module._buffers[name]))
+
+
+def train_mode(world, rng):
+    world.model.train(not world.model.training)
+
+
+# -- optimizers -----------------------------------------------------------------------------------------------
+
+
+def option(world, rng):
+    group = pick(rng, world.optimizer.param_groups)
+    name = pick(rng, [n for n in ("lr", "momentum", "weight_decay", "betas", "eps", "nesterov", "dampening", "alpha") if n in group])
+    group[name] = {"lr": rng.choice([0.05, 0.2]), "momentum": rng.choice([0.0, 0.5]), "weight_decay": rng.choice([0.0, 0.1]), "betas": (0.5, 0.9), "eps": 1e-3, "nesterov": False, "dampening": 0.1, "alpha": 0.5}[name]
+
+
+def replace_state(world, rng):
+    p = pick(rng, [p for p, state in world.optimizer.state.items() if state])
+    world.optimizer.state[p] = {k: v * 0.5 if isinstance(v, torch.Tensor) and v.dim() else v for k, v in world.optimizer.state[p].items()}
+
+
+def replace_state_tensor(world, rng):
+    p = pick(rng, [p for p, state in world.optimizer.state.items() if state])
+    name = pick(rng, [k for k, v in world.optimizer.state[p].items() if isinstance(v, torch.Tensor) and v.dim()])
+    world.optimizer.state[p][name] = torch.full_like(world.optimizer.state[p][name], 0.1)
+
+
+def forget_state(world, rng):
+    del world.optimizer.state[pick(rng, list(world.optimizer.state))]
+
+
+def clear_state(world, rng):
+    world.optimizer.state.clear()
+
+
+def reload_state(world, rng):
+    world.optimizer.load_state_dict(world.optimizer.state_dict())
+
+
+def remove_parameter(world, rng):
+    group = pick(rng, [g for g in world.optimizer.param_groups if len(g["params"]) > 1])
+    group["params"].pop(rng.randrange(len(group["params"])))
+
+
+def reverse_parameters(world, rng):
+    pick(rng, world.optimizer.param_groups)["params"].reverse()
+
+
+def replace_group(world, rng):
+    index = rng.randrange(len(world.optimizer.param_groups))
+    world.optimizer.param_groups[index] = dict(world.optimizer.param_groups[index], lr=0.03)
+
+
+def split_group(world, rng):
+    group = pick(rng, [g for g in world.optimizer.param_groups if len(g["params"]) > 1])
+    moved = group["params"].pop()
+    world.optimizer.add_param_group({"params": [moved], "lr": 0.02})
+
+
+# -- calls ----------------------------------------------------------------------------------------------------
+
+
+def pass_buffer(world, rng):
+    """The next call gets a buffer that the program writes."""
+    world.next_shift = world.model.seen
+
+
+def other_shape(world, rng):
+    world.rows = rng.choice([2, 3, 5])
+
+
+def other_number(world, rng):
+    world.factor = rng.choice([1, 1.0, 2.0, -1.0, True])
+
+
+CHANGES = (
+    freeze_parameter, freeze_module, add_forward_hook, add_forward_pre_hook, add_backward_hook, add_parameter_hook, remove_hooks,
+    replace_forward, restore_forward, replace_layer, append_layer, change_class, drop_bias, change_float, register_buffer, set_attribute,
+    prune_weight, weight_norm, tie, untie, replace_untrained, replace_memory, write_parameter, replace_buffer, train_mode,
+    option, replace_state, replace_state_tensor, forget_state, clear_state, reload_state, remove_parameter, reverse_parameters,
+    replace_group, split_group, pass_buffer, other_shape, other_number,
+)  # fmt: skip
