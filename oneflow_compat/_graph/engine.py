@@ -18,6 +18,7 @@ from .compile import compiler_for, compiling as _making, default_backend
 from .argument_sizes import ArgumentSizes
 from .call.branches import BranchTaken
 from .call.entry import Entry
+from .call.module_modes import ModeNotice
 from .call.validity import VALUES
 from .config import Config
 from .errors import CaptureError, SizesNeeded, first_line, raised_at
@@ -66,7 +67,9 @@ class Engine:
         self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
         self.arg_names = _positional_names(build)
+        self.told_of_containers = False
         self.modes = None  # modules and their train() or eval() at the first capture
+        self._mode_notice = None  # until a changed mode was announced
         # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict = {}
         # signature -> [Entry], one per outcome of guards and options
@@ -87,6 +90,9 @@ class Engine:
     def __call__(self, *args, **kwargs):
         entry, values = self.find(args, kwargs)
         before = self.branches
+        if self._mode_notice is not None and self._mode_notice.changed():
+            self._mode_notice.tell(self.name)
+            self._mode_notice = None
         try:
             for _ in range(_MAX_TRIES):
                 try:
@@ -225,6 +231,8 @@ class Engine:
         variants[:] = [v for v in variants if v.serves_later_calls]
         variants.insert(0, entry)
         del variants[_most_variants(entry) :]
+        if self._last is None:
+            self._mode_notice = ModeNotice(self.modes.values())
         self._entries.move_to_end(key)
         while len(self._entries) > max(1, config.cache_size):
             self._entries.popitem(last=False)

@@ -1,6 +1,8 @@
 """State that a user changes between calls: optimizer fields, parameters, hooks, structure. A graph follows eager bit for bit."""
 import copy
 
+import warnings
+
 import pytest
 import torch
 from graph_cases import graph_of
@@ -540,3 +542,40 @@ def test_separate_arguments_of_one_memory_share_a_program():
         graph(*batch)
     graph(torch.randn(8), torch.randn(8))
     assert len(graph._engine.programs) == 1
+
+
+# -- announced: what a graph does as OneFlow's, and not as eager ----------------------------------------------
+
+
+@pytest.mark.parametrize("mutate", [
+    lambda parts, options: parts.append(parts[0] * 2),
+    lambda parts, options: options.update(scale=2.0),
+    lambda parts, options: parts.__setitem__(0, parts[0] + 1),
+    lambda parts, options: options.pop("shift"),
+], ids=["append", "update", "set", "pop"])  # fmt: skip
+def test_changed_container_of_the_caller_is_announced(mutate):
+    def build(parts, options):
+        mutate(parts, options)
+        return sum(parts)
+
+    graph, parts, options = graph_of(build), [torch.ones(2)], {"shift": torch.ones(2)}
+    with pytest.warns(UserWarning, match="changes a list or dict among its arguments"):
+        result = graph(parts, options)
+    copies = list(parts), dict(options)
+    assert torch.equal(result, build(*copies))
+    assert len(parts) == 1 and list(options) == ["shift"]
+
+
+def test_changed_mode_is_announced_once():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    graph, x = graph_of(module, module=module), torch.ones(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph(x)
+        graph(x)
+    module[1].eval()
+    with pytest.warns(UserWarning, match=r"keeps the modes of its first call, here train\(\)"):
+        graph(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph(x)

@@ -9,6 +9,7 @@ them persist.
 from __future__ import annotations
 
 import collections
+import operator
 import warnings
 
 import torch
@@ -48,6 +49,24 @@ def warn_of_kept_values(name, written):
         " attribute of a module or of the graph; oneflow.set_dialect('torch') lets such writes through.",
         stacklevel=2,
     )
+
+
+def same_contents(before, after) -> bool:
+    """Whether two flattened structures have the same form and the same objects as leaves."""
+    (leaves, spec), (now, spec_now) = before, after
+    return spec == spec_now and all(map(operator.is_, leaves, now))
+
+
+def warn_of_changed_containers(engine):
+    """Warn once that the lists and dicts which build() changes are not those of the caller."""
+    if not engine.told_of_containers:
+        engine.told_of_containers = True
+        warnings.warn(
+            f"graph {engine.name}: build() changes a list or dict among its arguments. The change stays"
+            " inside the call, as in OneFlow: the caller's list or dict keeps its elements. Return the new"
+            " elements, or keep them in an attribute of a module or of the graph.",
+            stacklevel=2,
+        )
 
 
 def _writers(graph):

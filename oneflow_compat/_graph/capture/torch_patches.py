@@ -21,6 +21,7 @@ from .generators import generators_of_build
 from .integer_indexing import tensors_as_indices
 from .random_state import states_of_generators
 from .symbolic_sizes import asks_for_a_size, builtins_of_sizes, innermost
+from .caller_tensors import same_contents, warn_of_changed_containers
 from .checkpointing import recomputed, torch_checkpoints
 from .module_state import resolve
 from .tracers import tracers
@@ -341,6 +342,7 @@ def _once(capture, flat):
     args, kwargs = with_known_lengths(
         capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
     )
+    contents = tree_flatten((args, kwargs))
     with _autocast(capture):
         try:
             result = capture.engine.build(*args, **kwargs)
@@ -349,6 +351,8 @@ def _once(capture, flat):
                 if said(e):
                     raise CaptureError(what, instead, raised_at(e)) from e
             raise
+    if not same_contents(contents, tree_flatten((args, kwargs))):
+        warn_of_changed_containers(capture.engine)
     return tree_flatten(result)
 
 

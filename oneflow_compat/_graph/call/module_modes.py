@@ -1,0 +1,44 @@
+"""The notice that a graph keeps the modes, train() or eval(), of its first call, as graphs of OneFlow do."""
+
+from __future__ import annotations
+
+import operator
+import types
+import warnings
+from collections.abc import Iterable
+
+import torch
+
+_training = operator.itemgetter("training")
+
+
+class ModeNotice:
+    """The modes of the modules whose code reads them; `changed` tells whether one is another now."""
+
+    def __init__(self, modes: Iterable[tuple[torch.nn.Module, bool]]):
+        readers = [(module, training) for module, training in modes if _reads_training(type(module))]
+        self._attributes = [module.__dict__ for module, _ in readers]
+        self._modes = [training for _, training in readers]
+
+    def changed(self) -> bool:
+        return [*map(_training, self._attributes)] != self._modes
+
+    def tell(self, name: str) -> None:
+        kept = "train()" if any(self._modes) else "eval()"
+        warnings.warn(
+            f"graph {name}: train() or eval() of a module was called after the first call. A graph keeps the"
+            f" modes of its first call, here {kept}, as in OneFlow: make another graph for the other mode.",
+            stacklevel=4,
+        )
+
+
+def _reads_training(cls: type) -> bool:
+    """Whether a method of the class, or of a class that it inherits from, uses the name `training`."""
+    functions = (
+        value
+        for base in cls.__mro__
+        if base is not torch.nn.Module
+        for value in vars(base).values()
+        if isinstance(value, types.FunctionType)
+    )
+    return any("training" in function.__code__.co_names for function in functions)
