@@ -28,7 +28,7 @@ from .program.pytree import argument_names, tree_flatten
 from .capture.python_reads import tell
 
 _MAX_VARIANTS = 4
-_WITH_SYMBOLS = {"aten"}  # backends that compile programs with symbols
+_WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_BRANCHED = 16  # variants of a program with branches on sizes
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
@@ -207,6 +207,7 @@ class Engine:
         captured = self._captured_for_sizes(key, args, kwargs, config)
         program = captured.program
         self._report("capture", start, program)
+        signature_key = key
         if program.dimensions is not None:
             key, self._has_dynamic = self.argument_sizes.key_of(key), True
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
@@ -219,9 +220,16 @@ class Engine:
             start = time.perf_counter()
             # a program that serves one call only is not worth compiling
             operator_by_operator = captured.guards.serves_one_call or captured.guards.overlaps
-            run, backend = self._compile(
-                program, replace(config, backend="aten") if operator_by_operator else config
-            )
+            try:
+                run, backend = self._compile(
+                    program, replace(config, backend="aten") if operator_by_operator else config
+                )
+            except Exception as error:
+                if program.dimensions is None:
+                    raise
+                self.argument_sizes.keep_static(signature_key)
+                self._explain_static(error.__cause__ or error)
+                return self._make_entry(signature_key, args, kwargs)
         self._report(f"compile {backend}", start, program)
         program = program.with_(
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)

@@ -7,15 +7,13 @@ on values have *unbacked* symbols (symbolic_sizes.py).
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import torch
 
 from ..errors import CaptureError, SizesNeeded, location_text
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
-
-_UNBOUNDED = 2**62
+from ..program.symbol_environment import conditions_of, new_symbol, printed
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,10 @@ class DynamicDimensions:
         return shape, stride
 
     def _symbol(self, index, name, dim, size):
-        from torch.fx.experimental.symbolic_shapes import DimDynamic
-
-        source = _source_class()(f"{name}.size({dim})")
-        symbol = self.environment.create_symbol(size, source, DimDynamic.DYNAMIC)
-        self.dimensions[symbol] = Dimension(str(symbol), index, dim, size)
-        return self.environment.create_symintnode(symbol, hint=size, source=source)
+        symbol = new_symbol(self.environment, name, dim, size)
+        expression = symbol.node.expr
+        self.dimensions[expression] = Dimension(str(expression), index, dim, size)
+        return symbol
 
     def define(self, node, twin):
         """Record the sizes of an argument as nodes."""
@@ -107,29 +103,20 @@ class DynamicDimensions:
         if specializations:
             raise SizesNeeded(specializations)
         try:
-            return DimensionGuards(tuple(self.dimensions.values()), self.layouts, tuple(self._conditions()))
+            return DimensionGuards(
+                tuple(self.dimensions.values()),
+                self.layouts,
+                conditions_of(self.environment, self.dimensions),
+            )
         except UnsupportedExpression as error:
             raise CaptureError(
                 f"the sizes of arguments are guarded by an expression without a printed form: {error}",
                 "Each set of sizes gets its own program.",
             ) from error
 
-    def _conditions(self):
-        environment, printer = self.environment, _printer()
-        conditions: dict = {}  # in order, each one once
-        for symbol in self.dimensions:
-            bounds = environment.var_to_range[symbol]
-            conditions[f"{symbol} >= {max(2, int(bounds.lower))}"] = None
-            if bounds.upper.is_Integer and int(bounds.upper) < _UNBOUNDED:
-                conditions[f"{symbol} <= {int(bounds.upper)}"] = None
-        for guard in environment.guards:
-            if guard.expr.free_symbols <= self.dimensions.keys():
-                conditions[printer.doprint(guard.expr)] = None
-        return conditions
-
 
 def _text(size):
-    return size if type(size) is int else str(_printer().doprint(size.node.expr))
+    return size if type(size) is int else printed(size.node.expr)
 
 
 def _strides_of(shape, tensor):
@@ -141,36 +128,3 @@ def _strides_of(shape, tensor):
         if step:  # the stride of an expanded dimension is 0
             products[step * tensor.shape[dim]] = strides[dim] * shape[dim]
     return strides
-
-
-@functools.cache
-def _printer():
-    from torch.utils._sympy.printers import PythonPrinter
-
-    class Printer(PythonPrinter):
-        def _print_ToFloat(self, expression):
-            return f"float({self._print(expression.args[0])})"
-
-    return Printer()
-
-
-@functools.cache
-def _source_class():
-    from torch._guards import GuardSource, Source
-
-    class SizeOfArgument(Source):
-        """Where torch reads a symbol: one dimension of an argument."""
-
-        def __init__(self, expression):
-            object.__setattr__(self, "_expression", expression)
-
-        name = property(lambda self: self._expression)
-        guard_source = property(lambda self: GuardSource.LOCAL)
-
-        def __hash__(self):
-            return hash(self._expression)
-
-        def __eq__(self, other):
-            return isinstance(other, SizeOfArgument) and self._expression == other._expression
-
-    return SizeOfArgument

@@ -86,16 +86,11 @@ class DimensionGuards:
 
     def _reads_and_tests(self, with_strides):
         """(statements that read the symbols, conditions)."""
-        reads, tests = [], []
-        symbols = {(d.argument, d.dim): d.symbol for d in self.dimensions}
+        reads = [f"{d.symbol} = a[{d.argument}].shape[{d.dim}]" for d in self.dimensions]
+        dynamic, tests = {(d.argument, d.dim) for d in self.dimensions}, []
         for index, layout in self.layouts.items():
-            reads.append(f"n{index} = a[{index}].shape")
-            for dim, size in enumerate(layout.shape):
-                symbol = symbols.get((index, dim))
-                if symbol is not None:
-                    reads.append(f"{symbol} = n{index}[{dim}]")
-                else:
-                    tests.append(f"n{index}[{dim}] == {size}")
+            fixed = [(dim, n) for dim, n in enumerate(layout.shape) if (index, dim) not in dynamic]
+            tests += [f"a[{index}].shape[{dim}] == {size}" for dim, size in fixed]
             if with_strides:
                 tests.append(f"a[{index}].stride() == ({_listed(layout.stride)})")
         return reads, tests + [f"({condition})" for condition in self.conditions]
@@ -123,6 +118,13 @@ def example_shape(program, slot) -> tuple:
     dimensions = program.dimensions.dimensions if program.dimensions is not None else ()
     sizes = {(d.argument, d.dim): d.example for d in dimensions}
     return tuple(sizes.get((slot.location.index, dim), size) for dim, size in enumerate(slot.shape))
+
+
+def evaluate(size, symbols):
+    """The value of a size of a layout or of a condition; `symbols` has the sizes of the symbols."""
+    if type(size) is not str:
+        return size
+    return eval(compile(size, "<size>", "eval"), {"__builtins__": _FUNCTIONS, "math": math}, dict(symbols))
 
 
 def check_expression(text, symbols):

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from ...config import Config
+from ...program.codegen import compile_program
 from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.tensor_info import describe
@@ -29,6 +30,7 @@ from ..notices import Announcement
 from .regions import Region, host_program, split
 from .settings import files_at_once, settings
 from .gru_rnn import merge_steps
+from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 
 
 def compile(program, config, name="inductor"):
@@ -65,10 +67,24 @@ class Plan:
 
     def program_with(self, function):
         """Return the function over the slot values that calls `function` for the region."""
+        if self.region.guards is not None:
+            compile_for = self._compile_for if self.config.backend == "inductor" else None
+            function = Variants(function, self._captured_region(), compile_for)
         parts = self.program, self.inputs, self.outputs, self.late, function
         run = runner(lambda: in_blocks(host_program(*parts), self.config.skip))
         run.region = function
         return run
+
+    def _captured_region(self):
+        """The region as captured, for sizes that no compiled variant serves."""
+        graph, constants = self.region.graph, dict(self.region.named_buffers())
+        return compile_program(self.program.with_(graph=graph, constants=constants), "region")
+
+    def _compile_for(self, values):
+        """Compile the region for the sizes of these inputs."""
+        region = at_sizes_of(self.region, values)
+        with Announcement(self.program.name, self.operators) as notice:
+            return compile_region(region, self.infos, self.config.backend_options, notice)
 
 
 def plan_for(program, config) -> Plan | None:
@@ -177,6 +193,8 @@ def library_of(region, known_operators) -> program_cache.Built | None:
         results=region.layouts,
         known_operators=known_operators,
         calls_kernels="oneflow" in source,
+        guards=region.guards,
+        sizes=tuple((d.argument, d.dim) for d in region.sizes),
     )
 
 
@@ -196,11 +214,14 @@ def _compile(module, infos, chosen):
     from .upstream_fixes import dependencies_kept, ends_kept, sources_kept, views_kept
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    symbols = module.guards and SymbolicInputs(module.guards, mode.shape_env)
+    sizes = symbols.free() if symbols else []
     with mode:
-        examples = [torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=i.device) for i in infos]
+        examples = symbols.examples(infos) if symbols else [*map(_example, infos)]
+    examples = [*(size for _, size in sizes), *examples]
 
     def flat(*values):
-        return list(_Functional(module, graph=module.graph).run(*values))
+        return list(_Functional(module, graph=module.graph).run(*values[len(sizes) :]))
 
     with (
         torch.no_grad(),
@@ -229,7 +250,7 @@ def _compile(module, infos, chosen):
         numbers_as_full(gm)
         read_plainly(gm.graph)
         compare_one_result(gm.graph)
-        if inductor_config.layout_optimization:
+        if inductor_config.layout_optimization and not symbols:
             one_copy(gm.graph)
         gm.graph.eliminate_dead_code()
         gm.recompile()
@@ -249,13 +270,17 @@ def _compile(module, infos, chosen):
             )
     call = getattr(compiled, "current_callable", None) or compiled
 
-    def region(*values):
-        return call(list(values))
-
+    region = caller_with_sizes(call, [dimension for dimension, _ in sizes])
+    region.sizes = [dimension for dimension, _ in sizes]
+    region.guards = symbols.guards_after_compiling() if symbols else None
     results = next(n for n in reversed(gm.graph.nodes) if n.op == "output").args[0]
     region.layouts = [describe(r.meta["val"]) for r in results]
     region.graph, region.settings, region.call = gm.graph, chosen, call
     return region
+
+
+def _example(info):
+    return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
 
 def _is_new(node):
@@ -284,6 +309,7 @@ class _Functional(torch.fx.Interpreter):
         if (
             info is None
             or info.stride is None
+            or not has_fixed_results(node)
             or not _is_new(node)
             or _agree(info.shape, result.stride(), info.stride)
         ):

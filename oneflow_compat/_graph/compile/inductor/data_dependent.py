@@ -17,6 +17,7 @@ import torch
 from ...program.operators import facts_of
 from ..known_operators import known_operator
 from .shims import no_shim
+from .symbols import has_fixed_results
 
 aten = torch.ops.aten
 _MASKS = torch.bool, torch.uint8
@@ -28,7 +29,8 @@ def with_known_shapes(graph) -> list:
     for node in graph.nodes:
         if (
             facts_of(node.target).needs_recorded_shapes
-            or no_shim(node.target)
+            or has_fixed_results(node)
+            and no_shim(node.target)
             and not _sparse(node)
             or node.target is aten.index.Tensor
             and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1])

@@ -43,6 +43,24 @@ def layer(
     """Compute aten::mkldnn_rnn_layer of an LSTM: (hidden states, last hidden state, last cell, workspace)."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
+    if h0.ndim == 3:  # as recorded for a batch that is a symbol
+        h0, c0 = h0.reshape(h0.shape[-2:]), c0.reshape(c0.shape[-2:])
+        output, *states, workspace = layer(
+            input,
+            w_ih,
+            w_hh,
+            b_ih,
+            b_hh,
+            h0,
+            c0,
+            reverse,
+            batch_sizes,
+            mode,
+            hidden_size,
+            num_layers,
+            has_biases,
+        )
+        return output, *(state[None] for state in states), workspace
     steps, batch, width = input.shape
     flat = input.reshape(steps * batch, width)
     given = torch.addmm(b_ih + b_hh, flat, w_ih.t()) if has_biases else flat @ w_ih.t()
@@ -77,6 +95,11 @@ def layer_backward(
     """Compute the layer's gradients: of the input, both weights, both biases and both states."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
+    is_stacked = h0.ndim == 3
+    if is_stacked:
+        h0, c0, grad_hy, grad_cy = (
+            t if t is None else t.reshape(t.shape[-2:]) for t in (h0, c0, grad_hy, grad_cy)
+        )
     steps, batch, width = input.shape
     dgates, dh, dc = torch.ops.oneflow.lstm_backward(
         grad_output, grad_hy, grad_cy, workspace, c0, w_hh, reverse
@@ -92,6 +115,6 @@ def layer_backward(
         rows.t() @ before,
         dbias,
         dbias.clone(),
-        dh,
-        dc,
+        dh[None] if is_stacked else dh,
+        dc[None] if is_stacked else dc,
     )  # a fresh buffer, because gradients are scaled in place

@@ -13,6 +13,9 @@ import torch
 import torch.fx
 
 from ...program.writes import first_of_update
+from .symbols import arguments_with_symbols, guards_of_region
+
+_SIZE = torch.ops.aten.sym_size.int
 
 
 class Region(torch.nn.Module):
@@ -24,6 +27,7 @@ class Region(torch.nn.Module):
     def __init__(self, graph: torch.fx.Graph):
         super().__init__()
         self.graph = graph
+        self.guards = None  # DimensionGuards by inputs, if shapes have symbols
 
 
 def split(program):
@@ -44,7 +48,8 @@ def split(program):
     region = torch.fx.Graph()
     copies, inputs = {}, []
     wanted = set(early)
-    used = {u for n in early for u in n.all_input_nodes}
+    sizes = _sizes_for_the_rest(program, late)
+    used = {u for n in early for u in n.all_input_nodes} | arguments_with_symbols(program)
     for node in graph.nodes:
         if node.op == "placeholder" and node in used:
             copies[node] = region.placeholder(node.name)
@@ -55,9 +60,20 @@ def split(program):
         copies[node] = region.node_copy(node, lambda n: copies[n])
         if node.op == "get_attr":
             module.register_buffer(node.target, program.constants[node.target])
-    outputs = [n for n in early if any(u not in wanted for u in n.users)]
+    outputs = [n for n in early if n not in sizes and any(u not in wanted for u in n.users)]
     region.output(tuple(copies[n] for n in outputs))
-    return module, inputs, outputs, late
+    module.guards = guards_of_region(program, inputs)
+    return module, inputs, outputs, late | sizes
+
+
+def _sizes_for_the_rest(program, late):
+    """Return the nodes of sizes that the rest or the results need; the rest computes them itself."""
+    sizes: set = set()
+    for node in reversed(list(program.graph.nodes)) if program.dimensions is not None else ():
+        if node.op == "call_function" and node not in late and (_is_number(node) or node.target is _SIZE):
+            if any(user in late or user in sizes or user.op == "output" for user in node.users):
+                sizes.add(node)
+    return sizes
 
 
 def host_program(program, inputs, outputs, late, function):

@@ -69,6 +69,8 @@ def read_plainly(graph):
 
 def _regroups(first, second):
     """Return True if the two shapes are not merges of the dimensions of a common third shape."""
+    if not all(type(size) is int for size in (*first, *second)):
+        return False  # symbols: their order is not known
     ends = sorted({end for shape in (first, second) for end in itertools.accumulate(shape, operator.mul)})
     return 0 not in ends and any(after % end for end, after in itertools.pairwise(ends))
 

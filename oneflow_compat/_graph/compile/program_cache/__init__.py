@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...._kernels import _ext
+from ...program.dimension_guards import DimensionGuards
 from ..known_operators import known_operator
 from .environment import environment
-from .library import load_library
+from .library import load_library, with_sizes
 from .region_record import (
     NotCacheable,
+    decode_guards,
     decode_info,
     decode_tensor,
+    encode_guards,
     encode_info,
     encode_tensor,
     record_of,
@@ -92,6 +95,10 @@ def function_of(binary: Binary):
         _ext.status()  # registers them
     constants = [decode_tensor(c) for c in record["constants"]]
     function = load_library(binary.library, record["library"], constants)
+    guards = decode_guards(record["guards"])
+    if guards is not None:
+        function = with_sizes(function, record["sizes"])
+    function.guards = guards
     function.layouts = [decode_info(info) for info in record["results"]]
     function.binary = binary
     return function
@@ -122,6 +129,9 @@ def keep(request: Request, built: "Built", name: str, seconds: float, store=None
 class Built:
     """What a compilation leaves: the file of the library, the constants that it reads, infos of its results,
     the operators with known results that it calls, and whether it calls this package's kernels.
+
+    Of a region with symbols also the guards of the code, and the sizes that it takes as inputs before the
+    tensors: (input, dimension) of each.
     """
 
     library: Path
@@ -129,6 +139,8 @@ class Built:
     results: list
     known_operators: list
     calls_kernels: bool
+    guards: DimensionGuards | None = None
+    sizes: tuple = ()
 
 
 def record_for(request: Request, built: Built, name: str, seconds: float) -> dict:
@@ -139,7 +151,9 @@ def record_for(request: Request, built: Built, name: str, seconds: float) -> dic
         "seconds": round(seconds, 1),
         "region": request.region_key,
         "environment": request.environment,
-        "results": [encode_info(info) for info in built.results],
+        "results": [encode_info(info, built.guards is not None) for info in built.results],
+        "guards": encode_guards(built.guards),
+        "sizes": list(built.sizes),
         "constants": [encode_tensor(c) for c in built.constants],
         "known_operators": [
             [target_name(target), _encode_results(results)] for target, results in built.known_operators

@@ -39,6 +39,18 @@ def caller(entry, constants=()):
     return region
 
 
+def with_sizes(function, sizes):
+    """Return a function over the inputs of a region for a library that takes these sizes first, as tensors.
+
+    `sizes`: (input, dimension) of each.
+    """
+
+    def region(*values):
+        return function(*[torch.tensor(values[i].shape[dim]) for i, dim in sizes], *values)
+
+    return region
+
+
 @contextlib.contextmanager
 def _address_of_torch():
     before = os.environ.get(_ADDRESS)

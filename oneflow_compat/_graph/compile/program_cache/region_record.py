@@ -12,6 +12,7 @@ import math
 import torch
 import torch.fx
 
+from ...program.dimension_guards import Dimension, DimensionGuards, Layout
 from ...program.tensor_info import TensorInfo
 from ..inductor.regions import Region
 
@@ -32,14 +33,25 @@ def record_of(region: Region, infos, options) -> dict:
     constants = {n.target: getattr(region, n.target) for n in region.graph.nodes if n.op == "get_attr"}
     if sum(t.numel() * t.element_size() for t in constants.values()) > LARGEST_CONSTANTS:
         raise NotCacheable("its constants are large")
+    symbols = region.guards is not None
     return {
-        "inputs": [encode_info(info) for info in infos],
-        "nodes": [_encode_node(node, numbers, constants) for node in region.graph.nodes],
+        "inputs": [encode_info(info, symbols) for info in infos],
+        "guards": encode_guards(region.guards),
+        "nodes": [_encode_node(node, numbers, constants, symbols) for node in region.graph.nodes],
         "options": {name: _encode_option(value) for name, value in sorted(dict(options).items())},
     }
 
 
-def _encode_node(node, numbers, constants):
+def encode_guards(guards: DimensionGuards | None):
+    """Return the record of guards on sizes."""
+    return guards and {
+        "symbols": [[d.symbol, d.argument, d.dim, d.example] for d in guards.dimensions],
+        "layouts": [[index, layout.shape, layout.stride] for index, layout in guards.layouts.items()],
+        "conditions": list(guards.conditions),
+    }
+
+
+def _encode_node(node, numbers, constants, symbols):
     if node.op == "get_attr":
         target = encode_tensor(constants[node.target])
     else:
@@ -50,7 +62,7 @@ def _encode_node(node, numbers, constants):
         target,
         encode(node.args, numbers),
         {k: encode(v, numbers) for k, v in node.kwargs.items()},
-        info and encode_info(info),
+        info and encode_info(info, symbols),
         bool(node.meta.get("recomputed")),
     ]
 
@@ -66,9 +78,10 @@ def target_name(target) -> str:
     raise NotCacheable(f"it calls {target!r}")
 
 
-def encode_info(info) -> list:
+def encode_info(info, symbols=False) -> list:
+    """Return the record of a tensor's metadata; `symbols`: whether sizes may be symbols."""
     shape, dtype, device, stride = info
-    if stride is None or any(type(n) is str for n in (*shape, *stride)):
+    if stride is None or not symbols and any(type(n) is str for n in (*shape, *stride)):
         raise NotCacheable("it has tensors of unknown sizes or without strides")
     return [list(shape), str(dtype).removeprefix("torch."), str(device), list(stride)]
 
@@ -134,6 +147,7 @@ def module_of(record: dict):
         if recomputed:
             node.meta["recomputed"] = True
         nodes.append(node)
+    region.guards = decode_guards(record["guards"])
     infos = [decode_info(info) for info in record["inputs"]]
     return region, infos, record["options"]
 
@@ -145,6 +159,14 @@ def target_of(name: str):
     operator, overload = name.rsplit(".", 1)
     namespace, base = operator.split("::")
     return getattr(getattr(getattr(torch.ops, namespace), base), overload)
+
+
+def decode_guards(record) -> DimensionGuards | None:
+    return record and DimensionGuards(
+        tuple(Dimension(*row) for row in record["symbols"]),
+        {index: Layout(tuple(shape), tuple(stride)) for index, shape, stride in record["layouts"]},
+        tuple(record["conditions"]),
+    )
 
 
 def decode_info(info) -> TensorInfo:

@@ -1,0 +1,144 @@
+"""Regions with symbols in the shapes of their inputs, compiled once for many sizes.
+
+torch's compiler asks more questions about sizes than the capture did, so each compiled *variant* of a region
+has guards of its own. A call whose sizes no variant serves runs the captured operators of the region, or has
+another variant compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from ...program.dimension_guards import DimensionGuards, evaluate
+from ...program.program import Program
+from ...program.symbol_environment import conditions_of, new_symbol
+from .. import compiling
+
+MAX_VARIANTS = 8  # compiled forms of one region
+
+
+def guards_of_region(program: Program, inputs) -> DimensionGuards | None:
+    """Return the guards of a program by the inputs of its region instead of by arguments."""
+    if program.dimensions is None:
+        return None
+    arguments = {
+        slot.location.index: node
+        for slot, node in zip(program.slots, program.placeholders)
+        if slot.role == "arg"
+    }
+    positions = {index: inputs.index(node) for index, node in arguments.items() if node in inputs}
+    guards = program.dimensions
+    return DimensionGuards(
+        tuple(replace(d, argument=positions[d.argument]) for d in guards.dimensions),
+        {positions[index]: layout for index, layout in guards.layouts.items() if index in positions},
+        guards.conditions,
+    )
+
+
+def arguments_with_symbols(program: Program):
+    """Return the placeholders that a region must take, because its symbols are read off them."""
+    symbols = {d.argument for d in program.dimensions.dimensions} if program.dimensions is not None else ()
+    return {
+        node
+        for slot, node in zip(program.slots, program.placeholders)
+        if slot.role == "arg" and slot.location.index in symbols
+    }
+
+
+def has_fixed_results(node) -> bool:
+    """Whether the shape and strides of a node's result have no symbols."""
+    info = node.meta.get("tensor")
+    return info is None or not any(type(n) is str for n in (*info.shape, *(info.stride or ())))
+
+
+class SymbolicInputs:
+    """Examples for the inputs of a region, in a symbolic environment of their own."""
+
+    def __init__(self, guards: DimensionGuards, environment):
+        self.guards, self.environment = guards, environment
+        self.sizes = {
+            d.symbol: new_symbol(environment, f"input{d.argument}", d.dim, d.example)
+            for d in guards.dimensions
+        }
+        for condition in guards.conditions:  # what the capture assumed holds, equal sizes among it
+            assert evaluate(condition, self.sizes), condition
+
+    def examples(self, infos):
+        """Return symbolic tensors. Call it in the mode of the environment."""
+        examples = []
+        for index, info in enumerate(infos):
+            layout = self.guards.layouts.get(index)
+            shape, stride = (info.shape, info.stride) if layout is None else (layout.shape, layout.stride)
+            shape, stride = ([evaluate(n, self.sizes) for n in numbers] for numbers in (shape, stride))
+            examples.append(torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device))
+        return examples
+
+    def free(self):
+        """Return [(dimension, symbolic size)] of the symbols that no other one decides.
+
+        They are inputs of the compiled code as well: inductor's cache tests the guards of an entry on such
+        inputs only, and takes entries for other sizes without them (torch 2.13).
+        """
+        return [
+            (dimension, size)
+            for dimension, size in zip(self.guards.dimensions, self.sizes.values())
+            if size.node.expr == size.node._expr
+        ]
+
+    def guards_after_compiling(self) -> DimensionGuards:
+        """Return what must hold of the sizes of a call."""
+        symbols = [size.node._expr for size in self.sizes.values()]
+        dimensions = (replace(d, symbol=str(s)) for d, s in zip(self.guards.dimensions, symbols))
+        return DimensionGuards(tuple(dimensions), {}, conditions_of(self.environment, symbols))
+
+
+class Variants:
+    """A function over the inputs of a region that runs the variant for their sizes."""
+
+    __name__ = "region"  # torch.fx names the node of a call by it
+
+    def __init__(self, first, captured, compile_for=None):
+        """`captured` runs the operators of the region; `compile_for(values)` returns another variant."""
+        self.variants = [(first.guards.compile(), first)]
+        self.captured, self.compile_for = captured, compile_for
+        self.graph = getattr(first, "graph", None)
+
+    def __call__(self, *values):
+        for serves, function in self.variants:
+            if serves(values):
+                return function(*values)
+        return self._other(values)(*values)
+
+    def _other(self, values):
+        if self.compile_for is None or len(self.variants) >= MAX_VARIANTS:
+            return self.captured
+        with compiling:
+            for serves, function in self.variants:  # another thread may have added one meanwhile
+                if serves(values):
+                    return function
+            function = self.compile_for(values)
+            self.variants.append((function.guards.compile(), function))
+        return function
+
+
+def at_sizes_of(region, values):
+    """Return the region with the sizes of these inputs as examples."""
+    other = copy.copy(region)
+    dimensions = (replace(d, example=values[d.argument].shape[d.dim]) for d in region.guards.dimensions)
+    other.guards = replace(region.guards, dimensions=tuple(dimensions))
+    return other
+
+
+def caller_with_sizes(call, dimensions):
+    """Return a function over the inputs of a region that hands `call` the sizes of dimensions first."""
+    if not dimensions:
+        return lambda *values: call(list(values))
+    reads = [(d.argument, d.dim) for d in dimensions]
+
+    def region(*values):
+        return call([*(values[i].shape[dim] for i, dim in reads), *values])
+
+    return region

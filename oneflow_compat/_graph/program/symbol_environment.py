@@ -1,0 +1,73 @@
+"""Symbols for dimensions in torch's symbolic shapes, and the guards that a trace has noted, as Python."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+_UNBOUNDED = 2**62
+
+
+def new_symbol(environment, name, dim, size) -> torch.SymInt:
+    """Return a new symbol that has this size now, for a dimension of the tensor `name`."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    source = _source_class()(f"{name}.size({dim})")
+    symbol = environment.create_symbol(size, source, DimDynamic.DYNAMIC)
+    return environment.create_symintnode(symbol, hint=size, source=source)
+
+
+def printed(expression) -> str:
+    """A sympy expression as Python."""
+    return str(_printer().doprint(expression))
+
+
+def conditions_of(environment, symbols) -> tuple:
+    """The bounds of the symbols, and each question that a trace asked about them with its answer.
+
+    Expressions of other symbols, whose values are not known before a run, are left out.
+    """
+    conditions: dict = {}  # in order, each one once
+    for symbol in symbols:
+        bounds = environment.var_to_range[symbol]
+        conditions[f"{symbol} >= {max(2, int(bounds.lower))}"] = None
+        if bounds.upper.is_Integer and int(bounds.upper) < _UNBOUNDED:
+            conditions[f"{symbol} <= {int(bounds.upper)}"] = None
+    for guard in environment.guards:
+        if guard.expr.free_symbols <= set(symbols):
+            conditions[printed(guard.expr)] = None
+    return tuple(conditions)
+
+
+@functools.cache
+def _printer():
+    from torch.utils._sympy.printers import PythonPrinter
+
+    class Printer(PythonPrinter):
+        def _print_ToFloat(self, expression):
+            return f"float({self._print(expression.args[0])})"
+
+    return Printer()
+
+
+@functools.cache
+def _source_class():
+    from torch._guards import GuardSource, Source
+
+    class SizeOfTensor(Source):
+        """Where torch reads a symbol: one dimension of a tensor."""
+
+        def __init__(self, expression):
+            object.__setattr__(self, "_expression", expression)
+
+        name = property(lambda self: self._expression)
+        guard_source = property(lambda self: GuardSource.LOCAL)
+
+        def __hash__(self):
+            return hash(self._expression)
+
+        def __eq__(self, other):
+            return isinstance(other, SizeOfTensor) and self._expression == other._expression
+
+    return SizeOfTensor
