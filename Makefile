@@ -6,6 +6,7 @@
 #   JOBS         processes that run tests (2)
 #   PYTHONS, TORCHS  what `make test-pythons` runs on
 #   SEEDS, SECONDS, BACKEND   of the fuzzers: seeds A:B, the time limit of each, the nn.Graph backend
+#   PEER                      programs of fuzz-guards that run under torch.compile as well
 PYTHON  ?= python3
 VENV    ?= .venv
 TORCH   ?= torch==2.13.0
@@ -15,6 +16,7 @@ TORCHS  ?= torch==2.11.* torch==2.13.*
 SEEDS   ?= 0:20
 SECONDS ?= 300
 BACKEND ?= inductor
+PEER    ?= 5
 BIN     := $(VENV)/bin
 PIP     := PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check
 # pip's output as one line that shows the package at work; errors go to stderr.
@@ -25,7 +27,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  fuzz fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
+  fuzz fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -88,6 +90,9 @@ parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; wri
 
 fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
+
+fuzz-guards: $(VENV)/.extras ## change one fact between two calls of random programs, eager against nn.Graph and torch.compile
+	$(BIN)/python tests/fuzz/fuzz_guards.py --seeds $(SEEDS) --peer $(PEER)
 
 fuzz-files: $(VENV)/.extras ## load hostile and damaged files of every format, each in a child process
 	$(BIN)/python tests/fuzz/fuzz_files.py --seeds $(SEEDS) --seconds $(SECONDS)

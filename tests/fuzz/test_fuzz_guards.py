@@ -1,0 +1,45 @@
+"""The fuzzer of guards: a fixed corpus of changes that graphs follow, and self-tests that plant a missed change."""
+import collections
+
+import fuzz_guards
+import pytest
+import torch
+from guard_changes import CHANGES
+from guard_facts import FACTS
+from guard_worlds import BODIES, Program, World, same
+
+
+@pytest.mark.parametrize("seed", [1003, 1006])
+def test_changed_modules_and_optimizers_are_followed(seed):
+    results = list(fuzz_guards.run_program(seed, trials=3, share=0.0))
+    assert results and all(not result.isupper() for _, result in results), results
+
+
+def test_programs_draw_every_kind():
+    programs = [Program(seed) for seed in range(300)]
+    assert {p.body for p in programs} == set(BODIES)
+    assert {f.kind for p in programs for f in p.facts} == {f.kind for f in FACTS}
+    assert len({c.__name__ for c in CHANGES}) == len(CHANGES) > 35
+
+
+def test_a_missed_change_is_silent_and_a_named_one_is_warned():
+    first, second = [torch.zeros(2)], [torch.ones(2)]
+    assert not same(first, second) and same(first, [torch.zeros(2)])
+    assert fuzz_guards.verdict((first, None), (second, None), ["graph G: K3_ is fixed"], ("K3_",)) == "warned"
+    assert fuzz_guards.verdict((first, None), (second, None), ["graph G: K3_ is fixed"], ("K4_",)) == "SILENT"
+    assert fuzz_guards.verdict((first, None), (None, KeyError("weight")), [], ()) == "UNREADABLE"
+
+
+def test_a_program_whose_guard_is_off_is_found(monkeypatch):
+    """As if no guard looked at modules and optimizers."""
+    from oneflow._graph.call.state_identity import StateIdentity
+
+    monkeypatch.setattr(StateIdentity, "holds", lambda self: True)
+    results = collections.Counter(result for seed in (1000, 1001) for _, result in fuzz_guards.run_program(seed, trials=3, share=0.0))
+    assert results["SILENT"] + results["UNREADABLE"]
+
+
+def test_a_seed_is_a_program():
+    assert Program(11).source() == Program(11).source() != Program(12).source()
+    eager, again = World(Program(11), "eager"), World(Program(11), "eager")
+    assert same(eager.call(), again.call())
