@@ -273,13 +273,17 @@ class Engine:
     def _explain_static(self, error):
         location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error
         reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
-        self.explanations.append(Explanation("each set of sizes has its own program", reason, location))
+        self._explain(Explanation("each set of sizes has its own program", reason, location))
 
     def _explain_fixed(self, specialized):
         for item in specialized:
             subject = f"dimension {item.dim} of the argument {item.name!r}"
             reason = "each size has its own program, because build() needs it as a number"
-            self.explanations.append(Explanation(subject, reason, item.location))
+            self._explain(Explanation(subject, reason, item.location))
+
+    def _explain(self, explanation):
+        if explanation not in self.explanations:
+            self.explanations.append(explanation)
 
     def _captured(self, args, kwargs, config, dims=None) -> Captured:
         """Capture build(), with these dimensions of arguments as symbols.

@@ -1,5 +1,6 @@
 """One program for many sizes of the arguments: eager's bits at every size, guards, and what needs a program per size."""
 import copy
+import importlib
 
 import pytest
 import torch
@@ -389,6 +390,22 @@ def test_an_exported_program_takes_all_sizes(tmp_path):
     for n in (3, 8):
         x, scale = torch.randn(2, n, 8), torch.ones(n, 1)
         torch.testing.assert_close(exported(x, scale), model(x, scale)[0])
+
+
+@pytest.mark.slow
+def test_an_exported_onnx_model_takes_all_sizes(tmp_path):
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxscript")
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    graph = Inference(lambda x: model(x).softmax(-1))
+    graph.model = model
+    for n in (4, 5, 6):
+        graph(torch.randn(n, 8))
+    graph.export(tmp_path / "g.onnx", "onnx")
+    exported = onnx.load(tmp_path / "g.onnx")
+    x = torch.randn(9, 8)
+    evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator(exported)
+    (found,) = evaluator.run(None, {exported.graph.input[0].name: x.numpy()})
+    torch.testing.assert_close(torch.tensor(found), model(x).softmax(-1))
 
 
 def test_explain_tells_sizes_and_lines():

@@ -22,6 +22,7 @@ import sys
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ..._active import capturing
 from ..._global.tensor import several
 from ..errors import KEEP_SIZE, CaptureError, is_internal, location_text, user_location
 from ..program.symbolic import SYMBOLIC_NUMBERS, branch_message
@@ -271,7 +272,7 @@ def _text_of_number(original):
     def text(size):
         name = sys._getframe(1).f_code.co_filename
         of_user = name.startswith("<") or not is_internal(name)
-        return repr(int(size)) if of_user else original(size)
+        return repr(int(size)) if of_user and capturing() else original(size)
 
     return text
 
