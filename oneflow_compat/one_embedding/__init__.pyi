@@ -467,7 +467,3 @@ def make_trunc_normal_initializer(mean: _float = 0.0, std: _float = 1.0, a: _flo
 def make_uniform_initializer(low: _float = 0.0, high: _float = 1.0) -> Any:
     """Rows start with numbers between low and high."""
     ...
-
-def open_store(options: Any, line: _int, rank: _int = 0) -> Any:
-    """The store of a make_*_store_options dict."""
-    ...

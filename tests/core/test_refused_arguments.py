@@ -1,9 +1,11 @@
 """Calls that OneFlow 0.9.0 refuses on a CPU: the class of the error is OneFlow's, and often torch's too."""
 import json
+import re
 import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 import oneflow as flow
 from oneflow import nn
@@ -137,10 +139,19 @@ def outcomes(call):
     return {"ok"}
 
 
+# Before torch 2.13, torch takes text or None for the name of a dimension and refuses it with a RuntimeError.
+HAS_NAMED_DIMENSIONS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+NAMED_DIMENSION = re.compile(r"\(o\(2,3\)\)\.(all|any|mean|sum|cumsum|index_add)\(('a'|None)")
+
+
+def accepted(call, expected):
+    return {*expected, "RuntimeError"} if HAS_NAMED_DIMENSIONS and NAMED_DIMENSION.match(call) else set(expected)
+
+
 @pytest.mark.parametrize("part", range(8))
 def test_misfit_arguments_are_refused_as_recorded(part):
     """One argument of a documented function does not fit: OneFlow's outcome, or the other one that is recorded beside it."""
-    wrong = {call: (expected, sorted(found)) for call, expected in list(CALLS.items())[part::8] if not (found := outcomes(call)) & set(expected)}
+    wrong = {call: (expected, sorted(found)) for call, expected in list(CALLS.items())[part::8] if not (found := outcomes(call)) & accepted(call, expected)}
     assert not wrong
 
 

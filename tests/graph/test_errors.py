@@ -300,3 +300,9 @@ def test_an_error_while_the_program_runs_leaves_autograd_on(backend):
         graph(torch.tensor([0, 9]))
     assert table(torch.tensor([0])).requires_grad
     assert kept.value is not None
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, "sgd", nn.Linear(2, 2)], ids=["class", "text", "module"])
+def test_add_optimizer_names_what_to_pass(optimizer):
+    with pytest.raises(TypeError, match=r"takes an optimizer, got .*pass an instance, as flow\.optim\.SGD\("):
+        flow.nn.Graph().add_optimizer(optimizer)

@@ -118,15 +118,24 @@ class Graph:
         L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
         """
         if not isinstance(optim, torch.optim.Optimizer):
-            raise RefusedKind(f"add_optimizer takes an optimizer, got {type(optim).__name__}")
+            description = (
+                f"the class {optim.__name__}"
+                if isinstance(optim, type)
+                else f"a value of type {type(optim).__name__}"
+            )
+            raise RefusedKind(
+                f"add_optimizer takes an optimizer, got {description}; pass an instance, as"
+                " flow.optim.SGD(model.parameters(), lr=0.1)"
+            )
         if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
             raise TypeError(
-                f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}"
+                f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}; pass an"
+                " instance, as flow.optim.lr_scheduler.StepLR(optimizer, step_size=10)"
             )
         if getattr(lr_sch, "optimizer", optim) is not optim:
             raise StateError(
                 f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the"
-                f" {type(optim).__name__} given with it"
+                f" {type(optim).__name__} passed with it; construct the scheduler with that optimizer"
             )
         if any(optim is added for added, _ in self._opts):
             raise ValueError(
