@@ -8,6 +8,9 @@ import os
 import platform
 import shutil
 import sys
+from ._kernels import _ext
+from ._tables.differences import DIFFERENCES
+from .version import __version__
 
 
 OPTIONAL_MODULES = {  # module: the package that has it, and what uses it
@@ -74,20 +77,16 @@ def doctor() -> list[tuple[str, str, bool]]:
 
 
 def _extension() -> tuple[str, bool]:
-    from ._kernels import _ext
-
-    found = _ext.status()
+    state = _ext.status()
     return (
-        f"loaded from {_ext.PATH}" if found == "loaded" else f"plain torch is used: {found}"
-    ), found == "loaded"
+        f"loaded from {_ext.PATH}" if state == "loaded" else f"plain torch is used: {state}"
+    ), state == "loaded"
 
 
 def differences(pattern: str) -> list[str]:
     """Describe the rows of the table of differences whose id or names contain `pattern`; the exact id gives
     one row.
     """
-    from ._tables.differences import DIFFERENCES
-
     rows = (
         {pattern: DIFFERENCES[pattern]}
         if pattern in DIFFERENCES
@@ -119,19 +118,17 @@ def main(argv=None) -> int:
     if args.version:
         import torch
 
-        from .version import __version__
-
         print(f"oneflow-compat {__version__} (torch {torch.__version__}, Python {platform.python_version()})")
         return 0
     if args.difference is not None:
-        found = differences(args.difference)
-        print("\n\n".join(found) or f"no row of the table of differences contains {args.difference!r}")
-        return 0 if found else 1
+        state = differences(args.difference)
+        print("\n\n".join(state) or f"no row of the table of differences contains {args.difference!r}")
+        return 0 if state else 1
     if not args.doctor:
         parser.print_help()
         return 2
-    for what, found, fine in doctor():
-        print(f"{'ok' if fine else '--'}  {what:18} {found}")
+    for what, state, fine in doctor():
+        print(f"{'ok' if fine else '--'}  {what:18} {state}")
     return 0
 
 

@@ -7,7 +7,7 @@ __all__ = ["is_dynamic", "logical_blob_name", "numpy_list", "op_name", "with_dis
 
 def with_distribute(self, distribute):
     """The blob itself: with one device there is one way to hold it. `distribute` is checked."""
-    from .compatible.single_client import distribute as module
+    from .compatible.single_client import distribute as module  # the job-function API loads on demand
 
     module.assert_is_valid_distribute(distribute)
     return self
@@ -15,7 +15,7 @@ def with_distribute(self, distribute):
 
 def logical_blob_name(self) -> str:
     """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
-    from .compatible.single_client._context import require_trace
+    from .compatible.single_client._context import require_trace  # loads on demand
 
     return require_trace("Tensor.logical_blob_name").name_of(self)
 
@@ -27,7 +27,7 @@ def op_name(self) -> str:
 
 def is_dynamic(self) -> bool:
     """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
-    from .compatible.single_client._context import trace
+    from .compatible.single_client._context import trace  # loads on demand
 
     current_trace = trace()
     return current_trace is not None and id(self) in current_trace.dynamic_inputs

@@ -41,12 +41,12 @@ def asserted(error):
     """Return a ValueError or TypeError as an error that is also an AssertionError; return any other error
     unchanged.
     """
-    kind = {ValueError: RefusedValue, TypeError: RefusedKind}.get(type(error))
-    return error if kind is None else kind(*error.args).with_traceback(error.__traceback__)
+    error_class = {ValueError: RefusedValue, TypeError: RefusedKind}.get(type(error))
+    return error if error_class is None else error_class(*error.args).with_traceback(error.__traceback__)
 
 
 def difference_hint(row: str) -> str:
-    """Return the command that prints a row of the table of differences, in parentheses, for an error message."""
+    """Return, for an error message, the command that prints a row of the table of differences."""
     return f"(`python -m oneflow --difference {row}` says why)"
 
 

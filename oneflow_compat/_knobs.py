@@ -9,18 +9,20 @@ _values: dict[str, object] = {}
 
 def knob(path: str):
     """The setter of one row of KNOBS; also callable without a value where OneFlow has a default."""
-    default, kind, why = KNOBS[path]
+    default, value_type, why = KNOBS[path]
     name = path.rpartition(".")[2]
 
     def setter(val=default):
         if (
-            kind is bool
+            value_type is bool
             and not isinstance(val, (bool, int))
-            or kind is int
+            or value_type is int
             and (isinstance(val, bool) or not isinstance(val, int))
         ):
-            raise TypeError(f"oneflow.{path}(val) takes {kind.__name__}, found {type(val).__name__} {val!r}")
-        _values[path] = kind(val)
+            raise TypeError(
+                f"oneflow.{path}(val) takes {value_type.__name__}, found {type(val).__name__} {val!r}"
+            )
+        _values[path] = value_type(val)
 
     setter.__name__ = setter.__qualname__ = name
     setter.__doc__ = f"Remembered, without effect: {why}."

@@ -49,9 +49,9 @@ class Message:
             raise AttributeError(
                 f"{type(self).__name__}.{name} is a message: set its fields, or use CopyFrom()"
             )
-        numbers = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         right = (
-            numbers
+            is_number
             if isinstance(default, float)
             else (
                 isinstance(value, (bool, int))
@@ -120,9 +120,9 @@ class Message:
         return type(other).__name__ == type(self).__name__ and str(self) == str(other)
 
     def __deepcopy__(self, memo):
-        made = type(self)()
-        made.CopyFrom(self)
-        return made
+        copy = type(self)()
+        copy.CopyFrom(self)
+        return copy
 
     def __str__(self):
         lines = []

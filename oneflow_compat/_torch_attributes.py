@@ -94,7 +94,7 @@ def _method(function, cls, name):
 
 
 def add_tensor_and_module_attributes() -> None:
-    """Apply the tables of additions to torch.Tensor, torch.nn.Module and the context of autograd functions."""
+    """Apply the tables of additions to torch's tensors, modules and autograd contexts."""
     add_attributes(torch.Tensor, TENSOR)
     add_attributes(torch.nn.Module, MODULE)
     add_attributes(torch.autograd.function.FunctionCtx, CONTEXT)

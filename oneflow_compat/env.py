@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _errors
+from ._global import placement as _placement
 from ._processes import get_local_rank, get_node_size, get_rank, get_world_size
 
 __all__ = ["get_local_rank", "get_node_size", "get_rank", "get_world_size"]
@@ -9,9 +11,7 @@ __all__ = ["get_local_rank", "get_node_size", "get_rank", "get_world_size"]
 
 def all_device_placement(device_type: str):
     """The placement holding every rank, on `device_type` ("cpu", "cuda")."""
-    from ._global.placement import placement
-
-    return placement.all(device_type)
+    return _placement.placement.all(device_type)
 
 
 def is_multi_client() -> bool:
@@ -22,9 +22,7 @@ def init_rdma():
     """OneFlow's RDMA transport; torch's backends choose their transport themselves, so nothing is
     switched.
     """
-    from ._errors import unsupported
-
-    raise unsupported(
+    raise _errors.unsupported(
         "env.init_rdma()", "rdma", "NCCL and Gloo use RDMA by themselves where the network has it."
     )
 
@@ -42,6 +40,6 @@ def __getattr__(name):
     """Names of the job-function API's flow.env (ctrl_port, machine, log_dir, ...)."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .compatible.single_client import env as legacy
+    from .compatible.single_client import env as legacy  # the job-function API loads on demand
 
     return getattr(legacy, name)

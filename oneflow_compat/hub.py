@@ -19,7 +19,7 @@ from torch.hub import (  # noqa: F401
 )
 
 from . import _bind, _env
-from ._files import atomic
+from ._files import atomic, serialization
 from ._files.errors import RefusedError, named_errors
 
 DEFAULT_CACHE_DIR = "~/.cache"
@@ -105,15 +105,13 @@ def load_state_dict_from_url(
     import re
     from urllib.parse import urlparse
 
-    from ._files.serialization import load as load_file
-
     folder = os.path.join(get_dir(), "checkpoints") if model_dir is None else os.fspath(model_dir)
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, file_name or os.path.basename(urlparse(url).path))
     if not os.path.exists(path):
-        found = re.search(HASH_REGEX, os.path.basename(path)) if check_hash else None
-        download_url_to_file(url, path, found[1] if found else None, progress=progress)
-    return load_file(_unpacked(path), map_location=map_location, weights_only=weights_only)
+        match = re.search(HASH_REGEX, os.path.basename(path)) if check_hash else None
+        download_url_to_file(url, path, match[1] if match else None, progress=progress)
+    return serialization.load(_unpacked(path), map_location=map_location, weights_only=weights_only)
 
 
 _UNPACKED_FACTOR, _UNPACKED_ALLOWANCE = (

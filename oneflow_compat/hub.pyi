@@ -20,7 +20,7 @@ class RefusedError:
     """A file asks for something that a safe load does not do."""
     source: Any
     @classmethod
-    def of(cls, source: Any, text: Any) -> Any:
+    def of(cls, source: Any, message: Any) -> Any:
         """The error with the name of its file."""
         ...
 

@@ -20,10 +20,10 @@ _UNITS = {
 
 def parse_size(size) -> int:
     """Bytes of "2GB", "512 MB", "100" or an int; ValueError for anything else."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
-    if not found or found.group(2).lower() not in _UNITS:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
+    if not match or match.group(2).lower() not in _UNITS:
         raise ValueError(f"a size is a number with an optional unit (KB, MB, GB), found {size!r}")
-    return int(float(found.group(1)) * _UNITS[found.group(2).lower()])
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
 
 
 def set_budget(budget: str):

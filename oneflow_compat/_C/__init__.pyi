@@ -141,7 +141,7 @@ def broadcast_shapes(shapes: Any) -> Any:
     """torch.broadcast_shapes of a list of shapes."""
     ...
 
-def broadcast_tensors(tensors: Any, *more: Any) -> Any:
+def broadcast_tensors(tensors: Any, *rest: Any) -> Any:
     """torch.broadcast_tensors of a list of tensors."""
     ...
 
@@ -240,7 +240,7 @@ def distributed_sparse_cross_entropy(prediction: Any, label: Any, depth: Any) ->
     """
     ...
 
-def einsum(equation: Any, operands: Any, *more: Any) -> _Tensor:
+def einsum(equation: Any, operands: Any, *rest: Any) -> _Tensor:
     """torch.einsum of a list of operands."""
     ...
 
@@ -258,7 +258,7 @@ def embedding_renorm_(*args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def expand(x: Any, shape: Any, *more: Any) -> _Tensor:
+def expand(x: Any, shape: Any, *rest: Any) -> _Tensor:
     """x.expand(shape)."""
     ...
 
@@ -630,7 +630,7 @@ def max_pool3d(input: Tensor, kernel_size: _int | Sequence[_int], stride: _int |
     """(output, int64 indices) of maximum pooling, whatever `return_indices` says, as OneFlow's operator."""
     ...
 
-def meshgrid(tensors: Any, *more: Any, indexing: str = 'ij') -> Any:
+def meshgrid(tensors: Any, *rest: Any, indexing: str = 'ij') -> Any:
     """torch.meshgrid of a list of tensors; `indexing` also second by position."""
     ...
 
@@ -1099,6 +1099,6 @@ def vector_norm(input: Tensor, ord: Any = 2, dim: Any = None, keepdim: _bool = F
     """torch's `vector_norm` under OneFlow's argument names: `input` (torch: `self`). torch's names are accepted too."""
     ...
 
-def view(x: Any, shape: Any, *more: Any) -> _Tensor:
+def view(x: Any, shape: Any, *rest: Any) -> _Tensor:
     """x.view(shape)."""
     ...

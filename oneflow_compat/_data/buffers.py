@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from .images import parallel
 
 __all__ = [
     "record",
@@ -105,8 +106,6 @@ class TensorBuffer(_Batch):
     @property
     def cells(self):
         if self._cells is None:
-            from .images import parallel
-
             self._cells = parallel(lambda make: make(), self._makers)
             self._makers = None
         return self._cells
@@ -191,14 +190,14 @@ def tensor_to_tensor_buffer(x, instance_dims):
 def tensor_buffer_to_tensor(x, dtype, instance_shape):
     """One tensor of cells that have all `instance_shape` elements and `dtype`."""
     _need_buffer("tensor_buffer_to_tensor", x)
-    wanted, count = to_numpy_dtype(dtype), int(np.prod(instance_shape))
+    target_dtype, count = to_numpy_dtype(dtype), int(np.prod(instance_shape))
     for i, cell in enumerate(x.cells):
-        if cell.size != count or cell.dtype != wanted:
+        if cell.size != count or cell.dtype != target_dtype:
             raise RuntimeError(
                 f"tensor_buffer_to_tensor: cell {i} is {list(cell.shape)} of {cell.dtype}, asked for"
-                f" {list(instance_shape)} of {wanted}"
+                f" {list(instance_shape)} of {target_dtype}"
             )
-    out = np.empty((len(x.cells), count), wanted)
+    out = np.empty((len(x.cells), count), target_dtype)
     for row, cell in zip(out, x.cells):
         row[:] = cell.ravel()
     return torch.from_numpy(out.reshape(tuple(x.shape) + tuple(instance_shape)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 from .._ops._signature import spelled
+from ..nn.image import flip
+from .buffers import tensor_buffer_to_tensor as whole
 
 
 def image_flip(x, flip_code):
     """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both."""
-    from ..nn.image import flip
-
     return flip()(x, flip_code)
 
 
@@ -18,8 +18,6 @@ def tensor_buffer_to_tensor(input, instance_shape, dtype):
     """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either
     order.
     """
-    from .buffers import tensor_buffer_to_tensor as whole
-
     if isinstance(instance_shape, torch.dtype):
         instance_shape, dtype = dtype, instance_shape
     return whole(input, dtype, instance_shape)

@@ -28,20 +28,22 @@ class BatchStream:
         ranks=1,
     ):
         with open(annotation_file, encoding="utf-8") as file:
-            found = json.load(file)
-        missing = {"images", "annotations", "categories"} - set(found)
+            annotations_json = json.load(file)
+        missing = {"images", "annotations", "categories"} - set(annotations_json)
         if missing:
             raise ValueError(
                 f"{annotation_file}: not a COCO annotation file: {', '.join(sorted(missing))} missing"
             )
         self._dir, self._batch_size, self._grouped = image_dir, batch_size, group_by_aspect_ratio
         self._seed = seed if shuffled else None
-        self._labels = {c: i + 1 for i, c in enumerate(sorted(c["id"] for c in found["categories"]))}
+        self._labels = {
+            c: i + 1 for i, c in enumerate(sorted(c["id"] for c in annotations_json["categories"]))
+        }
         self._objects: dict = {}
-        for a in found["annotations"]:
+        for a in annotations_json["annotations"]:
             if not a.get("iscrowd", 0):
                 self._objects.setdefault(a["image_id"], []).append(a)
-        images = sorted(found["images"], key=lambda i: i["id"])
+        images = sorted(annotations_json["images"], key=lambda i: i["id"])
         if remove_empty:
             images = [i for i in images if any(self._has_area(o) for o in self._objects.get(i["id"], ()))]
         if stride_partition:
@@ -93,7 +95,7 @@ class BatchStream:
             return np.frombuffer(file.read(), np.uint8)
 
     def _annotations(self, image):
-        boxes, labels, points, numbers = [], [], [], []
+        boxes, labels, points, indices = [], [], [], []
         objects = [o for o in self._objects.get(image["id"], ()) if self._has_area(o)]
         for k, item in enumerate(objects):
             x, y, w, h = item["bbox"]
@@ -103,11 +105,11 @@ class BatchStream:
             for j, polygon in enumerate(segments if isinstance(segments, list) else ()):
                 for p in range(len(polygon) // 2):
                     points.append(polygon[2 * p : 2 * p + 2])
-                    numbers.append((p, j, k))
+                    indices.append((p, j, k))
         array = lambda rows, columns, dtype: np.array(rows, dtype).reshape(-1, columns)
         return (
             array(boxes, 4, np.float32),
             np.array(labels, np.int32),
             array(points, 2, np.float32),
-            array(numbers, 3, np.int32),
+            array(indices, 3, np.int32),
         )

@@ -26,8 +26,8 @@ def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool)
     count, out_dtype = int(np.prod(shape)), to_numpy_dtype(dtype)
     out = np.zeros((len(batch.cells), count), out_dtype)
     for row, record in zip(out, batch.cells):
-        kind, values = record.field(name)
-        if kind == "bytes_list":
+        list_name, values = record.field(name)
+        if list_name == "bytes_list":
             if len(values) != 1:
                 raise RuntimeError(
                     f"{record.where}: field {name!r} has {len(values)} byte strings; one is decoded"
@@ -35,7 +35,7 @@ def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool)
             values = np.frombuffer(values[0], np.uint8 if out_dtype == np.uint8 else np.int8)
             if len(values) >= count:
                 values = values[:count]
-        elif kind is None:
+        elif list_name is None:
             values = np.empty(0, out_dtype)
         if len(values) != count:
             if not pad:
@@ -56,8 +56,8 @@ def raw_bytes(batch: RecordBatch, name: str) -> TensorBuffer:
 
 
 def one_bytes(record, name: str) -> bytes:
-    kind, values = record.field(name)
-    if kind != "bytes_list" or len(values) != 1:
-        found = "no value" if kind is None else f"{len(values)} values of {kind}"
-        raise CorruptRecord(f"{record.where}: field {name!r} should be one byte string, found {found}")
+    list_name, values = record.field(name)
+    if list_name != "bytes_list" or len(values) != 1:
+        description = "no value" if list_name is None else f"{len(values)} values of {list_name}"
+        raise CorruptRecord(f"{record.where}: field {name!r} should be one byte string, found {description}")
     return values[0]

@@ -60,9 +60,9 @@ class TokenFile:
 
     def document(self, i) -> np.ndarray:
         """The tokens of a document: its sequences, which lie one after the other."""
-        first, size = int(self.documents[i]), self.size(i)
+        first_index, size = int(self.documents[i]), self.size(i)
         return (
-            np.frombuffer(self._data, self.dtype, size, int(self.starts[first]))
+            np.frombuffer(self._data, self.dtype, size, int(self.starts[first_index]))
             if size
             else np.empty(0, self.dtype)
         )
@@ -143,9 +143,9 @@ class SampleStream:
 
     def _sample(self, documents, ends, start):
         stop = start + self._length + 1
-        first, last = np.searchsorted(ends, (start, stop - 1), "right")
-        parts, begin = [], int(ends[first - 1]) if first else 0
-        for d in documents[first : last + 1]:
+        first_index, last = np.searchsorted(ends, (start, stop - 1), "right")
+        parts, begin = [], int(ends[first_index - 1]) if first_index else 0
+        for d in documents[first_index : last + 1]:
             tokens = self._tokens.document(d)
             parts.append(tokens[max(start - begin, 0) : stop - begin])
             begin += len(tokens)

@@ -49,9 +49,9 @@ def parallel(function, *items) -> list:
         return [function(*args) for args in tasks]
     parts = [tasks[i : i + size] for i in range(0, len(tasks), size)]
     return [
-        made
+        image_out
         for part in _pool(os.getpid()).map(lambda part: [function(*args) for args in part], parts)
-        for made in part
+        for image_out in part
     ]
 
 
@@ -135,22 +135,26 @@ def random_crop_window(height, width, drawn, area, aspect_ratio):
 
 
 # --------------------------------------------------------------------------- resizing
-def check_interpolation(kind: str) -> str:
-    kind = {"nearest": "nearest_neighbor", "cubic": "bicubic", "linear": "bilinear"}.get(kind, kind)
-    if kind not in INTERPOLATIONS:
-        raise ValueError(f"interpolation_type must be one of {', '.join(INTERPOLATIONS)}, found {kind!r}")
-    return kind
+def check_interpolation(interpolation_name: str) -> str:
+    interpolation_name = {"nearest": "nearest_neighbor", "cubic": "bicubic", "linear": "bilinear"}.get(
+        interpolation_name, interpolation_name
+    )
+    if interpolation_name not in INTERPOLATIONS:
+        raise ValueError(
+            f"interpolation_type must be one of {', '.join(INTERPOLATIONS)}, found {interpolation_name!r}"
+        )
+    return interpolation_name
 
 
 def resize(
     image: np.ndarray, width: int, height: int, interpolation: str = "bilinear", out: np.ndarray | None = None
 ) -> np.ndarray:
     """The image in another size, in `out` if given. auto: area where it gets smaller, else bilinear."""
-    made = _resized(image, width, height, interpolation, out)
-    if out is not None and made is not out:
-        out[...] = made
+    image_out = _resized(image, width, height, interpolation, out)
+    if out is not None and image_out is not out:
+        out[...] = image_out
         return out
-    return made
+    return image_out
 
 
 def _resized(image, width, height, interpolation, out):
@@ -169,8 +173,8 @@ def _resized(image, width, height, interpolation, out):
         "area": cv2.INTER_AREA,
     }[interpolation]
     in_place = out is not None and out.dtype == image.dtype and out.shape[2] == 3
-    made = cv2.resize(image, (width, height), dst=out if in_place else None, interpolation=flag)
-    return out if in_place else made if made.ndim == 3 else made[:, :, None]
+    image_out = cv2.resize(image, (width, height), dst=out if in_place else None, interpolation=flag)
+    return out if in_place else image_out if image_out.ndim == 3 else image_out[:, :, None]
 
 
 def _resize_torch(image, width, height, interpolation):

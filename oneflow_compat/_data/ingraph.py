@@ -15,6 +15,8 @@ import torch
 from .._errors import difference_hint
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
+from .._active import outside_capture
+from .._active import capturing
 
 _sites: "weakref.WeakValueDictionary[int, Site]" = (
     weakref.WeakValueDictionary()
@@ -110,20 +112,19 @@ _turn = None  # an input of the program, so that no pass takes the operator for 
 
 def call_in_graph(stage, args, kwargs):
     """The outputs of a stage called inside build()."""
-    from .._active import outside_capture
 
     def link(value):
         if isinstance(value, Promised):
             return value.link
         if isinstance(value, torch.Tensor):
-            found = getattr(value, "_of_link", None)
-            if found is None:
+            value_link = getattr(value, "_of_link", None)
+            if value_link is None:
                 raise NotImplementedError(
                     f"{type(stage).__name__} inside nn.Graph.build(): it takes what a reader, decoder or"
                     " CoinFlip gave, unchanged; found another tensor"
                     f" {difference_hint('reader-in-graph')}. Call it in the training loop instead."
                 )
-            return found
+            return value_link
         return value
 
     node = Node(stage, [link(a) for a in args], {k: link(v) for k, v in kwargs.items()})
@@ -142,27 +143,23 @@ def _promise(link, example):
     if not isinstance(example, torch.Tensor):
         return example
     if _turn is None:
-        from .._active import outside_capture
-
         with outside_capture():
             _turn = torch.zeros(1)
     where = getattr(example, "_of_placement", None), getattr(example, "_of_sbp", None)
-    number, site = next(_numbers), Site(link, example)
-    _sites[number] = site
+    site_number, site = next(_numbers), Site(link, example)
+    _sites[site_number] = site
     link.node.sites.append(site)
-    made = _operators()(_turn, number)
+    out = _operators()(_turn, site_number)
     if where[0] is not None:
-        made = make_global(made, *where, shape=example.shape)
-    made._of_link = link
-    return made
+        out = make_global(out, *where, shape=example.shape)
+    out._of_link = link
+    return out
 
 
 class Stage(torch.nn.Module):
     """Base of the modules that read, decode and change records and images."""
 
     def __call__(self, *args, **kwargs):
-        from .._active import capturing
-
         if capturing():
             return call_in_graph(self, args, kwargs)
         return super().__call__(*args, **kwargs)

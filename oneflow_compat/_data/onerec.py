@@ -76,9 +76,9 @@ def _encode(record) -> bytes:
     builder = _need("flatbuffers").Builder(0)
     features = []
     for key in sorted(record, key=str.encode):
-        kind, shape, values = _values(builder, key, record[key])
+        type_code, shape, values = _values(builder, key, record[key])
         table = _table(builder, values)
-        tensor = _table(builder, builder.CreateNumpyVector(np.asarray(shape, np.int32)), kind, table)
+        tensor = _table(builder, builder.CreateNumpyVector(np.asarray(shape, np.int32)), type_code, table)
         features.append(_table(builder, builder.CreateString(key), tensor))
     builder.Finish(_table(builder, _offsets(builder, features)), _IDENTIFIER)
     return bytes(builder.Output())
@@ -90,12 +90,12 @@ def _values(builder, key, value):
     if isinstance(texts, (list, tuple)) and texts and all(isinstance(v, str) for v in texts):
         return _STRINGS, [len(texts)], _offsets(builder, [builder.CreateString(v) for v in texts])
     array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-    for kind, dtype in _KINDS.items():
+    for type_code, dtype in _KINDS.items():
         if array.dtype == dtype:
-            return kind, array.shape, builder.CreateNumpyVector(np.ascontiguousarray(array).ravel())
-    known = ", ".join(np.dtype(d).name for d in _KINDS.values())
+            return type_code, array.shape, builder.CreateNumpyVector(np.ascontiguousarray(array).ravel())
+    names = ", ".join(np.dtype(d).name for d in _KINDS.values())
     raise TypeError(
-        f"field {key!r}: a value is numbers ({known}), a str or a list of str; found {type(value).__name__}"
+        f"field {key!r}: a value is numbers ({names}), a str or a list of str; found {type(value).__name__}"
         f" of {array.dtype}"
     )
 
@@ -142,10 +142,10 @@ def read_file(path, verify=True):
         magic, reserved, size = _HEAD.unpack_from(view, at)
         if magic != _MAGIC or reserved or view[at + 16 : at + 24] != _digest(view[at : at + 16]):
             raise records.CorruptRecord(f"{where}: this is no header of a OneRec record")
-        first, last = at + 24, at + 24 + size + -size % 8
+        begin, last = at + 24, at + 24 + size + -size % 8
         if last + 8 > len(view):
-            raise records.CorruptRecord(f"{where}: its length is {size}, {len(view) - first} bytes are left")
-        payload = view[first : first + size]
+            raise records.CorruptRecord(f"{where}: its length is {size}, {len(view) - begin} bytes are left")
+        payload = view[begin : begin + size]
         if view[last : last + 8] != _digest(payload):
             raise records.CorruptRecord(f"{where}: its digest is another one, the record was altered")
         if verify:
@@ -185,17 +185,17 @@ def parse(payload, where) -> dict:
         for i in range(root.VectorLen(field(root, 0)) if field(root, 0) else 0):
             feature = table(data, root.Indirect(root.Vector(field(root, 0)) + 4 * i))
             key, tensor = _text(feature, feature.Pos + field(feature, 0), left), below(feature, 1)
-            kind = (
+            type_code = (
                 tensor.Get(number_types.Uint8Flags, tensor.Pos + field(tensor, 1)) if field(tensor, 1) else 0
             )
             shape = _vector(data, tensor, field(tensor, 0), np.int32).tolist()
             values = below(tensor, 2)
-            if kind in _KINDS:
-                array = _vector(data, values, field(values, 0), _KINDS[kind])
+            if type_code in _KINDS:
+                array = _vector(data, values, field(values, 0), _KINDS[type_code])
                 if array.size != np.prod(shape, dtype=np.int64):
                     raise ValueError(f"field {key!r} has {array.size} values for shape {shape}")
                 out[key] = array, shape
-            elif kind == _STRINGS:
+            elif type_code == _STRINGS:
                 at = values.Vector(field(values, 0))
                 out[key] = (
                     [_text(values, at + 4 * j, left) for j in range(values.VectorLen(field(values, 0)))],
@@ -231,57 +231,68 @@ def _vector(data, table, offset, dtype):
 # --------------------------------------------------------------------------- decoding
 def decode(batch, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None) -> torch.Tensor:
     """The field `key` of every record, (batch, *shape) of `dtype`; see oneflow.decode_onerec."""
+    shape = tuple(shape)
+    _check_decode(batch, dtype, shape, reshape, batch_padding)
+    arrays = [
+        _field(payload, where, key, to_numpy_dtype(dtype), len(shape), reshape)
+        for payload, where in zip(batch.cells, batch.where)
+    ]
+    shape = _fitting_shape(key, _common_shape(key, arrays, batch_padding), shape, is_dynamic)
+    out = np.zeros((len(arrays), *shape), to_numpy_dtype(dtype))
+    for row, array in zip(out, arrays):
+        row[: array.shape[0]] = array
+    return torch.from_numpy(out)
+
+
+def _check_decode(batch, dtype, shape, reshape, batch_padding) -> None:
+    """Raise an error for arguments that decode_onerec does not take."""
     if not isinstance(batch, Batch):
         raise TypeError(f"decode_onerec takes what OneRecReader gives, found {type(batch).__name__}")
     if dtype not in _DECODED:
         raise NotImplementedError(
             f"decode_onerec: dtype is one of {', '.join(map(str, _DECODED))}, found {dtype}"
         )
-    shape = tuple(shape)
-    for name, other in (("reshape", reshape), ("batch_padding", batch_padding)):
-        if other is not None and len(other) != len(shape):
+    for name, target in (("reshape", reshape), ("batch_padding", batch_padding)):
+        if target is not None and len(target) != len(shape):
             raise ValueError(
-                f"decode_onerec: {name} {tuple(other)} must have as many dimensions as shape {shape}"
+                f"decode_onerec: {name} {tuple(target)} must have as many dimensions as shape {shape}"
             )
     if batch_padding is not None and any(batch_padding[1:]):
         raise NotImplementedError(
             f"decode_onerec: batch_padding fills up the first dimension only; found {tuple(batch_padding)}"
         )
-    arrays = [
-        _field(payload, where, key, to_numpy_dtype(dtype), len(shape), reshape)
-        for payload, where in zip(batch.cells, batch.where)
-    ]
-    sizes = {a.shape for a in arrays}
+
+
+def _common_shape(key, arrays, batch_padding) -> tuple:
+    """Return the shape of all arrays, padded along the first dimension; RuntimeError if they have several."""
+    shapes = {a.shape for a in arrays}
     if batch_padding is not None and batch_padding[0]:
-        if any(a.shape[0] > batch_padding[0] for a in arrays):
+        longest = max((a.shape[0] for a in arrays), default=0)
+        if longest > batch_padding[0]:
             raise RuntimeError(
                 f"decode_onerec: batch_padding is {batch_padding[0]}, field {key!r} of the batch has up to"
-                f" {max(a.shape[0] for a in arrays)}"
+                f" {longest}"
             )
-        found = {(batch_padding[0], *s[1:]) for s in sizes}
-    else:
-        found = sizes
-    if len(found) != 1:
+        shapes = {(batch_padding[0], *s[1:]) for s in shapes}
+    if len(shapes) != 1:
         raise RuntimeError(
-            f"decode_onerec: field {key!r} has several shapes in one batch, {sorted(found)};"
+            f"decode_onerec: field {key!r} has several shapes in one batch, {sorted(shapes)};"
             " batch_padding=[n, 0, ...] fills them up"
         )
-    (inside,) = found
-    if (
-        is_dynamic
-        and len(inside) == len(shape)
-        and np.prod(inside, dtype=np.int64) <= np.prod(shape, dtype=np.int64)
-    ):
-        shape = inside
-    if inside != shape:
+    return shapes.pop()
+
+
+def _fitting_shape(key, actual, shape, is_dynamic) -> tuple:
+    """Return the actual shape if it is the asked one, or a smaller one where that is allowed."""
+    size = np.prod(actual, dtype=np.int64)
+    if is_dynamic and len(actual) == len(shape) and size <= np.prod(shape, dtype=np.int64):
+        return actual
+    if actual != shape:
         raise RuntimeError(
-            f"decode_onerec: field {key!r} has shape {list(inside)}, asked for"
+            f"decode_onerec: field {key!r} has shape {list(actual)}, asked for"
             f" {'at most ' if is_dynamic else ''}{list(shape)}"
         )
-    out = np.zeros((len(arrays), *shape), to_numpy_dtype(dtype))
-    for row, array in zip(out, arrays):
-        row[: array.shape[0]] = array
-    return torch.from_numpy(out)
+    return shape
 
 
 def _field(payload, where, key, dtype, dims, reshape):
@@ -292,14 +303,14 @@ def _field(payload, where, key, dtype, dims, reshape):
         )
     array, shape = fields[key]
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        found = (
+        shapes = (
             array.dtype.name
             if isinstance(array, np.ndarray)
             else "text"
             if isinstance(array, list)
             else "bytes"
         )
-        raise RuntimeError(f"{where}: field {key!r} holds {found}, asked for {np.dtype(dtype).name}")
+        raise RuntimeError(f"{where}: field {key!r} holds {shapes}, asked for {np.dtype(dtype).name}")
     if reshape is None and len(shape) != dims or dims == 0:
         raise RuntimeError(
             f"{where}: field {key!r} has shape {shape}, asked for {dims} dimension{'s' * (dims != 1)} (at"

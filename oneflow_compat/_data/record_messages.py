@@ -46,9 +46,9 @@ class _Message:
 
     @classmethod
     def FromString(cls, data):
-        made = cls()
-        made.ParseFromString(data)
-        return made
+        message = cls()
+        message.ParseFromString(data)
+        return message
 
     def CopyFrom(self, other):
         if other is not self:
@@ -121,10 +121,10 @@ def _integer(bits):
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def check(value):
-        number = value.__index__()
-        if not low <= number <= high:
-            raise ValueError(f"value out of range of int{bits}: {number}")
-        return number
+        integer = value.__index__()
+        if not low <= integer <= high:
+            raise ValueError(f"value out of range of int{bits}: {integer}")
+        return integer
 
     return check
 
@@ -174,13 +174,13 @@ def _text(value) -> str:
     return f"{value:.8g}" if isinstance(value, float) else str(value)
 
 
-def _list_type(name, kind, check):
+def _list_type(name, list_name, check):
     return type(
         name,
         (_List,),
         {
             "__slots__": (),
-            "_kind": kind,
+            "_kind": list_name,
             "_check": staticmethod(check),
             "__module__": __name__,
             "__doc__": f"Message {name}: value.",
@@ -214,9 +214,9 @@ class Feature(_Message):
         """The name of the list that is set, or None; the group is called kind."""
         if group != "kind":
             raise ValueError(f"Feature has no oneof field {group!r}; it has kind")
-        for kind, made in self._lists.items():
-            if made.value:
-                return kind
+        for list_name, message in self._lists.items():
+            if message.value:
+                return list_name
         return next(iter(self._lists), None) if len(self._lists) == 1 else None
 
     def HasField(self, name):
@@ -225,13 +225,13 @@ class Feature(_Message):
     def ClearField(self, name):
         self._lists.pop(name, None)
 
-    def _list(self, kind):
-        if kind not in self._lists:
-            kept = [k for k, made in self._lists.items() if made.value]
-            made = _TYPES[kind]()
-            made._value = _Chosen(self, kind, made._value._check)
-            self._lists = {k: self._lists[k] for k in kept} | {kind: made}
-        return self._lists[kind]
+    def _list(self, list_name):
+        if list_name not in self._lists:
+            kept = [k for k, message in self._lists.items() if message.value]
+            message = _TYPES[list_name]()
+            message._value = _Chosen(self, list_name, message._value._check)
+            self._lists = {k: self._lists[k] for k in kept} | {list_name: message}
+        return self._lists[list_name]
 
     def _assign(self, name, value):
         if name not in _TYPES:
@@ -239,22 +239,22 @@ class Feature(_Message):
         self._list(name).CopyFrom(value)
 
     def _encode(self):
-        kind = self.WhichOneof("kind")
-        return b"" if kind is None else wire.encode_feature(kind, self._lists[kind].value)
+        list_name = self.WhichOneof("kind")
+        return b"" if list_name is None else wire.encode_feature(list_name, self._lists[list_name].value)
 
     def _merge(self, data):
-        kind, body = wire.decode_feature(data)
-        if kind is not None:
-            made = _TYPES[kind]()
-            made._merge(body)
-            self._lists = {kind: made}
+        list_name, body = wire.decode_feature(data)
+        if list_name is not None:
+            message = _TYPES[list_name]()
+            message._merge(body)
+            self._lists = {list_name: message}
 
     def _lines(self, indent):
-        kind = self.WhichOneof("kind")
+        list_name = self.WhichOneof("kind")
         return (
             []
-            if kind is None
-            else [f"{indent}{kind} {{", *self._lists[kind]._lines(indent + "  "), f"{indent}}}"]
+            if list_name is None
+            else [f"{indent}{list_name} {{", *self._lists[list_name]._lines(indent + "  "), f"{indent}}}"]
         )
 
 
@@ -263,9 +263,9 @@ class _Chosen(_Values):
 
     __slots__ = ("_feature", "_kind")
 
-    def __init__(self, feature, kind, check):
+    def __init__(self, feature, list_name, check):
         super().__init__(check)
-        self._feature, self._kind = feature, kind
+        self._feature, self._kind = feature, list_name
 
     def _choose(self):
         self._feature._lists = {self._kind: self._feature._lists[self._kind]}
@@ -284,7 +284,11 @@ class _Chosen(_Values):
 
 
 for _kind in _TYPES:
-    setattr(Feature, _kind, property(lambda self, kind=_kind: self._list(kind), doc=f"The {_kind} message."))
+    setattr(
+        Feature,
+        _kind,
+        property(lambda self, list_name=_kind: self._list(list_name), doc=f"The {_kind} message."),
+    )
 
 
 class _Features(dict):
@@ -293,8 +297,8 @@ class _Features(dict):
     def __missing__(self, name):
         if not isinstance(name, str):
             raise TypeError(f"a feature's name is a str, found {name!r}")
-        made = self[name] = Feature()
-        return made
+        message = self[name] = Feature()
+        return message
 
     def get_or_create(self, name):
         return self[name]
@@ -315,18 +319,18 @@ class OFRecord(_Message):
             self.feature[key].CopyFrom(item)
 
     def _encode(self):
-        kinds = {name: made.WhichOneof("kind") for name, made in self.feature.items()}
+        kinds = {name: message.WhichOneof("kind") for name, message in self.feature.items()}
         return wire.encode_record(
             {
-                n: (k, made._lists[k].value if k else ())
-                for (n, made), k in zip(self.feature.items(), kinds.values())
+                n: (k, message._lists[k].value if k else ())
+                for (n, message), k in zip(self.feature.items(), kinds.values())
             }
         )
 
     def _merge(self, data):
         for name, part in wire.split_record(data).items():
-            made = self.feature[name] = Feature()
-            made._merge(part)
+            message = self.feature[name] = Feature()
+            message._merge(part)
 
     def _lines(self, indent):
         out = []

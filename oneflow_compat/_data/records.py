@@ -37,8 +37,8 @@ class Record:
                 f" {', '.join(map(repr, self.features)) or 'none'}"
             ) from None
         try:
-            kind, body = wire.decode_feature(feature)
-            return kind, wire.decode_list(kind, body) if kind else []
+            list_name, body = wire.decode_feature(feature)
+            return list_name, wire.decode_list(list_name, body) if list_name else []
         except wire.WireError as error:
             raise CorruptRecord(f"{self.where}: field {name!r} is corrupt: {error}") from None
 
@@ -109,7 +109,7 @@ def _typed(name, value):
         return "bytes_list", [bytes(value)]
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (bytes, bytearray)):
         return "bytes_list", list(value)
-    given = hasattr(value, "dtype")
+    is_array = hasattr(value, "dtype")
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     array = np.asarray(value).ravel()
@@ -118,9 +118,9 @@ def _typed(name, value):
             f"field {name!r}: a value is bytes, str or numbers; found {type(value).__name__} of {array.dtype}"
         )
     if array.dtype.kind == "f":
-        return ("double_list" if given and array.dtype.itemsize == 8 else "float_list"), array
+        return ("double_list" if is_array and array.dtype.itemsize == 8 else "float_list"), array
     wide = array.dtype.itemsize == 8 or array.dtype == np.uint32
-    if wide and (given or (array.size and (array.min() < -(2**31) or array.max() >= 2**31))):
+    if wide and (is_array or (array.size and (array.min() < -(2**31) or array.max() >= 2**31))):
         return "int64_list", array
     return "int32_list", array
 
@@ -162,11 +162,11 @@ def read_file(path, on_corrupt="raise"):
         if problem is None:
             yield Record(features, path, at)
         else:
-            text = f"{path}: corrupt record at byte {at}: {problem}"
+            message = f"{path}: corrupt record at byte {at}: {problem}"
             if on_corrupt != "skip":
-                raise CorruptRecord(text)
+                raise CorruptRecord(message)
             warnings.warn(
-                f"{text}; {'skipped' if whole else 'the rest of the file is skipped'}", stacklevel=2
+                f"{message}; {'skipped' if whole else 'the rest of the file is skipped'}", stacklevel=2
             )
             if not whole:
                 return
@@ -191,20 +191,20 @@ class RecordStream:
         if not 0 < ranks <= len(paths):
             raise ValueError(f"{len(paths)} part files cannot be shared by {ranks} ranks: each needs one")
         self._paths, self._shuffled, self._on_corrupt = list(paths), shuffle_after_epoch, on_corrupt
-        base, more = divmod(len(paths), ranks)
-        first = rank * base + min(rank, more)
-        self._share = slice(first, first + base + (rank < more))
+        base, rest = divmod(len(paths), ranks)
+        begin = rank * base + min(rank, rest)
+        self._share = slice(begin, begin + base + (rank < rest))
         self.epoch = 0
 
     def __iter__(self):
         while True:
-            found = False
+            any_record = False
             self._begin_epoch()
             for path in self._paths[self._share]:
                 for record in self._read(path):
-                    found = True
+                    any_record = True
                     yield record
-            if not found:
+            if not any_record:
                 raise CorruptRecord(f"there is no readable record in {', '.join(self._paths[self._share])}")
             self.epoch += 1
 

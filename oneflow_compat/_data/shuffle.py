@@ -27,16 +27,16 @@ def seed_sequence(values, count: int) -> list[int]:
     rounds = max(size + 1, count)
     for k in range(rounds):
         mixed = state[k % count] ^ state[(k + p) % count] ^ state[(k - 1) % count]
-        first = 1664525 * (mixed ^ mixed >> 27) & _MASK
-        second = first + (size if k == 0 else k % count + (values[k - 1] if k <= size else 0)) & _MASK
-        state[(k + p) % count] = state[(k + p) % count] + first & _MASK
+        mixed_once = 1664525 * (mixed ^ mixed >> 27) & _MASK
+        second = mixed_once + (size if k == 0 else k % count + (values[k - 1] if k <= size else 0)) & _MASK
+        state[(k + p) % count] = state[(k + p) % count] + mixed_once & _MASK
         state[(k + q) % count] = state[(k + q) % count] + second & _MASK
         state[k % count] = second
     for k in range(rounds, rounds + count):
         mixed = state[k % count] + state[(k + p) % count] + state[(k - 1) % count] & _MASK
-        first = 1566083941 * (mixed ^ mixed >> 27) & _MASK
-        second = first - k % count & _MASK
-        state[(k + p) % count] ^= first
+        mixed_once = 1566083941 * (mixed ^ mixed >> 27) & _MASK
+        second = mixed_once - k % count & _MASK
+        state[(k + p) % count] ^= mixed_once
         state[(k + q) % count] ^= second
         state[k % count] = second
     return state

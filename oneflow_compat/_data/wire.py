@@ -33,23 +33,23 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _field(number: int, body: bytes) -> bytes:
-    return bytes((number << 3 | _BYTES,)) + varint(len(body)) + body
+def _field(field_number: int, body: bytes) -> bytes:
+    return bytes((field_number << 3 | _BYTES,)) + varint(len(body)) + body
 
 
-def encode_list(kind: str, values) -> bytes:
+def encode_list(list_name: str, values) -> bytes:
     """A BytesList, FloatList, ... message."""
-    if kind == "bytes_list":
+    if list_name == "bytes_list":
         return b"".join(_field(1, bytes(v)) for v in values)
     if len(values) == 0:
         return b""
-    if kind in ("float_list", "double_list"):
-        return _field(1, np.ascontiguousarray(values, DTYPES[kind]).tobytes())
+    if list_name in ("float_list", "double_list"):
+        return _field(1, np.ascontiguousarray(values, DTYPES[list_name]).tobytes())
     return _field(1, b"".join(varint(int(v)) for v in values))
 
 
-def encode_feature(kind: str | None, values) -> bytes:
-    return b"" if kind is None else _field(KINDS.index(kind) + 1, encode_list(kind, values))
+def encode_feature(list_name: str | None, values) -> bytes:
+    return b"" if list_name is None else _field(KINDS.index(list_name) + 1, encode_list(list_name, values))
 
 
 def encode_record(features: dict) -> bytes:
@@ -79,8 +79,8 @@ def fields(data):
     data, at = memoryview(data), 0
     while at < len(data):
         key, at = _read_varint(data, at)
-        number, wire = key >> 3, key & 7
-        if number == 0:
+        field_number, wire = key >> 3, key & 7
+        if field_number == 0:
             raise WireError(f"field number 0 before byte {at}")
         if wire == _VARINT:
             value, at = _read_varint(data, at)
@@ -95,17 +95,17 @@ def fields(data):
                 raise WireError(f"{size} bytes are announced at byte {at}, {len(data) - at} are left")
             value = data[at : at + size]
             at += size
-        yield number, wire, value
+        yield field_number, wire, value
 
 
-def decode_list(kind: str, data):
+def decode_list(list_name: str, data):
     """The values of a BytesList, FloatList, ... message."""
-    if kind == "bytes_list":
-        return [bytes(v) for number, wire, v in fields(data) if number == 1 and wire == _BYTES]
-    dtype = DTYPES[kind]
+    if list_name == "bytes_list":
+        return [bytes(v) for field_number, wire, v in fields(data) if field_number == 1 and wire == _BYTES]
+    dtype = DTYPES[list_name]
     parts = []
-    for number, wire, value in fields(data):
-        if number != 1:
+    for field_number, wire, value in fields(data):
+        if field_number != 1:
             continue
         if wire == _VARINT:
             parts.append(np.array([value], np.uint64).astype(np.int64))
@@ -114,7 +114,7 @@ def decode_list(kind: str, data):
         elif dtype.kind == "i" and wire == _BYTES:
             parts.append(_packed_varints(value))
         else:
-            raise WireError(f"{kind} of {len(value)} bytes with wire type {wire}")
+            raise WireError(f"{list_name} of {len(value)} bytes with wire type {wire}")
     if not parts:
         return np.empty(0, dtype)
     return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(dtype, copy=False)
@@ -141,18 +141,18 @@ def _packed_varints(data) -> np.ndarray:
 
 def decode_feature(data):
     """(kind, undecoded list message) of a Feature message; (None, b"") without a value."""
-    kind, body = None, b""
-    for number, wire, value in fields(data):
-        if 1 <= number <= len(KINDS) and wire == _BYTES:
-            kind, body = KINDS[number - 1], value
-    return kind, body
+    list_name, body = None, b""
+    for field_number, wire, value in fields(data):
+        if 1 <= field_number <= len(KINDS) and wire == _BYTES:
+            list_name, body = KINDS[field_number - 1], value
+    return list_name, body
 
 
 def split_record(data) -> dict:
     """{name: undecoded Feature message} of an OFRecord message."""
     out = {}
-    for number, wire, entry in fields(data):
-        if number != 1 or wire != _BYTES:
+    for field_number, wire, entry in fields(data):
+        if field_number != 1 or wire != _BYTES:
             continue
         name, value = "", b""
         for inner, inner_wire, part in fields(entry):

@@ -59,9 +59,9 @@ def int32_indices(original):
             return out
         if isinstance(out, torch.Tensor):
             return out.int() if original.__name__ != "unique" else out
-        first, *rest = out
+        result, *rest = out
         rest = [t.int() for t in rest]
-        return type(out)((first, *rest)) if type(out) is not tuple else (first, *rest)
+        return type(out)((result, *rest)) if type(out) is not tuple else (result, *rest)
 
     return _same_name(call, original)
 

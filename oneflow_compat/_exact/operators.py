@@ -8,6 +8,8 @@ import functools
 
 import torch
 
+from .._ops import reduce
+
 
 def _category(t):
     return 0 if t.dtype is torch.bool else 2 if t.is_floating_point() else 3 if t.is_complex() else 1
@@ -71,8 +73,8 @@ plain = _operator(lambda original, a, b, *args, **kwargs: original(a, b, *args, 
 def _bool_difference(a, b):
     if _is_bool(a) and _is_bool(b):
         return torch.logical_xor(a, b)
-    number = a if isinstance(b, torch.Tensor) else b
-    wide = torch.int64 if isinstance(number, int) else torch.get_default_dtype()
+    scalar = a if isinstance(b, torch.Tensor) else b
+    wide = torch.int64 if isinstance(scalar, int) else torch.get_default_dtype()
     return torch.sub(*(t.to(wide) if isinstance(t, torch.Tensor) else t for t in (a, b)))
 
 
@@ -138,9 +140,7 @@ def norm(original):
     """The matrix norm for p = 1, -1, inf, -inf of a matrix, as `oneflow.norm`."""
 
     def norm(self, p="fro", dim=None, keepdim=False, dtype=None):
-        from .._ops.reduce import norm
-
-        return norm(self, p, dim, keepdim, dtype)
+        return reduce.norm(self, p, dim, keepdim, dtype)
 
     return norm
 

@@ -109,9 +109,9 @@ def stream(generator=None) -> Stream:
     return kept
 
 
-def _fill(tensor, numbers):
+def _fill(tensor, values):
     with torch.no_grad():
-        return tensor.copy_(torch.from_numpy(np.ascontiguousarray(numbers)).reshape(tensor.shape))
+        return tensor.copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(tensor.shape))
 
 
 def _on_cpu(t):
@@ -207,21 +207,21 @@ def normal(original):
         mean, std = (args + tuple(kwargs[n] for n in ("mean", "std")[len(args) :] if n in kwargs))[:2]
         return t.normal_(mean, std, generator=g)
 
-    made = _made(_keeping_state(original), draw)
+    sampler = _made(_keeping_state(original), draw)
     return functools.wraps(original, updated=())(
-        lambda *a, **k: original(*a, **k) if any(isinstance(v, torch.Tensor) for v in a) else made(*a, **k)
+        lambda *a, **k: original(*a, **k) if any(isinstance(v, torch.Tensor) for v in a) else sampler(*a, **k)
     )
 
 
 def randint(original):
     def draw(t, g, args, kwargs):
-        numbers = [v for v in args if isinstance(v, int)]
+        values = [v for v in args if isinstance(v, int)]
         low, high = kwargs.get("low", 0), kwargs.get("high")
-        if numbers:
+        if values:
             low, high = (
-                (numbers[0], numbers[1] if len(numbers) > 1 else high)
-                if len(numbers) > 1 or high is not None
-                else (0, numbers[0])
+                (values[0], values[1] if len(values) > 1 else high)
+                if len(values) > 1 or high is not None
+                else (0, values[0])
             )
         return _fill(t, np.floor(stream(g).uniform(t.numel(), False) * (high - low)) + low)
 

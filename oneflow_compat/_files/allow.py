@@ -127,7 +127,7 @@ def _title(target) -> str:
     return getattr(target, "name", None) or getattr(target, "__name__", None) or type(target).__name__
 
 
-# --------------------------------------------------------------------------- tensors of classes the user allowed
+# --------------------------------------------------------------------------- classes the user allowed
 def _from_type(budget, function, cls, arguments, state):
     """A tensor with attributes, or of a subclass that the user allowed."""
     tensor = torch_values.check_tensor(call(function, arguments, budget))

@@ -33,8 +33,8 @@ def lock_folder(folder):
         fcntl.flock(handle, fcntl.LOCK_EX)
     except (ImportError, OSError):
         return lambda: None
-    held = [handle]
-    return lambda: os.close(held.pop()) if held else None
+    handles = [handle]
+    return lambda: os.close(handles.pop()) if handles else None
 
 
 @contextlib.contextmanager

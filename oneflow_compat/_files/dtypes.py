@@ -25,7 +25,7 @@ PROTO = {
     "kComplex64": (20, torch.complex64, np.complex64),
     "kComplex128": (21, torch.complex128, np.complex128),
 }
-NUMBER_TO_DTYPE = {number: dtype for number, dtype, _ in PROTO.values()}
+NUMBER_TO_DTYPE = {code: dtype for code, dtype, _ in PROTO.values()}
 DTYPE_TO_NAME = {dtype: name for name, (_, dtype, _) in PROTO.items() if name != "kChar"}
 
 

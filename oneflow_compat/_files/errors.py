@@ -16,9 +16,9 @@ class CheckpointError(RuntimeError):
     source = None
 
     @classmethod
-    def of(cls, source, text):
+    def of(cls, source, message):
         """The error with the name of its file."""
-        error = cls(f"{source}: {text}")
+        error = cls(f"{source}: {message}")
         error.source = source
         return error
 

@@ -36,9 +36,9 @@ def meta_text(shape, dtype: torch.dtype) -> str:
     return f"shape {{\n{dims}}}\ndata_type: {dtypes.name_of(dtype)}\n"
 
 
-def parse_meta(text: str, path) -> tuple[tuple[int, ...], str]:
+def parse_meta(line: str, path) -> tuple[tuple[int, ...], str]:
     """(shape, element type name) of a meta file."""
-    words = re.findall(r"[\w]+|[^\s\w]", text)
+    words = re.findall(r"[\w]+|[^\s\w]", line)
     words = [w for w in words if w not in ",;"]
     dims, at = [], 0
     good = words[:1] == ["shape"]
@@ -50,7 +50,7 @@ def parse_meta(text: str, path) -> tuple[tuple[int, ...], str]:
     tail = words[at:]
     if not good or len(tail) != 4 or tail[:3] != ["}", "data_type", ":"]:
         raise CheckpointError.of(
-            path, f"not a OneFlow meta file (a shape and a data_type), found {text[:80]!r}"
+            path, f"not a OneFlow meta file (a shape and a data_type), found {line[:80]!r}"
         )
     if tail[3] not in dtypes.PROTO:
         raise CheckpointError.of(path, f"element type {tail[3]} is none of {', '.join(dtypes.PROTO)}")
@@ -143,9 +143,11 @@ def _check_sum(folder, data, array, root) -> None:
         return
     with open_inside(root, folder, CHECK) as file:
         expected = file.read(64).decode("ascii", "replace").strip()
-    found = f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
-    if found != expected:
-        raise CheckpointError.of(data, f"altered: its CRC-32 is {found}, {CHECK} beside it says {expected}")
+    checksum = f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
+    if checksum != expected:
+        raise CheckpointError.of(
+            data, f"altered: its CRC-32 is {checksum}, {CHECK} beside it says {expected}"
+        )
 
 
 # --------------------------------------------------------------------------- writing a folder
@@ -157,8 +159,8 @@ class Writer:
         self._made = not os.path.isdir(self.folder)
         os.makedirs(self.folder, exist_ok=True)
         self._lock = atomic.lock_folder(self.folder)  # processes that save to one folder wait for each other
-        taken = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
-        self._next, self.names = max(taken, default=-1) + 1, []
+        numbers_in_use = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
+        self._next, self.names = max(numbers_in_use, default=-1) + 1, []
 
     def add(self, tensor: torch.Tensor) -> str:
         name = f"tensor_{self._next}"

@@ -24,6 +24,7 @@ from torch import nn
 from . import allow
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
+from .. import nn as ours
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = "hooks"
@@ -49,8 +50,6 @@ class LayerShell(Shell):
 @functools.cache
 def layer_shell(module: str, name: str) -> type[LayerShell] | None:
     """The shell of that layer of torch.nn or oneflow.nn, or None."""
-    from .. import nn as ours
-
     of_oneflow = module == "oneflow.nn" or module.startswith("oneflow.nn.modules.")
     if of_oneflow:
         layer = getattr(ours, _RENAMED.get(name, name), None)
@@ -74,11 +73,11 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
     if type(state) is not dict or any(type(name) is not str for name in state):
         raise CheckpointError(f"altered: the state of a {cls.__name__} is no dict of attributes")
     attributes = _template(cls)
-    made = cls.__new__(cls)
-    made.__dict__.update(attributes)
+    loaded = cls.__new__(cls)
+    loaded.__dict__.update(attributes)
     for table in _TABLES:
-        made.__dict__[table] = _table(cls, table, state.get(table, {}), attributes[table], shell.of_oneflow)
-    made.training = bool(state.get("training", True))
+        loaded.__dict__[table] = _table(cls, table, state.get(table, {}), attributes[table], shell.of_oneflow)
+    loaded.training = bool(state.get("training", True))
     for name, value in state.items():
         if (
             name in _TABLES
@@ -91,9 +90,9 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
         else:
             if not trusted:
                 _check_attribute(cls, name, value)
-            made.__dict__[name] = value
-    _derive(made, state)
-    return made
+            loaded.__dict__[name] = value
+    _derive(loaded, state)
+    return loaded
 
 
 # --------------------------------------------------------------------------- the template
@@ -123,13 +122,13 @@ def _fresh_attributes(cls) -> dict:
             if arguments is None:
                 continue
             try:
-                made = cls(*arguments)
+                loaded = cls(*arguments)
                 break
             except Exception:  # not the arguments of this layer: the next ones
                 continue
         else:
-            made = nn.Module()
-    return made.__dict__
+            loaded = nn.Module()
+    return loaded.__dict__
 
 
 def _template(cls) -> dict:
@@ -203,77 +202,78 @@ def _is_plain(value, depth=0) -> bool:
 
 # --------------------------------------------------------------------------- what follows from other
 # attributes
-def _derive(made, state) -> None:
+def _derive(loaded, state) -> None:
     """Set the attributes that torch's constructors compute."""
-    if getattr(made, "divisor_override", None) == 0:
-        made.divisor_override = None  # OneFlow's way to say: none
-    if isinstance(getattr(made, "padding", None), list):
-        made.padding = tuple(made.padding)
-    if isinstance(made, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
-        _derive_convolution(made, state)
-    if isinstance(made, nn.PixelShuffle) and "upscale_factor" not in state:
-        made.upscale_factor = (
-            made.h_upscale_factor if made.h_upscale_factor == made.w_upscale_factor else None
+    if getattr(loaded, "divisor_override", None) == 0:
+        loaded.divisor_override = None  # OneFlow's way to say: none
+    if isinstance(getattr(loaded, "padding", None), list):
+        loaded.padding = tuple(loaded.padding)
+    if isinstance(loaded, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
+        _derive_convolution(loaded, state)
+    if isinstance(loaded, nn.PixelShuffle) and "upscale_factor" not in state:
+        loaded.upscale_factor = (
+            loaded.h_upscale_factor if loaded.h_upscale_factor == loaded.w_upscale_factor else None
         )
-    if isinstance(made, _RECURRENT):
-        _derive_recurrent(made, state)
+    if isinstance(loaded, _RECURRENT):
+        _derive_recurrent(loaded, state)
 
 
-def _derive_convolution(made, state) -> None:
-    sizes = {name: getattr(made, name) for name in ("stride", "dilation", "kernel_size", "output_padding")}
+def _derive_convolution(loaded, state) -> None:
+    sizes = {name: getattr(loaded, name) for name in ("stride", "dilation", "kernel_size", "output_padding")}
     if any(type(v) is not tuple or any(type(n) is not int for n in v) for v in sizes.values()):
-        raise CheckpointError(f"altered: a {type(made).__name__} has {sizes}")
-    weight = made._parameters.get("weight")
-    if weight is not None and weight.dim() > 1 and type(made.groups) is int:
-        inside, outside = (1, 0) if not made.transposed else (0, 1)
-        made.in_channels, made.out_channels = weight.shape[inside], weight.shape[outside]
-        if made.transposed:
-            made.out_channels *= made.groups
+        raise CheckpointError(f"altered: a {type(loaded).__name__} has {sizes}")
+    weight = loaded._parameters.get("weight")
+    if weight is not None and weight.dim() > 1 and type(loaded.groups) is int:
+        inside, outside = (1, 0) if not loaded.transposed else (0, 1)
+        loaded.in_channels, loaded.out_channels = weight.shape[inside], weight.shape[outside]
+        if loaded.transposed:
+            loaded.out_channels *= loaded.groups
         else:
-            made.in_channels *= made.groups
-    made._reversed_padding_repeated_twice = _repeated_padding(made)
+            loaded.in_channels *= loaded.groups
+    loaded._reversed_padding_repeated_twice = _repeated_padding(loaded)
 
 
-def _repeated_padding(made) -> tuple:
+def _repeated_padding(loaded) -> tuple:
     """The padding of each side, last dimension first, as torch.nn.functional.pad takes it."""
-    if isinstance(made.padding, tuple):
-        return tuple(n for n in reversed(made.padding) for _ in range(2))
-    sides = [0, 0] * len(made.kernel_size)
-    if made.padding == "same":
-        for i, (d, k) in enumerate(zip(made.dilation, made.kernel_size)):
+    if isinstance(loaded.padding, tuple):
+        return tuple(n for n in reversed(loaded.padding) for _ in range(2))
+    sides = [0, 0] * len(loaded.kernel_size)
+    if loaded.padding == "same":
+        for i, (d, k) in enumerate(zip(loaded.dilation, loaded.kernel_size)):
             total = d * (k - 1)
-            at = 2 * (len(made.kernel_size) - 1 - i)
+            at = 2 * (len(loaded.kernel_size) - 1 - i)
             sides[at : at + 2] = [total // 2, total - total // 2]
     return tuple(sides)
 
 
-def _derive_recurrent(made, state) -> None:
+def _derive_recurrent(loaded, state) -> None:
     """The names of the weights in torch's order, as many as the file has layers for."""
-    made.mode = state.get("mode", made.mode)
-    layers = made.num_layers
-    if type(layers) is not int or not 0 < layers <= len(made._parameters):
+    loaded.mode = state.get("mode", loaded.mode)
+    layers = loaded.num_layers
+    if type(layers) is not int or not 0 < layers <= len(loaded._parameters):
         raise CheckpointError(
-            f"altered: a {type(made).__name__} of {layers!r} layers has {len(made._parameters)} parameters"
+            f"altered: a {type(loaded).__name__} of {layers!r} layers has"
+            f" {len(loaded._parameters)} parameters"
         )
     if "_flat_weights_names" not in state:
         parts = (
             ["weight_ih", "weight_hh"]
-            + ["bias_ih", "bias_hh"] * bool(made.bias)
-            + ["weight_hr"] * bool(getattr(made, "proj_size", 0))
+            + ["bias_ih", "bias_hh"] * bool(loaded.bias)
+            + ["weight_hr"] * bool(getattr(loaded, "proj_size", 0))
         )
-        ends = ("", "_reverse") if made.bidirectional else ("",)
-        made._all_weights = [
+        ends = ("", "_reverse") if loaded.bidirectional else ("",)
+        loaded._all_weights = [
             [f"{part}_l{layer}{end}" for part in parts] for layer in range(layers) for end in ends
         ]
-        made._flat_weights_names = [name for names in made._all_weights for name in names]
-    names = made._flat_weights_names
+        loaded._flat_weights_names = [name for names in loaded._all_weights for name in names]
+    names = loaded._flat_weights_names
     if type(names) is not list or any(type(n) is not str for n in names):
-        raise CheckpointError(f"altered: the weights of a {type(made).__name__} have no names")
-    made._flat_weights = [made._parameters.get(name) for name in names]
-    if "_flat_weight_refs" in _template_of(type(made)):  # torch 2.13 and newer
-        made._flat_weight_refs = [None if w is None else weakref.ref(w) for w in made._flat_weights]
-    if isinstance(made, nn.RNN):
-        made.nonlinearity = made.mode[4:].lower()
+        raise CheckpointError(f"altered: the weights of a {type(loaded).__name__} have no names")
+    loaded._flat_weights = [loaded._parameters.get(name) for name in names]
+    if "_flat_weight_refs" in _template_of(type(loaded)):  # torch 2.13 and newer
+        loaded._flat_weight_refs = [None if w is None else weakref.ref(w) for w in loaded._flat_weights]
+    if isinstance(loaded, nn.RNN):
+        loaded.nonlinearity = loaded.mode[4:].lower()
 
 
 # --------------------------------------------------------------------------- writing
@@ -284,7 +284,7 @@ def reduced_without_local_hooks(module: nn.Module):
     """
     tables = {name: hooks for name, hooks in vars(module).items() if name.endswith("_hooks") and hooks}
     kept = {
-        name: type(hooks)((number, hook) for number, hook in hooks.items() if _can_be_pickled(hook))
+        name: type(hooks)((hook_id, hook) for hook_id, hook in hooks.items() if _can_be_pickled(hook))
         for name, hooks in tables.items()
         if isinstance(hooks, dict)
     }

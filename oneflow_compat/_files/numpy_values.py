@@ -17,7 +17,8 @@ from .errors import RefusedError
 from .plain_values import refuse
 
 _PLAIN = re.compile(
-    r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}|bool|float(16|32|64)|u?int(8|16|32|64)|complex(64|128))"
+    r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}"
+    r"|bool|float(16|32|64)|u?int(8|16|32|64)|complex(64|128))"
 )
 _STRINGS = "US"
 
@@ -28,9 +29,9 @@ class Shell:
     memo_keys: list[int]
 
     def __new__(cls, *arguments):
-        made = super().__new__(cls)
-        made.memo_keys = []
-        return made
+        shell = super().__new__(cls)
+        shell.memo_keys = []
+        return shell
 
 
 class Array(Shell):

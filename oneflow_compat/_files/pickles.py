@@ -20,6 +20,8 @@ from .budget import Budget
 from .errors import CheckpointError, named_errors
 from .numpy_values import Shell
 from .unpickler import Unpickler
+from .._global.placement import placement
+from .. import sbp
 
 PROTOCOL_VERSION = 1
 MAGIC_KEY = "__oneflow__"
@@ -82,8 +84,8 @@ class Pickler(pickle._Pickler):
         if type(obj).__name__ == "placement" and type(obj).__module__ == "oneflow":
             return _PLACEMENT, (), {"type": obj.type, "ranks": obj.ranks}
         if type(obj).__name__ == "sbp" and type(obj).__module__.startswith("oneflow"):
-            kind = {"split": "S", "broadcast": "B", "partial_sum": "P"}[obj._kind]
-            return _SBP, (), (kind, -1 if obj._dim is None else obj._dim)
+            letter = {"split": "S", "broadcast": "B", "partial_sum": "P"}[obj._kind]
+            return _SBP, (), (letter, -1 if obj._dim is None else obj._dim)
         return None
 
     def _state(self, tensor, parameter):
@@ -197,8 +199,13 @@ def _oneflow_class(module, name):
 class _States:
     """Turns the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
 
-    def __init__(self, folder_tensor, place, budget):
-        self._folder_tensor, self._place, self._budget, self._read = folder_tensor, place, budget, set()
+    def __init__(self, folder_tensor, to_device, budget):
+        self._folder_tensor, self._to_device, self._budget, self._read = (
+            folder_tensor,
+            to_device,
+            budget,
+            set(),
+        )
 
     def value_of(self, shell: _State, state):
         """The value that a state describes."""
@@ -222,7 +229,7 @@ class _States:
         if not isinstance(state, dict) or not ("path" in state or "data" in state):
             raise CheckpointError("altered: a tensor's state has neither 'path' nor 'data'")
         loaded = self._outer(state["path"]) if "path" in state else self._inner(state)
-        return loaded if self._place is None else self._place(loaded)
+        return loaded if self._to_device is None else self._to_device(loaded)
 
     def _outer(self, name):
         """A tensor of the folder. Each is expected once; further reads are charged."""
@@ -250,8 +257,6 @@ class _States:
 
 
 def _placement(state):
-    from .._global.placement import placement
-
     if (
         not isinstance(state, dict)
         or type(state.get("type")) is not str
@@ -262,8 +267,6 @@ def _placement(state):
 
 
 def _sbp(state):
-    from .. import sbp
-
     if (
         type(state) is not tuple
         or len(state) != 2
@@ -286,8 +289,8 @@ class SafeReader(Unpickler):
     def find_class(self, module, name):
         if (module, name) in _SIZE_NAMES:
             module = "torch"
-        found = _oneflow_class(module, name)
-        return super().find_class(module, name) if found is None else found
+        target = _oneflow_class(module, name)
+        return super().find_class(module, name) if target is None else target
 
     def value_of(self, shell, state):
         return (
@@ -309,10 +312,10 @@ class FullReader(pickle._Unpickler):
     def find_class(self, module, name):
         if (module, name) in _SIZE_NAMES:
             return torch.Size
-        found = _oneflow_class(module, name) or (
+        target = _oneflow_class(module, name) or (
             modules.layer_shell(module, name) if module.startswith("oneflow.nn") else None
         )
-        return super().find_class(module, name) if found is None else found
+        return super().find_class(module, name) if target is None else target
 
     def load_build(self):
         state, target = self.stack[-1], self.stack[-2]
@@ -325,9 +328,9 @@ class FullReader(pickle._Unpickler):
             if isinstance(target, _State)
             else modules.build(target, state, trusted=True)
         )
-        for number in reversed(self.memo):  # it was noted just before its state
-            if self.memo[number] is target:
-                self.memo[number] = value
+        for index in reversed(self.memo):  # it was noted just before its state
+            if self.memo[index] is target:
+                self.memo[index] = value
                 break
 
     dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
@@ -346,36 +349,38 @@ def _check_sum(body: bytes, rest: bytes) -> None:
         )
 
 
-def loads(body: bytes, source, folder_tensor=None, place=None, safe=True, layers=True):
+def loads(body: bytes, source, folder_tensor=None, to_device=None, safe=True, layers=True):
     """The object in a pickle; every error names `source`.
 
     `layers`: whether torch.nn's modules are constructed.
     """
     if not safe:
-        return _full(body, source, folder_tensor, place)
+        return _full(body, source, folder_tensor, to_device)
     with named_errors(source):
-        return _loads(body, folder_tensor, place, layers)
+        return _loads(body, folder_tensor, to_device, layers)
 
 
-def _loads(body, folder_tensor, place, layers):
+def _loads(body, folder_tensor, to_device, layers):
     end = body.rfind(_MARK)
     if end > 0:  # checked before anything is constructed
         _check_sum(body, body[end:])
     stream, budget = io.BytesIO(body), Budget(len(body))
-    out = SafeReader(stream, len(body), _States(folder_tensor, place, budget), budget, layers).load()
+    out = SafeReader(stream, len(body), _States(folder_tensor, to_device, budget), budget, layers).load()
     budget.finish()
     if end < 0:
         _check_sum(body, stream.read())
     return _content(out)
 
 
-def _full(body, source, folder_tensor, place):
+def _full(body, source, folder_tensor, to_device):
     """As `_loads`, of a file that the user trusts; errors of the classes in it stay what they are."""
     end = body.rfind(_MARK)
     try:
         if end > 0:
             _check_sum(body, body[end:])
-        return _content(FullReader(io.BytesIO(body), _States(folder_tensor, place, Budget(1 << 60))).load())
+        return _content(
+            FullReader(io.BytesIO(body), _States(folder_tensor, to_device, Budget(1 << 60))).load()
+        )
     except (EOFError, IndexError, KeyError, ValueError, pickle.UnpicklingError, CheckpointError) as error:
         with named_errors(source):
             raise error

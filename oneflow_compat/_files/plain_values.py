@@ -57,12 +57,12 @@ def _complex(budget, *arguments):
     return complex(*arguments)
 
 
-def _latin1(budget, text, encoding):
+def _latin1(budget, string, encoding):
     """Bytes, as protocol 2 writes them: codecs.encode(text, "latin1")."""
-    if type(text) is not str or encoding not in ("latin1", "latin-1"):
-        refuse("_codecs.encode", (text, encoding))
-    budget.charge_data(len(text), "bytes")
-    return text.encode("latin1")
+    if type(string) is not str or encoding not in ("latin1", "latin-1"):
+        refuse("_codecs.encode", (string, encoding))
+    budget.charge_data(len(string), "bytes")
+    return string.encode("latin1")
 
 
 def _bytes(budget, *arguments):
@@ -182,10 +182,10 @@ def _timezone(budget, offset, *name):
     return datetime.timezone(offset, *name)
 
 
-def _decimal(budget, text):
-    if type(text) is not str or len(text) > _DIGITS:
-        refuse("Decimal", (text,))
-    return decimal.Decimal(text)
+def _decimal(budget, string):
+    if type(string) is not str or len(string) > _DIGITS:
+        refuse("Decimal", (string,))
+    return decimal.Decimal(string)
 
 
 def _fraction(budget, *arguments):
@@ -229,10 +229,10 @@ def _empty(make):
 
 def build_uuid(value: uuid.UUID, state) -> None:
     """Give a UUID its number."""
-    number = state.get("int") if type(state) is dict else None
-    if type(number) is not int or not 0 <= number < 1 << 128 or hasattr(value, "int"):
+    integer = state.get("int") if type(state) is dict else None
+    if type(integer) is not int or not 0 <= integer < 1 << 128 or hasattr(value, "int"):
         refuse("UUID", (state,))
-    object.__setattr__(value, "int", number)
+    object.__setattr__(value, "int", integer)
     object.__setattr__(value, "is_safe", uuid.SafeUUID.unknown)
 
 

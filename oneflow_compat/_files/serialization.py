@@ -18,6 +18,12 @@ import torch
 from .. import _env, _processes
 from . import atomic, formats, layout, modules, pickles, safetensors, torch_file
 from .errors import CheckpointError, RefusedError, named_errors
+from .. import sbp
+from .._global import gathering
+from .._global.collectives import checking, from_rank
+from .._global.gathering import whole
+from .._global.placement import placement
+from .._global.tensor import make_global
 
 __all__ = ["save", "load", "CheckpointError"]
 
@@ -82,8 +88,6 @@ def save(
     )
     if _processes.get_world_size() == 1:
         return write()
-    from .._global import gathering
-
     return gathering.save(obj, write, global_dst_rank, layout)
 
 
@@ -152,7 +156,7 @@ def load(
             )
         global_src_rank, map_location = None, global_src_rank
     _check_rank("global_src_rank", global_src_rank)
-    place = _placer(map_location)
+    to_device = _placer(map_location)
     if _env.is_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD"):
         weights_only = True
     elif weights_only is None and _env.is_set("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
@@ -161,23 +165,23 @@ def load(
     options = {k: v for k, v in options.items() if v is not None}
     if not check_crc:
         options["check_crc"] = False
-    read = functools.partial(_load, source, map_location, place, support_pytorch_format, options)
+    read = functools.partial(_load, source, map_location, to_device, support_pytorch_format, options)
     if global_src_rank is not None:
         return _spread(read, global_src_rank, map_location)
     if not _is_placement(map_location):
         return read()
-    from .._global.collectives import checking
-
     with checking("load"):  # every rank reads for itself; where one raises, all raise
         return read()
 
 
 # --------------------------------------------------------------------------- arguments
 def _one_of(function, **names):
-    given = {k: v for k, v in names.items() if v is not None}
-    if len(given) != 1:
-        raise TypeError(f"{function}() takes one of {', '.join(names)}; found {', '.join(given) or 'none'}")
-    return next(iter(given.values()))
+    selected = {k: v for k, v in names.items() if v is not None}
+    if len(selected) != 1:
+        raise TypeError(
+            f"{function}() takes one of {', '.join(names)}; found {', '.join(selected) or 'none'}"
+        )
+    return next(iter(selected.values()))
 
 
 def _check_rank(name, rank) -> bool:
@@ -202,8 +206,6 @@ def _is_folder(target) -> bool:
 def _whole(tensor):
     """A global or distributed tensor's full values as a plain tensor; others as they are."""
     if hasattr(tensor, "_of_placement"):
-        from .._global.gathering import whole
-
         return whole(tensor)
     if hasattr(tensor, "full_tensor"):
         return tensor.full_tensor()
@@ -274,26 +276,26 @@ def _save_folder(obj, target) -> None:
 
 
 # --------------------------------------------------------------------------- reading
-def _load(source, map_location, place, torch_too, options):
+def _load(source, map_location, to_device, torch_too, options):
     if not _is_path(source):
         if not hasattr(source, "read"):
             raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
         return _load_file(
-            source, getattr(source, "name", "the file object"), map_location, place, torch_too, options
+            source, getattr(source, "name", "the file object"), map_location, to_device, torch_too, options
         )
     source = os.fspath(source)
     if os.path.isdir(source):
-        return _load_folder(source, map_location, place, options)
+        return _load_folder(source, map_location, to_device, options)
     if not os.path.exists(source):
         raise FileNotFoundError(f"load: there is no file or folder {source!r}")
     with open(source, "rb") as file:
-        return _load_file(file, source, map_location, place, torch_too, options)
+        return _load_file(file, source, map_location, to_device, torch_too, options)
 
 
-def _load_folder(source, map_location, place, options):
+def _load_folder(source, map_location, to_device, options):
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
-        from ..nn.graph.deploy import load_graph  # what save(graph, path) wrote
+        from ..nn.graph.deploy import load_graph  # the engine is loaded for a saved graph only
 
         return load_graph(source, map_location)
     strict = options.get("weights_only")
@@ -301,37 +303,39 @@ def _load_folder(source, map_location, place, options):
     with named_errors(source):
         if not os.path.lexists(pickled):
             variables = layout.read_variables(source, safe)
-            return {k: v if place is None else place(v) for k, v in variables.items()}
+            return {k: v if to_device is None else to_device(v) for k, v in variables.items()}
         with layout.open_inside(source if safe else None, pickled) as file:
             body = file.read()
     read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), source if safe else None)
-    return pickles.loads(body, pickled, read, place, safe=safe, layers=strict is None)
+    return pickles.loads(body, pickled, read, to_device, safe=safe, layers=strict is None)
 
 
-def _load_file(file, name, map_location, place, torch_too, options):
+def _load_file(file, name, map_location, to_device, torch_too, options):
     size = formats.size_of(file)
     if size == 0:
         raise CheckpointError(f"{name}: the file is empty")
-    kind = formats.kind_of(file, size)
-    if kind == "safetensors":
+    file_format = formats.kind_of(file, size)
+    if file_format == "safetensors":
         with named_errors(name):
             tensors = safetensors.read(file, size)
-        return {k: v if place is None else place(v) for k, v in tensors.items()}
+        return {k: v if to_device is None else to_device(v) for k, v in tensors.items()}
     strict = options.get("weights_only")
-    if kind == "pickle":
-        return pickles.loads(file.read(), name, None, place, safe=strict is not False, layers=strict is None)
-    if kind == "unknown":
+    if file_format == "pickle":
+        return pickles.loads(
+            file.read(), name, None, to_device, safe=strict is not False, layers=strict is None
+        )
+    if file_format == "unknown":
         raise CheckpointError(
             f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with"
             f" {file.read(8)!r}"
         )
     if not torch_too:
         raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
-    return _load_torch(kind, file, name, map_location, place, options)
+    return _load_torch(file_format, file, name, map_location, to_device, options)
 
 
-def _load_torch(kind, file, name, map_location, place, options):
-    ours = place is not None and _is_placement(map_location)
+def _load_torch(file_format, file, name, map_location, to_device, options):
+    ours = to_device is not None and _is_placement(map_location)
     if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
         map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
     options = {"map_location": "cpu" if ours else map_location, **options}
@@ -347,13 +351,13 @@ def _load_torch(kind, file, name, map_location, place, options):
         obj = _load_trusted(file if mapped is None else name, name, options)
     else:
         with named_errors(name):
-            obj = _load_safely(kind, file, mapped, options)
-    return _map_tensors(obj, place) if ours else obj
+            obj = _load_safely(file_format, file, mapped, options)
+    return _map_tensors(obj, to_device) if ours else obj
 
 
-def _load_safely(kind, file, mapped, options):
+def _load_safely(file_format, file, mapped, options):
     """The object in a torch file, made by the pickle machine of `_files`."""
-    if kind == "tar":
+    if file_format == "tar":
         raise RefusedError(
             "a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load"
             " it with weights_only=False"
@@ -364,7 +368,7 @@ def _load_safely(kind, file, mapped, options):
         "encoding": options.get("encoding", "utf-8"),
     }
     size = formats.size_of(file)
-    if kind == "zip":
+    if file_format == "zip":
         return torch_file.load_zip(
             file, size, mapped=mapped, check_crc=options.get("check_crc", True) and mapped is None, **common
         )
@@ -389,7 +393,7 @@ def _load_trusted(source, name, options):
     except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:
         raise CheckpointError(f"{name}: truncated or altered ({type(error).__name__}: {error})") from error
     except RuntimeError as error:
-        if any(text in str(error) for text in _DAMAGE):
+        if any(message in str(error) for message in _DAMAGE):
             raise CheckpointError(f"{name}: truncated or altered ({str(error).splitlines()[0]})") from error
         if type(error) is RuntimeError:
             raise RuntimeError(f"{name}: {error}") from error
@@ -406,9 +410,6 @@ def _placer(where):
     if where is None:
         return None
     if _is_placement(where):
-        from .. import sbp
-        from .._global.tensor import make_global
-
         return lambda tensor: make_global(tensor, where, [sbp.broadcast] * len(where.hierarchy), whole=True)
     if isinstance(where, (str, torch.device)):
         device = torch.device(where)
@@ -432,15 +433,9 @@ def _spread(read, rank, map_location):
     if _processes.get_world_size() == 1:
         obj = read()
     else:
-        from .._global.collectives import from_rank
-
         obj = from_rank(rank, read, "load")
     if _is_placement(map_location):
         return obj
-    from .. import sbp
-    from .._global.placement import placement
-    from .._global.tensor import make_global
-
     where = placement("cpu", [rank])
     return _map_tensors(obj, lambda tensor: make_global(tensor, where, sbp.broadcast, whole=True))
 

@@ -340,8 +340,8 @@ STORAGE_CLASSES = {
 
 def storage_class(module: str, name: str) -> StorageClass | None:
     """The storage class of that global name, or None."""
-    known = module in ("torch", "torch.cuda", "torch.storage") and name in STORAGE_CLASSES
-    return StorageClass(STORAGE_CLASSES[name]) if known else None
+    is_storage = module in ("torch", "torch.cuda", "torch.storage") and name in STORAGE_CLASSES
+    return StorageClass(STORAGE_CLASSES[name]) if is_storage else None
 
 
 CONSTRUCTORS = {

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _env, _processes
+from .._active import capturing, outside_capture
 
 _TOLD = 24  # position of the integers of tell() in a header
 _HEADER = 96
@@ -162,8 +163,6 @@ def add_mesh(ranks, groups) -> int:
 
 def _happening_now():
     """Return a context whose body runs immediately, even while a graph is captured."""
-    from .._active import capturing, outside_capture
-
     return outside_capture() if capturing() else contextlib.nullcontext()
 
 
@@ -288,8 +287,8 @@ def _headers(state, asked, failure):
 
 
 @functools.lru_cache(maxsize=4096)
-def _digest(text) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+def _digest(string) -> int:
+    return int.from_bytes(hashlib.blake2b(string.encode(), digest_size=7).digest(), "big")
 
 
 def _as_text(error):
@@ -408,7 +407,7 @@ def is_lost(error) -> bool:
         return False
     if isinstance(error, dist.DistError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _LOST)
+    return isinstance(error, RuntimeError) and any(string in str(error) for string in _LOST)
 
 
 def lost(call, error) -> CollectiveError:

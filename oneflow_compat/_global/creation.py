@@ -42,20 +42,19 @@ def _method(name: str, make: FromFull) -> Callable:
         with off():
             out = plain(like, *args, **kwargs)
         if own or current().enabled:
-            placement = placement or (self.placement if own else current().placement)
-            sbp = (
-                sbp
-                if sbp is not None
-                else tuple(
-                    r if r._kind != "split" or r._dim < out.dim() else broadcast
-                    for r in (self.sbp if own else current().sbp)
-                )
-            )
+            source = self if own else current()
+            placement = placement or source.placement
+            sbp = _sbp_of_result(source.sbp, out) if sbp is None else sbp
         if placement is not None or sbp is not None:
             out = make(out.to_local() if is_global(out) else out, placement, sbp)
         return out.requires_grad_() if requires_grad else out
 
     return call
+
+
+def _sbp_of_result(rules, out: torch.Tensor) -> tuple:
+    """Return the SBP of a result; broadcast replaces a split along a dimension that it lacks."""
+    return tuple(r if r._kind != "split" or r._dim < out.dim() else broadcast for r in rules)
 
 
 def _constructor(original, make: FromFull):

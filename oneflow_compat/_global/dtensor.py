@@ -1,7 +1,7 @@
 """Global tensors of several ranks: torch's DTensors with the semantics of OneFlow.
 
-This module has what the rest of the package uses: the class and its functions, and the agreement of the ranks on
-the shape of a new tensor. It gives the class its operators.
+This module has what the rest of the package uses: the class and its functions, and the agreement of the ranks
+on the shape of a new tensor. It gives the class its operators.
 
 Every rank of the world makes the same calls, as in OneFlow. The process group starts with the first global
 tensor.
@@ -105,7 +105,7 @@ def agreed_shape(
 
 
 def _common_form(shards: dict, name: str) -> tuple[torch.dtype, list[int]]:
-    """Return dtype and shape of the first rank's shard. Raise RuntimeError if another has another dtype or rank."""
+    """Return dtype and shape of the first rank's shard; RuntimeError if others do not match."""
     (first_rank, (dtype, shape)), *_ = shards.items()
     for rank, (own_dtype, own) in shards.items():
         if own_dtype != dtype or len(own) != len(shape):

@@ -384,7 +384,7 @@ class _FromLocal(torch.autograd.Function):
 def from_local_of_shape(
     local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]
 ) -> GlobalDTensor:
-    """Return the global tensor of a known shape whose shard on this rank is `local`; autograd passes through."""
+    """Return the global tensor of this shape whose shard on this rank is `local`."""
     mesh_of(placement)
     if local.device.type != placement.type:
         local = local.to(placement.type)

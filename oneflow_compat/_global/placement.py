@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import torch
+from .. import _processes
 
 _TYPES = ("cpu", "cuda", "meta")
 
@@ -107,8 +108,6 @@ class placement:
     @staticmethod
     def all(type: str) -> "placement":
         """The placement of every rank in the world."""
-        from .. import _processes
-
         if type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError(
                 "placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or"

@@ -107,11 +107,11 @@ def follows_input(function):
     torch's rule: the lower type.)
     """
 
-    first = function.__code__.co_varnames[0]
+    first_name = function.__code__.co_varnames[0]
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        x = args[0] if args else kwargs.get(first)
+        x = args[0] if args else kwargs.get(first_name)
         if (
             not isinstance(x, torch.Tensor)
             or not torch.is_autocast_enabled(x.device.type)

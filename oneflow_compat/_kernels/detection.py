@@ -70,8 +70,8 @@ def _axis_points(start, length, bins, sampling_ratio, size):
     margin = (
         2 + 4 * torch.finfo(start.dtype).eps * abs(float(start) / float(step)) if step else 0
     )  # for the rounding of positions
-    first, last = (min(max(int(end + side * margin), 0), bins * a_bin) for end, side in zip(ends, (-1, 1)))
-    points = torch.arange(first, last, device=start.device)
+    begin, last = (min(max(int(end + side * margin), 0), bins * a_bin) for end, side in zip(ends, (-1, 1)))
+    points = torch.arange(begin, last, device=start.device)
     positions = start + (points.to(start.dtype) + 0.5) * step
     inside = (positions >= -1) & (positions <= size)
     return a_bin, positions[inside], points[inside] // a_bin

@@ -26,5 +26,7 @@ def crop_mirror_normalize_ref(images, mirror, top, left, mean, scale, out):
     window = images[:, top : top + height, left : left + width]
     if mirror is not None:
         window = torch.where(mirror.view(-1, 1, 1, 1) != 0, window.flip(2), window)
-    numbers = lambda values: torch.tensor(values, dtype=torch.float32, device=out.device).view(-1, 1, 1)
-    out.copy_(window.permute(0, 3, 1, 2)).sub_(numbers(mean)).mul_(numbers(scale))
+    channel_values = lambda values: torch.tensor(values, dtype=torch.float32, device=out.device).view(
+        -1, 1, 1
+    )
+    out.copy_(window.permute(0, 3, 1, 2)).sub_(channel_values(mean)).mul_(channel_values(scale))

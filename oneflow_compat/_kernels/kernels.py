@@ -21,7 +21,7 @@ ciou ciou_backward fake_quantize
     )
 }
 
-POINT_NAMES = {number: name for name, number in POINT.items()}
+POINT_NAMES = {code: name for name, code in POINT.items()}
 run = types.SimpleNamespace()  # {operator: callable}; filled by registration.register()
 
 

@@ -37,9 +37,9 @@ def _lists(name, **lists):
 
 def _fits(model, *others):
     """Whether the kernel can update these lists. They need contiguous tensors of one dtype and device."""
-    first = model[0]
+    parameter = model[0]
     return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(
-        first, *model, *(t for o in others for t in o)
+        parameter, *model, *(t for o in others for t in o)
     )
 
 

@@ -1,11 +1,11 @@
-"""Raw names of `oneflow._C` for what torch does in one call, under other names, argument orders or keywords."""
+"""Raw names of `oneflow._C` for what torch does in one call, under other names or arguments."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 
-from .._ops import nn_conv
+from .._ops import math, nn_conv
 from .._ops._signature import spelled
 from . import _check
 
@@ -100,9 +100,7 @@ def add(input, other=None, *rest, alpha=1, inplace=False):
     elif rest:
         alpha, inplace = (*rest, inplace)[:2]
     if isinstance(input, (list, tuple)):
-        from .._ops.math import add as total
-
-        return total(input, inplace=inplace)
+        return math.add(input, inplace=inplace)
     if inplace:
         return input.add_(other, alpha=alpha)
     return torch.add(input, other, alpha=alpha) if isinstance(input, torch.Tensor) else input + alpha * other

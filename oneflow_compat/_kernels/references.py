@@ -1,7 +1,7 @@
 """Plain-torch meanings of the operators whose gradients can be differentiated again.
 
-The registered gradients (`gradients.py`) run them under autograd when a caller asks for create_graph=True, and
-the public functions run them when no kernel applies. Other `*_ref` functions stay beside their public function.
+The registered gradients (`gradients.py`) run them under autograd when a caller asks for create_graph=True.
+The public functions run them when no kernel applies. Other `*_ref` functions are beside their function.
 """
 
 from __future__ import annotations

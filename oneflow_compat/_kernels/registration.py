@@ -149,10 +149,10 @@ def _callable(name):
 
         backward = staticmethod(gradient)
 
-    apply, wanted = Kernel.apply, torch._C._any_requires_grad
+    apply, any_requires_grad = Kernel.apply, torch._C._any_requires_grad
 
     def call(*args):
-        if torch.is_grad_enabled() and wanted(*args):
+        if torch.is_grad_enabled() and any_requires_grad(*args):
             return apply(*args)
         with _below():
             return op(*args)

@@ -64,45 +64,60 @@ def fused_apply_rotary_emb(
         raise RuntimeError(
             f"{name}: give cos and sin together, found {'no cos' if cos is None else 'no sin'}"
         )
-    dims = 1
-    if position_ids is not None:
-        position_ids = position_ids[:, None] if position_ids.ndim == 2 else position_ids
-        dims = position_ids.shape[1]
-        if position_ids.ndim != 3 or dims not in (1, 2):
-            raise RuntimeError(
-                f"{name}: position_ids must be (batch, 1 or 2, length), found {tuple(position_ids.shape)}"
-            )
+    position_ids, dims = _positions(name, position_ids)
     if k_size is None and x_layout not in L.PLAIN:
         k_size = rotary_size or (cos.shape[-1] * dims if cos is not None else None)
     heads = L.split_heads(name, x, x_layout, k_size, tensor_index)
     size = heads.shape[-1] if rotary_size is None else rotary_size
-    if size > heads.shape[-1] or size % (2 * dims):
-        raise RuntimeError(
-            f"{name}: rotary_size must be a multiple of {2 * dims} and at most the head size"
-            f" {heads.shape[-1]}, found {size}"
-        )
-    part = size // dims
-    if cos is not None and (cos.shape != sin.shape or cos.ndim != 2 or cos.shape[1] != part):
-        raise RuntimeError(
-            f"{name}: cos and sin must be (positions, {part}), found {tuple(cos.shape)} and"
-            f" {tuple(sin.shape)}"
-        )
-    cos, sin = _tables(heads, cos, sin, position_ids, part, dims, base, mode)
+    _check_size(name, heads, size, dims, cos, sin)
+    cos, sin = _tables(heads, cos, sin, position_ids, size // dims, dims, base, mode)
     if output_layout is None:
         output_layout = x_layout.replace("H2K", "HK").replace("H3K", "HK")
     L.check(name, "output_layout", output_layout)
     if _ext.use(x) and heads.ndim == 4 and L.order(output_layout) is not None:
         return _kernel(heads, cos, sin, dims, mode, output_layout)
-    if dims == 1:
-        out = rotate_ref(heads.to(cos.dtype), cos, sin, mode)
-    else:
-        halves = heads[..., :size].to(cos.dtype).chunk(2, -1)
-        out = torch.cat(
-            [rotate_ref(h, c, s, mode) for h, c, s in zip(halves, cos.chunk(2, -1), sin.chunk(2, -1))]
-            + [heads[..., size:].to(cos.dtype)],
-            -1,
-        )
+    out = _rotated(heads, cos, sin, size, dims, mode)
     return L.merge_heads(out.to(x.dtype), output_layout)
+
+
+def _positions(name, position_ids):
+    """Return position_ids as (batch, dims, length), and dims."""
+    if position_ids is None:
+        return None, 1
+    position_ids = position_ids[:, None] if position_ids.ndim == 2 else position_ids
+    dims = position_ids.shape[1]
+    if position_ids.ndim != 3 or dims not in (1, 2):
+        raise RuntimeError(
+            f"{name}: position_ids must be (batch, 1 or 2, length), found {tuple(position_ids.shape)}"
+        )
+    return position_ids, dims
+
+
+def _check_size(name, heads, size, dims, cos, sin):
+    """Raise RuntimeError if rotary_size does not fit the heads, or cos and sin do not fit rotary_size."""
+    if size > heads.shape[-1] or size % (2 * dims):
+        raise RuntimeError(
+            f"{name}: rotary_size must be a multiple of {2 * dims} and at most the head size"
+            f" {heads.shape[-1]}, found {size}"
+        )
+    width = size // dims
+    if cos is not None and (cos.shape != sin.shape or cos.ndim != 2 or cos.shape[1] != width):
+        raise RuntimeError(
+            f"{name}: cos and sin must be (positions, {width}), found {tuple(cos.shape)} and"
+            f" {tuple(sin.shape)}"
+        )
+
+
+def _rotated(heads, cos, sin, size, dims, mode):
+    """Return the rotated heads, in the dtype of cos."""
+    if dims == 1:
+        return rotate_ref(heads.to(cos.dtype), cos, sin, mode)
+    halves = heads[..., :size].to(cos.dtype).chunk(2, -1)
+    return torch.cat(
+        [rotate_ref(h, c, s, mode) for h, c, s in zip(halves, cos.chunk(2, -1), sin.chunk(2, -1))]
+        + [heads[..., size:].to(cos.dtype)],
+        -1,
+    )
 
 
 def _kernel(heads, cos, sin, dims, mode, output_layout):

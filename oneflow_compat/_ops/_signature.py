@@ -10,11 +10,11 @@ import types
 from .._bind import rename
 
 
-def parse(text: str) -> inspect.Signature:
+def parse(source: str) -> inspect.Signature:
     """Parse a signature such as "(input, dim=None, **torch_keywords)". Defaults may use inf, True, False and
     None.
     """
-    body = text.strip()
+    body = source.strip()
     return inspect.signature(
         eval(
             f"lambda {body[1:-1]}: None",
@@ -23,9 +23,9 @@ def parse(text: str) -> inspect.Signature:
     )
 
 
-def documented(text: str, name: str | None = None, doc: str | None = None):
+def documented(source: str, name: str | None = None, doc: str | None = None):
     """Decorator: show the signature `text` for a function whose body takes *args, **kwargs."""
-    signature = parse(text)
+    signature = parse(source)
 
     def decorate(function):
         function.__signature__ = signature

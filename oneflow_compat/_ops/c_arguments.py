@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from . import nn_pooling, reduce
+from . import nn_activation, nn_pooling, reduce
 from .linalg_ops import norm as _linalg_norm
 from ._signature import spelled
 
@@ -172,20 +172,20 @@ def fill_(*args, **kwargs):
 
 # --------------------------------------------------------------------------- shape
 @spelled("input=x")
-def expand(x, shape, *more):
+def expand(x, shape, *rest):
     """x.expand(shape)."""
-    return x.expand(shape, *more)
+    return x.expand(shape, *rest)
 
 
 @spelled("input=x")
-def view(x, shape, *more):
+def view(x, shape, *rest):
     """x.view(shape)."""
-    return x.view(shape, *more)
+    return x.view(shape, *rest)
 
 
-def broadcast_tensors(tensors, *more):
+def broadcast_tensors(tensors, *rest):
     """torch.broadcast_tensors of a list of tensors."""
-    return torch.broadcast_tensors(*([tensors] if isinstance(tensors, torch.Tensor) else tensors), *more)
+    return torch.broadcast_tensors(*([tensors] if isinstance(tensors, torch.Tensor) else tensors), *rest)
 
 
 def broadcast_shapes(shapes):
@@ -193,18 +193,18 @@ def broadcast_shapes(shapes):
     return torch.broadcast_shapes(*shapes)
 
 
-def einsum(equation, operands, *more):
+def einsum(equation, operands, *rest):
     """torch.einsum of a list of operands."""
-    return torch.einsum(equation, operands, *more)
+    return torch.einsum(equation, operands, *rest)
 
 
-def meshgrid(tensors, *more, indexing="ij"):
+def meshgrid(tensors, *rest, indexing="ij"):
     """torch.meshgrid of a list of tensors; `indexing` also second by position."""
     if isinstance(tensors, torch.Tensor):
         tensors = [tensors]
-    if more and isinstance(more[-1], str):
-        more, indexing = more[:-1], more[-1]
-    return torch.meshgrid(*tensors, *more, indexing=indexing)
+    if rest and isinstance(rest[-1], str):
+        rest, indexing = rest[:-1], rest[-1]
+    return torch.meshgrid(*tensors, *rest, indexing=indexing)
 
 
 def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
@@ -222,11 +222,9 @@ def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
 
 def depend(input, depend=None, *, depends=None):
     """`input`, ordered after the tensor `depend` or the list of tensors `depends`."""
-    from .nn_activation import depend as ordered
-
     if (depend is None) == (depends is None):
         raise TypeError(f"depend() takes depend or depends, found depend={depend!r}, depends={depends!r}")
-    return ordered(input, depends if depend is None else depend)
+    return nn_activation.depend(input, depends if depend is None else depend)
 
 
 # --------------------------------------------------------------------------- numbers

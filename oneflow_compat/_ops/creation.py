@@ -74,9 +74,9 @@ def make(function: str, target, args: tuple, kwargs: dict):
     if placement is None and sbp is None:
         return target(*args, **kwargs)
     if placement is None or sbp is None:
-        missing, given = ("placement", "sbp") if placement is None else ("sbp", "placement")
+        missing, present = ("placement", "sbp") if placement is None else ("sbp", "placement")
         raise RefusedKind(
-            f"{function}() got {given}= without {missing}=; a global tensor needs both, a local one neither"
+            f"{function}() got {present}= without {missing}=; a global tensor needs both, a local one neither"
         )
     if not isinstance(placement, Placement):
         raise TypeError(
@@ -88,8 +88,8 @@ def make(function: str, target, args: tuple, kwargs: dict):
         )
     requires_grad = kwargs.pop("requires_grad", False)
     with _one_draw(function, placement, sbp):
-        made = target(*args, **kwargs)
-    out = make_global(made, placement, sbp, whole=True)
+        tensor = target(*args, **kwargs)
+    out = make_global(tensor, placement, sbp, whole=True)
     return out.requires_grad_(True) if requires_grad else out
 
 
@@ -101,8 +101,8 @@ def _of_type(placement, device):
     """The placement on devices of this device's type: programs written for one device name it inside
     global_mode.
     """
-    kind = placement.type if device is None else torch.device(device).type
-    return placement if kind == placement.type else type(placement)(kind, placement.ranks)
+    device_type = placement.type if device is None else torch.device(device).type
+    return placement if device_type == placement.type else type(placement)(device_type, placement.ranks)
 
 
 def _one_draw(function, placement, sbp):
@@ -276,32 +276,33 @@ def _from_data(target, data, dtype=None, **kwargs):
             dtype = torch.get_default_dtype()
     try:
         out = target(data, dtype=dtype, **kwargs)
-    except (ValueError, TypeError):
-        if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
-            return target(data.copy(), dtype=dtype, **kwargs)
-        if _of_tensors(data):
-            return torch.as_tensor(_stacked(data), dtype=dtype, device=kwargs.get("device")).requires_grad_(
-                kwargs.get("requires_grad", False)
-            )
-        if dtype is None or not _of_numpy_numbers(data):
+    except (ValueError, TypeError, RuntimeError) as error:
+        out = _from_refused_data(target, data, dtype, error, kwargs)
+        if out is None:
             raise
-        return target(
-            np.asarray(data).astype(torch.empty(0, dtype=dtype).numpy().dtype), dtype=dtype, **kwargs
-        )
-    except RuntimeError as error:
-        if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
-            raise
-        return target(data, dtype=torch.int64, **kwargs).to(dtype)  # integers wrap, as in OneFlow
-    if (
-        dtype is not None
-        or out.dtype not in _FLOATS
-        or out.dtype is torch.get_default_dtype()
-        or isinstance(data, (torch.Tensor, np.ndarray))
-    ):
         return out
-    if _is_numpy(data):
+    if dtype is not None or isinstance(data, (torch.Tensor, np.ndarray)) or out.dtype not in _FLOATS:
+        return out
+    if out.dtype is not torch.get_default_dtype() and _is_numpy(data):
         return target(data, dtype=torch.get_default_dtype(), **kwargs)
     return out
+
+
+def _from_refused_data(target, data, dtype, error, kwargs):
+    """Return the tensor of data that torch refuses, or None."""
+    if isinstance(error, RuntimeError):
+        if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
+            return None
+        return target(data, dtype=torch.int64, **kwargs).to(dtype)  # integers wrap, as in OneFlow
+    if isinstance(data, np.ndarray) and any(s < 0 for s in data.strides):
+        return target(data.copy(), dtype=dtype, **kwargs)
+    if _of_tensors(data):
+        stacked = torch.as_tensor(_stacked(data), dtype=dtype, device=kwargs.get("device"))
+        return stacked.requires_grad_(kwargs.get("requires_grad", False))
+    if dtype is None or not _of_numpy_numbers(data):
+        return None
+    array = np.asarray(data).astype(torch.empty(0, dtype=dtype).numpy().dtype)
+    return target(array, dtype=dtype, **kwargs)
 
 
 def _of_numpy_numbers(data) -> bool:

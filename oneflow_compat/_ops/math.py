@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
+from .bool_arithmetic import difference
 
 __all__ = [
     "add",
@@ -84,8 +85,8 @@ fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
 
 def _floor_divide(*args, **kwargs):
     out = torch.floor_divide(*args, **kwargs)
-    number = args and not isinstance(args[0], torch.Tensor)
-    return torch.div(*args, rounding_mode="floor", **kwargs) if out.requires_grad and not number else out
+    is_scalar = args and not isinstance(args[0], torch.Tensor)
+    return torch.div(*args, rounding_mode="floor", **kwargs) if out.requires_grad and not is_scalar else out
 
 
 _floor_divide.__name__ = "floor_divide"
@@ -99,8 +100,6 @@ floor_divide = _with_inplace(_floor_divide, "(input, other, *, inplace=False, ou
     "torch.sub, also of bool tensors; `inplace=True` changes and returns the first argument.",
 )
 def sub(error, input=None, other=None, *, alpha=1, **kwargs):
-    from .bool_arithmetic import difference
-
     out = NotImplemented if kwargs else difference(input, other, alpha)
     return REFUSED if out is NotImplemented else out
 
@@ -263,8 +262,8 @@ def logaddexp(x, y, *, out=None):
     return torch.logaddexp(x, y, out=out) if out is not None else torch.logaddexp(x, y)
 
 
-def _of_bool(name, signature, how, text):
-    @or_else(getattr(torch, name), name, signature, f"torch.{name}; {text}.")
+def _of_bool(name, signature, how, doc):
+    @or_else(getattr(torch, name), name, signature, f"torch.{name}; {doc}.")
     def slow(error, *args, **kwargs):
         kwargs = rename(name, kwargs, {"x": "input"})
         tensors = [*args, kwargs.get("input")]

@@ -10,7 +10,11 @@ import numpy
 import torch
 
 from .._global.tensor import OfSeveralRanks
+from .._torchscript import teach
+from . import partial_fc
 from ._signature import spelled
+from .core import get_dialect
+from .creation import make, tensor
 
 __all__ = [
     "BoolTensor",
@@ -57,6 +61,18 @@ class _TensorType(type):
         return f"{cls.__module__}.{cls.__name__}"
 
 
+def _by_torchs_constructor(constructor, args, dtype, device):
+    """Return torch's result, or that of OneFlow's `tensor` for a sequence or an array that torch refuses."""
+    try:
+        result = constructor(*args) if device is None else constructor(*args, device=device)
+    except (TypeError, ValueError):
+        if len(args) != 1 or not isinstance(args[0], (list, tuple, numpy.ndarray, numpy.generic)):
+            raise
+        result = tensor(args[0], dtype=dtype, device=device)
+    shares_memory = args and hasattr(args[0], "__array_interface__")  # torch shares an array's memory
+    return result.clone() if shares_memory else result
+
+
 def _tensor_type(name, dtype, where="cpu"):
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
@@ -65,25 +81,13 @@ def _tensor_type(name, dtype, where="cpu"):
         tensor converted to this type. placement= and sbp= make it global.
         """
         if placement is not None or sbp is not None:
-            from .creation import make
-
             return make(name, cls, args, {"device": device, "placement": placement, "sbp": sbp})
         if len(args) == 1 and isinstance(args[0], torch.Tensor):
             return args[0].to(device or where, dtype, copy=True)  # torch shares a tensor's memory
         if len(args) == 1 and isinstance(args[0], float):
             return torch.as_tensor(args[0], dtype=dtype, device=device or where)
         if theirs is not None:
-            try:
-                result = theirs(*args) if device is None else theirs(*args, device=device)
-            except (TypeError, ValueError):
-                if len(args) != 1 or not isinstance(args[0], (list, tuple, numpy.ndarray, numpy.generic)):
-                    raise
-                from .creation import tensor
-
-                result = tensor(args[0], dtype=dtype, device=device)
-            return (
-                result.clone() if args and hasattr(args[0], "__array_interface__") else result
-            )  # torch shares an array's memory
+            return _by_torchs_constructor(theirs, args, dtype, device)
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return torch.tensor(args[0], dtype=dtype, device=device or where)
         return torch.empty(*args or (0,), dtype=dtype, device=device or where)
@@ -189,9 +193,6 @@ def jit_script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None)
     """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's
     dialect).
     """
-    from .._torchscript import teach
-    from .core import get_dialect
-
     teach()
     try:
         return torch.jit.script(obj, optimize, _frames_up + 1, _rcb, example_inputs)
@@ -240,8 +241,6 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     dimension 0 is sampled by each rank, and the rows stay there.
     """
     if isinstance(weight, OfSeveralRanks):
-        from . import partial_fc
-
         return partial_fc.sample(weight, label, int(num_sample))
     classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
     # Read the labels only if they can exceed the sample. Otherwise the size is fixed: one graph program.

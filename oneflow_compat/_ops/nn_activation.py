@@ -58,9 +58,11 @@ def gumbel_softmax(*args, **kwargs):
     slots = (
         ("logits", "tau", "hard", "eps", "dim") if theirs else ("logits", "tau", "dim", "hard", "generator")
     )
-    given = bind("gumbel_softmax", slots, args, kwargs, x="logits")
+    arguments = bind("gumbel_softmax", slots, args, kwargs, x="logits")
     return _gumbel_softmax(
-        given.pop("logits"), given.pop("eps", None), **({"dim": -1, **given} if theirs else given)
+        arguments.pop("logits"),
+        arguments.pop("eps", None),
+        **({"dim": -1, **arguments} if theirs else arguments),
     )
 
 
@@ -79,8 +81,8 @@ def _gumbel_softmax(logits, _eps, tau=1.0, dim=None, hard=False, generator=None)
     soft = ((logits - noise) / tau).softmax(dim)
     if not hard:
         return soft
-    one = torch.zeros_like(soft).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0)
-    return one - soft.detach() + soft
+    one_hot = torch.zeros_like(soft).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0)
+    return one_hot - soft.detach() + soft
 
 
 def gelu(input, approximate="none", *, out=None):

@@ -51,8 +51,8 @@ def _misread(x):
         strides.insert(2, step)
         step *= size
     strides[0] = step
-    other = [size for size, found, usual in zip(x.shape, x.stride(), strides) if found != usual]
-    return set(other) == {1}
+    sizes = [size for size, actual, usual in zip(x.shape, x.stride(), strides) if actual != usual]
+    return set(sizes) == {1}
 
 
 def gradient_row_by_row(out):

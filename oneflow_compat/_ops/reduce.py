@@ -212,9 +212,11 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=
 def _by_appearance(input, return_inverse, return_counts):
     """The unique values, the first to appear first."""
     values, inverse, counts = torch.unique(input, True, True, True)
-    first = torch.full_like(counts, input.numel())
-    first.scatter_reduce_(0, inverse.flatten(), torch.arange(input.numel(), device=input.device), "amin")
-    order = first.argsort()
+    first_index = torch.full_like(counts, input.numel())
+    first_index.scatter_reduce_(
+        0, inverse.flatten(), torch.arange(input.numel(), device=input.device), "amin"
+    )
+    order = first_index.argsort()
     out = (
         values[order],
         *([order.argsort()[inverse]] if return_inverse else []),

@@ -17,6 +17,8 @@ import torch
 from .._global.marks import OfSeveralRanks
 from .._global.tensor import of_several_ranks
 from ._signature import parse
+from .. import _bind
+from .creation import make, tensor
 
 __all__ = []
 
@@ -275,7 +277,7 @@ def matmul(original, error, self, other, *args, **kwargs):
     """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and
     scale.
     """
-    from .linalg_ops import bmm, matmul, promoted
+    from .linalg_ops import bmm, matmul, promoted  # not loaded by `import oneflow`
 
     if not isinstance(other, torch.Tensor):
         return NotImplemented
@@ -289,7 +291,7 @@ def matmul(original, error, self, other, *args, **kwargs):
 @replacing
 def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alpha=1.0):
     """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
-    from . import linalg_ops
+    from . import linalg_ops  # not loaded by `import oneflow`
 
     if b is None or (
         not transpose_a
@@ -345,8 +347,6 @@ def through(public):
     """
 
     def slow(original, error, self, *args, **kwargs):
-        from .. import _bind
-
         function = getattr(sys.modules[_bind.ROOT], public)
         try:
             return function(self, *args, **kwargs)
@@ -374,8 +374,6 @@ broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add, scatte
 # --------------------------------------------------------------------------- creation from a tensor
 def _new(has_fill):
     def slow(original, error, self, *args, **kwargs):
-        from .creation import make
-
         names = ("size", "fill_value", "dtype", "device", "placement", "sbp", "requires_grad")
         if not isinstance(error, TypeError) or kwargs.keys() - {*names, "layout", "pin_memory"}:
             return NotImplemented
@@ -402,8 +400,6 @@ def new_tensor(
     """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only
     oneflow.tensor takes.
     """
-    from .creation import make, tensor
-
     options = {
         k: v
         for k, v in dict(

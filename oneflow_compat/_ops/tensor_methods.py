@@ -9,6 +9,8 @@ import sys
 import torch
 
 from .._active import is_captured_state
+from .._global.tensor import make_global
+from .creation import _of_tensors, _stacked
 
 __all__ = []
 _PACKAGE = __package__.partition(".")[0]
@@ -104,8 +106,6 @@ def new(original):
         try:
             return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
-            from .creation import _of_tensors, _stacked
-
             cls, *args = args
             if cls is not torch.Tensor or not kwargs.keys() <= {
                 "device",
@@ -128,8 +128,6 @@ def new(original):
         else:
             result = owned(original, cls, *args)
         if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
-            from .._global.tensor import make_global
-
             return make_global(result, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
         result = result.to(device=kwargs.get("device"), dtype=dtype)
         return result.requires_grad_() if kwargs.get("requires_grad") else result
@@ -199,7 +197,7 @@ def copy_to_numpy(self, array):
 
 def meta_repr(self) -> str:
     """Shape, dtype and requires_grad as text: tensor(..., size=(2,), dtype=oneflow.float32)."""
-    from .tensor_text import tensor_text
+    from .tensor_text import tensor_text  # not loaded by `import oneflow`
 
     return tensor_text(tuple(self.shape), self.dtype, lazy=is_lazy(self), requires_grad=self.requires_grad)
 
@@ -237,14 +235,14 @@ def softsign(self):
 
 def in_top_k(self, predictions, k):
     """`oneflow.in_top_k` with these targets."""
-    from .reduce import in_top_k
+    from .reduce import in_top_k  # not loaded by `import oneflow`
 
     return in_top_k(self, predictions, k)
 
 
 def nms(self, scores, iou_threshold):
     """`oneflow.nms` of these boxes."""
-    from .._kernels.detection import nms
+    from .._kernels.detection import nms  # not loaded by `import oneflow`
 
     return nms(self, scores, iou_threshold)
 

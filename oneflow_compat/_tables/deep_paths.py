@@ -66,9 +66,9 @@ _FRAMEWORK = {
 _INTERNAL = {
     # The exception classes of OneFlow's C++ module: classes of Python and torch that stand for them.
     "exception": (
-        "CheckFailedException=_errors:OneFlowError Exception=builtins.Exception IndexError=builtins.IndexError"
-        " NotImplementedError=builtins.NotImplementedError RuntimeError=builtins.RuntimeError"
-        " TypeError=builtins.TypeError"
+        "CheckFailedException=_errors:OneFlowError Exception=builtins.Exception"
+        " IndexError=builtins.IndexError NotImplementedError=builtins.NotImplementedError"
+        " RuntimeError=builtins.RuntimeError TypeError=builtins.TypeError"
     ),
     # The build flags.
     "flags": (

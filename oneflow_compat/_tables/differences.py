@@ -384,7 +384,9 @@ DIFFERENCES = {
             "results are written in turn into two lists of buffers, _outputs_tensor_tuple_buffer, whose size"
             " set_outputs_buffer_size changes, and copied out of them"
         ),
-        "here": "no such attribute: each call returns tensors of its own; set_outputs_buffer_size has no effect",
+        "here": (
+            "no such attribute: each call returns tensors of its own; set_outputs_buffer_size has no effect"
+        ),
         "reason": "buffers that outlive the call would hold the memory of two calls, and cost a copy",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_internals.py::test_results_of_calls_share_no_buffer",

@@ -333,7 +333,8 @@ EAGER = {
         "reason": "Python and NumPy numbers are the same number",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": (
-            "tests/core/test_functions_creation.py::test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs"
+            "tests/core/test_functions_creation.py::"
+            "test_numpy_scalars_get_the_default_dtype_arrays_keep_theirs"
         ),
     },
     "error-classes": {
@@ -681,7 +682,8 @@ EAGER = {
         "reason": "loss.numpy() is everywhere in OneFlow code",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": (
-            "tests/core/test_tensor_table.py::test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses"
+            "tests/core/test_tensor_table.py::"
+            "test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses"
         ),
     },
     "leaf-inplace": {
@@ -691,7 +693,8 @@ EAGER = {
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": (
-            "tests/core/test_tensor_table.py::test_filling_a_leaf_leaves_it_a_leaf_and_other_changes_still_raise"
+            "tests/core/test_tensor_table.py::"
+            "test_filling_a_leaf_leaves_it_a_leaf_and_other_changes_still_raise"
         ),
     },
     "copy-numpy": {
@@ -825,7 +828,9 @@ EAGER = {
     "real-imag-attributes": {
         "names": ["oneflow.Tensor.real", "oneflow.Tensor.imag"],
         "oneflow": "1.0 has methods: x.real(), x.imag(); 0.9 has neither",
-        "here": "torch's attributes: x.real, x.imag; oneflow.real(x) and oneflow.imag(x) are the same in both",
+        "here": (
+            "torch's attributes: x.real, x.imag; oneflow.real(x) and oneflow.imag(x) are the same in both"
+        ),
         "reason": (
             "a result that serves both meanings must be a tensor that can be called: a subclass, which slows"
             " every operator on it, or a Tensor.__call__, which makes callable(tensor) true everywhere"

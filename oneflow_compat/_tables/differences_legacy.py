@@ -172,7 +172,8 @@ LEGACY = {
         "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": (
-            "tests/legacy/test_legacy_optimizer.py::test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone"
+            "tests/legacy/test_legacy_optimizer.py::"
+            "test_lazy_adam_and_indexed_slices_leave_untouched_rows_alone"
         ),
     },
     "legacy-adam-correction": {
@@ -185,7 +186,8 @@ LEGACY = {
         "reason": "the versions disagree, and a call does not tell which one it was written for",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": (
-            "tests/legacy/test_legacy_update_rules.py::test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon"
+            "tests/legacy/test_legacy_update_rules.py::"
+            "test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon"
         ),
     },
     "legacy-versions": {

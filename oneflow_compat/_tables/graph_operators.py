@@ -72,8 +72,8 @@ GRAPH_OPERATORS = {
     ),
     "celu": ("celu", ("in",), "out", {"alpha": ("at_double", 1)}),
     **{
-        f"{kind}_pad{d}d": (f"{kind}_pad{d}d", ("x",), "y", {"padding": ("at_list_int64", 1)})
-        for kind in ("reflection", "replication")
+        f"{mode}_pad{d}d": (f"{mode}_pad{d}d", ("x",), "y", {"padding": ("at_list_int64", 1)})
+        for mode in ("reflection", "replication")
         for d in (1, 2)
     },
     "cumsum": ("cumsum", ("x",), "y", {"dim": ("at_int64", 1)}),

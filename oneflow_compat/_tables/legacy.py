@@ -123,17 +123,17 @@ def home(name):
     """ "module:name" of a public name, or None."""
     global _homes
     if _homes is None:
-        found = {}
-        for module, text in NAMES.items():
-            for item in text.split():
+        homes = {}
+        for module, names in NAMES.items():
+            for item in names.split():
                 public, _, inner = item.partition("=")
-                if public in found:
-                    raise ImportError(f"legacy name {public} is bound twice: {found[public]} and {module}")
-                found[public] = f"{module}:{inner or public}"
+                if public in homes:
+                    raise ImportError(f"legacy name {public} is bound twice: {homes[public]} and {module}")
+                homes[public] = f"{module}:{inner or public}"
         for item in TORCH.split():
             public, _, inner = item.partition("=")
-            found[public] = f"torch:{inner or public}"
-        _homes = found
+            homes[public] = f"torch:{inner or public}"
+        _homes = homes
     return _homes.get(name)
 
 

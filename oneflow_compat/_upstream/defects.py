@@ -1,8 +1,8 @@
 """Every defect of torch that this package mends.
 
-A row names what torch does wrong, the first and the last affected version that was tried, and the function that
-mends it. `tests/core/test_torch_defects.py` has a reproducer for each row, which runs on plain torch. Its test
-fails once torch no longer has the defect. Then remove the mend, the reproducer and the row.
+A row names what torch does wrong, the first and the last affected version that was tried, and the function
+that mends it. `tests/core/test_torch_defects.py` has a reproducer for each row, which runs on plain torch.
+Its test fails once torch no longer has the defect. Then remove the mend, the reproducer and the row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REWRITES = "_graph/compile/inductor/rewrites.py:"
 
 EAGER = {
     "batch norm, gradient of one image": Defect(
-        "The CPU kernel of batch norm reads a gradient of one image channel by channel that lies pixel by pixel.",
+        "The CPU kernel of batch norm misreads the gradient of one image that lies pixel by pixel.",
         "_ops/nn_norm.py:gradient_row_by_row",
     ),
     "batch norm, input of width 1": Defect(
@@ -78,7 +78,7 @@ DTENSOR = {
         "The gradients of mse_loss and its kin divide by the size of a shard.", _PARTIAL + "call"
     ),
     "additions to partial tensors": Defect(
-        "A scalar or a replicated tensor of integers is added as a fraction on every rank, which changes the dtype.",
+        "Replicated integers are added to a partial tensor as fractions, which changes the dtype.",
         _RULES + "additions to partial tensors",
     ),
     "gather of other rows": Defect(

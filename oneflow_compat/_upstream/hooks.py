@@ -1,8 +1,8 @@
 """Every private name of torch that this package relies on: one row for each symbol.
 
 `tests/core/test_torch_private.py` checks that each symbol exists in the installed torch, and that the sources
-use no private name without a row. A symbol is a dotted path: through modules to a function, class or value, or to a
-private attribute of a class.
+use no private name without a row. A symbol is a dotted path: through modules to a function, class or value,
+or to a private attribute of a class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .versions import CHECKED
 
 @dataclasses.dataclass(frozen=True)
 class Hook:
-    """What a private name is for, the test that fails if torch changes it, and the versions it was checked on."""
+    """The purpose of a private name, the test that guards it, and the versions of torch it was checked on."""
 
     purpose: str
     guard: str
@@ -47,7 +47,10 @@ _ROWS = (
     ("torch", "_nested_view_from_buffer", "nested tensors of a file", "tests/files/test_allow.py"),
     (
         "torch._subclasses.fake_tensor",
-        "DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode in_kernel_invocation_manager unset_fake_temporarily",
+        (
+            "DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode"
+            " in_kernel_invocation_manager unset_fake_temporarily"
+        ),
         "symbolic tensors while build() is captured",
         "tests/graph/test_semantics.py",
     ),
@@ -59,7 +62,11 @@ _ROWS = (
     ),
     (
         "torch.utils._pytree",
-        "SERIALIZED_TYPE_TO_PYTHON_TYPE SUPPORTED_NODES SUPPORTED_SERIALIZED_TYPES TreeSpec _private_register_pytree_node tree_flatten tree_leaves tree_map tree_map_only tree_structure tree_unflatten treespec_dumps",
+        (
+            "SERIALIZED_TYPE_TO_PYTHON_TYPE SUPPORTED_NODES SUPPORTED_SERIALIZED_TYPES TreeSpec"
+            " _private_register_pytree_node tree_flatten tree_leaves tree_map tree_map_only"
+            " tree_structure tree_unflatten treespec_dumps"
+        ),
         "nested inputs and outputs",
         "tests/graph/test_semantics.py",
     ),
@@ -294,7 +301,7 @@ _ROWS = (
     (
         "torch.distributed.tensor.DTensor",
         "_op_dispatcher",
-        "DTensor's rules of an operator; a rank that holds no part of a tensor finds those that the others find",
+        "DTensor's rules of an operator, also on a rank without data",
         "tests/ranks/test_ranks.py",
     ),
     (
@@ -468,7 +475,10 @@ _ROWS = (
     ),
     (
         "torch._decomp.decompositions",
-        "_compute_upsample_nearest_indices _upsample_linear _upsample_nearest gather_params matmul mkldnn_one_layer_lstm multi_margin_loss one_layer_lstm upsample_bicubic2d_default",
+        (
+            "_compute_upsample_nearest_indices _upsample_linear _upsample_nearest gather_params matmul"
+            " mkldnn_one_layer_lstm multi_margin_loss one_layer_lstm upsample_bicubic2d_default"
+        ),
         "torch's own decompositions, reused inside ours",
         "tests/graph/test_inductor_semantics.py",
     ),
@@ -480,7 +490,11 @@ _ROWS = (
     ),
     (
         "torch",
-        "_foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_addcmul _foreach_addcmul_ _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul _foreach_mul_ _foreach_sqrt _foreach_sqrt_ _foreach_sub_",
+        (
+            "_foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_addcmul _foreach_addcmul_"
+            " _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul _foreach_mul_ _foreach_sqrt"
+            " _foreach_sqrt_ _foreach_sub_"
+        ),
         "multi-tensor optimizer updates",
         "tests/optim/test_optim_golden.py",
     ),
@@ -572,7 +586,10 @@ _ROWS = (
     ),
     (
         "torch._prims_common",
-        "compute_elementwise_output_strides is_contiguous_or_false make_contiguous_strides_for suggest_memory_format",
+        (
+            "compute_elementwise_output_strides is_contiguous_or_false make_contiguous_strides_for"
+            " suggest_memory_format"
+        ),
         "the layout of results of kernels",
         "tests/graph/test_known_results.py",
     ),

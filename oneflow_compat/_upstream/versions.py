@@ -14,4 +14,4 @@ def torch_is_before(version: str) -> bool:
 
 def _release(version: str) -> tuple[int, ...]:
     """Return the first two numbers of a version."""
-    return tuple(int(number) for number in version.split("+")[0].split(".")[:2])
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2])

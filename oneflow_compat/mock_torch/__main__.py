@@ -47,10 +47,10 @@ def _is_module(name):
         return False
 
 
-def _run(run, target, argv, options, **more):
+def _run(run, target, argv, options, **keywords):
     sys.argv = argv
     with enable(lazy=options["--lazy"], verbose=options["--verbose"]):
-        run(target, run_name="__main__", **more)
+        run(target, run_name="__main__", **keywords)
 
 
 def _refuse(why):

@@ -84,8 +84,8 @@ class Embedding(torch.nn.Module):
             )
         self._columns = [self._of_table(i, t, default_initializer) for i, t in enumerate(tables)]
         self.store_options = store_options
-        given = store_options["storage_dim"]
-        self.line = given if given > 0 else self.embedding_dim * store_options["size_factor"]
+        storage_dim = store_options["storage_dim"]
+        self.line = storage_dim if storage_dim > 0 else self.embedding_dim * store_options["size_factor"]
         if self.line < self.embedding_dim:
             raise ValueError(
                 f"one_embedding {name!r}: storage_dim {self.line} is less than the embedding's"
@@ -108,15 +108,15 @@ class Embedding(torch.nn.Module):
                 f"one_embedding {self.name!r}: table {i} has {len(columns)} columns, embedding_dim has"
                 f" {len(self._widths)}"
             )
-        made = [c.get("initializer") or default for c in columns]
-        if None in made:
+        initializers = [c.get("initializer") or default for c in columns]
+        if None in initializers:
             raise ValueError(
                 f"one_embedding {self.name!r}: table {i} has no initializer and there is no"
                 " default_initializer"
             )
-        for initializer, width in zip(made, self._widths):
+        for initializer, width in zip(initializers, self._widths):
             initial.rows(initializer, np.zeros(1, np.int64), width, self.seed)  # refuses an unknown one now
-        return made
+        return initializers
 
     # -- rows ----------------------------------------------------------------
     def forward(self, ids, table_ids=None):
@@ -155,8 +155,8 @@ class Embedding(torch.nn.Module):
         """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
         stored.
         """
-        rows, found = self.store.get(keys)
-        new = np.flatnonzero(~found)
+        rows, is_present = self.store.get(keys)
+        new = np.flatnonzero(~is_present)
         if len(new):
             rows[new] = self._first(keys[new], None if tables is None else tables[new])
             self.store.put(keys[new], rows[new])
@@ -203,7 +203,7 @@ class Embedding(torch.nn.Module):
             )
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
-            step.outside[self.shadow] = functools.partial(functional.update, number=self._number)
+            step.outside[self.shadow] = functools.partial(functional.update, embedding_id=self._number)
 
     def _group(self):
         optimizer = self._optimizer() if self._optimizer is not None else None
@@ -252,9 +252,9 @@ class Embedding(torch.nn.Module):
             self.drop_gradients()
             self._update(keys, tables, grad, rule, lr)
 
-    def _update_as(self, kind, param_group, step):
+    def _update_as(self, optimizer_name, param_group, step):
         self._step = int(step)
-        self._take(RULES[kind](param_group, self._step), float(param_group["lr"]))
+        self._take(RULES[optimizer_name](param_group, self._step), float(param_group["lr"]))
 
     def sgd_update(self, param_group, step) -> None:
         """SGD on the rows, with the gradients collected since the last update and the options of
@@ -291,10 +291,10 @@ class Embedding(torch.nn.Module):
         keys = np.concatenate([k for k, _, _ in self._pending])
         tables = None if self._pending[0][1] is None else np.concatenate([t for _, t, _ in self._pending])
         grads = torch.cat([g for _, _, g in self._pending])
-        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        unique, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
         return (
             unique,
-            None if tables is None else tables[first],
+            None if tables is None else tables[first_index],
             torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads),
         )
 

@@ -29,29 +29,29 @@ def rows(initializer: dict, ids: np.ndarray, columns: int, seed: int) -> np.ndar
     """float32 (ids, columns) by a dict of options.py (also xavier_uniform, xavier_normal of a one-row
     matrix).
     """
-    kind = initializer.get("type")
-    if kind == "constant":
+    distribution = initializer.get("type")
+    if distribution == "constant":
         return np.full((len(ids), columns), initializer["value"], np.float32)
-    if kind in ("uniform", "xavier_uniform"):
+    if distribution in ("uniform", "xavier_uniform"):
         low, high = (
             (initializer["low"], initializer["high"])
-            if kind == "uniform"
+            if distribution == "uniform"
             else (-(bound := (6 / (1 + columns)) ** 0.5), bound)
         )
         return (low + (high - low) * _uniform(ids, columns, seed)).astype(np.float32)
-    if kind not in ("normal", "truncated_normal", "xavier_normal"):
+    if distribution not in ("normal", "truncated_normal", "xavier_normal"):
         raise ValueError(
             f"one_embedding: initializer {initializer!r} is unknown; use the make_*_initializer functions"
         )
     mean, std = (
         (0.0, (2 / (1 + columns)) ** 0.5)
-        if kind == "xavier_normal"
+        if distribution == "xavier_normal"
         else (initializer["mean"], initializer["std"])
     )
     import torch
 
     u = _uniform(ids, columns, seed)
-    if kind == "truncated_normal":
+    if distribution == "truncated_normal":
         edges = torch.special.ndtr(
             torch.tensor(
                 [(initializer["a"] - mean) / std, (initializer["b"] - mean) / std], dtype=torch.float64

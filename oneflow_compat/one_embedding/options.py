@@ -131,8 +131,8 @@ def make_cached_ssd_store_options(
     return _store(caches, persistent_path, capacity, size_factor, storage_dim, physical_block_size)
 
 
-def _lru(megabytes, kind):
-    return {"policy": "lru", "cache_memory_budget_mb": megabytes, "value_memory_kind": kind}
+def _lru(megabytes, memory_type):
+    return {"policy": "lru", "cache_memory_budget_mb": megabytes, "value_memory_kind": memory_type}
 
 
 def _positive(function, cache_budget_mb):

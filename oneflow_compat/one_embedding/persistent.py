@@ -106,8 +106,8 @@ class PersistentTableWriter:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *error):
-        if kind is None:
+    def __exit__(self, error_class, *error):
+        if error_class is None:
             self.close()
         self._chunks = None
 

@@ -23,18 +23,18 @@ __all__ = [
 
 def _owner(name, embedding_name, line_size, embedding_size=None):
     living = [e for _, e in sorted(LIVE.items())]
-    found = next((e for e in reversed(living) if e.name == embedding_name), None)
-    if found is None:
+    rows = next((e for e in reversed(living) if e.name == embedding_name), None)
+    if rows is None:
         raise RuntimeError(
             f"{name}: no one_embedding is called {embedding_name!r}, found"
             f" {sorted({e.name for e in living})}; make a MultiTableEmbedding of that name first"
         )
-    if line_size not in (None, 0, found.line) or embedding_size not in (None, 0, found.embedding_dim):
+    if line_size not in (None, 0, rows.line) or embedding_size not in (None, 0, rows.embedding_dim):
         raise RuntimeError(
-            f"{name}: {embedding_name!r} has rows of {found.line} numbers, {found.embedding_dim} of them the"
+            f"{name}: {embedding_name!r} has rows of {rows.line} numbers, {rows.embedding_dim} of them the"
             f" embedding; found line_size {line_size}, embedding_size {embedding_size}"
         )
-    return found
+    return rows
 
 
 def _keys(num_unique_ids, unique_ids):
@@ -126,5 +126,5 @@ def one_embedding_fused_lookup_grad(ids, embedding_grad, embedding_name="", line
             f" numbers each, found {tuple(embedding_grad.shape)}"
         )
     with torch.enable_grad():
-        found = one_embedding_fused_lookup(owner.shadow, ids, None, embedding_grad.dtype, embedding_name)
-    torch.autograd.grad(found, owner.shadow, embedding_grad.reshape(found.shape))
+        rows = one_embedding_fused_lookup(owner.shadow, ids, None, embedding_grad.dtype, embedding_name)
+    torch.autograd.grad(rows, owner.shadow, embedding_grad.reshape(rows.shape))

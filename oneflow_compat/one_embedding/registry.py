@@ -24,10 +24,10 @@ class LiveEmbedding(Protocol):
 LIVE: weakref.WeakValueDictionary[int, LiveEmbedding] = weakref.WeakValueDictionary()
 
 
-def live(number: int) -> LiveEmbedding:
+def live(embedding_id: int) -> LiveEmbedding:
     """Return the embedding behind an operator's number; RuntimeError if it no longer exists."""
     try:
-        return LIVE[number]
+        return LIVE[embedding_id]
     except KeyError:
         raise RuntimeError(
             "one_embedding: the embedding of this graph or tensor no longer exists; keep the module alive"

@@ -48,8 +48,8 @@ def _write(target, chunks, line: int) -> int:
     total, sums = 0, []
     for n, (keys, rows) in enumerate(chunks):
         parts = (("keys", np.ascontiguousarray(keys, "<i8")), ("rows", np.ascontiguousarray(rows, "<f4")))
-        for kind, array in parts:
-            with open(os.path.join(temporary, f"{kind}-{n}.npy"), "wb") as file:
+        for part_name, array in parts:
+            with open(os.path.join(temporary, f"{part_name}-{n}.npy"), "wb") as file:
                 np.save(file, array)
                 file.flush()
                 os.fsync(file.fileno())
@@ -119,10 +119,10 @@ def _read_array(folder, name, shape, dtype, checksum) -> np.ndarray:
             os.fstat(file.fileno()).st_size - file.tell(),
             math.prod(shape) * np.dtype(dtype).itemsize,
         )
-        found = tuple(int(n) for n in header[2].replace(b" ", b"").split(b",") if n)
-        if found != shape or header[1].decode() != dtype or size != needed:
+        stored_shape = tuple(int(n) for n in header[2].replace(b" ", b"").split(b",") if n)
+        if stored_shape != shape or header[1].decode() != dtype or size != needed:
             raise CheckpointError(
-                f"truncated or altered: {size} bytes of {header[1].decode()} for shape {found}, where"
+                f"truncated or altered: {size} bytes of {header[1].decode()} for shape {stored_shape}, where"
                 f" {needed} bytes for {shape} of {dtype} should be"
             )
         array = np.fromfile(file, dtype).reshape(shape)

@@ -28,12 +28,12 @@ class MemoryStore:
     def get(self, keys: np.ndarray):
         """(rows, found): rows of absent keys hold zeros."""
         at = self._index.find(keys)
-        found = at >= 0
-        if found.all():
-            return self._rows[at], found
+        is_present = at >= 0
+        if is_present.all():
+            return self._rows[at], is_present
         out = np.zeros((len(keys), self.line), np.float32)
-        out[found] = self._rows[at[found]]
-        return out, found
+        out[is_present] = self._rows[at[is_present]]
+        return out, is_present
 
     def put(self, keys: np.ndarray, rows: np.ndarray) -> None:
         """Write rows of unique keys, old and new."""
@@ -133,8 +133,8 @@ class DiskStore:
     def get(self, keys: np.ndarray):
         """(rows, found): rows of absent keys hold zeros."""
         with self._lock:
-            rows, found = self._cache.get(keys)
-            missing = np.flatnonzero(~found)
+            rows, is_present = self._cache.get(keys)
+            missing = np.flatnonzero(~is_present)
             if len(missing):
                 read = []
                 with self._env.begin(buffers=True) as txn:
@@ -143,11 +143,11 @@ class DiskStore:
                         if value is not None:
                             rows[i] = np.frombuffer(value, "<f4")
                             read.append(i)
-                found[read] = True
+                is_present[read] = True
                 if read:
                     self._remember(keys[read], rows[read], dirty=False)
-            self._touch(keys[found])
-            return rows, found
+            self._touch(keys[is_present])
+            return rows, is_present
 
     def put(self, keys: np.ndarray, rows: np.ndarray) -> None:
         """Write rows of unique keys, old and new."""

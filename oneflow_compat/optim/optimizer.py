@@ -26,6 +26,8 @@ from .._errors import (
 from .._global.tensor import placed_as
 from .._ops.core import get_dialect
 from . import _layout
+from .._ops.clip_grad import clip_grad_norm_
+from .parameters_grouping import ContiguousParamsGroup, packed_data
 
 __all__ = ["Optimizer", "ParamGroup", "required"]
 
@@ -97,8 +99,6 @@ class ParamGroup(dict):
         """The packed buffers of a group made with `contiguous_params=True`; an error without it."""
         if not self.get("contiguous_params"):
             raise AttributeError("contiguous_parameters: this group was not made with contiguous_params=True")
-        from .parameters_grouping import packed_data
-
         return packed_data(self["params"])
 
 
@@ -208,8 +208,6 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             group.setdefault(key, value)
         super().add_param_group(group)
         if group.get("contiguous_params"):
-            from .parameters_grouping import ContiguousParamsGroup
-
             ContiguousParamsGroup([group["params"]])
 
     @property
@@ -243,8 +241,6 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
         Call it between `backward()` and `step()`; `step()` alone never clips.
         """
-        from .._ops.clip_grad import clip_grad_norm_
-
         clipped = False
         for group in self.param_groups:
             if all(group.get(key) is not None for key in CLIP_KEYS):

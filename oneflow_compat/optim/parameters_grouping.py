@@ -36,8 +36,8 @@ class ContiguousParamsGroup:
         self._data, self._grad = [], []
         for group in groups:
             for bucket in _buckets(group).values():
-                found = _present_buffers(bucket) if group_on_current_buffer else None
-                data, grad = found or _pack(bucket)
+                present = _present_buffers(bucket) if group_on_current_buffer else None
+                data, grad = present or _pack(bucket)
                 self._data.append(data)
                 self._grad.append(grad)
 

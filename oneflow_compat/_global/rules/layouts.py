@@ -103,8 +103,9 @@ def mesh_of_all(func, tree) -> DeviceMesh | None:
         if isinstance(t, GlobalDTensor):
             if mesh is not None and t.device_mesh != mesh:
                 raise RuntimeError(
-                    f"{func}: expected all tensors on the same placement, found {placement_of_mesh[mesh]!r} and"
-                    f" {placement_of_mesh[t.device_mesh]!r}; move one with to_global"
+                    f"{func}: expected all tensors on the same placement, found"
+                    f" {placement_of_mesh[mesh]!r} and {placement_of_mesh[t.device_mesh]!r}; move"
+                    " one with to_global"
                 )
             mesh = t.device_mesh
     return mesh

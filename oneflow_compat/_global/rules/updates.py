@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ..global_dtensor import GlobalDTensor, full_tensor, map_tensors, redistribute
@@ -14,11 +15,17 @@ def by_placement(func, args: tuple, kwargs: dict) -> Any:
         by_mesh.setdefault(t.device_mesh, []).append(i)
     results: list = [None] * count
     for indices in by_mesh.values():
-        pick = lambda a: [a[i] for i in indices] if isinstance(a, (list, tuple)) and len(a) == count else a  # noqa: B023
+        pick = functools.partial(_select, indices, count)
         out = func(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()})
         for i, o in zip(indices, out or ()):
             results[i] = o
     return results if any(r is not None for r in results) else None
+
+
+def _select(indices: list[int], count: int, argument: Any) -> Any:
+    """Return the entries of an argument that is a list with an entry for each tensor."""
+    is_list = isinstance(argument, (list, tuple)) and len(argument) == count
+    return [argument[i] for i in indices] if is_list else argument
 
 
 def states_follow_parameters(parameters, _, *states) -> bool:
