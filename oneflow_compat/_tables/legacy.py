@@ -40,9 +40,9 @@ NAMES = {
         """gather local_gather dim_gather gather_nd scatter_nd tensor_scatter_nd_update tensor_scatter_nd_add
         one_hot where
         argwhere nonzero slice slice_v2 slice_update in_top_k unsorted_segment_sum unsorted_segment_sum_like
-        unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample
-        categorical_ordinal_encode"""
+        unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample"""
     ),
+    "_ordinal_encoder": "categorical_ordinal_encode",
     "_buffers": (
         """tensor_to_tensor_buffer tensor_buffer_to_tensor gen_tensor_buffer tensor_buffer_to_list_of_tensors
         tensor_list_to_tensor_buffer tensor_buffer_to_tensor_list tensor_list_split unpack repeat pack acc"""

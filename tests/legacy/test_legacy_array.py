@@ -213,50 +213,6 @@ def test_value_dependent_operators():
     np.testing.assert_array_equal(rows, weight[sampled])
 
 
-def test_categorical_ordinal_encoder_remembers():
-    from legacy_jobs import job_of
-
-    x = np.array([7, 9, 7, 0], np.int64)
-    job = job_of(lambda b: flow.layers.categorical_ordinal_encoder(b, capacity=3), [x])
-    assert job(x).tolist() == [1, 2, 1, 0]
-    assert job(np.array([9, 4, 7, 4], np.int64)).tolist() == [2, 3, 1, 3]
-    with pytest.raises(ValueError, match="more than 3 distinct values"):
-        job(np.array([1, 2, 3, 4], np.int64))
-    assert job(np.array([4, 9, 0, 0], np.int64)).tolist() == [3, 2, 0, 0]  # the refused call added nothing
-
-
-def test_categorical_ordinal_encoder_follows_a_loaded_table():
-    from legacy_jobs import job_of
-
-    job = job_of(lambda b: flow.layers.categorical_ordinal_encoder(b, capacity=3), [np.zeros(2, np.int64)])
-    assert job(np.array([5, 6], np.int64)).tolist() == [1, 2]
-    saved = {name: blob.numpy() for name, blob in flow.get_all_variables().items()}
-    assert job(np.array([7, 6], np.int64)).tolist() == [3, 2]
-    table = next(name for name in saved if name.endswith("Table"))
-    saved[table][:2] = 8, 1  # 5 was 1
-    flow.load_variables(saved)
-    assert job(np.array([8, 6], np.int64)).tolist() == [1, 2]
-    assert job(np.array([5, 8], np.int64)).tolist() == [3, 1]
-
-
-def test_categorical_ordinal_encoder_does_not_write_its_table_anew():
-    """A table of 200,000 values was written anew in each call, which took seconds."""
-    import time
-
-    from legacy_jobs import job_of
-
-    ids = np.arange(1, 200_001, dtype=np.int64)
-    job = job_of(lambda b: flow.layers.categorical_ordinal_encoder(b, capacity=ids.size + 1), [ids[:20_000]])
-    for start in range(0, ids.size, 20_000):
-        job(ids[start: start + 20_000])
-    times = []
-    for _ in range(5):
-        begin = time.process_time()
-        assert job(ids[-20_000:])[-1] == ids.size
-        times.append(time.process_time() - begin)
-    assert min(times) < 0.1  # 11 ms with one thread (best of 5); writing the table anew took 3 s
-
-
 def test_tensor_buffers():
     x = rng.normal(size=(2, 3, 4)).astype(np.float32)
     got = run(lambda b: flow.tensor_buffer_to_tensor(flow.tensor_to_tensor_buffer(b, instance_dims=2), dtype=flow.float, instance_shape=(3, 4)), x)

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from .. import scope
 from .._initializers import constant_initializer
+from .._ordinal_encoder import categorical_ordinal_encode
 from .._variables import api_get_variable
 from ..distribute import broadcast
-from .._indexing import categorical_ordinal_encode
 
 
 def dense(
