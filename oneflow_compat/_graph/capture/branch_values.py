@@ -1,8 +1,7 @@
-"""Values known while build() is captured: of small state (a flag in a buffer), of integer arguments (a mask,
-labels) and of lengths that decide shapes.
+"""Values that decide shapes and branches while build() is captured: lengths, masks, flags in buffers.
 
-A program made with such a value is guarded by it: before each call a small program computes the value again,
-and another one serves the call when it differs (scalar_guards.py).
+A program that is made for such a value tests it: before each call a small program computes the value again. If
+it differs, another program serves the call (program/scalar_guards.py).
 """
 
 from __future__ import annotations
@@ -18,44 +17,21 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 
 from .function_aliases import everywhere
 from ..errors import KEEP_VALUE, CaptureError
-from .constant_folding import constant_value
+from .known import guarded_number, guarded_tensor, known_value
+from ..program.scalar_guards import Condition
 
 aten = torch.ops.aten
-_MOST = 4096, 1 << 16  # elements read to compute a value: floating ones, integers
-
-
-def state_number(recorder, node):
-    """Return the value of a scalar tensor computed from small buffers, integer arguments and the like.
-
-    Return None if the value is unknown. Floating-point arguments and parameters give None.
-    """
-    value = _value(recorder, node, arguments=False)
-    if value is None:
-        return None
-    state_value = value.item()
-    item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
-    recorder.guards.append((item, operator.eq, state_value, True))
-    return state_value
 
 
 def lengths(recorder, tensor):
-    """The values of a small integer tensor, also of an argument: the program is made for them."""
-    return _values(recorder, tensor, arguments=True)
-
-
-def _values(recorder, tensor, arguments):
-    node, _ = recorder._convert(tensor)
-    value = constant_value(recorder, node)
-    if value is None:
-        value = _value(recorder, node, arguments)
-        if value is not None:
-            recorder.guards.append((node, torch.equal, value, True))
-    return value
+    """Return the values of a small integer tensor, also of an argument: the program is made for them."""
+    return guarded_tensor(recorder, tensor, of_arguments=True)
 
 
 def with_known_lengths(recorder, tree):
-    """The arguments of build() with the lengths in a PackedSequence as real numbers: torch's C++
-    reads them.
+    """Return the arguments of build() with the lengths in a PackedSequence as real tensors.
+
+    The reason is that torch reads them in C++.
     """
     packed = torch.nn.utils.rnn.PackedSequence
 
@@ -67,41 +43,6 @@ def with_known_lengths(recorder, tree):
         return value._replace(batch_sizes=sizes)
 
     return pytree.tree_map(known, tree, is_leaf=lambda v: isinstance(v, (packed, torch.Size)))
-
-
-def _value(recorder, node, arguments):
-    from ..program.scalar_guards import part
-
-    small, copies, inputs = part(recorder.graph, {node})
-    holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
-    lifted = {held: tensor for tensor, held, _ in recorder.lifted.values()}
-    values, totals = [], [0, 0]
-    for index in inputs:
-        value = holders[index].meta.get("value")
-        if not isinstance(value, torch.Tensor) or value.requires_grad:
-            return None
-        integer = not (value.is_floating_point() or value.is_complex())
-        if not (arguments or integer or holders[index] in lifted):
-            return None
-        totals[integer] += value.numel()
-        values.append(value)
-    if not inputs or totals[0] > _MOST[0] or totals[1] > _MOST[1] or any(_random(n) for n in small.nodes):
-        return None
-    small.output((copies[node],))
-    module = torch.nn.Module()
-    for name, constant in recorder.constants.items():
-        module.register_buffer(name, constant)
-    with _disable_current_modes(), torch.no_grad():
-        return pytree.tree_map_only(
-            torch.Tensor,
-            lambda t: t.detach().clone(),
-            torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0],
-        )
-
-
-def _random(node):
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 # -- operators whose result's shape depends on values ------------------------------------
@@ -148,24 +89,18 @@ def _by_values(recorder, node, *args):
 
     Unless the inputs are constants, the program is guarded by the length of the first result.
     """
-    value = constant_value(recorder, node)
+    known = known_value(recorder, node)
+    value = known.value
     if value is None:
-        value = _value(recorder, node, arguments=False)
-        if value is None:
-            return None
+        return None
+    if known.is_example:
         result_node, tensor = (
             (node, value)
             if isinstance(value, torch.Tensor)
             else (recorder.graph.call_function(operator.getitem, (node, 0)), value[0])
         )
-        recorder.guards.append(
-            (
-                recorder.graph.call_function(aten.sym_size.int, (result_node, 0)),
-                operator.eq,
-                tensor.shape[0],
-                True,
-            )
-        )
+        size = recorder.graph.call_function(aten.sym_size.int, (result_node, 0))
+        recorder.guards.append(Condition(size, operator.eq, tensor.shape[0]))
     with recorder.fake_mode:
         return pytree.tree_map_only(
             torch.Tensor,
@@ -179,26 +114,22 @@ def _flag(recorder, node, *args):
 
     Unless the values are constants, the program is guarded by the result.
     """
-    value = constant_value(recorder, node)
-    if value is None:
-        value = _value(recorder, node, arguments=False)
-        if value is None:
-            raise CaptureError(
-                f"torch.{node.target._opname}() needs the values of tensors, which a static program does not"
-                " have",
-                KEEP_VALUE,
-            )
-        recorder.guards.append(
-            (recorder.graph.call_function(node.target, node.args, node.kwargs), operator.eq, value, True)
+    known = known_value(recorder, node)
+    if known.value is None:
+        raise CaptureError(
+            f"torch.{node.target._opname}() needs the values of tensors, which a static program does not have",
+            KEEP_VALUE,
         )
-    return value
+    if known.is_example:
+        result = recorder.graph.call_function(node.target, node.args, node.kwargs)
+        recorder.guards.append(Condition(result, operator.eq, known.value))
+    return known.value
 
 
 def _count(recorder, mask):
     """Return the number of set elements of a mask, or None if its values are unknown."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
-    value = constant_value(recorder, node)
-    count = value.item() if value is not None else state_number(recorder, node)
+    count = guarded_number(recorder, node)
     if count is None:
         recorder.graph.erase_node(node)
     return count
@@ -364,7 +295,7 @@ def _arrays(recorder, active):
         def read(self, *args, **kwargs):
             if not active() or _get_current_dispatch_mode() is None:
                 return original(self, *args, **kwargs)
-            constant = _values(recorder, self, arguments=False)
+            constant = guarded_tensor(recorder, self)
             if constant is None:
                 raise CaptureError(
                     f"build() needs the values of a tensor {names[name]}, which a static program does not"

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from .function_aliases import everywhere
 from .composites import composed
-from .constant_folding import constant_value
+from .known import constant_value
 
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
 

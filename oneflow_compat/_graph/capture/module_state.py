@@ -242,7 +242,7 @@ class kept_modules:
         return _memory(real), base_offset + tensor.storage_offset(), tensor.stride()
 
     def _constant(self, value):
-        from .constant_folding import constant_value
+        from .known import constant_value
 
         return not any(
             type(t) in SYMBOLIC_NUMBERS

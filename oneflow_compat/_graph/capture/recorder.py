@@ -23,11 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..._global.tensor import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
-from .known_values import KnownValues
+from .known import KnownValues
 from .recurrent import whole_layers
 from .refusals import refuse
 from .symbolic_sizes import Sizes
 from ..program.operators import facts_of
+from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .sparse_results import of_any_rows
 from .fake_results import Results
@@ -91,8 +92,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
         self.valued = {}  # memory -> constant tensor in it, until it is written
         self.number_of = None  # while the update is recorded: one-number tensor -> its marker
-        # (node, comparison, value, outcome): what must hold for the program to serve a call
-        self.guards: list = []
+        self.guards: list[Condition] = []  # what must hold for the program to serve a call
         self.recurrent: list = []  # see recurrent.py
         self.on_lift = None  # called with each real tensor lifted
         self.fakes: list = []  # weak references to the results of operators, see survivors.py

@@ -24,7 +24,7 @@ from ..errors import location_text
 from ..program.captured import Captured
 from ..program.program import roots, written_args
 from ..program.python_values import get_item
-from .constant_folding import constant_value
+from .known import constant_value
 
 
 class LostTensor(FakeTensor):

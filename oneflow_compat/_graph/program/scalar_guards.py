@@ -7,6 +7,9 @@ small program computes the condition again, and another program is captured if i
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.fx
@@ -16,6 +19,23 @@ from .operators import facts_of
 from .program import roots, written_args
 
 aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison that must have the outcome of the capture for the program to serve a call.
+
+    RAdam branches on the average length at step 5: Condition(<node of the length>, operator.gt, 5.0, False).
+    """
+
+    node: torch.fx.Node
+    comparison: Callable[[Any, Any], Any]
+    operand: Any  # a node or a value
+    outcome: bool = True
+
+    @property
+    def nodes(self) -> tuple[torch.fx.Node, ...]:
+        return tuple(n for n in (self.node, self.operand) if isinstance(n, torch.fx.Node))
 
 
 def part(graph, needed):
@@ -67,19 +87,15 @@ def _filled(node):
     return (shape, fill), {"dtype": dtype, "device": device}
 
 
-def guard_graph(graph, guards):
-    """The part of the graph that computes the guarded numbers.
-
-    Returns (fx graph, indices of its inputs among the placeholders).
-    """
-    small, copies, inputs = part(
-        graph, {n for node, _, operand, _ in guards for n in (node, operand) if isinstance(n, torch.fx.Node)}
-    )
+def guard_graph(graph: torch.fx.Graph, conditions: Sequence[Condition]):
+    """Return (fx graph that computes the conditions, indices of its inputs among the placeholders)."""
+    small, copies, inputs = part(graph, {node for condition in conditions for node in condition.nodes})
     truths = []
-    for node, comparison, operand, outcome in guards:
-        operand = copies[operand] if isinstance(operand, torch.fx.Node) else operand
-        truth = small.call_function(comparison, (copies[node], operand))
-        truths.append(small.call_function(operator.eq, (truth, outcome)))
+    for condition in conditions:
+        right = condition.operand
+        right = copies[right] if isinstance(right, torch.fx.Node) else right
+        truth = small.call_function(condition.comparison, (copies[condition.node], right))
+        truths.append(small.call_function(operator.eq, (truth, condition.outcome)))
     small.output(tuple(truths))
     return small, inputs
 

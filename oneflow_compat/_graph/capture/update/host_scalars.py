@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
+from ...program.scalar_guards import Condition
 
 _MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")
 
@@ -105,7 +106,7 @@ class ScalarTrace:
         self.graph = graph
         self.markers: dict[float, object] = {}  # marker number -> node
         self.values: dict[float, float] = {}  # marker number -> its value in this capture
-        self.guards: list = []  # (node, comparison, other node or number, outcome)
+        self.guards: list[Condition] = []
         self.number_of: dict = {}  # node -> its value in this capture
         self._marker_of: dict = {}
         self._same: dict = {}
@@ -129,14 +130,10 @@ class ScalarTrace:
 
     def guard(self, scalar, comparison, operand):
         outcome = bool(comparison(scalar.plain(), _plain(operand)))
-        entry = (
-            scalar.node,
-            comparison,
-            operand.node if isinstance(operand, HostScalar) else operand,
-            outcome,
-        )
-        if entry not in self.guards:
-            self.guards.append(entry)
+        right = operand.node if isinstance(operand, HostScalar) else operand
+        condition = Condition(scalar.node, comparison, right, outcome)
+        if condition not in self.guards:
+            self.guards.append(condition)
         return outcome
 
     def marker(self, scalar) -> float:

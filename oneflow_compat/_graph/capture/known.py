@@ -1,0 +1,272 @@
+"""What a capture knows of the values that nodes will have when the program runs.
+
+`known_value(recorder, node)` tells constants, examples and unknown values apart. A program may be made for an
+example only if it tests the value in each call: the caller adds a Condition to `recorder.guards`.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..errors import KEEP_VALUE, CaptureError
+from ..program.program import roots, written_args
+from ..program.scalar_guards import Condition, part
+
+aten = torch.ops.aten
+_MOST_NODES = 2000
+_MOST_FLOATS, _MOST_INTEGERS = 4096, 1 << 16  # elements that are read to compute an example
+
+
+class Source(enum.Enum):
+    CONSTANT = "constant"  # the same in each run: torch.arange(3) of build()
+    EXAMPLE = "example"  # of this call: the sum of a mask that is an argument
+    UNKNOWN = "unknown"  # it depends on much data, on floating arguments, on parameters or on randomness
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of one value. The value is a tensor, or what the operator returns: a tuple, a bool."""
+
+    source: Source
+    value: Any = None
+
+    @property
+    def is_example(self) -> bool:
+        return self.source is Source.EXAMPLE
+
+
+UNKNOWN = Known(Source.UNKNOWN)
+
+
+def known_value(recorder, node, of_arguments: bool = False) -> Known:
+    """Return what is known of the value of a node.
+
+    An example may be computed from small buffers and integer arguments; with `of_arguments`, from floating
+    arguments, too.
+    """
+    constant = constant_value(recorder, node)
+    if constant is not None:
+        return Known(Source.CONSTANT, constant)
+    example = _example_value(recorder, node, of_arguments)
+    return UNKNOWN if example is None else Known(Source.EXAMPLE, example)
+
+
+def guarded_tensor(recorder, tensor, of_arguments: bool = False) -> torch.Tensor | None:
+    """Return the value of a tensor, which the program tests from here on, or None if it is unknown."""
+    node, _ = recorder._convert(tensor)
+    known = known_value(recorder, node, of_arguments)
+    if known.is_example:
+        recorder.guards.append(Condition(node, torch.equal, known.value))
+    return known.value
+
+
+def guarded_number(recorder, node):
+    """Return the number in a tensor, which the program tests from here on, or None if it is unknown."""
+    known = known_value(recorder, node)
+    if known.value is None:
+        return None
+    number = known.value.item()
+    if known.is_example:
+        item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
+        recorder.guards.append(Condition(item, operator.eq, number))
+    return number
+
+
+# -- constants -----------------------------------------------------------------------------
+def constant_value(recorder, node) -> Any:
+    """Return the value of a node that is computed from constants only, else None.
+
+    `recorder` is a recorder or a program: it has a graph and its constants.
+    """
+    nodes = _ancestors(node)
+    if nodes is None:
+        return None
+    for other in recorder.graph.nodes:
+        if other.op == "call_function" and any(w in nodes for w in roots(written_args(other))):
+            return _replayed(recorder, node)
+    values = {}
+    with _disable_current_modes(), torch.no_grad():
+        for n in (n for n in recorder.graph.nodes if n in nodes):
+            if n.op == "get_attr":
+                values[n] = recorder.constants[n.target]
+            else:
+                args, kwargs = torch.fx.node.map_arg((n.args, n.kwargs), values.__getitem__)
+                values[n] = n.target(*args, **kwargs)
+    return values[node]
+
+
+def _replayed(recorder, node):
+    """Return the constant in a tensor that was written in place: everything that wrote it runs again."""
+    small, copies, inputs = part(recorder.graph, {node})
+    if (
+        inputs
+        or len(small.nodes) > _MOST_NODES
+        or not all(n.op == "get_attr" or _is_determined(n) for n in small.nodes)
+    ):
+        return None
+    small.output(copies[node])
+    module = torch.nn.Module()
+    for name, constant in recorder.constants.items():
+        module.register_buffer(name, constant)
+    with _disable_current_modes(), torch.no_grad():
+        return torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run()
+
+
+def _is_determined(node):
+    """Return True if the inputs of the operator determine its result."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target.__module__ in ("_operator", "operator")
+    return torch.Tag.nondeterministic_seeded not in node.target.tags
+
+
+def _ancestors(node):
+    ancestors, todo = set(), [node]
+    while todo:
+        n = todo.pop()
+        if n in ancestors:
+            continue
+        ancestors.add(n)
+        if len(ancestors) > _MOST_NODES or n.op not in ("call_function", "get_attr"):
+            return None
+        if n.op == "call_function" and not _is_determined(n):
+            return None
+        todo.extend(n.all_input_nodes)
+    return ancestors
+
+
+# -- examples -------------------------------------------------------------------------------
+def _example_value(recorder, node, of_arguments):
+    """Return the value of a node in this call, computed from small inputs, or None."""
+    small, copies, inputs = part(recorder.graph, {node})
+    holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
+    lifted = {placeholder: tensor for tensor, placeholder, _ in recorder.lifted.values()}
+    values, totals = [], [0, 0]
+    for index in inputs:
+        value = holders[index].meta.get("value")
+        if not isinstance(value, torch.Tensor) or value.requires_grad:
+            return None
+        integer = not (value.is_floating_point() or value.is_complex())
+        if not (of_arguments or integer or holders[index] in lifted):
+            return None
+        totals[integer] += value.numel()
+        values.append(value)
+    if (
+        not inputs
+        or totals[0] > _MOST_FLOATS
+        or totals[1] > _MOST_INTEGERS
+        or any(map(is_random, small.nodes))
+    ):
+        return None
+    small.output((copies[node],))
+    module = torch.nn.Module()
+    for name, constant in recorder.constants.items():
+        module.register_buffer(name, constant)
+    with _disable_current_modes(), torch.no_grad():
+        return pytree.tree_map_only(
+            torch.Tensor,
+            lambda t: t.detach().clone(),
+            torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0],
+        )
+
+
+def is_random(node) -> bool:
+    """Whether the operator of a node draws random numbers."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+# -- values of fake tensors -------------------------------------------------------------------
+class KnownValues:
+    """The part of Recorder that keeps the real value of a fake tensor in its `_value`, until it is written.
+
+    These are tensors that build() makes of Python data, and step counters while the optimizer is recorded.
+    """
+
+    def _item(self, tensor):
+        """Return what .item() of a tensor gives in build() or step().
+
+        Raise CaptureError if a program cannot have the number.
+        """
+        if "_value" in tensor.__dict__ and self.phase != "update":
+            return tensor._value.item()
+        if (
+            "_value" in tensor.__dict__ and self.number_of is not None
+        ):  # C++ takes a one-number tensor (a learning rate) as a number
+            return self.number_of(tensor)
+        node = getattr(tensor, "_of_node", None) if type(tensor) is FakeTensor else self.lift(tensor)[0]
+        if node is not None and self.phase != "update":
+            number = guarded_number(self, node)
+            if number is not None:
+                return number
+            if tensor.numel() == 1:
+                from .assertions import assumed
+
+                value = assumed(self, tensor, node)
+                if value is not None:
+                    return value
+                if tensor.dtype is torch.bool:
+                    value = self.sizes.branch_on_values(node)
+                    if value is not None:
+                        return value
+                elif not (tensor.is_floating_point() or tensor.is_complex()):
+                    return self.sizes.count(node)
+        raise CaptureError(
+            "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a"
+            " static program does not have",
+            KEEP_VALUE,
+        )
+
+    def _forget_values(self, args):
+        """Forget the values of tensors that were written, directly or through a view."""
+        for t in _flat(args):
+            if isinstance(t, FakeTensor):
+                t.__dict__.pop("_value", None)
+                if t.layout is torch.strided:
+                    constant = self.valued.pop(t.untyped_storage()._cdata, None)
+                    if constant is not None:
+                        constant.__dict__.pop("_value", None)
+
+    def _follow(self, func, args, kwargs, out):
+        """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        if func.namespace == "_c10d_functional" or any(
+            isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs
+        ):
+            return  # of a collective: other ranks may not know its values
+        tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
+        if any(t.numel() != 1 for t in tensors):
+            return
+        if any("_value" not in t.__dict__ for t in tensors):
+            if func._schema.is_mutable:
+                for t in tensors:
+                    t.__dict__.pop("_value", None)
+            return
+        real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
+        for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
+            if isinstance(o, FakeTensor) and "_value" not in o.__dict__:
+                o._value = r
+
+    def _values(self, a):
+        if type(a) in (list, tuple):
+            return type(a)(self._values(x) for x in a)
+        if type(a) is float:
+            return self.marker_values.get(a, a)
+        return a._value if isinstance(a, FakeTensor) else a
+
+
+def _flat(args):
+    flat = []
+    for a in args:
+        if type(a) in (list, tuple):
+            flat.extend(a)
+        else:
+            flat.append(a)
+    return flat
