@@ -17,63 +17,82 @@ from .known import constant_value
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
 
 
+_GET, _PUT = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+
+
 @contextlib.contextmanager
 def tensors_as_indices(recorder, active):
     """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
-    get, put = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
-    def getitem(tensor, index):
-        tensor, index = _selected(tensor, index)
-        if active() and _is_flag(index):
-            tensor, index = tensor.unsqueeze(0), index.reshape(1)
-        places = _places(recorder, tensor, index) if active() else None
-        if places is None:
-            return get(tensor, index)
-        rest, picked = places
-        out = get(tensor, rest)
-        for dim, i in reversed(picked):
-            out = get(out, (slice(None),) * dim + (i.reshape(1),)).squeeze(dim)
-        return out
-
-    def setitem(tensor, index, value):
-        tensor, index = _selected(tensor, index)
-        if active() and _is_flag(index):
-            tensor, index = tensor.unsqueeze(0), index.reshape(1)
-        places = _places(recorder, tensor, index) if active() else None
-        if places is None:
-            return put(tensor, index, value)
-        rest, picked = places
-        target = get(tensor, rest)
-        if isinstance(value, torch.Tensor) and value.dim():
-            value = value.expand([n for d, n in enumerate(target.shape) if d not in [p for p, _ in picked]])
-            for dim, _ in picked:
-                value = value.unsqueeze(dim)
-        if len(picked) == 1:
-            put(target, (slice(None),) * picked[0][0] + (picked[0][1].reshape(1),), value)
-        else:
-            at = [torch.arange(n, device=target.device) for n in target.shape]
-            for dim, i in picked:
-                at[dim] = i.reshape(1)
-            put(target, torch.meshgrid(*at, indexing="ij"), value)
-
-    class Indexing(
-        TorchFunctionMode
-        # a __getitem__ put on torch.Tensor would make tensors sequences for C, for good: torch.tensor([t, t])
-        # fails from then on
-    ):
+    # A __getitem__ set on torch.Tensor would make tensors sequences for C, for good: torch.tensor([t, t]) fails
+    # from then on.
+    class Indexing(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            if func is get:
-                return getitem(*args)
-            if func is put:
-                return setitem(*args)
+            if func is _GET:
+                return _get_item(recorder if active() else None, *args)
+            if func is _PUT:
+                return _set_item(recorder if active() else None, *args)
             if func is torch.Tensor.__bool__ and active() and _is_integer(args[0]):
                 return bool(args[0] != 0)
             form = composed(func, args, kwargs) if active() else None
             return func(*args, **kwargs or {}) if form is None else form()
 
-    def beside(original):
-        """torch's functions in Python do not take another way because of this mode alone."""
+    with everywhere(_overrides_besides_this_mode(active)), Indexing():
+        yield
 
+
+def _get_item(recorder, tensor, index):
+    tensor, index = _selected(tensor, index)
+    tensor, index, places = _split(recorder, tensor, index)
+    if places is None:
+        return _GET(tensor, index)
+    rest, picked = places
+    out = _GET(tensor, rest)
+    for dim, i in reversed(picked):
+        out = _GET(out, (slice(None),) * dim + (i.reshape(1),)).squeeze(dim)
+    return out
+
+
+def _set_item(recorder, tensor, index, value):
+    tensor, index = _selected(tensor, index)
+    tensor, index, places = _split(recorder, tensor, index)
+    if places is None:
+        return _PUT(tensor, index, value)
+    rest, picked = places
+    target = _GET(tensor, rest)
+    if isinstance(value, torch.Tensor) and value.dim():
+        value = value.expand([n for d, n in enumerate(target.shape) if d not in [p for p, _ in picked]])
+        for dim, _ in picked:
+            value = value.unsqueeze(dim)
+    if len(picked) == 1:
+        _PUT(target, (slice(None),) * picked[0][0] + (picked[0][1].reshape(1),), value)
+    else:
+        positions = [torch.arange(n, device=target.device) for n in target.shape]
+        for dim, i in picked:
+            positions[dim] = i.reshape(1)
+        _PUT(target, torch.meshgrid(*positions, indexing="ij"), value)
+
+
+def _split(recorder, tensor, index):
+    """Return the tensor, the index, and what `_places` says of them: None without a capture.
+
+    A mask without dimensions is taken as a mask of one row.
+    """
+    if recorder is None:
+        return tensor, index, None
+    if _is_flag(index):
+        tensor, index = tensor.unsqueeze(0), index.reshape(1)
+    return tensor, index, _places(recorder, tensor, index)
+
+
+def _overrides_besides_this_mode(active):
+    """Return replacements of torch's questions whether a tensor has __torch_function__.
+
+    Torch's functions in Python would take a slower branch if only this mode is on.
+    """
+    sequence = torch.overrides.has_torch_function
+
+    def besides(original):
         def has(*args):
             if not active() or torch._C._len_torch_function_stack() != 1:
                 return original(*args)
@@ -82,12 +101,8 @@ def tensors_as_indices(recorder, active):
         return has
 
     names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-    sequence = torch.overrides.has_torch_function
-    with (
-        everywhere({n: (getattr(torch.overrides, n), beside(getattr(torch.overrides, n))) for n in names}),
-        Indexing(),
-    ):
-        yield
+    originals = {name: getattr(torch.overrides, name) for name in names}
+    return {name: (original, besides(original)) for name, original in originals.items()}
 
 
 def _overrides(value):

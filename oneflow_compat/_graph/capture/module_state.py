@@ -139,77 +139,84 @@ class kept_modules:
             self.children.append((owner, dict(owner._modules)))
 
     def changes(self):
-        """[(old real tensor, new tensor)] to copy; fills `stores`.
+        """Return [(old real tensor, new tensor)] to copy, and fill `stores`.
 
         No tensor is copied into memory of registered state.
         """
-        pairs, state_memories, written = [], set(), {}
-        for owner, buffers, _, _ in self.before:
-            parameters = owner._parameters.values() if isinstance(owner, torch.nn.Module) else ()
-            state_memories.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
-
-        def differs(container, key, old, new, registered=False, saved=False):
-            if new is old:
-                return
-            if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
-                if type(new) is not type(old) or new != old:
-                    self.stores.append((container, key, new))
-            elif (
-                isinstance(new, torch.Tensor)
-                and isinstance(old, torch.Tensor)
-                and (old.shape, old.dtype) == (new.shape, new.dtype)
-            ):
-                if (
-                    written.setdefault(_memory(old), new) is not new and not registered
-                ):  # one tensor under two names
-                    self.stores.append((container, key, new))
-                elif registered or _memory(old) not in state_memories:
-                    pairs.append((old, new))
-                elif new.layout is not torch.strided or self._place(new) != self._place(old):
-                    self.stores.append((container, key, new))
-            elif (
-                type(new) is tuple
-                and type(old) is tuple
-                and len(new) == len(old)
-                and all(map(_fits, old, new))
-            ):
-                pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
-            elif _symbolic(new) and (saved or not self._constant(new)):
-                self.stores.append((container, key, new))
-
+        self._pairs: list = []
+        self._registered_memories = self._memories_of_registered_state()
+        self._sources: dict = {}  # memory -> the tensor that is copied into it
         for owner, buffers, attributes, contents in self.before:
-            for key, new in owner._buffers.items() if isinstance(owner, torch.nn.Module) else ():
-                differs(
-                    owner._buffers,
-                    key,
-                    buffers.get(key),
-                    new,
-                    True,
-                    key not in owner._non_persistent_buffers_set,
-                )
+            self._compare_buffers(owner, buffers)
             for key, new in owner.__dict__.items():
                 if key in _INTERNAL:
                     continue
                 old = attributes.get(key)
                 if new is old and key in contents:
-                    _walk(new, contents[key], differs)
+                    _walk(new, contents[key], self._compare)
                 else:
-                    differs(owner.__dict__, key, old, new)
-        filled = set()
+                    self._compare(owner.__dict__, key, old, new)
+        self._store_created_objects()
+        if len(self._pairs) > 1:  # two that were swapped: read all before writing any
+            with torch.no_grad():
+                return [(old, new.clone()) for old, new in self._pairs]
+        return self._pairs
+
+    def _memories_of_registered_state(self):
+        memories = set()
+        for owner, buffers, _, _ in self.before:
+            parameters = owner._parameters.values() if isinstance(owner, torch.nn.Module) else ()
+            memories.update(_memory(t) for t in (*parameters, *buffers.values()) if t is not None)
+        return memories
+
+    def _compare_buffers(self, owner, buffers):
+        if isinstance(owner, torch.nn.Module):
+            for key, new in owner._buffers.items():
+                saved = key not in owner._non_persistent_buffers_set
+                self._compare(owner._buffers, key, buffers.get(key), new, True, saved)
+
+    def _compare(self, container, key, old, new, registered=False, saved=False):
+        """Decide whether the program copies the new value into the old one, stores it, or does nothing.
+
+        `registered`: it is a buffer. `saved`: a state dict holds it.
+        """
+        if new is old:
+            return
+        if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
+            is_stored = type(new) is not type(old) or new != old
+        elif isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor) and _fits(old, new):
+            is_stored = not self._is_copied(old, new, registered)
+        elif type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
+            self._pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
+            is_stored = False
+        else:
+            is_stored = _symbolic(new) and (saved or not self._constant(new))
+        if is_stored:
+            self.stores.append((container, key, new))
+
+    def _is_copied(self, old, new, registered):
+        """Return True if the old tensor gets the values of the new one, or already has them."""
+        if self._sources.setdefault(_memory(old), new) is not new and not registered:
+            return False  # one tensor under two names
+        if registered or _memory(old) not in self._registered_memories:
+            self._pairs.append((old, new))
+            return True
+        return new.layout is torch.strided and self._place(new) == self._place(old)
+
+    def _store_created_objects(self):
+        """Store the fake tensors in modules and objects that build() created and bound."""
+        stored_objects: set = set()
         for container, key, value in self._bound():
             parts = {id(instance): list(_symbolic_parts(instance)) for instance in _made(value, self.known)}
-            if any(parts.values()):  # bound when the tensors are real
-                self.stores.extend(
-                    part for i, instance_parts in parts.items() if i not in filled for part in instance_parts
-                )
-                filled.update(parts)
-                self.late.add((id(container), key))
-                if not _symbolic(value):  # else it is stored already
-                    self.stores.append((container, key, value))
-        if len(pairs) > 1:  # two that were swapped: read all before writing any
-            with torch.no_grad():
-                pairs = [(old, new.clone()) for old, new in pairs]
-        return pairs
+            if not any(parts.values()):
+                continue
+            for instance, instance_parts in parts.items():
+                if instance not in stored_objects:
+                    self.stores.extend(instance_parts)
+            stored_objects.update(parts)
+            self.late.add((id(container), key))
+            if not _symbolic(value):  # else it is stored already
+                self.stores.append((container, key, value))
 
     def fill(self, modules):
         """Store real tensors after each run in modules that build() made and returns."""
