@@ -25,6 +25,7 @@ class Config:
     zero: with several ranks, shard optimizer state if its shards have at least this many elements (see
         _global/zero.py). None keeps it replicated.
     skip: names of passes that the runner leaves out, and "in_blocks" (see compile/).
+    strict: a value that build() reads and that has no guard is an error instead of a warning.
     check: verify the Program after every stage.
     backend_options: keyword arguments for the backend.
     """
@@ -44,6 +45,7 @@ class Config:
     dynamic: object = None
     zero: int | None = None
     cache_size: int = 16
+    strict: bool = False
     check: bool = False
     skip: tuple = ()
     backend_options: dict = field(default_factory=dict)

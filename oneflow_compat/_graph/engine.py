@@ -25,7 +25,7 @@ from .errors import CaptureError, SizesNeeded, first_line, raised_at
 from .explanations import Explanation
 from .program.captured import Captured
 from .program.pytree import argument_names, tree_flatten
-from .capture.python_reads import tell
+from .observe import report_mode, report_repeated
 
 _MAX_VARIANTS = 4
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
@@ -66,6 +66,7 @@ class Engine:
         # whether the caller sees the writes of build() to arguments and captured tensors
         self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
+        self.told_of_mode, self.told_of_unfollowed = False, set()
         self.arg_names = _positional_names(build)
         self.told_of_containers = False
         self.modes = None  # modules and their train() or eval() at the first capture
@@ -184,7 +185,7 @@ class Engine:
                 self.sizes_vary = True
                 return
             self._changes[label] += 1
-            tell(self.name, label, self._changes[label])
+            report_repeated(self.name, label, self._changes[label])
 
     @property
     def program(self):
@@ -235,6 +236,7 @@ class Engine:
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
         )
         entry = Entry(key, captured.with_program(program), run)
+        entry.watch.mode_changed = self._tell_mode
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if v.serves_later_calls]
         variants.insert(0, entry)
@@ -269,6 +271,12 @@ class Engine:
             sizes.keep_static(key)
             self._explain_static(failure)
         return captured
+
+    def _tell_mode(self, guard):
+        """Say once that the graph keeps the train() or eval() of its first call."""
+        if not self.told_of_mode:
+            self.told_of_mode = True
+            report_mode(self.name, guard)
 
     def _explain_static(self, error):
         location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error

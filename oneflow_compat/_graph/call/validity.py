@@ -16,7 +16,6 @@ from ..program.python_values import get_item, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
 from .prologue import Prologue, Scope, Stage, TensorSlot, Test
-from .python_watch import Watch
 from .state_identity import StateIdentity
 
 VALUES = "a tensor that build() branches on or reads with .item()"
@@ -44,7 +43,8 @@ class Validity:
         self.program, self.guards, self.live = captured.program, captured.guards, captured.live
         # whether no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
-        self.watch = Watch(self.guards.python_values, self.guards.free_index)
+        self.watch = self.guards.python_values
+        self.watch.bind(self.guards.free_index, self.live.entries.values())
         self.options = tuple(_fixed_options(captured))
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
         self.prologue = Prologue(self.program, self.live, self.tests)

@@ -14,11 +14,11 @@ from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
 from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
 from .slots import shared_memory, slots_of
+from ..observe import observe, report_unfollowed
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from ..program.pytree import argument_names, paths, tree_flatten, with_sizes
 from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .option_reads import option_reads
-from .python_reads import Reads
 from ..._active import STATE, capturing
 from ..errors import inside_another
 
@@ -121,7 +121,7 @@ class Capture:
         grads = kept_grads(leaves)
         recorder.on_lift = grads.hide
         modules = self._modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
-        reads = Reads(engine.build, engine.owner, capturing, modules.add)
+        reads = observe(engine.build, engine.owner, modules.add)
         STATE.recorder, STATE.state = recorder, early
         try:
             with (
@@ -184,7 +184,14 @@ class Capture:
             leaves = tuple(of_their_own(leaves, taken))
             self.attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
         modules.restore()
-        self.python_values = tuple(reads.finish())
+        replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
+        self.python_values = reads.finish(replayed, self.engine.modes)
+        report_unfollowed(
+            self.engine.name,
+            self.python_values.unfollowed,
+            self.config.strict,
+            self.engine.told_of_unfollowed,
+        )
         self.state = self._late_state(early)
         for old, new in rebound:
             with torch.no_grad():

@@ -12,8 +12,8 @@ from ..._global.tensor import memory_of
 from ..errors import CaptureError
 from ..program.locations import LiveState, ModuleTensor, OptimizerParameter, StateEntry
 from ..program.symbolic import SYMBOLIC_NUMBERS
-from .python_reads import DEPTH
 
+_DEPTH = 4  # of lists and dicts in each other in which results may be kept
 _ENGINE = __package__.rpartition(".")[0]  # objects of the engine are not walked
 
 
@@ -409,9 +409,9 @@ def _walk(now, copied, differs, depth=0):
     """Compare a list or dict that was changed in place with what it held."""
     if copied is now:  # met before
         return
-    if depth >= DEPTH and _symbolic(now):
+    if depth >= _DEPTH and _symbolic(now):
         raise CaptureError(
-            f"build() kept a tensor in lists or dicts more than {DEPTH} deep in an attribute",
+            f"build() kept a tensor in lists or dicts more than {_DEPTH} deep in an attribute",
             "Keep it less deep: no later call would notice it there.",
         )
     before = dict(_items(copied))

@@ -53,8 +53,8 @@ class Guards:
     `Program.guard` has the conditions on values that the program itself can compute.
     """
 
-    # (container, key, value, label) of what build() read from Python, see capture/python_reads.py
-    python_values: tuple = ()
+    # the observe.Guards of what build() read from Python
+    python_values: Any = None
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
     free_index: dict = field(default_factory=dict)
     # optimizer -> names of options that are inputs of the program; the other options are fixed in it

@@ -1,14 +1,8 @@
-"""What a capture took from Python: attributes of modules, names of closures and modules.
+"""The fallback where frames cannot be observed: reads of a list of kinds, by patched classes and names of code.
 
-Checked before each call.
-
-While build() runs, reads of attributes are noted (module and graph objects), and the free names of the user's
-functions. A number, string or flag that has another value at a later call makes another program; another
-tensor
-of the same shape and dtype takes the place of the old one. Lists and dicts of plain values are compared as a
-whole,
-NumPy arrays by their values (of many elements by identity), records (objects of a class without methods) by
-the attributes read.
+While build() runs, reads of attributes of modules and of the graph are noted, and the free names of the
+user's functions. Lists and dicts of plain values are compared as a whole, arrays by their elements, and
+records (objects of a class without methods) by the attributes read. Other reads are not guarded.
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-import warnings
 
 import numpy as np
 import torch
@@ -37,16 +30,16 @@ from ..program.python_values import (
     is_record,
     same_value,
 )
+from .guards import Guards
+from .places import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
 
-DEPTH = (
-    4  # of lists and dicts in each other: what lies deeper is not compared, and results may not be kept there
-)
+DEPTH = 4  # of lists and dicts in each other: what lies deeper is not compared
 _ELEMENTS = 4096  # of an array whose values are compared at each call
+_CAPTURE = __package__.rpartition(".")[0] + ".capture"
 _UNREAD = frozenset(vars(torch.nn.Module()))
-_WARN_AFTER = 8
 
 
-class Reads:
+class AttributeReads:
     """A context: notes what build() reads. `owner` is the object build() belongs to, or None."""
 
     def __init__(self, build, owner, active, on_module):
@@ -155,7 +148,7 @@ class Reads:
 
     def _value(self, container, key, value, label, attribute, depth=0):
         if (
-            getattr(value, "__module__", None) == f"{__package__}.checkpointing"
+            getattr(value, "__module__", None) == f"{_CAPTURE}.checkpointing"
         ):  # forward of a recomputed module
             return
         entry = (container, key, value, label, attribute)
@@ -222,8 +215,11 @@ class Reads:
                 self._value(scope, name, value, name, False)
 
     # -- the result ----------------------------------------------------------------------
-    def finish(self):
-        """The entries that hold for later calls, once build() has returned."""
+    def finish(self, replayed, modes):
+        """The guards of later calls, once build() has returned."""
+        return Guards([guard for entry in self._entries() for guard in _guards_of(*entry)])
+
+    def _entries(self):
         from torch._subclasses.fake_tensor import FakeTensor
 
         kept = []
@@ -257,11 +253,21 @@ def _names(code, depth=0):
                 yield from _names(const, depth + 1)
 
 
-def tell(name, label, times):
-    """One warning where the same value made program after program."""
-    if times == _WARN_AFTER:
-        warnings.warn(
-            f"graph {name}: {label!r} had another value at {times} calls, and each value makes a program of"
-            " its own. Pass it to build() as a tensor, or keep it in a buffer that is changed in place.",
-            stacklevel=5,
-        )
+
+def _guards_of(container, key, value, label):
+    """Return the guards of an entry."""
+    if isinstance(container, Cell):
+        yield Guard(CELL, container.cell, None, value, label, None)
+    elif isinstance(container, Length):
+        yield Guard(CONTENTS, container.of, None, contents(container.of), label, None)
+    elif isinstance(container, Elements):
+        value = container.container[container.key]
+        yield from _guards_of(container.container, container.key, value, label)
+        yield Guard(CONTENTS, value, None, contents(value), label, None)
+    elif type(container) is list:
+        yield Guard(ELEMENT, container, key, value, label, None)
+    else:
+        yield Guard(ITEM, container, key, value, label, None)
+    if type(value) in (list, dict) and is_plain_container(value):
+        current = get_item(container, key)
+        yield Guard(CONTENTS, current, None, contents(current), label, None)

@@ -1,0 +1,322 @@
+// The test before each call of a graph that no place which build() read was written: one loop over dicts, classes,
+// cells and lists. Built against Python's limited API, so one library serves every Python from 3.10 on.
+//
+// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. Python code probes each of
+// them when the library is loaded (oneflow_compat/_graph/observe/checkers.py) and uses no test whose probe fails.
+#define Py_LIMITED_API 0x030A0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+struct Dict {
+  PyObject base;
+  Py_ssize_t used;
+  uint64_t version;
+};
+
+struct List {
+  PyVarObject base;
+  PyObject** items;
+};
+
+struct Cell {
+  PyObject base;
+  PyObject* value;
+};
+
+constexpr size_t kTypeVersion = 384;  // of PyTypeObject.tp_version_tag
+
+uint64_t type_version(PyObject* type) {
+  unsigned int tag;
+  std::memcpy(&tag, reinterpret_cast<const char*>(type) + kTypeVersion, sizeof(tag));
+  return tag;
+}
+
+uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->version; }
+
+enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kCall };
+
+// One key of a dict: `value` is null for a key that must be absent, `any_value` for one that must be present.
+struct Entry {
+  PyObject* key;
+  PyObject* value;
+  bool any_value;
+  Py_ssize_t position;  // of the key at the last look
+};
+
+struct Test {
+  Operation operation;
+  PyObject* owner;
+  PyObject* expected;
+  uint64_t version;
+  std::vector<Entry> entries;
+};
+
+// The references are borrowed from the tuples of the tests. The Python object behind a checker holds them, because
+// the garbage collector does not look into a capsule, and guards refer to the graph that they belong to.
+struct Checker {
+  std::vector<Test> tests;
+  bool dict_versions;
+  PyObject* missing;
+  PyObject* present;
+};
+
+bool entry_holds(PyObject* dict, Entry& entry) {
+  PyObject *key, *value;
+  Py_ssize_t position = entry.position;
+  if (position >= 0 && PyDict_Next(dict, &position, &key, &value) && key == entry.key)
+    return entry.any_value || value == entry.value;
+  value = PyDict_GetItemWithError(dict, entry.key);
+  if (value == nullptr) {
+    PyErr_Clear();
+    return entry.value == nullptr && !entry.any_value;
+  }
+  for (Py_ssize_t next = 0, before = 0; PyDict_Next(dict, &next, &key, nullptr); before = next)
+    if (key == entry.key) entry.position = before;
+  return entry.any_value || value == entry.value;
+}
+
+bool entries_hold(Test& test) {
+  for (Entry& entry : test.entries)
+    if (!entry_holds(test.owner, entry)) return false;
+  return true;
+}
+
+// The keys of a dict, then its values, in order.
+bool picture_holds(const Test& test) {
+  const Py_ssize_t size = PyTuple_Size(test.expected) / 2;
+  if (PyDict_Size(test.owner) != size) return false;
+  PyObject *key, *value;
+  Py_ssize_t position = 0, index = 0;
+  while (PyDict_Next(test.owner, &position, &key, &value)) {
+    if (key != PyTuple_GetItem(test.expected, index)) return false;
+    if (value != PyTuple_GetItem(test.expected, size + index)) return false;
+    ++index;
+  }
+  return true;
+}
+
+bool list_holds(const Test& test) {
+  const Py_ssize_t size = PyTuple_Size(test.expected);
+  if (PyList_Size(test.owner) != size) return false;
+  PyObject** items = reinterpret_cast<List*>(test.owner)->items;
+  for (Py_ssize_t index = 0; index < size; ++index)
+    if (items[index] != PyTuple_GetItem(test.expected, index)) return false;
+  return true;
+}
+
+bool attribute_holds(const Test& test) {
+  PyObject* value = PyObject_GetAttr(test.owner, PyTuple_GetItem(test.expected, 0));
+  if (value == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool same = value == PyTuple_GetItem(test.expected, 1);
+  Py_DECREF(value);
+  return same;
+}
+
+bool element_holds(const Test& test) {
+  const Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 0));
+  const Py_ssize_t size = PyList_Size(test.owner);
+  const Py_ssize_t position = index < 0 ? index + size : index;
+  if (position < 0 || position >= size) return false;
+  return reinterpret_cast<List*>(test.owner)->items[position] == PyTuple_GetItem(test.expected, 1);
+}
+
+// 1 if the test holds, 0 if not, -1 with an error set.
+int call_holds(const Test& test) {
+  PyObject* result = PyObject_CallNoArgs(test.expected);
+  if (result == nullptr) return -1;
+  const int holds = PyObject_IsTrue(result);
+  Py_DECREF(result);
+  return holds;
+}
+
+int holds(const Checker& checker, Test& test) {
+  switch (test.operation) {
+    case kEntries:
+    case kPicture: {
+      const uint64_t version = dict_version(test.owner);
+      if (checker.dict_versions && version == test.version) return 1;
+      if (!(test.operation == kEntries ? entries_hold(test) : picture_holds(test))) return 0;
+      test.version = version;  // other keys were written
+      return 1;
+    }
+    case kType:
+      return reinterpret_cast<PyObject*>(Py_TYPE(test.owner)) == test.expected;
+    case kCell:
+      return reinterpret_cast<Cell*>(test.owner)->value == test.expected;
+    case kList:
+      return list_holds(test);
+    case kClass:
+      return test.version != 0 && type_version(test.owner) == test.version;
+    case kAttribute:
+      return attribute_holds(test);
+    case kElement:
+      return element_holds(test);
+    case kCall:
+      return call_holds(test);
+  }
+  return 0;
+}
+
+constexpr const char* kName = "oneflow.guards";
+
+Checker* checker_of(PyObject* capsule) {
+  return static_cast<Checker*>(PyCapsule_GetPointer(capsule, kName));
+}
+
+PyObject* first_from(PyObject* capsule, Py_ssize_t start) {
+  Checker* checker = checker_of(capsule);
+  if (checker == nullptr) return nullptr;
+  const Py_ssize_t size = static_cast<Py_ssize_t>(checker->tests.size());
+  for (Py_ssize_t index = start < 0 ? 0 : start; index < size; ++index) {
+    const int result = holds(*checker, checker->tests[index]);
+    if (result < 0) return nullptr;
+    if (result == 0) return PyLong_FromSsize_t(index);
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* first_change(PyObject* capsule, PyObject*) { return first_from(capsule, 0); }
+
+PyObject* first_change_after(PyObject* capsule, PyObject* index) {
+  const Py_ssize_t start = PyLong_AsSsize_t(index);
+  if (start == -1 && PyErr_Occurred()) return nullptr;
+  return first_from(capsule, start + 1);
+}
+
+bool read_entries(Checker& checker, Test& test) {
+  const Py_ssize_t size = PyTuple_Size(test.expected);
+  test.entries.clear();
+  for (Py_ssize_t index = 0; index + 1 < size; index += 2) {
+    PyObject* value = PyTuple_GetItem(test.expected, index + 1);
+    const bool present = value == checker.present;
+    test.entries.push_back({PyTuple_GetItem(test.expected, index),
+                            present || value == checker.missing ? nullptr : value, present, -1});
+  }
+  return true;
+}
+
+// Whether the owner and the expectation have the classes that the test reads.
+bool check_classes(const Test& test) {
+  const bool is_tuple = PyTuple_Check(test.expected);
+  switch (test.operation) {
+    case kEntries:
+    case kPicture:
+      return PyDict_Check(test.owner) && is_tuple;
+    case kList:
+      return PyList_Check(test.owner) && is_tuple;
+    case kElement:
+      return PyList_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 2 &&
+             PyLong_Check(PyTuple_GetItem(test.expected, 0));
+    case kAttribute:
+      return is_tuple && PyTuple_Size(test.expected) == 2;
+    case kClass:
+      return PyType_Check(test.owner);
+    case kType:
+      return PyType_Check(test.expected);
+    case kCell:  // the limited API does not name its class
+      return true;
+    case kCall:
+      return PyCallable_Check(test.expected);
+  }
+  return false;
+}
+
+bool read_test(Checker& checker, PyObject* tuple, Test& test) {
+  int operation;
+  if (!PyArg_ParseTuple(tuple, "iOO", &operation, &test.owner, &test.expected)) return false;
+  test.operation = static_cast<Operation>(operation);
+  if (operation < kEntries || operation > kCall || !check_classes(test)) {
+    PyErr_Format(PyExc_TypeError, "guards: test %d does not fit its object", operation);
+    return false;
+  }
+  test.version = 0;
+  if (operation == kEntries && !read_entries(checker, test)) return false;
+  if (operation == kClass) {
+    PyObject* looked_up = PyObject_GetAttrString(test.owner, "mro");  // a lookup in the class gives it a version
+    if (looked_up == nullptr) return false;
+    Py_DECREF(looked_up);
+    test.version = type_version(test.owner);
+  }
+  if (operation == kEntries || operation == kPicture) {
+    const bool as_expected = operation == kEntries ? entries_hold(test) : picture_holds(test);
+    test.version = as_expected ? dict_version(test.owner) : ~dict_version(test.owner);
+  }
+  return true;
+}
+
+void destroy(PyObject* capsule) {
+  delete checker_of(capsule);
+}
+
+PyObject* update(PyObject* capsule, PyObject* arguments) {
+  Checker* checker = checker_of(capsule);
+  Py_ssize_t index;
+  PyObject* tuple;
+  if (checker == nullptr || !PyArg_ParseTuple(arguments, "nO!", &index, &PyTuple_Type, &tuple)) return nullptr;
+  if (index < 0 || index >= static_cast<Py_ssize_t>(checker->tests.size())) {
+    PyErr_SetString(PyExc_IndexError, "guards: no test with this index");
+    return nullptr;
+  }
+  Test test;
+  if (!read_test(*checker, tuple, test)) return nullptr;
+  checker->tests[index] = test;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef kFirst = {"first_change", first_change, METH_NOARGS, nullptr};
+PyMethodDef kAfter = {"first_change_after", first_change_after, METH_O, nullptr};
+PyMethodDef kUpdate = {"update", update, METH_VARARGS, nullptr};
+
+// build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update). The caller keeps the
+// tuples of the tests, and after update(index, test) the new tuple, as long as it keeps the functions.
+PyObject* build(PyObject*, PyObject* arguments) {
+  PyObject *tests, *missing, *present;
+  int dict_versions;
+  if (!PyArg_ParseTuple(arguments, "O!pOO", &PyList_Type, &tests, &dict_versions, &missing, &present)) return nullptr;
+  Checker* checker = new Checker{{}, dict_versions != 0, missing, present};
+  PyObject* capsule = PyCapsule_New(checker, kName, destroy);
+  if (capsule == nullptr) {
+    delete checker;
+    return nullptr;
+  }
+  const Py_ssize_t size = PyList_Size(tests);
+  checker->tests.reserve(size);
+  for (Py_ssize_t index = 0; index < size; ++index) {
+    Test test;
+    PyObject* tuple = PyList_GetItem(tests, index);
+    if (!PyTuple_Check(tuple)) {
+      PyErr_SetString(PyExc_TypeError, "guards: a test is a tuple");
+      Py_DECREF(capsule);
+      return nullptr;
+    }
+    if (!read_test(*checker, tuple, test)) {
+      Py_DECREF(capsule);
+      return nullptr;
+    }
+    checker->tests.push_back(std::move(test));
+  }
+  PyObject* result = Py_BuildValue("NNN", PyCFunction_NewEx(&kFirst, capsule, nullptr),
+                                   PyCFunction_NewEx(&kAfter, capsule, nullptr),
+                                   PyCFunction_NewEx(&kUpdate, capsule, nullptr));
+  Py_DECREF(capsule);
+  return result;
+}
+
+PyMethodDef kMethods[] = {
+    {"build", build, METH_VARARGS, "build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update)"},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "_guards", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__guards() { return PyModule_Create(&kModule); }

@@ -1,0 +1,43 @@
+"""What build() reads from Python: observed while it runs, and guarded before each later call.
+
+The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `Guards`, and
+`Guards.holds(rebind)` is asked before each call.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ..._active import capturing
+from .attribute_reads import AttributeReads
+from .guards import Change, Guards
+from .instructions import VERSIONS
+from .bytecode import VERSION
+from .messages import report_mode, report_repeated, report_unfollowed
+
+__all__ = ["Change", "Guards", "observe", "report_mode", "report_repeated", "report_unfollowed"]
+
+
+def observe(build, owner, on_module):
+    """Return a context in which reads of Python objects are noted.
+
+    `owner` is the graph that build() belongs to, or None. `on_module(module)` is called for each module that
+    build() uses, before build() can change it.
+    """
+    if can_observe():
+        from .observer import Observer  # not before it is known that torch has the hook
+
+        return Observer(capturing, on_module)
+    return AttributeReads(build, owner, capturing, on_module)
+
+
+@functools.lru_cache(None)
+def can_observe() -> bool:
+    """Whether frames can run instrumented here: the Python version is known, and torch's hook calls ours."""
+    if VERSION not in VERSIONS:
+        return False
+    try:
+        from .observer import sees_reads  # the same
+    except (ImportError, AttributeError):  # another torch
+        return False
+    return sees_reads()

@@ -1,0 +1,211 @@
+"""The test before each call that no guarded place was written: in C over versions, or in Python by identity."""
+
+from __future__ import annotations
+
+import functools
+import sysconfig
+import types
+from dataclasses import dataclass
+
+from ..program.python_values import MISSING
+from .places import CONTAINS, CONTENTS, contents, is_same_picture
+
+try:
+    from . import _guards  # csrc/guards.cpp
+except ImportError:  # not built: there was no compiler
+    _guards = None
+
+# The operations of csrc/guards.cpp, in its order.
+_ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _CALL = range(9)
+_PRESENT = object()  # any value
+
+
+class PythonChecker:
+    """One generated function that compares every guarded place by identity."""
+
+    def __init__(self, groups):
+        self.groups = groups
+        self.scope = {"MISSING": MISSING, "contents": contents, "same": is_same_picture}
+        lines = []
+        for index, group in enumerate(groups):
+            self.scope[f"o{index}"] = group.owner
+            tests = [self._test(f"{index}_{n}", f"o{index}", guard) for n, guard in enumerate(group.guards)]
+            lines.append(f"    if {index} >= start and not ({' and '.join(tests)}): return {index}\n")
+        source = f"def first_change_from(start):\n  try:\n{''.join(lines) or '    pass'}\n"
+        source += "  except (KeyError, IndexError, ValueError, AttributeError):\n    return slow(start)\n"
+        self.scope["slow"] = self._slow
+        exec(compile(source, "<guards>", "exec"), self.scope)
+        self._from = self.scope["first_change_from"]
+
+    def first_change(self) -> int | None:
+        """Return the index of the first group with a place that holds another object, or None."""
+        return self._from(0)
+
+    def first_change_after(self, index) -> int | None:
+        return self._from(index + 1)
+
+    def update(self, index):
+        """Take the values of the guards of a group for those to expect."""
+        for n, guard in enumerate(self.groups[index].guards):
+            self.scope[f"v{index}_{n}"] = guard.value
+
+    def _test(self, name, owner, guard):
+        scope, key, value = self.scope, repr(guard.key), guard.value
+        if type(guard.key) not in (str, int):
+            key = f"k{name}"
+            scope[key] = guard.key
+        scope[f"v{name}"] = value
+        if guard.kind in ("item", "mode"):
+            return f"{key} not in {owner}" if value is MISSING else f"{owner}[{key}] is v{name}"
+        if guard.kind == "contains":
+            return f"({key} in {owner}) is v{name}"
+        if guard.kind == "element":
+            return f"{owner}[{key}] is v{name}"
+        if guard.kind == "cell":
+            return f"{owner}.cell_contents is v{name}"
+        if guard.kind == "type":
+            return f"{owner}.__class__ is v{name}"
+        if guard.kind == CONTENTS:
+            return f"same(contents({owner}), v{name})"
+        scope[f"g{name}"] = guard
+        return f"g{name}.current() is v{name}"
+
+    def _slow(self, start):
+        """A place that vanished raised an error in the generated function."""
+        for index, group in enumerate(self.groups):
+            if index >= start and any(_differs(guard) for guard in group.guards):
+                return index
+        return None
+
+
+def _differs(guard):
+    current = guard.current()
+    if guard.kind == CONTENTS:
+        return not is_same_picture(current, guard.value)
+    if guard.kind == "contains":
+        return current is not bool(guard.value)
+    return current is not guard.value
+
+
+class CompiledChecker:
+    """The loop of csrc/guards.cpp: versions of dicts and classes, identities of the rest."""
+
+    def __init__(self, groups, features):
+        self.groups, self.features = groups, features
+        self.tests = [self._test(group) for group in groups]  # the loop borrows references from these
+        self.first_change, self.first_change_after, self._update = _guards.build(
+            self.tests, features.dict_versions, MISSING, _PRESENT
+        )
+
+    def update(self, index):
+        """Take the values of the guards of a group for those to expect."""
+        test = self._test(self.groups[index])
+        self._update(index, test)
+        self.tests[index] = test
+
+    def _test(self, group):
+        """Return (operation, owner, expected)."""
+        owner, guard = group.owner, group.guards[0]
+        if group.test == "dict":
+            return self._dict_test(group)
+        if group.test == "class" and self.features.class_versions:
+            return _CLASS, owner, None
+        if group.test == "type":
+            return _TYPE, owner, guard.value
+        if group.test == "cell":
+            return _CELL, owner, guard.value
+        if group.test == "list":
+            return _LIST, owner, guard.value
+        if group.test == "attribute" and _has_plain_attributes(owner):
+            return _ATTRIBUTE, owner, (guard.key, guard.value)
+        if group.test == "element" and type(owner) is list:
+            return _ELEMENT, owner, (guard.key, guard.value)
+        guards = tuple(group.guards)
+        return _CALL, owner, lambda: not any(map(_differs, guards))
+
+    @staticmethod
+    def _dict_test(group):
+        pictures = [guard.value for guard in group.guards if guard.kind == CONTENTS]
+        if pictures:
+            return _PICTURE, group.owner, pictures[0]
+        expected: dict = {}
+        for guard in group.guards:
+            value = guard.value
+            if guard.kind == CONTAINS:
+                expected.setdefault(guard.key, _PRESENT if value else MISSING)
+            else:
+                expected[guard.key] = value
+        return _ENTRIES, group.owner, tuple(part for entry in expected.items() for part in entry)
+
+
+def _has_plain_attributes(owner):
+    """Whether getattr() on the object runs no Python: a function, or an object with slots."""
+    return type(owner).__getattribute__ in (object.__getattribute__, types.FunctionType.__getattribute__)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Which fields of Python's objects tell of every write. Others are replaced by comparisons."""
+
+    dict_versions: bool
+    class_versions: bool
+
+
+class _Probe:
+    value = 0
+
+
+@functools.lru_cache(None)
+def probed_features() -> Features | None:
+    """Return what the compiled loop can rely on in this Python, or None if it cannot be used."""
+    if _guards is None or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    instance, plain = _Probe(), {"value": 0}
+    attributes = vars(instance)
+
+    def store_attribute(value):
+        instance.value = value
+
+    def store_item(value):
+        plain["value"] = value
+
+    cell = types.CellType(0)
+
+    def store_cell(value):
+        cell.cell_contents = value
+
+    values = [0]
+
+    def store_element(value):
+        values[0] = value
+
+    works = _sees(_CELL, cell, lambda: cell.cell_contents, store_cell)
+    works = works and _sees(_LIST, values, lambda: tuple(values), store_element)
+    if not works:
+        return None
+    dicts = all(
+        _sees(_PICTURE, owner, lambda owner=owner: (*owner, *owner.values()), store, versions=True)
+        for owner, store in ((plain, store_item), (attributes, store_attribute))
+    )
+    classes = _sees(_CLASS, _Probe, lambda: None, lambda value: setattr(_Probe, "value", value))
+    return Features(dicts, classes)
+
+
+def _sees(operation, owner, expected, store, versions=False):
+    """Whether a test notices each of many writes, which the interpreter specializes after a while."""
+    for count in range(64):
+        store(object())
+        tests = [(operation, owner, expected())]
+        first_change, *_ = _guards.build(tests, versions, MISSING, _PRESENT)
+        if first_change() is not None:
+            return False
+        store(object())
+        if first_change() is None:
+            return False
+    return True
+
+
+def new_checker(groups):
+    """Return a checker of the groups: compiled if the library was built."""
+    features = probed_features()
+    return PythonChecker(groups) if features is None else CompiledChecker(groups, features)

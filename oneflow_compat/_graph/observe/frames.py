@@ -1,0 +1,136 @@
+"""Run frames as instrumented copies of their code, through torch's frame evaluation hook (PEP 523)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from torch._C._dynamo import eval_frame
+from torch._C._dynamo.guards import RootGuardManager
+
+from .bytecode import VERSION
+from .instrument import instrument
+from .policy import Policy, policy_of
+
+_DYNAMO = "torch._dynamo.eval_frame"
+_OPTIMIZED = 1  # a function's code; class bodies and modules keep their names in a dict
+_GENERATOR = 0x20
+_ASYNCHRONOUS = 0x80 | 0x100 | 0x200
+_FRESH = 0 if VERSION >= (3, 13) else -1  # f_lasti of a frame that has run nothing yet
+_ACTION, _STRATEGY = eval_frame._FrameAction, eval_frame._FrameExecStrategy
+_RUN = _STRATEGY(_ACTION.DEFAULT, _ACTION.DEFAULT)
+_SKIP = _STRATEGY(_ACTION.SKIP, _ACTION.DEFAULT)
+_SKIP_BELOW = _STRATEGY(_ACTION.SKIP, _ACTION.SKIP)
+
+# id(code) -> (code, instrumented copy); the copies of a process are made once
+_copies: dict = {}
+
+
+class _GuardManager:
+    """What torch keeps with a copy: conditions under which it runs. There are none."""
+
+    def __init__(self):
+        self.root = RootGuardManager()
+        self.diff_guard_root = self.cache_entry = self.extra_state = None
+
+
+class _GuardedCode:
+    def __init__(self, code):
+        self.code, self.guard_manager = code, _GuardManager()
+        self.compile_id = self.trace_annotation = "observed by oneflow"
+
+
+class _Decision:
+    """The answer to torch's question how to run a frame."""
+
+    skip_reason = None
+
+    def __init__(self, strategy, guarded_code=None, apply_to_code=True):
+        self.frame_exec_strategy, self.guarded_code = strategy, guarded_code
+        self.apply_to_code = apply_to_code
+
+
+class observed_frames:
+    """A context: frames of this thread run instrumented. `unobserved(code, globals)` is told of the others."""
+
+    def __init__(self, hooks, unobserved):
+        self.hooks, self.unobserved = hooks, unobserved
+        self.codes: dict = {}
+
+    def __enter__(self):
+        self.setters: dict = {}
+        self.thread = threading.get_ident()
+        self._keep_on()
+        self.before = eval_frame.set_eval_frame(self._decide)
+        return self
+
+    def __exit__(self, *exc):
+        eval_frame.set_eval_frame(self.before)
+        for name, original in self.setters.items():
+            setattr(sys.modules[_DYNAMO], name, original)
+        for code in self.codes.values():
+            if not self._is_compiled(code):
+                eval_frame.reset_code(code)
+
+    def make_visible(self, code):
+        """Undo what torch.compile may have noted for this code: that its frames run without a question."""
+        if id(code) not in self.codes and not eval_frame._debug_get_cache_entry_list(code):
+            eval_frame.reset_code(code)
+
+    def leave_out(self, code):
+        """Frames of this code run as they are: a generator of it started before build()."""
+        if id(code) in self.codes:
+            eval_frame.set_code_exec_strategy(code, _SKIP)
+
+    @staticmethod
+    def _is_compiled(code):
+        """Whether torch.compile has compiled an observed function; its result stays."""
+        copy = _copies.get(id(code), (None, None))[1]
+        return copy is not None and any(
+            entry.code is not copy for entry in eval_frame._debug_get_cache_entry_list(code)
+        )
+
+    def _decide(self, frame, cache_entry, frame_state):
+        code = frame.f_code
+        self.codes[id(code)] = code
+        policy = policy_of(code)
+        if policy is Policy.NONE:
+            if not self.setters:
+                self._keep_on()
+            return _Decision(_SKIP)
+        if policy is Policy.NONE_BELOW:
+            return _Decision(_SKIP_BELOW)
+        if not code.co_flags & _OPTIMIZED or code.co_flags & _ASYNCHRONOUS:
+            self.unobserved(code, frame.f_globals)
+            return _Decision(_SKIP)
+        if code.co_flags & _GENERATOR and (frame.f_lasti > _FRESH or VERSION < (3, 11)):
+            self.unobserved(code, frame.f_globals)  # it started before; or 3.10, where only its own frame yields
+            return _Decision(_SKIP, apply_to_code=VERSION < (3, 11))
+        return _Decision(_RUN, _GuardedCode(self._copy(code, policy)))
+
+    def _copy(self, code, policy):
+        known = _copies.get(id(code))
+        if known is None:
+            copy = instrument(code, self.hooks, policy is Policy.USER)
+            known = _copies[id(code)] = code, copy
+        eval_frame.set_code_exec_strategy(known[1], _SKIP)
+        return known[1]
+
+    def _keep_on(self):
+        """Functions that torch.compile leaves out (torch._disable_dynamo) do not switch the hook off."""
+        module = sys.modules.get(_DYNAMO)
+        if module is None or not hasattr(module, "_maybe_set_eval_frame"):  # not imported, or not fully
+            return
+
+        def make(original):
+            return lambda new: self._decide if threading.get_ident() == self.thread else original(new)
+
+        for name in ("set_eval_frame", "_maybe_set_eval_frame"):
+            self.setters[name] = getattr(module, name)
+            setattr(module, name, make(self.setters[name]))
+
+
+def skip_hooks(functions):
+    """The hooks themselves run without a question."""
+    for function in functions:
+        eval_frame.set_code_exec_strategy(function.__code__, _SKIP_BELOW)

@@ -1,0 +1,282 @@
+"""The guards of one program: whether all places that build() read still hold what they held."""
+
+from __future__ import annotations
+
+import collections
+import reprlib
+from dataclasses import dataclass
+
+import torch
+
+from ..program.python_values import MISSING, tensor_meta
+from .checkers import new_checker
+from .policy import is_of_the_capture
+from .places import CONTENTS, MODE, Guard, can_be_replaced, is_plain, is_same_plain
+
+
+@dataclass(frozen=True)
+class Change:
+    """The guard that failed: why another program was needed."""
+
+    label: str
+    old: str
+    new: str
+    location: tuple | None
+
+
+class Guards:
+    """Guards of one program. `holds()` is True while every place holds its value or an equal one.
+
+    `changed` is the label of the place that made `holds()` return False, and `change` says more of it.
+    """
+
+    def __init__(self, guards, pinned=(), unfollowed=()):
+        self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
+        self.changed: str | None = None
+        self.change: Change | None = None
+        self.mode_changed = None  # called once with a guard whose module was put into another mode
+        self._free_of: dict = {}
+        self._slots: dict = {}  # id(tensor) -> the place from which the program reads this tensor
+        self.groups: list = []
+        self._checker = None
+
+    def bind(self, free_of, named):
+        """Say where the program reads tensors from.
+
+        `free_of`: id(tensor) -> index among the free tensors, or None for a tensor of a module or optimizer.
+        `named` are the tensors of modules and optimizers, as entries with `container`, `key` and `tensor`.
+        """
+        self._free_of = free_of
+        self._slots = {id(entry.tensor): (entry.container, entry.key) for entry in named}
+        for guard in self.guards:
+            if is_of_the_capture(guard.value):  # the capture has ended, so the place holds its own value again
+                guard.value = guard.current()
+        self._build()
+
+    def _build(self):
+        self.groups = _grouped(self.guards)
+        self._checker = new_checker(self.groups)
+
+    def holds(self, rebind) -> bool:
+        """Whether the program is valid.
+
+        `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
+        """
+        index = self._checker.first_change()
+        while index is not None:
+            adoption = _Adoption(self)
+            for guard in self.groups[index].guards:
+                if not adoption.accepts_guard(guard):
+                    return self._fails(guard)
+            tie = adoption.broken_tie()
+            if tie is not None:
+                return self._fails(tie)
+            groups = self.groups
+            adoption.apply(rebind)
+            if self.groups is not groups:  # guards follow other objects now
+                index = self._checker.first_change()
+            else:  # a value that is made anew at each read differs again, so no group is looked at twice
+                self._checker.update(index)
+                index = self._checker.first_change_after(index)
+        return True
+
+    def _fails(self, guard):
+        self.changed = guard.label
+        self.change = Change(guard.label, _shown(guard.value), _shown(guard.current()), guard.location)
+        return False
+
+    def _tensor_guards(self):
+        return [guard for guard in self.guards if isinstance(guard.value, torch.Tensor)]
+
+    def tell_mode(self, guard):
+        if self.mode_changed is not None:
+            self.mode_changed(guard)
+
+
+class Group:
+    """The guards that one test answers: those of one dict, one class, one list."""
+
+    __slots__ = ("guards", "owner", "test")
+
+    def __init__(self, test, owner):
+        self.test, self.owner, self.guards = test, owner, []
+
+
+_TEST_OF = {"item": "dict", "contains": "dict", "mode": "dict", "class attribute": "class"}
+
+
+def _grouped(guards):
+    groups: dict = {}
+    for guard in guards:
+        test = _TEST_OF.get(guard.kind, guard.kind)
+        if guard.kind == CONTENTS:
+            test = _contents_test(guard)
+        key = (test, id(guard.owner), None if test in ("dict", "class") else guard.key)
+        if key not in groups:
+            groups[key] = Group(test, guard.owner)
+        groups[key].guards.append(guard)
+    return list(groups.values())
+
+
+def _contents_test(guard):
+    """A dict and a list have tests of their own. The order of an OrderedDict is no part of the dict in it."""
+    if isinstance(guard.owner, dict):
+        ordered = isinstance(guard.owner, collections.OrderedDict) and len(guard.value) > 2
+        return CONTENTS if ordered else "dict"
+    return "list" if type(guard.owner) is list else CONTENTS
+
+
+class _Adoption:
+    """The changes of one check that make no difference: equal values, and tensors of the same kind."""
+
+    def __init__(self, guards):
+        self.guards = guards
+        self.values: list = []  # (guard, its value now)
+        self.replaced: dict = {}  # id(old object) -> (old, new)
+        self.has_tensors = False
+        self.moved: dict = {}  # id(old tensor) -> (old, new)
+        self._by_owner: dict | None = None
+
+    def accepts_guard(self, guard):
+        current = guard.current()
+        if current is guard.value:
+            return True
+        if guard.kind == MODE:
+            self.guards.tell_mode(guard)
+        elif not self.accepts(guard.value, current, guard.kind == CONTENTS):
+            return False
+        self.values.append((guard, current))
+        return True
+
+    def accepts(self, old, new, elements=False):
+        """Whether the program may go on with `new` where it had `old`."""
+        if old is new:
+            return True
+        if old is MISSING or new is MISSING:
+            return False
+        if isinstance(old, torch.Tensor):
+            self.has_tensors = True
+            return isinstance(new, torch.Tensor) and tensor_meta(old) == tensor_meta(new)
+        if type(old) is not type(new):
+            return False
+        if elements or isinstance(old, tuple):
+            return self.accepts_elements(old, new)
+        if is_plain(old):
+            return is_same_plain(old, new)
+        return self.accepts_object(old, new)
+
+    def accepts_elements(self, old, new):
+        old, new = tuple.__iter__(old), tuple.__iter__(new)
+        old, new = list(old), list(new)
+        return len(old) == len(new) and all(map(self.accepts, old, new))
+
+    def accepts_object(self, old, new):
+        """An object of the same class whose guarded places are equal."""
+        if id(old) in self.replaced:
+            return self.replaced[id(old)][1] is new
+        if id(old) in self.guards.pinned or not can_be_replaced(old):
+            return False
+        owned = self._owned(old)
+        if not owned:
+            return False
+        self.replaced[id(old)] = old, new
+        for guard, owner in owned:
+            current = guard.read(new if owner is old else _attributes(new))
+            if current is not guard.value and not self.accepts(guard.value, current, guard.kind == CONTENTS):
+                return False
+        return True
+
+    def _owned(self, instance):
+        """[(guard, owner)] of the guards of an object and of its attributes."""
+        if self._by_owner is None:
+            self._by_owner = {}
+            for guard in self.guards.guards:
+                self._by_owner.setdefault(id(guard.owner), []).append(guard)
+        owners = [instance, *([attributes] if (attributes := _attributes(instance)) is not None else [])]
+        return [(guard, owner) for owner in owners for guard in self._by_owner.get(id(owner), ())]
+
+    def broken_tie(self) -> Guard | None:
+        """Return a guard of a tensor that was replaced under one of its names only, or None.
+
+        Each tensor must be replaced by one tensor in all its places, and no two tensors by the same.
+        """
+        if not self.has_tensors:
+            return None
+        successors: dict = {}
+        owners = {id(owner): target for owner, target in self._replaced_owners()}
+        for guard in self.guards._tensor_guards():
+            old, new = guard.value, guard.read(owners.get(id(guard.owner), guard.owner))
+            if not isinstance(new, torch.Tensor) or new is not old and tensor_meta(old) != tensor_meta(new):
+                return guard
+            if self.moved.setdefault(id(old), (old, new))[1] is not new:
+                return guard
+            if successors.setdefault(id(new), old) is not old:
+                return guard
+            if new is not old and not self._reads_place(old, new):
+                return guard
+        return None
+
+    def _replaced_owners(self):
+        """Yield (old owner of guards, new owner) of the replaced objects and of their attributes."""
+        for old, new in self.replaced.values():
+            yield old, new
+            attributes = _attributes(old)
+            if attributes is not None:
+                yield attributes, _attributes(new)
+
+    def _reads_place(self, old, new):
+        """Whether the program reads the new tensor: from its place in a module, or as a free tensor."""
+        slot = self.guards._slots.get(id(old))
+        if slot is not None:
+            return slot[0].get(slot[1]) is new if isinstance(slot[0], dict) else slot[0][slot[1]] is new
+        return self.guards._free_of.get(id(old), MISSING) is not None
+
+    def apply(self, rebind):
+        guards = self.guards
+        for old, new in self.moved.values():
+            if new is old:
+                continue
+            index = guards._free_of.pop(id(old), MISSING)
+            if index is not MISSING:
+                guards._free_of[id(new)] = index
+                if index is not None:
+                    rebind(index, new)
+            if id(old) in guards._slots:
+                guards._slots[id(new)] = guards._slots.pop(id(old))
+        for guard in guards._tensor_guards() if self.has_tensors else ():
+            guard.value = self.moved[id(guard.value)][1]
+        for guard, current in self.values:
+            guard.value = current
+        if self.replaced or any(new is not old for old, new in self.moved.values()):
+            self._follow_replaced()
+
+    def _follow_replaced(self):
+        """Guard the places of the new objects from now on; those of an old one too, if a place still holds it."""
+        guards = self.guards
+        for old, new in self.replaced.values():
+            still = any(guard.value is old for guard in guards.guards)
+            for guard, owner in self._owned(old):
+                target = new if owner is old else _attributes(new)
+                if still:
+                    guards.guards.append(Guard(guard.kind, target, guard.key, guard.read(target), guard.name, guard.site))
+                else:
+                    guard.owner, guard.value = target, guard.read(target)
+        guards._build()
+
+
+def _attributes(instance):
+    try:
+        return object.__getattribute__(instance, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+
+
+def _shown(value):
+    if value is MISSING:
+        return "nothing"
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a repr of the user's
+        return f"an object of {type(value).__name__}"

@@ -1,0 +1,112 @@
+"""The instructions of each Python version that read objects, and the hook that each calls before it runs.
+
+Standard library only. An unknown instruction of the running version fails tests/graph/test_observe_bytecode.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Read(NamedTuple):
+    """A reading instruction: the hook to call, and the depths of its operands on the stack, 1 for the top."""
+
+    hook: str
+    operands: tuple = ()
+    of_globals: bool = False  # such reads are trusted in code of installed packages
+
+
+_CONTENTS = Read("contents", (1,))
+_BOTH = Read("operands", (2, 1))
+_STORE_ITEM = Read("store_item", (2, 1))
+
+READS = {
+    "LOAD_GLOBAL": Read("global_name", of_globals=True),
+    "LOAD_NAME": Read("global_name", of_globals=True),
+    "LOAD_DEREF": Read("cell"),
+    "LOAD_ATTR": Read("attribute", (1,)),
+    "LOAD_METHOD": Read("attribute", (1,)),
+    "LOAD_SUPER_ATTR": Read("super_attribute", (2, 1)),
+    "IMPORT_FROM": Read("imported", (1,)),
+    "STORE_ATTR": Read("store_attribute", (1,)),
+    "DELETE_ATTR": Read("store_attribute", (1,)),
+    "STORE_GLOBAL": Read("store_global"),
+    "DELETE_GLOBAL": Read("store_global"),
+    "BINARY_SUBSCR": Read("item", (2, 1)),
+    "STORE_SUBSCR": _STORE_ITEM,
+    "DELETE_SUBSCR": _STORE_ITEM,
+    "BINARY_SLICE": Read("contents", (3,)),
+    "STORE_SLICE": Read("store_contents", (3,)),
+    "CONTAINS_OP": Read("contains", (1, 2)),
+    "IS_OP": Read("identity", (2, 1)),
+    "COMPARE_OP": Read("comparison", (2, 1)),
+    "BINARY_OP": _BOTH,
+    **dict.fromkeys(
+        [
+            "GET_ITER", "GET_YIELD_FROM_ITER", "GET_LEN", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND",
+            "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE", "FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE",
+            "UNARY_NOT", "UNARY_NEGATIVE", "UNARY_INVERT", "UNARY_POSITIVE", "TO_BOOL", "MATCH_MAPPING",
+            "MATCH_SEQUENCE", "BEFORE_WITH", "SETUP_WITH",
+        ],
+        _CONTENTS,
+    ),
+    "FORMAT_WITH_SPEC": Read("contents", (2,)),
+    "MATCH_KEYS": Read("contents", (2,)),
+    "MATCH_CLASS": Read("match_class", (3, 1)),
+    # jumps test the truth of a value, until 3.13 brought TO_BOOL
+    **{
+        name: _CONTENTS
+        for name in (
+            "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP",
+            "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
+            "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_TRUE",
+        )
+    },
+    # operands of calls depend on the number of arguments, see instrument.py
+    **dict.fromkeys(
+        ["CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD"],
+        Read("call"),
+    ),
+    "CALL_FUNCTION_EX": Read("call_unpacked"),
+}  # fmt: skip
+READS.update(  # 3.10 has an instruction for each operator
+    {
+        f"{prefix}_{name}": _BOTH
+        for prefix in ("BINARY", "INPLACE")
+        for name in (
+            "ADD", "AND", "FLOOR_DIVIDE", "LSHIFT", "MATRIX_MULTIPLY", "MODULO", "MULTIPLY", "OR", "POWER",
+            "RSHIFT", "SUBTRACT", "TRUE_DIVIDE", "XOR",
+        )
+    }
+)  # fmt: skip
+
+# A truth test after one of these tests a bool that was made just now.
+MAKES_BOOL = frozenset(["COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNARY_NOT", "TO_BOOL"])
+
+# Instructions that read no object of the program: the stack, local names, constants, jumps, exceptions.
+READS_NOTHING = frozenset(
+    """
+    ASYNC_GEN_WRAP BEFORE_ASYNC_WITH BUILD_CONST_KEY_MAP BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET
+    BUILD_SLICE BUILD_STRING BUILD_TEMPLATE BUILD_TUPLE CACHE CALL_INTRINSIC_1 CALL_INTRINSIC_2
+    CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COPY COPY_DICT_WITHOUT_KEYS COPY_FREE_VARS DELETE_DEREF
+    DELETE_FAST DELETE_NAME DUP_TOP DUP_TOP_TWO END_ASYNC_FOR END_FOR END_SEND ENTER_EXECUTOR
+    EXIT_INIT_CHECK EXTENDED_ARG FOR_ITER GEN_START GET_AITER GET_ANEXT GET_AWAITABLE IMPORT_NAME
+    IMPORT_STAR INTERPRETER_EXIT JUMP JUMP_ABSOLUTE JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD
+    JUMP_IF_NOT_EXC_MATCH JUMP_NO_INTERRUPT KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR
+    LOAD_BUILD_CLASS LOAD_CLASSDEREF LOAD_CLOSURE LOAD_CONST LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_CHECK
+    LOAD_FAST_LOAD_FAST LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS LOAD_LOCALS MAKE_CELL
+    MAKE_FUNCTION MAP_ADD NOP POP_BLOCK POP_EXCEPT POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
+    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_TOP
+    PRECALL PREP_RERAISE_STAR PRINT_EXPR PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESERVED RESUME
+    RETURN_CONST RETURN_GENERATOR RETURN_VALUE ROT_FOUR ROT_N ROT_THREE ROT_TWO SEND SETUP_ANNOTATIONS
+    SETUP_ASYNC_WITH SETUP_CLEANUP SETUP_FINALLY SET_ADD SET_FUNCTION_ATTRIBUTE STORE_DEREF STORE_FAST
+    STORE_FAST_LOAD_FAST STORE_FAST_MAYBE_NULL STORE_FAST_STORE_FAST STORE_NAME SWAP WITH_EXCEPT_START
+    YIELD_FROM YIELD_VALUE
+    """.split()
+)
+
+# Names that the compiler or a tool replaces: they never lie in the code of a function.
+PSEUDO = frozenset(["LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR", "LOAD_ZERO_SUPER_METHOD"])
+
+# The versions whose instructions were checked and whose instrumented code was run.
+VERSIONS = frozenset([(3, 10), (3, 11), (3, 12), (3, 13)])

@@ -1,0 +1,217 @@
+"""Instrumented copies of code objects: a call of a hook before each instruction that reads.
+
+Standard library only. A hook gets the operands of the instruction and its `Site`.
+"""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import types
+
+from .bytecode import VERSION, Instruction, decode, rebuild
+from .instructions import MAKES_BOOL, READS
+
+_NO_COPY = VERSION < (3, 11)
+_CALLABLE_FIRST = VERSION >= (3, 13)  # the callable lies below the NULL of a call
+_LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LOAD_FAST"
+
+
+class Site:
+    """An instruction of the user's program: where it is, and the name that it reads.
+
+    `counts` is True for the read of `place += constant`, which decides nothing.
+    """
+
+    __slots__ = ("code", "counts", "is_user", "name", "position")
+
+    def __init__(self, code, name, position, is_user, counts=False):
+        self.code, self.name, self.position, self.is_user = code, name, position, is_user
+        self.counts = counts
+
+    @property
+    def location(self) -> tuple:
+        """(file, line, function)."""
+        line = self.position[0] if self.position else None
+        return self.code.co_filename, line or self.code.co_firstlineno, self.code.co_name
+
+    @property
+    def expression(self) -> str:
+        """The source text of the instruction, or the name that it reads."""
+        if self.position and self.position[2] is not None and self.position[0] == self.position[1]:
+            line = linecache.getline(self.code.co_filename, self.position[0]).encode()
+            text = line[self.position[2] : self.position[3]].decode(errors="replace")
+            if text:
+                return text
+        return self.name or self.code.co_name
+
+
+def instrument(code, hooks, is_user) -> types.CodeType:
+    """Return a copy of the code that calls `hooks[name](*operands, site)` before each read.
+
+    In code of installed packages (`is_user` is False) reads of globals are left out.
+    """
+    instructions, starts = decode(code)
+    constants, output, heads = list(code.co_consts), [], {}
+    builder = _Builder(code, hooks, is_user, constants)
+    for index, instruction in enumerate(instructions):
+        previous = instructions[index - 1].name if index else ""
+        group = builder.group(instruction, previous, instructions[index + 1 : index + 6])
+        for added in group:
+            if added.position is None:
+                added.position = instruction.position
+        heads[id(instruction)] = group[0]
+        output += group
+    for instruction in output:
+        if instruction.target is not None:
+            instruction.target = heads[id(instruction.target)]
+    starts = {offset: heads[id(instruction)] for offset, instruction in starts.items()}
+    return rebuild(code, output, starts, constants, builder.extra_stack)
+
+
+class _Builder:
+    def __init__(self, code, hooks, is_user, constants):
+        self.code, self.hooks, self.is_user, self.constants = code, hooks, is_user, constants
+        self.indices: dict = {}
+        self.extra_stack = 4
+        self.cells = code.co_cellvars + code.co_freevars
+
+    def group(self, instruction, previous, following) -> list[Instruction]:
+        """Return the instruction with its hook before it."""
+        name, read = instruction.name, READS.get(instruction.name)
+        if name == "KW_NAMES" and following:  # before 3.13 the names of keywords come before the call
+            return [*self._call_hook(following[0]), instruction]
+        if name == "PRECALL" and previous != "KW_NAMES" and following:
+            return [*self._call_hook(following[0]), instruction]
+        if name == "CALL" and (previous in ("PRECALL", "KW_NAMES")):
+            return [instruction]
+        if read is None or read.of_globals and not self.is_user:
+            return [instruction]
+        if read.hook in ("call", "call_unpacked"):
+            return [*self._call_hook(instruction), *_without_method(instruction)]
+        if name == "LOAD_DEREF":
+            return self._cell_group(instruction, following)
+        if read.operands == (1,) and read.hook == "contents" and self._tests_nothing(name, instruction, previous):
+            return [instruction]
+        site = self._site(instruction, following)
+        return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
+
+    @staticmethod
+    def _tests_nothing(name, instruction, previous):
+        """Whether a truth test follows a comparison, or FORMAT_VALUE has its operand below a format."""
+        if name == "FORMAT_VALUE":
+            return bool(instruction.arg & 4)
+        return previous in MAKES_BOOL and ("JUMP" in name or name in ("TO_BOOL", "UNARY_NOT"))
+
+    def _cell_group(self, instruction, following):
+        name = self._name_of_cell(instruction.arg)
+        if name not in self.code.co_freevars:
+            return [instruction]
+        load = Instruction(_LOAD_CELL, instruction.arg)
+        site = Site(self.code, name, instruction.position, self.is_user, _counts(instruction, following))
+        return [*self._hook("cell", (), site, load), instruction]
+
+    def _name_of_cell(self, arg):
+        return self.cells[arg] if VERSION < (3, 11) else self.code._varname_from_oparg(arg)
+
+    def _call_hook(self, call):
+        """The hook of a call: the callable, then its arguments."""
+        name, count = call.name, call.arg
+        site = self._site(call)
+        if name == "CALL_FUNCTION_EX":
+            keywords = count & 1
+            first = (2 if VERSION < (3, 14) else 4) + keywords
+            return self._hook("call_unpacked", (first + _CALLABLE_FIRST, *range(1 + keywords, 0, -1)), site)
+        below = 1 if name in ("CALL_KW", "CALL_FUNCTION_KW") else 0  # the names of keywords
+        first = below + count + (2 if _CALLABLE_FIRST else 1)
+        return self._hook("call", (first, *range(below + count, below, -1)), site)
+
+    def _hook(self, hook, operands, site, load=None):
+        if _NO_COPY:
+            return self._hook_310(hook, operands, site, load)
+        function = self._constant(self.hooks[hook])
+        start = [function, Instruction("PUSH_NULL")] if _CALLABLE_FIRST else [Instruction("PUSH_NULL"), function]
+        copies = [Instruction("COPY", depth + 2 + count) for count, depth in enumerate(operands)]
+        arguments = [*copies, *([load] if load is not None else []), self._constant(site)]
+        self.extra_stack = max(self.extra_stack, len(arguments) + 3)
+        call = [Instruction("CALL", len(arguments))]
+        if VERSION == (3, 11):
+            call.insert(0, Instruction("PRECALL", len(arguments)))
+        return [*start, *arguments, *call, Instruction("POP_TOP")]
+
+    def _hook_310(self, hook, operands, site, load):
+        """Without COPY: the top one or two are duplicated; more go through a tuple and back."""
+        function, end = self._constant(self.hooks[hook]), [self._constant(site)]
+        if load is not None:
+            return [function, load, *end, Instruction("CALL_FUNCTION", 2), Instruction("POP_TOP")]
+        if not operands:
+            return [function, *end, Instruction("CALL_FUNCTION", 1), Instruction("POP_TOP")]
+        if operands == (1,):
+            start = [Instruction("DUP_TOP"), function, Instruction("ROT_TWO")]
+            return [*start, *end, Instruction("CALL_FUNCTION", 2), Instruction("POP_TOP")]
+        depth = max(operands)
+        self.extra_stack = max(self.extra_stack, depth + 4)
+        chosen = self._constant(tuple(depth - operand for operand in operands))
+        pick = self._constant(self.hooks[f"{hook}_of_tuple"])
+        gathered = [Instruction("BUILD_TUPLE", depth), Instruction("DUP_TOP"), pick, Instruction("ROT_TWO")]
+        back = [Instruction("UNPACK_SEQUENCE", depth), Instruction("BUILD_TUPLE", depth)]
+        called = [chosen, *end, Instruction("CALL_FUNCTION", 3), Instruction("POP_TOP")]
+        return [*gathered, *called, *back, Instruction("UNPACK_SEQUENCE", depth)]
+
+    def _constant(self, value):
+        index = self.indices.get(id(value))
+        if index is None:
+            index = self.indices[id(value)] = len(self.constants)
+            self.constants.append(value)
+        return Instruction("LOAD_CONST", index)
+
+    def _site(self, instruction, following=()):
+        name, counts = self._name(instruction), _counts(instruction, following)
+        return Site(self.code, name, instruction.position, self.is_user, counts)
+
+    def _name(self, instruction):
+        name, arg = instruction.name, instruction.arg
+        if name == "LOAD_GLOBAL" and VERSION >= (3, 11) or name == "LOAD_ATTR" and VERSION >= (3, 12):
+            arg >>= 1
+        if name == "LOAD_SUPER_ATTR":
+            arg >>= 2
+        named = ("GLOBAL", "NAME", "_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+        return self.code.co_names[arg] if any(part in name for part in named) and "KW" not in name else None
+
+
+_STORES = {
+    "LOAD_ATTR": "STORE_ATTR",
+    "BINARY_SUBSCR": "STORE_SUBSCR",
+    "LOAD_GLOBAL": "STORE_GLOBAL",
+    "LOAD_DEREF": "STORE_DEREF",
+}
+_INPLACE = 13  # the first operator of BINARY_OP that is in place
+
+
+def _counts(instruction, following):
+    """Whether a read belongs to `place += constant`: constant, operator, moves on the stack, store."""
+    store, names = _STORES.get(instruction.name), [f.name for f in following]
+    if store is None or len(names) < 3 or names[0] not in ("LOAD_CONST", "LOAD_SMALL_INT"):
+        return False
+    if not (names[1].startswith("INPLACE_") or names[1] == "BINARY_OP" and following[1].arg >= _INPLACE):
+        return False
+    moves = [name for name in names[2:] if name not in ("SWAP", "ROT_TWO", "ROT_THREE")]
+    return bool(moves) and moves[0] == store
+
+
+def _without_method(instruction):
+    """The instruction; one that loads a method loads a bound method, which the hook of a call can look at."""
+    name = instruction.name
+    if name == "LOAD_METHOD":
+        instruction.opcode = Instruction("LOAD_ATTR").opcode
+        if _NO_COPY:
+            return [instruction]
+        return [instruction, Instruction("PUSH_NULL"), Instruction("SWAP", 2)]
+    if name == "CALL_METHOD":
+        instruction.opcode = Instruction("CALL_FUNCTION").opcode
+        return [instruction]
+    if VERSION >= (3, 12) and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and instruction.arg & 1:
+        instruction.arg &= ~1
+        null = [Instruction("PUSH_NULL")]
+        return [instruction, *null] if _CALLABLE_FIRST else [instruction, *null, Instruction("SWAP", 2)]
+    return [instruction]

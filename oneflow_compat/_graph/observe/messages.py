@@ -1,0 +1,69 @@
+"""Warnings and errors for what a program does not follow."""
+
+from __future__ import annotations
+
+import warnings
+
+from ..errors import CaptureError, location_text
+
+_INSTEAD = (
+    "It is read once, at the capture, and is a constant of the program. Pass it to build() as an argument, or"
+    " keep it in an attribute that is set before the call"
+)
+
+
+def unfollowed_lines(unfollowed) -> list[str]:
+    """One line for each value that has no guard."""
+    lines = []
+    for site, what in unfollowed:
+        expression = f"{site.expression!r}, " if site is not None else ""
+        location = site.location if site is not None else None
+        lines.append(f"{expression}{what}; {location_text(location)}")
+    return list(dict.fromkeys(lines))
+
+
+def report_unfollowed(name, unfollowed, strict, told) -> None:
+    """Warn once of each value without a guard; raise CaptureError if `strict`.
+
+    `told` are the lines that this graph has reported before.
+    """
+    lines = [line for line in unfollowed_lines(unfollowed) if strict or line not in told]
+    if not lines:
+        return
+    listed = "".join(f"\n  {line}" for line in lines)
+    if strict:
+        location = next((site.location for site, _ in unfollowed if site is not None), None)
+        raise CaptureError(
+            f"graph {name} is strict, and its program would not follow what build() reads:{listed}",
+            f"{_INSTEAD}; graph.config.strict(False) makes this a warning.",
+            location,
+        )
+    told.update(lines)
+    warnings.warn(
+        f"graph {name}: the program does not follow what build() reads:{listed}\n{_INSTEAD};"
+        " graph.config.strict(True) makes this an error.",
+        stacklevel=2,
+    )
+
+
+def report_mode(name, guard) -> None:
+    """Tell that a module is in another mode than at the first call."""
+    module = guard.name or "a module"
+    warnings.warn(
+        f"graph {name}: {module} is {guard.current()!r} now, but a graph keeps the mode of its first call"
+        f" ({guard.value!r}), as in OneFlow. Make one graph for train() and one for eval().",
+        stacklevel=2,
+    )
+
+
+_REPEATS = 8
+
+
+def report_repeated(name, label, times) -> None:
+    """Warn once if the same value made program after program."""
+    if times == _REPEATS:
+        warnings.warn(
+            f"graph {name}: {label!r} had another value at {times} calls, and each value makes a program of"
+            " its own. Pass it to build() as a tensor, or keep it in a buffer that is changed in place.",
+            stacklevel=5,
+        )

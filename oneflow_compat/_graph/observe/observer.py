@@ -1,0 +1,288 @@
+"""Observe what Python reads while build() runs, and turn it into guards."""
+
+from __future__ import annotations
+
+import collections
+import sys
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..program.python_values import MISSING
+from .frames import observed_frames, skip_hooks
+from .guards import Guards
+from .instructions import READS
+from .places import CONTAINS, CONTENTS, ITEM, MODE, contents, is_plain, is_same_plain
+from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
+from .reads import FREE, Reads
+
+_GLOBAL_HOOKS = {
+    name: hooks
+    for name, hooks in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+}
+
+
+class Observer:
+    """A context: notes what build() reads. `finish()` gives the guards of later calls."""
+
+    def __init__(self, active, on_module):
+        self.reads = Reads(active, on_module)
+        for name, hooks in _GLOBAL_HOOKS.items():  # before the capture adds hooks of its own
+            self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
+            self.reads.complete.add(id(hooks))
+
+    def __enter__(self):
+        self.frames = observed_frames(HOOKS, self._unobserved)
+        self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
+        self.frames.__enter__()
+        _current.reads, _current.seen = self.reads, self.reads.seen
+        return self
+
+    def __exit__(self, *exc):
+        _current.reads, _current.seen = None, _NOTHING
+        self.frames.__exit__(*exc)
+
+    def _unobserved(self, code, scope):
+        """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""
+        for name in code.co_names if policy_of(code) is Policy.USER else ():
+            if name in scope:
+                self.reads.add(ITEM, scope, name, scope[name], name, None)
+
+    def finish(self, replayed, modes) -> Guards:
+        """Return the guards.
+
+        `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
+        the modules whose train() or eval() the graph keeps.
+        """
+        reads, modules = self.reads, {}
+        for key in modes:
+            instance = reads.objects.get(key)
+            if instance is not None:
+                modules[id(instance.__dict__)] = instance
+        made = {id(vars(reads.objects[key])) for key in reads.made} | reads.made
+        guards = [g for g in reads.guards.values() if id(g.owner) not in made]
+        opaque, pinned = reads.opaque, reads.pinned
+        unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
+        reads.guards, reads.objects, reads.opaque = {}, {}, []
+        reads.seen.clear()
+        reads.snapshots.clear()
+        modules_dicts = set(modules)
+        modules.clear()
+        guards, opaque = _outliving(guards, opaque)
+        unfollowed += [(site, what) for _, site, what in opaque]
+        kept = []
+        for guard in guards:
+            if id(guard.owner) in reads.complete:
+                kept.append(guard)
+                continue
+            if guard.kind == ITEM and guard.key == "training" and id(guard.owner) in modules_dicts:
+                guard.kind = MODE
+            self._settle(guard, replayed, kept, unfollowed)
+        return Guards(kept, pinned, unfollowed)
+
+    @staticmethod
+    def _settle(guard, replayed, kept, unfollowed):
+        """Keep a guard, unless build() itself changed its place in another way than the program does."""
+        current = guard.current()
+        if _is_symbolic(guard.value):
+            return
+        if current is guard.value or is_of_the_capture(guard.value) or _is_equal(guard.value, current):
+            kept.append(guard)
+        elif (id(guard.owner), guard.key) in replayed or guard.kind == CONTENTS and any(
+            owner == id(guard.owner) for owner, _ in replayed
+        ):
+            kept.append(guard)
+        elif guard.value is MISSING or guard.value is None or guard.kind == CONTAINS:
+            if not _is_symbolic(current):  # filled by the first call, and read by the next ones
+                if guard.kind == CONTAINS and current:
+                    guard.kind, current = ITEM, dict.get(guard.owner, guard.key)
+                guard.value = current
+                kept.append(guard)
+        elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
+            unfollowed.append((guard.site, f"a value that build() reads and then changes itself ({guard.label})"))
+
+
+def _is_equal(old, new):
+    if old is new:
+        return True
+    if type(old) is tuple and type(new) is tuple:
+        return len(old) == len(new) and all(map(_is_equal, old, new))
+    return is_plain(old) and is_same_plain(old, new)
+
+
+def _is_symbolic(value):
+    if type(value) is tuple:
+        return any(map(_is_symbolic, value))
+    return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+# -- objects that outlive build() ----------------------------------------------------------
+
+
+class _Reference:
+    __slots__ = ("owner",)
+
+    def __init__(self, owner):
+        self.owner = owner
+
+
+def _count_of_one(reference):
+    return sys.getrefcount(reference.owner)
+
+
+_ONE = _count_of_one(_Reference(object()))  # what getrefcount() says of an object with one reference
+
+
+def _outliving(guards, opaque):
+    """Leave out guards of objects that only these guards keep alive: build() made them, and they are gone."""
+    while True:
+        counts = collections.Counter(id(g.owner) for g in guards)
+        for guard in guards:
+            values = guard.value if guard.kind == CONTENTS and type(guard.value) is tuple else (guard.value,)
+            counts.update(id(value) for value in values if type(value) not in FREE)
+        counts.update(id(value) for value, *_ in opaque)
+        values = guard = None
+        kept = [g for g in guards if isinstance(g.owner, type) or sys.getrefcount(g.owner) > _ONE - 1 + counts[id(g.owner)]]
+        remaining = [entry for entry in opaque if sys.getrefcount(entry[0]) > _ONE - 1 + counts[id(entry[0])]]
+        if len(kept) == len(guards) and len(remaining) == len(opaque):
+            return kept, remaining
+        guards, opaque = kept, remaining
+
+
+# -- hooks ---------------------------------------------------------------------------------
+
+
+class _Current:
+    reads, seen = None, frozenset()
+
+
+_current, _NOTHING = _Current(), frozenset()
+
+
+def _attribute(instance, site):
+    if type(instance) not in FREE and (id(instance), site.name) not in _current.seen and _active():
+        _current.reads.attribute(instance, site.name, site)
+
+
+def _active():
+    return _current.reads is not None and _current.reads.active()
+
+
+def _global_name(site):
+    scope = sys._getframe(1).f_globals
+    if ("global", id(scope), site.name) not in _current.seen and _active():
+        _current.reads.global_name(scope, site.name, site)
+
+
+def _cell(cell, site):
+    if _active():
+        _current.reads.cell(cell, site)
+
+
+def _super_attribute(cls, instance, site):
+    if _active():
+        _current.reads.super_attribute(cls, instance, site.name, site)
+
+
+def _imported(module, site):
+    if _active():
+        _current.reads.attribute(module, site.name, site)
+
+
+def _item(container, key, site):
+    if type(container) not in FREE and _active():
+        _current.reads.item(container, key, site)
+
+
+def _contains(container, key, site):
+    if type(container) not in FREE and _active():
+        _current.reads.contains(container, key, site)
+
+
+def _contents(value, site):
+    if type(value) not in FREE and (id(value), CONTENTS) not in _current.seen and _active():
+        _current.reads.contents(value, site)
+
+
+def _operands(left, right, site):
+    _contents(left, site)
+    _contents(right, site)
+
+
+def _comparison(left, right, site):
+    _contents(left, site)
+    _contents(right, site)
+    if type(left).__eq__ is object.__eq__ and type(left) not in FREE:
+        _identity(left, right, site)
+
+
+def _identity(left, right, site):
+    if left is not None and right is not None and type(left) not in FREE and _active():
+        _current.reads.pin(left)
+        _current.reads.pin(right)
+
+
+def _match_class(value, names, site):
+    if _active():
+        for name in (*getattr(type(value), "__match_args__", ()), *names):
+            _current.reads.attribute(value, name, site)
+
+
+def _call(function, *arguments):
+    if _active():
+        _current.reads.call(function, arguments[:-1], arguments[-1])
+
+
+def _call_unpacked(function, *arguments):
+    if _active():
+        reads, site = _current.reads, arguments[-1]
+        for container in arguments[:-1]:
+            reads.contents(container, site)
+        positional = arguments[0] if type(arguments[0]) in (tuple, list) else ()
+        reads.call(function, tuple(positional), site)
+
+
+def _store_attribute(instance, site):
+    if type(instance) not in FREE and _active():
+        _current.reads.store_attribute(instance, site.name)
+
+
+def _store_item(container, key, site):
+    if type(container) not in FREE and _active():
+        _current.reads.store_item(container, key)
+
+
+def _store_contents(container, site):
+    if _active():
+        _current.reads.before_write(container)
+
+
+def _store_global(site):
+    if _active():
+        _current.reads.store_item(sys._getframe(1).f_globals, site.name)
+
+
+def _of_tuple(hook):
+    """The form of a hook for Python 3.10, which picks the operands from a tuple."""
+
+    def pick(values, chosen, site):
+        hook(*[values[index] for index in chosen], site)
+
+    return pick
+
+
+HOOKS = {read.hook: globals()[f"_{read.hook}"] for read in READS.values()}
+HOOKS.update({f"{name}_of_tuple": _of_tuple(hook) for name, hook in list(HOOKS.items())})
+skip_hooks(HOOKS.values())
+
+
+def sees_reads() -> bool:
+    """Whether a read in a function that runs now reaches the hooks."""
+
+    scope: dict = {}
+    exec(compile("class Owner: value = 1\ndef read(owner): return owner.value", "<probe>", "exec"), scope)
+    observer, owner = Observer(lambda: True, lambda module: None), scope["Owner"]()
+    with observer:
+        scope["read"](owner)
+    return any(guard.key == "value" for guard in observer.reads.guards.values())

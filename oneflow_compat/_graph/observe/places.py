@@ -1,0 +1,168 @@
+"""Places that hold values, and guards: this place of this object still holds this value."""
+
+from __future__ import annotations
+
+import array
+import collections
+import functools
+import threading
+import types
+
+import numpy as np
+import torch
+
+from ..program.python_values import MISSING, PLAIN_TYPES, same_value
+
+_HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that a class statement made
+
+# Kinds of places. The owner of a guard is the object that has the place.
+ITEM = "item"  # a key of a dict
+CONTAINS = "contains"  # whether a dict has a key
+ELEMENT = "element"  # an index of a list or deque
+CELL = "cell"  # a variable of a closure
+ATTRIBUTE = "attribute"  # what getattr() returns: slots, facts of functions, thread-locals
+CLASS_ATTRIBUTE = "class attribute"  # an entry of the class itself, not of its bases
+TYPE = "type"  # the class of an object
+CONTENTS = "contents"  # all elements of a container, in order
+CONTEXT = "context variable"
+MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
+
+
+class Guard:
+    """One place with the value that the program assumes."""
+
+    __slots__ = ("key", "kind", "name", "owner", "site", "value")
+
+    def __init__(self, kind, owner, key, value, label, site):
+        self.kind, self.owner, self.key, self.value = kind, owner, key, value
+        self.name, self.site = label, site
+
+    @property
+    def label(self) -> str:
+        """The name of the place: `Linear.bias`, `TABLE['k']`."""
+        if self.name is not None:
+            return self.name
+        if self.site is not None and self.site.is_user:
+            return self.site.expression
+        owner = type(self.owner).__name__
+        return owner if self.kind == CONTENTS else f"{owner}[{self.key!r:.40}]"
+
+    def current(self):
+        """Return the value that the place holds now, or MISSING."""
+        return self.read(self.owner)
+
+    def read(self, owner):
+        """Return the value at this place of another object."""
+        try:
+            return _READERS[self.kind](owner, self.key)
+        except (KeyError, IndexError, AttributeError, ValueError, TypeError):
+            return MISSING
+
+    @property
+    def location(self):
+        return self.site.location if self.site is not None else None
+
+
+def contents(container):
+    """Return a shallow picture of a container as a tuple, or MISSING for an object that is none."""
+    for cls in type(container).__mro__:
+        picture = _PICTURES.get(cls)
+        if picture is not None:
+            return picture(container)
+    return MISSING
+
+
+def _attribute(owner, name):
+    if isinstance(owner, threading.local):
+        return getattr(owner, name, MISSING)
+    return object.__getattribute__(owner, name)
+
+
+_READERS = {
+    ITEM: lambda owner, key: dict.get(owner, key, MISSING),
+    MODE: lambda owner, key: dict.get(owner, key, MISSING),
+    CONTAINS: lambda owner, key: dict.__contains__(owner, key),
+    ELEMENT: lambda owner, key: owner[key],
+    CELL: lambda owner, key: owner.cell_contents,
+    ATTRIBUTE: _attribute,
+    CLASS_ATTRIBUTE: lambda owner, key: owner.__dict__.get(key, MISSING),
+    TYPE: lambda owner, key: type(owner),
+    CONTENTS: lambda owner, key: contents(owner),
+    CONTEXT: lambda owner, key: owner.get(MISSING),
+}
+
+
+def _dict_contents(value):
+    return (*dict.keys(value), *dict.values(value))
+
+
+_IN_ORDER = collections.OrderedDict.__iter__  # move_to_end() changes nothing else
+_PICTURES = {
+    list: lambda value: tuple(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    collections.deque: lambda value: tuple(collections.deque.__iter__(value)),
+    dict: _dict_contents,
+    collections.OrderedDict: lambda value: (*_IN_ORDER(value), *map(value.get, _IN_ORDER(value))),
+    types.MappingProxyType: lambda value: (*value.keys(), *value.values()),
+    set: lambda value: (frozenset(value),),
+    frozenset: lambda value: (value,),
+    np.ndarray: lambda value: (value.tobytes(), f"{value.dtype.str}{value.shape}"),
+    bytearray: lambda value: (bytes(value),),
+    array.array: lambda value: (value.tobytes(), value.typecode),
+    functools.partial: lambda value: (value.func, *value.args, *value.keywords, *value.keywords.values()),
+    types.MethodType: lambda value: (value.__func__, value.__self__),
+}
+
+
+def is_plain(value) -> bool:
+    """Whether two values of this class are compared by equality."""
+    return isinstance(value, (*PLAIN_TYPES, frozenset)) or _is_immutable(value)
+
+
+def _is_immutable(value):
+    """Numbers and dates of the standard library: immutable, and written in C."""
+    cls = type(value)
+    return cls.__module__ in ("decimal", "datetime", "re") and not cls.__flags__ & _HEAP_TYPE
+
+
+def is_same_plain(a, b) -> bool:
+    """Whether two plain values are equal: 1 is not 1.0 and not True, 0.0 is not -0.0."""
+    if type(a) is frozenset or type(b) is frozenset:
+        return type(a) is type(b) and {_exact(v) for v in a} == {_exact(v) for v in b}
+    return same_value(a, b) or type(a) is type(b) and _is_immutable(a) and a == b
+
+
+def is_same_picture(a, b) -> bool:
+    """Whether two pictures of containers hold the same objects, or the same bytes."""
+    if type(a) is not tuple or type(b) is not tuple or len(a) != len(b):
+        return a is b
+    return all(x is y or type(x) in _OF_PICTURES and is_same_plain(x, y) for x, y in zip(a, b))
+
+
+_OF_PICTURES = (bytes, str, frozenset)  # what a picture of an array or a set makes anew
+
+
+def _exact(value):
+    return (type(value), repr(value) if isinstance(value, (float, complex)) else value)
+
+
+_BY_IDENTITY = (
+    torch.nn.Module,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.CodeType,
+    types.CellType,
+)
+
+
+def can_be_replaced(value) -> bool:
+    """Whether an object of the same class may take the place of this one, if its guarded places are equal."""
+    if isinstance(value, _BY_IDENTITY):
+        return False
+    return contents(value) is not MISSING or bool(type(value).__flags__ & _HEAP_TYPE)
+
+
+def is_python_class(cls) -> bool:
+    return bool(cls.__flags__ & _HEAP_TYPE)

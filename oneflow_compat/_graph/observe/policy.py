@@ -1,0 +1,90 @@
+"""Which code is observed: the user's fully, installed packages where they read objects, torch's inside not."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sysconfig
+from enum import Enum
+from types import CodeType
+
+import torch
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_SITE = f"{os.sep}site-packages{os.sep}"
+
+
+class Policy(Enum):
+    USER = "user"  # every read
+    INSTALLED = "installed"  # every read but those of its own globals, which are trusted
+    NONE = "none"  # like C code: its arguments are guarded as a whole
+    NONE_BELOW = "none below"  # and so is everything that it calls
+
+
+# Parts that hold the user's objects and read them.
+_TORCH_PARTS = ("nn/", "optim/", "ao/", "distributions/")
+_TORCH_FUNCTIONS = ("nn/functional.py", "nn/init.py", "nn/_reduction.py", "nn/parameter.py")
+_PACKAGE_PARTS = ("nn/", "one_embedding/", "optim/", "utils/", "amp/", "autograd/")
+_GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py")  # they hand reads on to modules
+# Packages whose functions compute from their arguments only.
+_FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "torchgen", "triton")
+# Parts of the standard library that keep the interpreter's own books.
+_BOOKKEEPING = frozenset(
+    """
+    abc contextlib contextvars copyreg enum genericpath importlib inspect linecache logging
+    posixpath re site sre_compile sre_parse threading tokenize traceback types typing warnings weakref
+    _weakrefset unittest asyncio concurrent multiprocessing
+    """.split()
+)
+
+_FROZEN_PARTS = ("<frozen os>", "<frozen _collections_abc>")
+
+
+@functools.lru_cache(None)
+def policy_of_file(name) -> Policy:
+    """Return the policy for the code of a file."""
+    if name.startswith(_PACKAGE):
+        observed = _is_part(name, _PACKAGE, _PACKAGE_PARTS) and not _is_part(name, _PACKAGE, ("nn/graph/",))
+        return Policy.INSTALLED if observed or _is_part(name, _PACKAGE, _GRAPH_PARTS) else Policy.NONE
+    if name.startswith(_TORCH):
+        observed = _is_part(name, _TORCH, _TORCH_PARTS) and not _is_part(name, _TORCH, _TORCH_FUNCTIONS)
+        return Policy.INSTALLED if observed else Policy.NONE
+    if _SITE in name:
+        package = name.rpartition(_SITE)[2].split(os.sep)[0]
+        return Policy.NONE if package in _FUNCTIONS_ONLY else Policy.INSTALLED
+    if name.startswith(_STDLIB):
+        module = name[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
+        return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED
+    if name.startswith("<frozen"):
+        return Policy.INSTALLED if name in _FROZEN_PARTS else Policy.NONE
+    return Policy.USER
+
+
+def _is_part(name, root, parts):
+    return name[len(root) :].replace(os.sep, "/").startswith(parts)
+
+
+def policy_of(code) -> Policy:
+    """Return the policy for a code object."""
+    policy = policy_of_file(code.co_filename)
+    if code.co_name == "__torch_dispatch__" and policy is not Policy.USER:
+        return Policy.NONE_BELOW
+    return policy
+
+
+def is_installed_module(module) -> bool:
+    """Whether a module is of the standard library, of an installed package, or has no file."""
+    name = getattr(module, "__file__", None)
+    return not name or policy_of_file(name) is not Policy.USER
+
+
+def is_of_this_package(name) -> bool:
+    return name.startswith(_PACKAGE)
+
+
+def is_of_the_capture(value) -> bool:
+    """Whether a value is a function that a capture put into torch or into a module for a while."""
+    code = getattr(getattr(value, "fget", value), "__code__", None)
+    return type(code) is CodeType and code.co_filename.startswith(_PACKAGE + "_graph" + os.sep)

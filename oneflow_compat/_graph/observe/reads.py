@@ -1,0 +1,442 @@
+"""The hooks of instrumented code: each read becomes a guard of the place that was read."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import operator
+import threading
+import types
+
+import numpy as np
+import torch
+
+from ..program.python_values import MISSING
+from .places import (
+    ATTRIBUTE,
+    CELL,
+    CLASS_ATTRIBUTE,
+    CONTAINS,
+    CONTENTS,
+    CONTEXT,
+    ELEMENT,
+    ITEM,
+    TYPE,
+    Guard,
+    contents,
+    is_plain,
+    is_python_class,
+)
+from .policy import Policy, is_installed_module, policy_of
+from .unfollowed import calling_site, unfollowed_call, unfollowed_object
+
+# Classes whose objects hold nothing that could change.
+FREE = frozenset(
+    [
+        int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented), slice, range,
+        torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType, types.CellType,
+        types.TracebackType, types.FrameType, types.FunctionType, types.BuiltinFunctionType,
+        types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
+        type(iter([])), type(iter(())), type(iter({})), type({}.keys()), type({}.values()), type({}.items()),
+    ]
+)  # fmt: skip
+_FREE_BASES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch._C._FunctionBase, BaseException)
+_TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
+_QUIET_CALLS = frozenset([isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir])
+_QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
+_UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_MUTATORS = frozenset(
+    """
+    append extend insert remove clear sort reverse add discard update appendleft extendleft popleft rotate
+    setdefault pop popitem __setitem__ __delitem__ __init__ intersection_update difference_update fill
+    symmetric_difference_update move_to_end __setstate__
+    """.split()
+)
+_ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
+_DEPTH = 3  # of containers inside containers that a C function receives
+
+_ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
+
+
+class Reads:
+    """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
+
+    def __init__(self, active, on_module):
+        self.active, self.on_module = active, on_module
+        self.guards: dict = {}  # (kind, id(owner), key) -> Guard
+        self.objects: dict = {}  # id -> object, so that no other object gets its id
+        self.seen: set = set()
+        self.complete: set = set()  # ids of containers that the capture itself changes
+        self.written: set = set()  # keys of guards whose place build() wrote
+        self.snapshots: dict = {}  # id(container) -> contents before build() changed it
+        self.pinned: set = set()  # ids of objects that were compared by identity
+        self.made: set = set()  # ids of modules that build() made
+        self.modules: set = set()
+        self.unfollowed: dict = {}  # (label, location) -> (site, what it is)
+        self.opaque: list = []  # (object, site, what it is): no guard if it outlives build()
+        self.make_visible = self.leave_out = lambda code: None  # of the frames that are observed
+
+    # -- guards --------------------------------------------------------------------------
+    def add(self, kind, owner, key, value, label, site):
+        """Guard a place, unless build() wrote it or read it before."""
+        name = (kind, id(owner), key)
+        try:
+            guard = self.guards.get(name)
+            if guard is not None or name in self.written or id(owner) in self.complete:
+                if guard is not None and guard.site is not None and guard.site.counts:
+                    guard.site = site
+                return
+        except TypeError:  # an unhashable key
+            return
+        if isinstance(value, _FREE_BASES[3:4]):  # the context of an autograd function
+            return
+        self.objects[id(owner)] = owner
+        self.guards[name] = Guard(kind, owner, key, value, label, site)
+
+    def warn(self, site, what):
+        """Note a value that has no guard."""
+        site = site if site.is_user else calling_site() or site
+        self.unfollowed.setdefault((site.expression, what), site)
+
+    def note_module(self, module):
+        """A module is met for the first time: one that build() makes now, or one that was there."""
+        if id(module) in self.modules or id(module) in self.made:
+            return
+        self.objects[id(module)] = module
+        if "_modules" not in object.__getattribute__(module, "__dict__"):
+            self.made.add(id(module))
+        else:
+            self.modules.add(id(module))
+            self.on_module(module)
+
+    def global_name(self, scope, name, site):
+        if not site.counts:
+            self.seen.add(("global", id(scope), name))
+        self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)
+
+    def cell(self, cell, site):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return
+        self.add(CELL, cell, None, value, site.name, site)
+
+    # -- attributes ----------------------------------------------------------------------
+    def attribute(self, instance, name, site):
+        cls = type(instance)
+        key = (id(instance), name)
+        if key in self.seen:
+            return
+        if isinstance(instance, _FREE_BASES):
+            return self.tensor_attribute(instance, name, site)
+        if not site.counts:
+            self.seen.add(key)
+        self.objects[id(instance)] = instance
+        if cls is types.ModuleType:
+            return self.module_attribute(instance, name, site)
+        if isinstance(instance, torch.nn.Module):
+            self.note_module(instance)
+        if cls is super:
+            return self.super_attribute(instance.__thisclass__, instance.__self__, name, site)
+        label = f"{instance.__name__ if isinstance(instance, type) else cls.__name__}.{name}"
+        if isinstance(instance, type):
+            return self.class_attribute(instance, instance.__mro__, name, site)
+        found = self.class_attribute(cls, cls.__mro__, name, site)
+        if is_python_class(cls):
+            self.add(TYPE, instance, None, cls, f"the class of {cls.__name__}", site)
+        self.instance_attribute(instance, name, found, label, site)
+
+    def instance_attribute(self, instance, name, found, label, site):
+        """Guard the object's own entry, which a data descriptor of its class would hide."""
+        cls = type(instance)
+        if name in ("__dict__", "__class__"):
+            return
+        if isinstance(instance, threading.local):
+            return self.add(ATTRIBUTE, instance, name, getattr(instance, name, MISSING), label, site)
+        if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            return self.slot(instance, name, found, label, site)
+        if isinstance(found, property):
+            return self.visible(found.fget)
+        attributes = attributes_of(instance)
+        if attributes is not None:
+            self.add(ITEM, attributes, name, attributes.get(name, MISSING), label, site)
+        elif found is MISSING and not is_python_class(cls) and hasattr(instance, name):
+            self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
+
+    def slot(self, instance, name, descriptor, label, site):
+        if isinstance(instance, np.ndarray):
+            return self.contents(instance, site)
+        try:
+            value, again = descriptor.__get__(instance), descriptor.__get__(instance)
+        except (AttributeError, TypeError, RuntimeError, ValueError):
+            value = again = MISSING
+        if value is again or is_plain(value):
+            self.add(ATTRIBUTE, instance, name, value, label, site)
+        else:  # made at each read from the object
+            self.contents(instance, site)
+
+    def class_attribute(self, owner, mro, name, site):
+        """Guard the first class of the order that has the name, and those before that may get it."""
+        for cls in mro:
+            value = cls.__dict__.get(name, MISSING)
+            if value is not MISSING or is_python_class(cls):
+                label = f"{cls.__name__}.{name}"
+                self.add(CLASS_ATTRIBUTE, cls, name, value, label, site)
+            if value is not MISSING:
+                return value
+        return MISSING
+
+    def super_attribute(self, cls, instance, name, site):
+        if instance is None:
+            return
+        if isinstance(instance, torch.nn.Module):
+            self.note_module(instance)
+        mro = (instance if isinstance(instance, type) else type(instance)).__mro__
+        if cls in mro:
+            self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
+
+    def module_attribute(self, module, name, site):
+        if not is_installed_module(module):
+            label = f"{module.__name__}.{name}"
+            self.add(ITEM, vars(module), name, vars(module).get(name, MISSING), label, site)
+
+    def tensor_attribute(self, tensor, name, site):
+        """An attribute that the user put on a real tensor, or whether it is trained."""
+        if not isinstance(tensor, torch.Tensor) or name in _TENSOR_NAMES or is_fake(tensor):
+            return
+        self.objects[id(tensor)] = tensor
+        label = f"{type(tensor).__name__}.{name}"
+        if name == "requires_grad":
+            self.add(ATTRIBUTE, tensor, name, tensor.requires_grad, label, site)
+        else:
+            self.add(ITEM, tensor.__dict__, name, tensor.__dict__.get(name, MISSING), label, site)
+
+    # -- containers ----------------------------------------------------------------------
+    def item(self, container, key, site):
+        cls = type(container)
+        if cls in FREE or isinstance(container, _FREE_BASES):
+            return
+        if isinstance(container, dict) and cls.__getitem__ is dict.__getitem__:
+            try:
+                value = dict.get(container, key, MISSING)
+            except TypeError:
+                return
+            self.add(ITEM, container, key, value, None, site)
+        elif type(key) is int and isinstance(container, (list, collections.deque)) and _plain_items(cls):
+            if -len(container) <= key < len(container):
+                value = container[key]
+                if id(container) not in self.snapshots:
+                    self.add(ELEMENT, container, key, value, None, site)
+            else:
+                self.contents(container, site)
+        elif cls is not tuple:
+            self.contents(container, site)
+
+    def contains(self, container, key, site):
+        if isinstance(container, dict) and type(container).__contains__ is dict.__contains__:
+            try:
+                present = dict.__contains__(container, key)
+            except TypeError:
+                return
+            self.add(CONTAINS, container, key, present, None, site)
+        else:
+            self.contents(container, site)
+            self.pin(key)
+
+    def contents(self, value, site, depth=0):
+        """Guard all that a C function or an instruction may read of a value."""
+        cls = type(value)
+        key = (id(value), CONTENTS)
+        if cls in FREE or key in self.seen or isinstance(value, _FREE_BASES):
+            return
+        if isinstance(value, (torch.nn.Module, type, types.ModuleType)):
+            return
+        self.seen.add(key)
+        self.objects[id(value)] = value
+        if isinstance(value, np.ndarray) and (value.dtype.hasobject or value.nbytes > _ARRAY_BYTES):
+            what = "an array of objects" if value.dtype.hasobject else f"an array of {value.nbytes >> 20} MiB"
+            return self.opaque.append((value, site, what))
+        picture = self.snapshots.get(id(value), MISSING)
+        picture = contents(value) if picture is MISSING else picture
+        if picture is not MISSING:
+            if cls is not tuple:
+                self.add(CONTENTS, value, None, picture, None, site)
+            if depth < _DEPTH and not isinstance(value, np.ndarray):
+                for element in picture:
+                    if type(element) not in FREE:
+                        self.contents(element, site, depth + 1)
+        elif not is_plain(value):
+            self.other_contents(value, site, depth)
+
+    def other_contents(self, value, site, depth):
+        cls = type(value)
+        what = unfollowed_object(value)
+        if cls is types.GeneratorType:
+            self.leave_out(value.gi_code)
+        if what is not None:
+            self.opaque.append((value, site, what))
+        elif depth and is_python_class(cls) and not callable(value):
+            attributes = attributes_of(value)
+            if attributes is not None and depth < _DEPTH:
+                self.contents(attributes, site, depth + 1)
+
+    # -- calls -----------------------------------------------------------------------------
+    def call(self, function, arguments, site):
+        if id(function) in _QUIET_IDS:
+            return
+        cls = type(function)
+        owner = None
+        if cls is types.MethodType:
+            owner, function = function.__self__, function.__func__
+            cls = type(function)
+        if cls is types.FunctionType:
+            if self.python_call(function, site):
+                return
+            arguments = (owner, *arguments)
+        elif cls in _C_FUNCTIONS or cls in _UNBOUND or owner is not None:
+            return self.c_call(function, owner, arguments, site)
+        elif isinstance(function, type):
+            what = unfollowed_call(function, None, "")
+            if what:
+                self.warn(site, what)
+            if function.__module__ != "builtins":
+                return
+        elif not isinstance(function, torch.nn.Module):
+            self.contents(function, site)
+            if cls is operator.attrgetter:
+                return self.attrgetter(function, arguments, site)
+            if "__call__" in cls.__dict__ and isinstance(cls.__dict__["__call__"], types.FunctionType):
+                return self.attribute(function, "__call__", site)
+        else:
+            return self.attribute(function, "__call__", site)
+        for argument in arguments:
+            if type(argument) not in FREE:
+                self.contents(argument, site, 1)
+
+    def python_call(self, function, site):
+        """Guard the code and the defaults of a function; return False if its frames are not observed."""
+        policy = policy_of(function.__code__)
+        if policy is Policy.USER and ("function", id(function)) not in self.seen:
+            self.seen.add(("function", id(function)))
+            self.objects[id(function)] = function
+            self.make_visible(function.__code__)
+            label = f"the code of {function.__qualname__}"
+            self.add(ATTRIBUTE, function, "__code__", function.__code__, label, site)
+            for name in ("__defaults__", "__kwdefaults__"):
+                value = getattr(function, name)
+                if value:
+                    self.add(ATTRIBUTE, function, name, value, f"{function.__qualname__}.{name}", site)
+                    self.contents(value, site)
+        return policy in (Policy.USER, Policy.INSTALLED)
+
+    def visible(self, function):
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            self.make_visible(code)
+
+    def c_call(self, function, owner, arguments, site):
+        name = getattr(function, "__name__", "")
+        owner = getattr(function, "__self__", None) if owner is None else owner
+        if type(function) in _UNBOUND:
+            if not arguments:
+                return
+            owner, arguments = arguments[0], arguments[1:]
+        if isinstance(owner, types.ModuleType) or owner is None:
+            return self.c_function(function, owner, name, arguments, site)
+        what = unfollowed_call(function, owner, name)
+        if what is not None:
+            return self.warn(site, what)
+        if isinstance(owner, contextvars.ContextVar) and name == "get":
+            return self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
+        if name in ("__getattribute__", "__getattr__") and arguments:
+            return self.attribute(owner, arguments[0], site)
+        if name in ("__setattr__", "__delattr__") and arguments:
+            return self.store_attribute(owner, arguments[0])
+        if type(owner) not in FREE and not isinstance(owner, (type, torch.Tensor)):
+            self.method_of(owner, name, arguments, site)
+        for argument in arguments:
+            if type(argument) not in FREE:
+                self.contents(argument, site, 1)
+
+    def method_of(self, owner, name, arguments, site):
+        """A method, written in C, of a container or of another object."""
+        if isinstance(owner, dict) and name in _ITEM_READERS and arguments:
+            self.item(owner, arguments[0], site)
+        elif name not in _MUTATORS:
+            self.contents(owner, site)
+        if name in _MUTATORS and (arguments or name not in ("__init__",)):
+            self.before_write(owner)
+            if isinstance(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
+                self.store_item(owner, arguments[0])
+
+    def c_function(self, function, owner, name, arguments, site):
+        what = unfollowed_call(function, owner, name)
+        if what is not None:
+            return self.warn(site, what)
+        if function in (getattr, hasattr) and len(arguments) > 1 and type(arguments[1]) is str:
+            return self.attribute(arguments[0], arguments[1], site)
+        if function in (setattr, delattr) and len(arguments) > 1:
+            return self.store_attribute(arguments[0], arguments[1])
+        for argument in arguments:
+            if type(argument) not in FREE:
+                self.contents(argument, site, 1)
+
+    def attrgetter(self, function, arguments, site):
+        for path in function.__reduce__()[1]:
+            value = arguments[0] if arguments else None
+            for name in path.split("."):
+                self.attribute(value, name, site)
+                value = getattr(value, name, None)
+
+    def pin(self, value):
+        """Another object may not take the place of this one: it was compared by identity."""
+        if is_python_class(type(value)) and not isinstance(value, _FREE_BASES):
+            self.pinned.add(id(value))
+            self.objects[id(value)] = value
+
+    # -- writes ----------------------------------------------------------------------------
+    def store_attribute(self, instance, name):
+        if isinstance(instance, torch.nn.Module):
+            self.note_module(instance)
+        attributes = vars(instance) if isinstance(instance, types.ModuleType) else attributes_of(instance)
+        if attributes is not None:
+            self.store_item(attributes, name)
+        self.written.add((ATTRIBUTE, id(instance), name))
+        self.objects[id(instance)] = instance
+
+    def store_item(self, container, key):
+        self.before_write(container)
+        try:
+            self.written.update((kind, id(container), key) for kind in (ITEM, ELEMENT, CONTAINS))
+        except TypeError:  # an unhashable key: a slice
+            pass
+
+    def before_write(self, container):
+        """Remember the contents of a container before build() changes it."""
+        if id(container) not in self.snapshots and type(container) not in FREE:
+            self.objects[id(container)] = container
+            picture = contents(container)
+            if picture is not MISSING and not isinstance(container, np.ndarray):
+                self.snapshots[id(container)] = picture
+
+
+def attributes_of(instance):
+    """Return the attribute dict of an object, or None."""
+    try:
+        attributes = object.__getattribute__(instance, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+    return attributes if isinstance(attributes, dict) else None
+
+
+def is_fake(tensor):
+    return type(tensor).__name__ == "FakeTensor"
+
+
+def _plain_items(cls):
+    return cls.__getitem__ in (list.__getitem__, collections.deque.__getitem__)
+
+
+def _class_name(cls):
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

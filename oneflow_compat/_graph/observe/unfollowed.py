@@ -1,0 +1,88 @@
+"""Values that no guard can follow: clocks, generators outside torch, files, iterators, unknown C objects."""
+
+from __future__ import annotations
+
+import _random
+import datetime
+import random
+import sys
+import types
+
+import numpy as np
+
+from .instrument import Site
+from .places import is_python_class
+from .policy import Policy, policy_of
+
+CLOCK = "a clock"
+GENERATOR = "a random generator that torch does not know"
+FILE = "the file system"
+
+# module of a function written in C -> what its functions read, and which of them
+_FUNCTIONS = {
+    "time": (CLOCK, None),
+    "posix": (GENERATOR, {"urandom", "getrandom"}),
+    "nt": (GENERATOR, {"urandom"}),
+    "_uuid": (GENERATOR, None),
+    "io": (FILE, {"open", "open_code"}),
+    "_io": (FILE, {"open", "open_code"}),
+}
+_FILE_FUNCTIONS = {"listdir", "scandir"}
+_NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
+_NOW = {"now", "utcnow", "today"}
+_GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+
+# Packages whose C objects do not change, or which a program follows by other means.
+_KNOWN_PACKAGES = frozenset(["builtins", "torch", "_thread", "functools", "operator", "re", "weakref", "types", "_abc"])
+
+
+def unfollowed_call(function, owner, name) -> str | None:
+    """Return what a call of a C function reads that has no guard, or None."""
+    module = owner.__name__ if type(owner) is types.ModuleType else None
+    row = _FUNCTIONS.get(module)
+    if row is not None and name not in _NO_CLOCK and (row[1] is None or name in row[1]):
+        return row[0]
+    if module in ("posix", "nt") and name in _FILE_FUNCTIONS:
+        return FILE
+    if name in _NOW and isinstance(owner, type) and issubclass(owner, datetime.date):
+        return CLOCK
+    if isinstance(owner, _GENERATORS) and not _is_module_generator(owner):
+        return GENERATOR
+    return None
+
+
+def _is_module_generator(owner):
+    """Python's and NumPy's own generator: a capture compares their states (capture/random_state.py)."""
+    return owner is random._inst or owner is getattr(np.random.mtrand, "_rand", None)
+
+
+def unfollowed_object(value) -> str | None:
+    """Return why an object whose contents a C function reads has no guard, or None."""
+    cls = type(value)
+    if isinstance(value, _GENERATORS):
+        return None if _is_module_generator(value) else GENERATOR
+    if hasattr(cls, "__next__"):
+        return f"an iterator ({cls.__name__}), which remembers its position"
+    package = cls.__module__.partition(".")[0]
+    if is_python_class(cls) or package in _KNOWN_PACKAGES or isinstance(value, (np.dtype, np.ufunc)):
+        return None
+    return f"an object of {cls.__module__}.{cls.__qualname__}, a class without a guard"
+
+
+def calling_site():
+    """Return the innermost instruction of the user's code that runs now, or None."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if policy_of(code) is Policy.USER:
+            return Site(code, None, _position(frame), True)
+        frame = frame.f_back
+    return None
+
+
+def _position(frame):
+    if sys.version_info >= (3, 11):
+        for index, position in enumerate(frame.f_code.co_positions()):
+            if index == frame.f_lasti // 2:
+                return position
+    return frame.f_lineno, frame.f_lineno, None, None

@@ -1,0 +1,524 @@
+"""No program is silently stale: each change of Python between calls is followed, or a warning named it at capture."""
+import collections
+import contextvars
+import dataclasses
+import datetime
+import functools
+import itertools
+import os
+import random
+import threading
+import time
+import types
+import uuid
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import settings_of_stale as settings
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oneflow as flow
+
+K, SWITCH, TABLE = 1.0, {1}, {"a": [1.0, {"b": 1.0}]}
+NAMESPACE, VARIABLE, LOCAL = types.SimpleNamespace(k=1.0), contextvars.ContextVar("variable", default=1.0), threading.local()
+LOCAL.k = 1.0
+
+
+class Base(nn.Module):
+    """A linear layer, a function of it, and attributes."""
+
+    def __init__(self, function=lambda m, y: y, **attributes):
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def forward(self, x):
+        return self.function(self, self.linear(x))
+
+
+def graph_of(module, body=None):
+    """A training graph of a module on the aten backend, and its eager twin: one forward pass."""
+    run = body or (lambda m, x: m(x))
+
+    class Runs(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return run(self.module, x)
+
+    return Runs(), lambda x: run(module, x)
+
+
+def check(module, change, body=None, calls=1):
+    """The graph gives what eager gives, before the change and after it, and warns of nothing."""
+    graph, eager = graph_of(module, body)
+    x = torch.randn(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(graph(x), eager(x))
+        for _ in range(2):
+            graph(x)
+        assert len(graph._engine.programs) == 1, graph._engine._last.watch.changed
+        before = eager(x)
+        change(module)
+        assert torch.equal(graph(x), eager(x))
+        assert not torch.equal(before, eager(x)), "the change changes nothing"
+        graph(x)
+        assert len(graph._engine.programs) == 2
+
+
+def set_global(**values):
+    globals().update(values)
+
+
+@pytest.fixture(autouse=True)
+def globals_as_before():
+    yield
+    set_global(K=1.0)
+    SWITCH.discard(2)
+    TABLE["a"][1]["b"], NAMESPACE.k, settings.SCALE, settings.TABLE["k"][1] = 1.0, 1.0, 1.0, 2.0
+    LOCAL.k = 1.0
+    VARIABLE.set(1.0)
+    os.environ.pop("STALE_SCALE", None)
+
+
+# -- globals, by the way in which their function is reached -------------------------------
+
+
+class Private(Base):
+    def _times(self, x):
+        return x * K
+
+    def forward(self, x):
+        return self._times(self.linear(x))
+
+
+class Inherits(Private):
+    def forward(self, x):
+        return super().forward(x) + 0
+
+
+class Static(Base):
+    @staticmethod
+    def times(x):
+        return x * K
+
+    def forward(self, x):
+        return self.times(self.linear(x))
+
+
+class OfClass(Base):
+    @classmethod
+    def times(cls, x):
+        return x * K
+
+    def forward(self, x):
+        return self.times(self.linear(x))
+
+
+class Property(Base):
+    @property
+    def k(self):
+        return K
+
+    def forward(self, x):
+        return self.linear(x) * self.k
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * K
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * K
+
+
+def wrapped(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args) * K
+
+    return wrapper
+
+
+@wrapped
+def doubled(x):
+    return x * 2
+
+
+class Callable:
+    def __call__(self, x):
+        return x * K
+
+
+class Compares:
+    def __eq__(self, other):
+        return K == 1.0
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("module, body", [
+    (Private, None), (Inherits, None), (Static, None), (OfClass, None), (Property, None),
+    (Base, lambda m, x: Scaled.apply(m(x))),
+    (Base, lambda m, x: doubled(m(x))),
+    (Base, lambda m, x: functools.partial(lambda k, y: y * K * k, 2.0)(m(x))),
+    (lambda: Base(act=Callable()), lambda m, x: m.act(m(x))),
+    (lambda: Base(other=Compares()), lambda m, x: m(x) * (1 if m.other == 3 else 2)),
+    (Base, lambda m, x: m(x) * sum(map(lambda v: v * K, [1.0, 2.0]))),
+    (Base, lambda m, x: m(x) * sorted([1.0, 2.0], key=lambda v: v * (1 if K == 1.0 else -1))[0]),
+    (Base, lambda m, x: m(x) * next(v * K for v in [2.0])),
+], ids=["private method", "super", "staticmethod", "classmethod", "property", "autograd function", "wraps", "partial",
+        "callable object", "__eq__", "map", "sort key", "generator"])  # fmt: skip
+def test_a_global_is_followed_however_its_function_is_reached(module, body):
+    check(module(), lambda m: set_global(K=3.0), body)
+
+
+def test_a_global_read_in_backward_only_is_followed():
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * K
+
+    def body(module, x):
+        y = Backward.apply(module(x)).sum()
+        return torch.autograd.grad(y, module.linear.bias)[0]
+
+    check(Base(), lambda m: set_global(K=3.0), body)
+
+
+@pytest.mark.parametrize("read, change", [
+    (lambda: settings.SCALE, lambda: setattr(settings, "SCALE", 3.0)),
+    (lambda: settings.scaled(1.0), lambda: setattr(settings, "SCALE", 3.0)),
+    (lambda: sum(settings.TABLE["k"]), lambda: settings.TABLE["k"].__setitem__(1, 5.0)),
+    (lambda: TABLE["a"][1]["b"], lambda: TABLE["a"][1].update(b=3.0)),
+    (lambda: NAMESPACE.k, lambda: setattr(NAMESPACE, "k", 3.0)),
+    (lambda: 2.0 if 2 in SWITCH else 1.0, lambda: SWITCH.add(2)),
+    (lambda: imported(), lambda: setattr(settings, "SCALE", 3.0)),
+    (lambda: float(os.environ.get("STALE_SCALE", "1")), lambda: os.environ.update(STALE_SCALE="3")),
+    (lambda: float(os.getenv("STALE_SCALE", "1")), lambda: os.environ.update(STALE_SCALE="3")),
+    (lambda: VARIABLE.get(), lambda: VARIABLE.set(3.0)),
+    (lambda: LOCAL.k, lambda: setattr(LOCAL, "k", 3.0)),
+], ids=["module constant", "module function", "module table", "deep", "namespace", "set", "import in a function", "environ",
+        "getenv", "context variable", "thread-local"])  # fmt: skip
+def test_what_a_function_reads_from_outside_is_followed(read, change):
+    check(Base(), lambda m: change(), lambda m, x: m(x) * read())
+
+
+def imported():
+    from settings_of_stale import SCALE
+
+    return SCALE
+
+
+# -- attributes of any class ---------------------------------------------------------------
+
+
+class Helper:
+    rate = 1.0
+
+    def __init__(self):
+        self.k = 1.0
+
+    def times(self, x):
+        return x * self.k * self.rate
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    k: float = 1.0
+
+
+@dataclasses.dataclass
+class Data:
+    k: float = 1.0
+
+
+def replace(name, value):
+    return lambda m: setattr(m, name, value)
+
+
+@pytest.mark.parametrize("attributes, function, change", [
+    (lambda: {"on": {1}}, lambda m, y: y * (2 if 2 in m.on else 1), replace("on", {1, 2})),
+    (lambda: {"d": collections.deque([1.0])}, lambda m, y: y * m.d[0], lambda m: m.d.__setitem__(0, 3.0)),
+    (lambda: {"d": collections.deque([1.0])}, lambda m, y: y * sum(m.d), lambda m: m.d.append(2.0)),
+    (lambda: {"big": [1.0] * 40}, lambda m, y: y * sum(m.big), replace("big", [1.0] * 39 + [5.0])),
+    (lambda: {"fs": (F.relu, torch.tanh)}, lambda m, y: m.fs[1](m.fs[0](y)), replace("fs", (F.relu, torch.sin))),
+    (lambda: {"act": functools.partial(F.leaky_relu, negative_slope=0.1)}, lambda m, y: m.act(y), replace("act", functools.partial(F.leaky_relu, negative_slope=0.9))),
+    (lambda: {"f": Helper().times}, lambda m, y: m.f(y), lambda m: setattr(m.f.__self__, "k", 3.0)),
+    (lambda: {"c": Slots()}, lambda m, y: y * m.c.k, lambda m: setattr(m.c, "k", 3.0)),
+    (lambda: {"c": (Data(), Data())}, lambda m, y: y * m.c[1].k, lambda m: setattr(m.c[1], "k", 3.0)),
+    (lambda: {"c": Data()}, lambda m, y: y * dataclasses.asdict(m.c)["k"], lambda m: setattr(m.c, "k", 3.0)),
+    (lambda: {"c": Fraction(1, 2)}, lambda m, y: y * float(m.c), replace("c", Fraction(1, 3))),
+    (lambda: {"_k": 1.0}, lambda m, y: y * m._k, replace("_k", 3.0)),
+    (lambda: {"c": [2]}, lambda m, y: y * (torch.arange(4) * m.c[0]).dtype.itemsize, replace("c", [2.0])),
+    (lambda: {"c": [0.0]}, lambda m, y: y + (1.0 / torch.tensor(m.c[0])).sign(), replace("c", [-0.0])),
+    (lambda: {"c": [0.0]}, lambda m, y: y + (1.0 / torch.tensor(m.c)).sign(), replace("c", [-0.0])),
+    (lambda: {"c": [1.0, 2.0]}, lambda m, y: y * sum(v for v in m.c), lambda m: m.c.append(3.0)),
+    (lambda: {"c": {"p": 0.5}}, lambda m, y: F.leaky_relu(y, **{"negative_slope": v for v in m.c.values()}), lambda m: m.c.update(p=0.9)),
+    (lambda: {"c": ["relu"]}, lambda m, y: getattr(F, f"{m.c[0]}")(y), lambda m: m.c.__setitem__(0, "tanh")),
+    (lambda: {"c": np.ones(3)}, lambda m, y: y * float(m.c[0]), lambda m: m.c.__setitem__(0, 3.0)),
+    (lambda: {"c": np.ones(40_000)}, lambda m, y: y * float(m.c.sum()), lambda m: m.c.__setitem__(7, 3.0)),
+    (lambda: {"c": []}, lambda m, y: y * (3 if m.c else 1), lambda m: m.c.append(1)),
+    (lambda: {"c": [1]}, lambda m, y: y * (3 if m.c == [1, 2] else 1), lambda m: m.c.append(2)),
+    (lambda: {"c": [Helper()]}, lambda m, y: [h.times for h in m.c][0](y), lambda m: setattr(m.c[0], "k", 3.0)),
+    (lambda: {"c": Helper()}, lambda m, y: m.c.times(y), lambda m: setattr(m.c, "rate", 3.0)),
+    (lambda: {"c": collections.Counter(a=1)}, lambda m, y: y * m.c.most_common(1)[0][1], lambda m: m.c.update("aa")),
+    (lambda: {"c": collections.OrderedDict(a=1.0, b=2.0)}, lambda m, y: y * next(iter(m.c.values())), lambda m: m.c.move_to_end("a")),
+    (lambda: {"c": collections.ChainMap({"k": 1.0})}, lambda m, y: y * m.c["k"], lambda m: m.c.maps[0].update(k=3.0)),
+    (lambda: {"f": eval("lambda y, k=1.0: y * k")}, lambda m, y: m.f(y), lambda m: setattr(m.f, "__defaults__", (3.0,))),
+    (lambda: {"f": eval("lambda y: y * 1.0")}, lambda m, y: m.f(y), lambda m: setattr(m.f, "__code__", (lambda y: y * 3.0).__code__)),
+    (lambda: {"c": [[1.0], [2.0]]}, lambda m, y: y @ torch.tensor(m.c).repeat(2, 1), lambda m: m.c[1].__setitem__(0, 5.0)),
+    (lambda: {"flag": None}, lambda m, y: y if m.flag is None else y * 3, replace("flag", 1)),
+    (lambda: {}, lambda m, y: y * getattr(m, "extra", 1.0), replace("extra", 3.0)),
+    (lambda: {}, lambda m, y: y * m.extra if hasattr(m, "extra") else y, lambda m: m.register_buffer("extra", torch.full((4,), 3.0))),
+    (lambda: {}, lambda m, y: y * m.extra if "extra" in m.__dict__ else y, replace("extra", 3.0)),
+    (lambda: {"c": types.MappingProxyType({"k": 1.0})}, lambda m, y: y * m.c["k"], replace("c", types.MappingProxyType({"k": 3.0}))),
+    (lambda: {"at": datetime.timedelta(1)}, lambda m, y: y * m.at.days, replace("at", datetime.timedelta(3))),
+], ids=["set", "deque element", "deque sum", "long list", "tuple of functions", "partial", "bound method", "slots",
+        "tuple of dataclasses", "asdict", "Fraction", "private", "2 and 2.0", "0.0 and -0.0", "list of -0.0", "generator",
+        "items", "format", "array", "long array", "truth", "compared lists", "helper in a list", "class attribute of a helper",
+        "Counter", "order of a dict", "ChainMap", "defaults", "code", "nested lists", "None", "getattr", "hasattr",
+        "in __dict__", "mapping proxy", "timedelta"])  # fmt: skip
+def test_an_attribute_of_any_class_is_followed(attributes, function, change):
+    check(Base(function, **attributes()), change)
+
+
+def test_a_private_attribute_of_the_graph_is_followed():
+    class Runs(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self._factor = 2.0
+            self.config.set_backend("aten")
+
+        def build(self, x):
+            return x * self._factor
+
+    graph, x = Runs(), torch.ones(2)
+    assert graph(x).tolist() == [2.0, 2.0]
+    graph._factor = 3.0
+    assert graph(x).tolist() == [3.0, 3.0]
+
+
+def test_a_closure_is_followed():
+    k = 1.0
+
+    def scale(x):
+        return x * k
+
+    def change(module):
+        nonlocal k
+        k = 3.0
+
+    check(Base(), change, lambda m, x: scale(m(x)))
+
+
+# -- modules and classes -------------------------------------------------------------------
+
+
+def test_a_class_attribute_is_followed():
+    class Own(Base):
+        scale = 1.0
+
+        def forward(self, x):
+            return self.linear(x) * self.scale
+
+    check(Own(), lambda m: setattr(Own, "scale", 3.0))
+
+
+def test_a_class_as_a_namespace_is_followed():
+    class Settings:
+        scale = 1.0
+
+    check(Base(), lambda m: setattr(Settings, "scale", 3.0), lambda m, x: m(x) * Settings.scale)
+
+
+def test_a_replaced_method_is_followed():
+    class Own(Base):
+        def forward(self, x):
+            return self.linear(x)
+
+    check(Own(), lambda m: setattr(Own, "forward", lambda self, x: self.linear(x) * 3))
+
+
+def test_a_forward_of_the_instance_is_followed():
+    def change(module):
+        before = module.linear.forward
+        module.linear.forward = lambda x: before(x) * 3
+
+    check(Base(), change)
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: m.linear.register_forward_hook(lambda module, args, result: result * 3),
+    lambda m: m.linear.register_forward_pre_hook(lambda module, args: (args[0] * 3,)),
+    lambda m: setattr(m.linear, "bias", None),
+    lambda m: setattr(m, "linear", nn.Sequential(nn.Linear(4, 4), nn.Tanh())),
+], ids=["hook", "pre-hook", "no bias", "other module"])  # fmt: skip
+def test_what_a_call_of_a_module_reads_is_followed(change):
+    check(Base(), change)
+
+
+def test_a_removed_hook_is_followed():
+    module = Base()
+    handle = module.linear.register_forward_hook(lambda m, args, result: result * 3)
+    check(module, lambda m: handle.remove())
+
+
+def test_a_learning_rate_read_in_build_is_followed():
+    module = Base()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    check(module, lambda m: optimizer.param_groups[0].update(lr=0.2), lambda m, x: m(x) * optimizer.param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize("rate, untied", [(0.1, True), (0.2, False)])
+def test_untied_weights_make_another_program(rate, untied):
+    module = Base()
+    module.other = nn.Linear(4, 4, bias=False)
+    module.other.weight = module.linear.weight
+    graph, eager = graph_of(module, lambda m, x: m.other(m(x)))
+    x = torch.randn(3, 4)
+    assert torch.equal(graph(x), eager(x))
+    if untied:
+        module.other.weight = nn.Parameter(module.linear.weight.detach() * 3)
+    else:
+        module.other.weight = module.linear.weight = nn.Parameter(module.linear.weight.detach() * 3)
+    assert torch.equal(graph(x), eager(x))
+
+
+def test_the_mode_of_the_first_call_stays_and_a_change_is_told_once():
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
+    graph, eager = graph_of(module)
+    x = torch.randn(3, 4)
+    assert torch.equal(graph(x), eager(x))
+    module.train()
+    with pytest.warns(UserWarning, match="keeps the mode of its first call"):
+        result = graph(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph(x)
+        module.eval()
+        assert torch.equal(graph(x), result)
+        module.train()
+        graph(x)
+    assert len(graph._engine.programs) == 1
+
+
+# -- what makes no program -----------------------------------------------------------------
+
+
+class Counts(Base):
+    log: list = []
+
+    def forward(self, x):
+        settings.COUNTS["calls"] += 1
+        self.log.append(tuple(x.shape))
+        if settings.CACHE.get("width") is None:
+            settings.CACHE["width"] = 4
+        return self.linear(x) * self.scale * self.options["a"] * sum(self.rates) * self.config.k / settings.CACHE["width"]
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: None,
+    lambda m: m.eval().train(),
+    lambda m: setattr(m, "unread", 1),
+    lambda m: setattr(m, "scale", float("2.5")),
+    lambda m: setattr(m, "options", {"a": 1.0}),
+    lambda m: setattr(m, "rates", [1.0, 2.0]),
+    lambda m: setattr(m, "config", Data()),
+    lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}),
+    lambda m: setattr(m.linear, "weight", nn.Parameter(m.linear.weight.detach() * 2)),
+    lambda m: m.float(),
+    lambda m: m(torch.ones(1, 4)).sum().backward(),
+], ids=["nothing", "eval and train", "unread", "equal number", "equal dict", "equal list", "equal object", "load_state_dict",
+        "parameter", "float", "eager"])  # fmt: skip
+def test_a_change_without_meaning_makes_no_program(change):
+    module = Counts(scale=2.5, options={"a": 1.0}, rates=[1.0, 2.0], config=Data())
+    graph, eager = graph_of(module)
+    x = torch.randn(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph(x)
+        for _ in range(3):
+            change(module)
+            assert torch.equal(graph(x), eager(x))
+    assert len(graph._engine.programs) == 1
+
+
+def test_an_equal_object_is_followed_from_then_on():
+    module = Base(lambda m, y: y * m.config.k * m.options["a"][0], config=Data(), options={"a": [1.0]})
+    graph, eager = graph_of(module)
+    x = torch.randn(3, 4)
+    graph(x)
+    module.config, module.options = Data(), {"a": [1.0]}
+    graph(x)
+    assert len(graph._engine.programs) == 1
+    module.config.k = 3.0
+    assert torch.equal(graph(x), eager(x))
+    module.options["a"][0] = 3.0
+    assert torch.equal(graph(x), eager(x))
+
+
+# -- what has no guard is named --------------------------------------------------------------
+
+GENERATOR, NUMBERS, COUNT = random.Random(0), np.random.default_rng(0), itertools.count(1)
+
+
+def endless():
+    while True:
+        yield 1.0
+
+
+ENDLESS = endless()
+
+
+@pytest.mark.parametrize("read, expression, what", [
+    (lambda: GENERATOR.random(), "GENERATOR.random()", "random generator"),
+    (lambda: GENERATOR.uniform(1, 2), "GENERATOR.uniform(1, 2)", "random generator"),
+    (lambda: float(NUMBERS.random()), "NUMBERS.random()", "random generator"),
+    (lambda: next(COUNT), "next(COUNT)", "an iterator"),
+    (lambda: next(ENDLESS), "next(ENDLESS)", "an iterator"),
+    (lambda: time.time() % 7, "time.time()", "a clock"),
+    (lambda: time.perf_counter() % 7, "time.perf_counter()", "a clock"),
+    (lambda: datetime.datetime.now().second, "datetime.datetime.now()", "a clock"),
+    (lambda: uuid.uuid4().int % 7, "uuid.uuid4()", "random generator"),
+    (lambda: int.from_bytes(os.urandom(1), "big"), "os.urandom(1)", "random generator"),
+    (lambda: len(open(__file__).read()) % 7, "open(__file__)", "the file system"),
+], ids=["Random", "uniform", "default_rng", "count", "own generator", "time", "perf_counter", "now", "uuid4", "urandom", "open"])  # fmt: skip
+def test_what_no_guard_can_follow_is_named_once(read, expression, what):
+    graph, _ = graph_of(Base(), lambda m, x: m(x) * read())
+    x = torch.randn(3, 4)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        graph(x)
+        graph(x)
+    texts = [str(w.message) for w in told if "does not follow" in str(w.message)]
+    assert len(texts) == 1, texts
+    assert what in texts[0] and "test_stale_python.py" in texts[0]
+    assert expression in texts[0]
+
+
+def test_a_counter_that_build_reads_and_changes_is_named():
+    counts = {"n": 0}
+
+    def body(module, x):
+        counts["n"] = counts["n"] + 1
+        return module(x) * (2 if counts["n"] > 2 else 1)
+
+    graph, _ = graph_of(Base(), body)
+    with pytest.warns(UserWarning, match="does not follow"):
+        graph(torch.ones(2, 4))
