@@ -7,7 +7,8 @@ The operators are registered through torch's stable ABI (one library for torch 2
 Python), the CPU kernels
 are compiled once for each instruction set, and the best one is chosen when they run. No Python headers are
 used. Without a
-compiler nothing is built and the package runs on the plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the
+compiler nothing is built and the package runs on the plain-torch functions. The second library,
+oneflow_compat/_graph/observe/_guards.abi3.so, is Python's limited API and nothing of torch. ONEFLOW_BUILD_EXT=0 skips the
 build, CXX names the
 compiler, MAX_JOBS bounds the compilers run at once. CUDA kernels are built where nvcc and a CUDA build of
 torch are.
@@ -23,6 +24,7 @@ import shutil
 import site
 import subprocess
 import sys
+import sysconfig
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,6 +47,7 @@ CAPABILITIES = {
     ),
 }
 GPUS = ("80", "90")
+GUARDS = Path("_graph") / "observe" / "_guards.abi3.so"  # in the package
 
 
 def compiler():
@@ -214,6 +217,21 @@ def _link(objects, output, cuda, sanitize, steps):
     _run("link " + output.name, link, steps)
 
 
+def build_guards(output: Path):
+    """Compile the test of nn.Graph's guards, which needs Python's headers. True when there is one."""
+    headers, source = Path(sysconfig.get_paths()["include"]), SOURCES / "guards.cpp"
+    if compiler() is None or not (headers / "Python.h").exists():
+        print(
+            "oneflow guards: no C++ compiler or no Python.h; graphs test their guards in Python, slower",
+            file=sys.stderr,
+        )
+        return False
+    if not output.exists() or output.stat().st_mtime < source.stat().st_mtime:
+        flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG"]
+        _run(output.name, [*compiler(), *flags, f"-I{headers}", str(source), "-o", str(output)], [])
+    return True
+
+
 def cuda_check(folder: Path):
     """Compile the CUDA sources with nvcc, for a machine that has it but no GPU."""
     if _nvcc() is None:
@@ -235,6 +253,8 @@ def command_class():
             place.mkdir(parents=True, exist_ok=True)
             try:
                 build(place / "_ext.so", Path(self.build_temp))
+                (place / GUARDS.parent).mkdir(parents=True, exist_ok=True)
+                build_guards(place / GUARDS)
             except Exception as error:
                 if os.environ.get("ONEFLOW_BUILD_EXT") == "require":
                     raise
@@ -270,6 +290,8 @@ def main():
         return cuda_check(HERE / "build" / "cuda_check")
     target = HERE / "build" / "_ext_sanitized.so" if args.sanitize else HERE / "oneflow_compat" / "_ext.so"
     target.parent.mkdir(exist_ok=True)
+    if not args.sanitize:
+        build_guards(HERE / "oneflow_compat" / GUARDS)
     return (
         0
         if build(

@@ -298,6 +298,24 @@ def test_an_attribute_of_any_class_is_followed(attributes, function, change):
     check(Base(function, **attributes()), change)
 
 
+@pytest.mark.parametrize("make", [list, tuple, collections.deque, dict.fromkeys, lambda ts: {"all": ts}], ids=["list", "tuple", "deque", "keys", "dict"])
+def test_replaced_tensors_in_a_container_are_read(make):
+    def function(module, y):
+        for tensor in module.tensors["all"] if "all" in module.tensors else module.tensors:
+            y = y * tensor
+        return y
+
+    module = Base(function, tensors=make([torch.ones(4), torch.ones(4)]))
+    graph, eager = graph_of(module)
+    x = torch.randn(3, 4)
+    assert torch.equal(graph(x), eager(x))
+    module.tensors = make([torch.ones(4) * 2, torch.ones(4) * 3])
+    assert torch.equal(graph(x), eager(x))
+    same = torch.ones(4) * 5
+    module.tensors = make([same, same])
+    assert torch.equal(graph(x), eager(x))
+
+
 def test_a_private_attribute_of_the_graph_is_followed():
     class Runs(flow.nn.Graph):
         def __init__(self):

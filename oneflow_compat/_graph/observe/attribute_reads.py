@@ -253,7 +253,6 @@ def _names(code, depth=0):
                 yield from _names(const, depth + 1)
 
 
-
 def _guards_of(container, key, value, label):
     """Return the guards of an entry."""
     if isinstance(container, Cell):

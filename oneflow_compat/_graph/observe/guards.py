@@ -49,12 +49,15 @@ class Guards:
         self._free_of = free_of
         self._slots = {id(entry.tensor): (entry.container, entry.key) for entry in named}
         for guard in self.guards:
-            if is_of_the_capture(guard.value):  # the capture has ended, so the place holds its own value again
+            if is_of_the_capture(
+                guard.value
+            ):  # the capture has ended, so the place holds its own value again
                 guard.value = guard.current()
         self._build()
 
     def _build(self):
         self.groups = _grouped(self.guards)
+        self.tensor_guards = [guard for guard in self.guards if any(_tensor_pairs(guard.value, None))]
         self._checker = new_checker(self.groups)
 
     def holds(self, rebind) -> bool:
@@ -84,9 +87,6 @@ class Guards:
         self.changed = guard.label
         self.change = Change(guard.label, _shown(guard.value), _shown(guard.current()), guard.location)
         return False
-
-    def _tensor_guards(self):
-        return [guard for guard in self.guards if isinstance(guard.value, torch.Tensor)]
 
     def tell_mode(self, guard):
         if self.mode_changed is not None:
@@ -204,8 +204,12 @@ class _Adoption:
             return None
         successors: dict = {}
         owners = {id(owner): target for owner, target in self._replaced_owners()}
-        for guard in self.guards._tensor_guards():
-            old, new = guard.value, guard.read(owners.get(id(guard.owner), guard.owner))
+        pairs = (
+            (guard, *pair)
+            for guard in self.guards.tensor_guards
+            for pair in _tensor_pairs(guard.value, guard.read(owners.get(id(guard.owner), guard.owner)))
+        )
+        for guard, old, new in pairs:
             if not isinstance(new, torch.Tensor) or new is not old and tensor_meta(old) != tensor_meta(new):
                 return guard
             if self.moved.setdefault(id(old), (old, new))[1] is not new:
@@ -243,12 +247,17 @@ class _Adoption:
                     rebind(index, new)
             if id(old) in guards._slots:
                 guards._slots[id(new)] = guards._slots.pop(id(old))
-        for guard in guards._tensor_guards() if self.has_tensors else ():
-            guard.value = self.moved[id(guard.value)][1]
+        for guard in guards.tensor_guards if self.has_tensors else ():
+            guard.value = self._with_moved(guard.value)
         for guard, current in self.values:
             guard.value = current
         if self.replaced or any(new is not old for old, new in self.moved.values()):
             self._follow_replaced()
+
+    def _with_moved(self, value):
+        if type(value) is tuple:
+            return tuple(map(self._with_moved, value))
+        return self.moved[id(value)][1] if isinstance(value, torch.Tensor) else value
 
     def _follow_replaced(self):
         """Guard the places of the new objects from now on; those of an old one too, if a place still holds it."""
@@ -258,10 +267,22 @@ class _Adoption:
             for guard, owner in self._owned(old):
                 target = new if owner is old else _attributes(new)
                 if still:
-                    guards.guards.append(Guard(guard.kind, target, guard.key, guard.read(target), guard.name, guard.site))
+                    guards.guards.append(
+                        Guard(guard.kind, target, guard.key, guard.read(target), guard.name, guard.site)
+                    )
                 else:
                     guard.owner, guard.value = target, guard.read(target)
         guards._build()
+
+
+def _tensor_pairs(old, new):
+    """Yield the tensors in a value, or in a tuple of values, each with what has its place now."""
+    if isinstance(old, torch.Tensor):
+        yield old, new
+    elif type(old) is tuple:
+        current = new if type(new) is tuple and len(new) == len(old) else (None,) * len(old)
+        for pair in zip(old, current):
+            yield from _tensor_pairs(*pair)
 
 
 def _attributes(instance):

@@ -91,7 +91,11 @@ class _Builder:
             return [*self._call_hook(instruction), *_without_method(instruction)]
         if name == "LOAD_DEREF":
             return self._cell_group(instruction, following)
-        if read.operands == (1,) and read.hook == "contents" and self._tests_nothing(name, instruction, previous):
+        if (
+            read.operands == (1,)
+            and read.hook == "contents"
+            and self._tests_nothing(name, instruction, previous)
+        ):
             return [instruction]
         site = self._site(instruction, following)
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
@@ -130,7 +134,9 @@ class _Builder:
         if _NO_COPY:
             return self._hook_310(hook, operands, site, load)
         function = self._constant(self.hooks[hook])
-        start = [function, Instruction("PUSH_NULL")] if _CALLABLE_FIRST else [Instruction("PUSH_NULL"), function]
+        start = (
+            [function, Instruction("PUSH_NULL")] if _CALLABLE_FIRST else [Instruction("PUSH_NULL"), function]
+        )
         copies = [Instruction("COPY", depth + 2 + count) for count, depth in enumerate(operands)]
         arguments = [*copies, *([load] if load is not None else []), self._constant(site)]
         self.extra_stack = max(self.extra_stack, len(arguments) + 3)

@@ -89,8 +89,10 @@ class Observer:
             return
         if current is guard.value or is_of_the_capture(guard.value) or _is_equal(guard.value, current):
             kept.append(guard)
-        elif (id(guard.owner), guard.key) in replayed or guard.kind == CONTENTS and any(
-            owner == id(guard.owner) for owner, _ in replayed
+        elif (
+            (id(guard.owner), guard.key) in replayed
+            or guard.kind == CONTENTS
+            and any(owner == id(guard.owner) for owner, _ in replayed)
         ):
             kept.append(guard)
         elif guard.value is MISSING or guard.value is None or guard.kind == CONTAINS:
@@ -100,7 +102,9 @@ class Observer:
                 guard.value = current
                 kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
-            unfollowed.append((guard.site, f"a value that build() reads and then changes itself ({guard.label})"))
+            unfollowed.append(
+                (guard.site, f"a value that build() reads and then changes itself ({guard.label})")
+            )
 
 
 def _is_equal(old, new):
@@ -143,7 +147,11 @@ def _outliving(guards, opaque):
             counts.update(id(value) for value in values if type(value) not in FREE)
         counts.update(id(value) for value, *_ in opaque)
         values = guard = None
-        kept = [g for g in guards if isinstance(g.owner, type) or sys.getrefcount(g.owner) > _ONE - 1 + counts[id(g.owner)]]
+        kept = [
+            g
+            for g in guards
+            if isinstance(g.owner, type) or sys.getrefcount(g.owner) > _ONE - 1 + counts[id(g.owner)]
+        ]
         remaining = [entry for entry in opaque if sys.getrefcount(entry[0]) > _ONE - 1 + counts[id(entry[0])]]
         if len(kept) == len(guards) and len(remaining) == len(opaque):
             return kept, remaining

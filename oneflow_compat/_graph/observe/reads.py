@@ -40,9 +40,18 @@ FREE = frozenset(
         type(iter([])), type(iter(())), type(iter({})), type({}.keys()), type({}.values()), type({}.items()),
     ]
 )  # fmt: skip
-_FREE_BASES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch._C._FunctionBase, BaseException)
+_FREE_BASES = (
+    torch.Tensor,
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+    torch._C._FunctionBase,
+    BaseException,
+)
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
-_QUIET_CALLS = frozenset([isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir])
+_QUIET_CALLS = frozenset(
+    [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir]
+)
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)

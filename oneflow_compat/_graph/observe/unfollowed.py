@@ -33,7 +33,9 @@ _NOW = {"now", "utcnow", "today"}
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 
 # Packages whose C objects do not change, or which a program follows by other means.
-_KNOWN_PACKAGES = frozenset(["builtins", "torch", "_thread", "functools", "operator", "re", "weakref", "types", "_abc"])
+_KNOWN_PACKAGES = frozenset(
+    ["builtins", "torch", "_thread", "functools", "operator", "re", "weakref", "types", "_abc"]
+)
 
 
 def unfollowed_call(function, owner, name) -> str | None:
