@@ -25,6 +25,13 @@ GRAPH_CONFIG = {
             " differed before: the first program is static, the second one serves all sizes"
         ),
     ),
+    "strict": (
+        "ours",
+        (
+            "a value that build() reads and that no guard can follow (a clock, a generator outside torch, a"
+            " file, an iterator) is an error instead of a warning"
+        ),
+    ),
     "enable_cudagraph": ("ours", "the compiled program runs as a CUDA graph"),
     "enable_amp": ("honoured", "build() is captured under autocast with the given dtype"),
     "set_gradient_accumulation_steps": (

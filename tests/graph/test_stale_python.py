@@ -540,3 +540,14 @@ def test_a_counter_that_build_reads_and_changes_is_named():
     graph, _ = graph_of(Base(), body)
     with pytest.warns(UserWarning, match="does not follow"):
         graph(torch.ones(2, 4))
+
+
+def test_a_strict_graph_refuses_what_it_cannot_follow_and_changes_nothing():
+    module = Base(lambda m, y: y * time.time(), count=0)
+    graph, _ = graph_of(module)
+    graph.config.strict(True)
+    with pytest.raises(RuntimeError, match=r"strict.*\n.*time\.time\(\)"):
+        graph(torch.ones(2, 4))
+    graph.config.strict(False)
+    with pytest.warns(UserWarning, match="a clock"):
+        graph(torch.ones(2, 4))

@@ -45,6 +45,10 @@ class GraphConfig:
         self._engine.backend = name
         self._engine.backend_options = dict(options)
 
+    def strict(self, mode=True):
+        """Make a value that build() reads and that no guard can follow an error instead of a warning."""
+        self._engine.strict = _switch("strict", mode)
+
     def enable_cudagraph(self, mode=True):
         """Run the compiled program as a CUDA graph (CUDA tensors only)."""
         self._engine.cudagraph = _switch("enable_cudagraph", mode)
