@@ -10,8 +10,7 @@ import torch
 
 from ..program.python_values import MISSING, tensor_meta
 from .checkers import new_checker
-from .policy import is_of_the_capture
-from .places import CONTENTS, MODE, Guard, can_be_replaced, is_plain, is_same_plain
+from .places import CONTENTS, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ class Guards:
         self._free_of = free_of
         self._slots = {id(entry.tensor): (entry.container, entry.key) for entry in named}
         for guard in self.guards:
-            if is_of_the_capture(
-                guard.value
-            ):  # the capture has ended, so the place holds its own value again
+            if guard.value is OF_CAPTURE:  # the capture has ended, so the place holds its own value again
                 guard.value = guard.current()
         self._build()
 

@@ -12,7 +12,7 @@ from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
 from .guards import Guards
 from .instructions import READS
-from .places import CONTAINS, CONTENTS, ITEM, MODE, contents, is_plain, is_same_plain
+from .places import CONTAINS, CONTENTS, ITEM, MODE, OF_CAPTURE, contents, is_plain, is_same_plain
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .reads import FREE, Reads
 
@@ -87,7 +87,10 @@ class Observer:
         current = guard.current()
         if _is_symbolic(guard.value):
             return
-        if current is guard.value or is_of_the_capture(guard.value) or _is_equal(guard.value, current):
+        if is_of_the_capture(guard.value):
+            guard.value = OF_CAPTURE
+            kept.append(guard)
+        elif current is guard.value or _is_equal(guard.value, current):
             kept.append(guard)
         elif (
             (id(guard.owner), guard.key) in replayed

@@ -27,6 +27,8 @@ CONTENTS = "contents"  # all elements of a container, in order
 CONTEXT = "context variable"
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 
+OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
+
 
 class Guard:
     """One place with the value that the program assumes."""

@@ -6,7 +6,7 @@ import functools
 import os
 import sysconfig
 from enum import Enum
-from types import CodeType
+from types import FunctionType
 
 import torch
 
@@ -86,5 +86,7 @@ def is_of_this_package(name) -> bool:
 
 def is_of_the_capture(value) -> bool:
     """Whether a value is a function that a capture put into torch or into a module for a while."""
-    code = getattr(getattr(value, "fget", value), "__code__", None)
-    return type(code) is CodeType and code.co_filename.startswith(_PACKAGE + "_graph" + os.sep)
+    function = value.fget if type(value) is property else value
+    if type(function) is not FunctionType:
+        return False
+    return function.__code__.co_filename.startswith(_PACKAGE + "_graph" + os.sep)
