@@ -138,9 +138,13 @@ def views_out_of_reach(graph):
 
 
 def region_of(program):
-    """Return the result of regions.split, with whole layers where a program has them step by step."""
+    """Return the result of regions.split, with whole layers where a program has them step by step.
+
+    The kernels for whole layers need the number of rows, so a region with symbols keeps the steps.
+    """
     region, *rest = split(program)
-    merge_steps(region.graph)
+    if region.guards is None:
+        merge_steps(region.graph)
     return region, *rest
 
 
