@@ -18,7 +18,6 @@ from .._global.marks import OfSeveralRanks
 from .._global.tensor import of_several_ranks
 from ._signature import parse
 from .. import _bind
-from .creation import make, tensor
 
 __all__ = []
 
@@ -384,6 +383,8 @@ def _new(has_fill):
             args = (self.shape,)
         elif not {"placement", "sbp"} & kwargs.keys():
             return NotImplemented
+        from .creation import make  # not loaded by `import oneflow`
+
         return make(original.__name__, functools.partial(original, self), args, kwargs)
 
     return replacing(slow)
@@ -400,6 +401,8 @@ def new_tensor(
     """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only
     oneflow.tensor takes.
     """
+    from .creation import make, tensor  # not loaded by `import oneflow`
+
     options = {
         k: v
         for k, v in dict(

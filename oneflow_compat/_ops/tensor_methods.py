@@ -10,7 +10,6 @@ import torch
 
 from .._active import is_captured_state
 from .._global.tensor import make_global
-from .creation import _of_tensors, _stacked
 
 __all__ = []
 _PACKAGE = __package__.partition(".")[0]
@@ -106,6 +105,8 @@ def new(original):
         try:
             return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
+            from .creation import _of_tensors, _stacked  # not loaded by `import oneflow`
+
             cls, *args = args
             if cls is not torch.Tensor or not kwargs.keys() <= {
                 "device",
