@@ -158,8 +158,8 @@ def cross_entropy(
     """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`,
     `label_smoothing`.
 
-    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or
-    a bool in slot 4.
+    Labels may be int32, int16 or int8, and have extra dimensions of size 1. torch's order is recognised by
+    None or a bool in slot 4.
     """
     if _number(ignore_index):
         too_many(torch_rest)
@@ -176,21 +176,18 @@ def cross_entropy(
 def with_labels_in_a_row(loss, input, target):
     """Return loss(target).
 
-    If the labels are a column of shape (N, 1), as OneFlow takes them, compute on N labels and keep the shape
-    of the labels.
+    OneFlow also takes labels with dimensions of size 1 added or left out, such as (N, 1) and (1, N). The
+    result of reduction "none" then has the shape of the labels.
     """
     if not isinstance(input, torch.Tensor) or not isinstance(target, torch.Tensor):
         return loss(target)  # a proxy of torch.fx, or torch's error
-    if (
-        input.dim() != 2
-        or target.dim() != 2
-        or target.shape[1] != 1
-        or input.shape[1] == 1
-        or target.is_floating_point()
-    ):
+    rows = input.shape[:1] + input.shape[2:]
+    if input.dim() < 2 or target.is_floating_point() or target.shape == rows:
         return loss(target)
-    out = loss(target.squeeze(1))
-    return out.unsqueeze(1) if out.dim() else out
+    if [size for size in target.shape if size != 1] != [size for size in rows if size != 1]:
+        return loss(target)  # torch's error
+    out = loss(target.reshape(rows))
+    return out.reshape(target.shape) if out.dim() else out
 
 
 def cross_entropy_slots(size_average, ignore_index, reduce, rest):

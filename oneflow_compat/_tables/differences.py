@@ -156,6 +156,20 @@ DIFFERENCES = {
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_optim_api.py::test_param_group_is_a_dict_with_oneflows_accessors",
     },
+    "parameter-twice": {
+        "names": ["oneflow.optim.Optimizer"],
+        "oneflow": (
+            "a parameter listed twice, in one group or in two, is updated twice in each step; both updates of"
+            " Adam count as one step; in a graph two groups end the process"
+        ),
+        "here": (
+            "torch's: twice in one group warns and updates twice (two steps of Adam), in two groups is a"
+            " ValueError"
+        ),
+        "reason": "a second update is a mistake of the caller; torch says so",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
+        "test": "tests/optim/test_refused_parameters.py::test_a_parameter_listed_twice",
+    },
     "optimizer-state-layout": {
         "names": ["oneflow.optim.Optimizer.state_dict", "oneflow.optim.Optimizer.load_state_dict"],
         "oneflow": "one step count for all, other slot names, options nested under _options",
@@ -313,6 +327,28 @@ DIFFERENCES = {
         "reason": "global tensors of several ranks are torch's DTensors",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ranks/test_ranks.py::test_tensors_on_two_ranks",
+    },
+    "one-rank-rules": {
+        "names": ["oneflow.Tensor.sbp"],
+        "oneflow": (
+            "on one rank too each operator chooses: split + broadcast is broadcast, split(0).t() is split(1),"
+            " relu(partial_sum) is split(0)"
+        ),
+        "here": (
+            "the result keeps the rules of its first global operand that is not broadcast: split(0),"
+            " split(0), partial_sum; the values are the same"
+        ),
+        "reason": "a global tensor of one rank is an ordinary tensor with marks, at the cost of one",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
+        "test": "tests/core/test_differences_eager.py::test_rules_of_results_on_one_rank",
+    },
+    "global-with-local": {
+        "names": ["oneflow.Tensor.to_global", "oneflow.Tensor.is_global"],
+        "oneflow": "an operator of a global and a local tensor raises RuntimeError",
+        "here": "the same on several ranks; on one rank the local tensor counts as a global one",
+        "reason": "both are ordinary tensors there; a check would slow every call",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": "tests/core/test_differences_eager.py::test_a_local_tensor_joins_a_global_one_on_one_rank",
     },
     "graph-schedule": {
         "names": ["oneflow.nn.Graph.add_optimizer"],

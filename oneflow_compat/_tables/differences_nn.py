@@ -49,6 +49,14 @@ NN = {
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_functions",
     },
+    "label-shapes": {
+        "names": ["oneflow.nn.CrossEntropyLoss", "oneflow.nn.functional.cross_entropy"],
+        "oneflow": "labels of any shape with one label for each row of scores; another count ends the process",
+        "here": "dimensions of size 1 may be added or left out: (4, 1) or (1, 4) for (4,); others raise",
+        "reason": "labels of shape (H, W) for scores of (W, C, H) are a mistake more often than a wish",
+        "severity": {"oneflow": "cosmetic", "torch": "superset"},
+        "test": _T + "test_label_shapes.py::test_labels_with_extra_dimensions_of_size_one",
+    },
     "int32-targets": {
         "names": [
             "oneflow.nn.CrossEntropyLoss",

@@ -58,3 +58,18 @@ def test_torchs_dialect_keeps_torchs_function():
         assert flow.nn.utils.clip_grad_value_ is torch.nn.utils.clip_grad_value_
     finally:
         flow.set_dialect("oneflow")
+
+
+def test_a_parameter_listed_twice():
+    """OneFlow takes both lists and updates twice in each step; torch warns and updates twice, or refuses two groups."""
+    parameter = nn.Parameter(flow.ones(2))
+    with pytest.warns(UserWarning, match="duplicate parameters"):
+        optimizer = flow.optim.SGD([parameter, parameter], lr=0.1)
+    (parameter * parameter).sum().backward()
+    optimizer.step()
+    assert flow.allclose(parameter, flow.tensor([0.6, 0.6]))  # 0.9.0 has 0.6 too
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        flow.optim.SGD([{"params": [parameter]}, {"params": [parameter]}], lr=0.1)
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        optimizer.add_param_group({"params": [parameter]})
+    assert len(optimizer.param_groups) == 1

@@ -169,7 +169,7 @@ class NLLLoss(_WithReduction, nn.NLLLoss, metaclass=SameAsTorch):
 class CrossEntropyLoss(_WithReduction, nn.CrossEntropyLoss, metaclass=SameAsTorch):
     """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing).
 
-    Labels may have any integer type, and also the shape (N, 1).
+    Labels may have any integer type and extra dimensions of size 1, for example the shape (N, 1).
     """
 
     _torch_class = nn.CrossEntropyLoss
