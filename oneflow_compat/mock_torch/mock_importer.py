@@ -31,6 +31,8 @@ _chosen = "oneflow"  # the dialect in force before the mock was turned on
 _stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
 # files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
 _sides: dict = {}
+# global names that enable() switched: (id of the globals, name) -> (the globals, torch's module, oneflow's)
+_replaced: dict = {}
 
 
 class MissingName(ImportError, NotImplementedError):
@@ -247,22 +249,40 @@ class disable(_Switch):
 
 def _swap_globals(names: dict, config) -> dict:
     """Switch the caller's torch modules to oneflow's (or back); returns what was there."""
+    swap = _torch_name if config is None else _oneflow_module
     before = {}
     for key, value in list(names.items()):
         if not isinstance(value, ModuleType) or key.startswith("__"):
             continue
-        old, new = value.__name__, None
-        if config is not None and old.partition(".")[0] == "torch":
-            to = config.target(old)
-            with contextlib.suppress(ImportError):
-                new = importlib.import_module(to) if to else None
-        elif config is None and old.partition(".")[0] == "oneflow" and key.partition("_")[0] == "torch":
-            with contextlib.suppress(ImportError):
-                new = importlib.import_module("torch" + old[len("oneflow") :])
+        new = swap(names, key, value, config)
         if new is not None and new is not value:
             before[key] = value
             names[key] = new
+            if config is not None:
+                _replaced[id(names), key] = names, value, new
     return before
+
+
+def _oneflow_module(names, key, value, config):
+    """Return what the name `key` holds while `config` redirects; None leaves it."""
+    to = config.target(value.__name__) if value.__name__.partition(".")[0] == "torch" else None
+    if to is None:
+        return None
+    with contextlib.suppress(ImportError):
+        module = importlib.import_module(to)
+        return ModuleWrapper(module, config.verbose) if config.lazy else module
+    return None
+
+
+def _torch_name(names, key, value, config):
+    """Return the torch module that enable() took out of the name `key`, or that an import would give."""
+    _, torch_module, oneflow_module = _replaced.get((id(names), key), (None, None, None))
+    if value is oneflow_module:
+        return torch_module
+    if value.__name__.partition(".")[0] == "oneflow" and key.partition("_")[0] == "torch":
+        with contextlib.suppress(ImportError):
+            return importlib.import_module("torch" + value.__name__[len("oneflow") :])
+    return None
 
 
 def _follow_dialect(was_enabled):

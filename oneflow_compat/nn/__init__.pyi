@@ -279,7 +279,7 @@ class CropMirrorNormalize(torch.nn.Module):
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
     """torch's CrossEntropyLoss, built with (weight, ignore_index, reduction, label_smoothing).
 
-    Labels may have any integer type, and also the shape (N, 1).
+    Labels may have any integer type and extra dimensions of size 1, for example the shape (N, 1).
     """
     def __init__(self, weight: Any = None, ignore_index: Any = -100, reduction: str = 'mean', label_smoothing: _float = 0.0, *torch_rest: Any, **torch_more: Any) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""

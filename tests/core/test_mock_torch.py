@@ -47,6 +47,75 @@ def test_calls_switch_the_callers_globals():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
+def run_program(code):
+    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)
+
+
+def test_disable_gives_every_global_name_its_torch_module_back():
+    run_program("""
+    import torch, torch.nn as nn, torch as alias, oneflow, oneflow.nn as flow_nn
+    import oneflow.mock_torch as mock
+    before = torch, nn, alias, oneflow, flow_nn
+    now = lambda: (torch, nn, alias, oneflow, flow_nn)
+    same = lambda: all(a is b for a, b in zip(now(), before))
+    for _ in range(2):
+        mock.enable()
+        assert [m.__name__ for m in now()] == ["oneflow", "oneflow.nn", "oneflow", "oneflow", "oneflow.nn"], now()
+        mock.disable()
+        assert same(), now()
+    mock.enable()
+    nn = "mine"
+    mock.disable()
+    assert nn == "mine" and torch is before[0] and alias is before[2]
+    """)
+
+
+def test_blocks_nest_and_restore_the_global_torch():
+    run_program("""
+    import torch
+    import oneflow.mock_torch as mock
+    real = [torch]
+    with mock.enable():
+        assert torch is not real[0]
+        with mock.enable(lazy=True):
+            assert torch.__name__ == "oneflow"
+            with mock.disable():
+                assert torch is real[0] and __import__("torch", {}) is real[0]
+        with mock.disable():
+            assert torch is real[0]
+        assert torch.__name__ == "oneflow" and torch is not real[0]
+    assert torch is real[0]
+    try:
+        with mock.enable():
+            raise KeyError
+    except KeyError:
+        assert torch is real[0] and not mock.is_enabled()
+    mock.enable()
+    with mock.disable():
+        assert torch is real[0]
+    assert torch is not real[0]
+    mock.disable()
+    assert torch is real[0]
+    """)
+
+
+def test_lazy_blocks_give_the_global_torch_placeholders():
+    run_program("""
+    import torch
+    import oneflow.mock_torch as mock
+    real = [torch]
+    with mock.enable(lazy=True):
+        assert not torch.no_such_name and torch.nn.Linear(2, 3)(torch.ones(1, 2)).shape == (1, 3)
+        try:
+            torch.no_such_name.deeper()
+        except RuntimeError as error:
+            assert "oneflow.no_such_name.deeper" in str(error)
+        else:
+            raise SystemExit("no error")
+    assert torch is real[0]
+    """)
+
+
 def test_a_missing_name_raises_unless_lazy():
     with mock.enable():
         with pytest.raises(ImportError, match="noexist"):

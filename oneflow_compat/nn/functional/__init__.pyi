@@ -104,8 +104,8 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`,
     `label_smoothing`.
 
-    Labels may be int32, int16 or int8, and one column of shape (N, 1). torch's order is recognised by None or
-    a bool in slot 4.
+    Labels may be int32, int16 or int8, and have extra dimensions of size 1. torch's order is recognised by
+    None or a bool in slot 4.
     """
     ...
 
