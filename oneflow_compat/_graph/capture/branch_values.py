@@ -16,6 +16,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from .function_aliases import everywhere
+from .patching import patched_attributes
 from ..errors import KEEP_VALUE, CaptureError
 from .known import guarded_number, guarded_tensor, known_value
 from ..program.scalar_guards import Condition
@@ -286,9 +287,6 @@ def _arrays(recorder, active):
     Known values are read and guarded; unknown values are an error.
     """
     names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
-    own = {
-        name: vars(torch.Tensor)[name] for name in names if name in vars(torch.Tensor)
-    }  # the others are of the C class
 
     def reader(name, original):
         @functools.wraps(original)
@@ -307,16 +305,8 @@ def _arrays(recorder, active):
 
         return read
 
-    for name in names:
-        setattr(torch.Tensor, name, reader(name, getattr(torch.Tensor, name)))
-    try:
+    with patched_attributes((torch.Tensor, n, reader(n, getattr(torch.Tensor, n))) for n in names):
         yield
-    finally:
-        for name in names:
-            if name in own:
-                setattr(torch.Tensor, name, own[name])
-            else:
-                delattr(torch.Tensor, name)
 
 
 def _number(recorder, compute, tensor):

@@ -18,6 +18,7 @@ from ..observe import observe, report_unfollowed
 from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from ..program.pytree import argument_names, paths, tree_flatten, with_sizes
 from .unused_backward import backward_is_unused, warn_of_unused_backward
+from .patching import everything_undone, undone
 from .option_reads import option_reads
 from ..._active import STATE, capturing
 from ..errors import inside_another
@@ -90,6 +91,10 @@ class Capture:
         self.update, self.aside = None, ()
 
     def run(self) -> Captured:
+        with everything_undone():
+            return self._run()
+
+    def _run(self) -> Captured:
         from .torch_patches import capture_patches
 
         if capturing():
@@ -122,27 +127,29 @@ class Capture:
         recorder.on_lift = grads.hide
         modules = self._modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
         reads = observe(engine.build, engine.owner, modules.add)
-        STATE.recorder, STATE.state = recorder, early
-        try:
-            with (
-                torch.inference_mode(False),
-                grads,
-                kept_modes(engine, early.all_modules()),
-                modules,
-                capture_patches(self, early),
-                _autograd_as_recorded(),
-            ):
-                with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
-                    flat_out, out_spec = self._record(inputs, early, modules, reads)
-                captured = self._close(flat_out, out_spec)
-        finally:
-            STATE.recorder = STATE.state = None
-            if self.update is not None:
-                self.update.undo()
-                for optimizer, kept in self.aside:
-                    optimizer.state.update(kept)
+        with (
+            undone(self._leave),
+            torch.inference_mode(False),
+            grads,
+            kept_modes(engine, early.all_modules()),
+            modules,
+            capture_patches(self, early),
+            _autograd_as_recorded(),
+        ):
+            STATE.recorder, STATE.state = recorder, early
+            with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
+                flat_out, out_spec = self._record(inputs, early, modules, reads)
+            captured = self._close(flat_out, out_spec)
         self._install_new_state(captured.live)
         return captured
+
+    def _leave(self):
+        """Take the optimizers' state back, and let operators run."""
+        STATE.recorder = STATE.state = None
+        if self.update is not None:
+            self.update.undo()
+            for optimizer, kept in self.aside:
+                optimizer.state.update(kept)
 
     def _no_own_parameter(self, names, state):
         """An argument is a tensor of its own in the program: as one of the trained parameters it would get no

@@ -11,6 +11,7 @@ from torch.utils import checkpoint
 
 from ..._global.tensor import memory_of
 from .. import scopes
+from .patching import patched_attributes
 from ..program.program import roots, written_args
 
 
@@ -60,7 +61,6 @@ def recomputed(module, capturing, recorder):
     buffers are written once.
     """
     original = module.forward
-    had = "forward" in module.__dict__
 
     def forward(*args, **kwargs):
         if not torch.is_grad_enabled() or not capturing():
@@ -76,14 +76,8 @@ def recomputed(module, capturing, recorder):
         before.keep_written()
         return out
 
-    module.forward = forward
-    try:
+    with patched_attributes([(module, "forward", forward)]):
         yield
-    finally:
-        if had:
-            module.forward = original
-        else:
-            del module.forward
 
 
 class _Before:

@@ -8,6 +8,8 @@ import contextlib
 import sys
 from types import ModuleType
 
+from .patching import undone
+
 
 @contextlib.contextmanager
 def everywhere(changes):
@@ -15,13 +17,10 @@ def everywhere(changes):
 
     Each module that has the original under that name has the new one until the end.
     """
-    _exchange(changes)
-    try:
+    back = {name: (new, original) for name, (original, new) in changes.items()}
+    with undone(lambda: _exchange(back)):  # in modules that looked it up meanwhile as well
+        _exchange(changes)
         yield
-    finally:
-        _exchange(
-            {name: (new, original) for name, (original, new) in changes.items()}
-        )  # in those that looked it up meanwhile as well
 
 
 def _exchange(changes):

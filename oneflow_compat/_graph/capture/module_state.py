@@ -12,6 +12,7 @@ from ..._global.tensor import memory_of
 from ..errors import CaptureError
 from ..program.locations import LiveState, ModuleTensor, OptimizerParameter, StateEntry
 from ..program.symbolic import SYMBOLIC_NUMBERS
+from .patching import forget, log
 
 _DEPTH = 4  # of lists and dicts in each other in which results may be kept
 _ENGINE = __package__.rpartition(".")[0]  # objects of the engine are not walked
@@ -118,6 +119,7 @@ class kept_modules:
         self.late: set = set()  # (id(container), key) of `stores` that hold things build() made
 
     def __enter__(self):
+        log(self.restore_everything)
         for owner in self.first:
             self.add(owner)
         return self
@@ -260,6 +262,10 @@ class kept_modules:
 
     def __exit__(self, kind, *exc):
         self.restore(kind is not None)
+        forget(self.restore_everything)
+
+    def restore_everything(self):
+        self.restore(everything=True)
 
     def restore(self, everything=False):
         """`everything`: numbers and flags as well, after an error."""
@@ -447,6 +453,7 @@ class kept_grads:
 
     def __enter__(self):
         self.saved, self.seen = [], set()
+        log(self.restore)
         for tensor in self.tensors:
             self.hide(tensor)
         return self
@@ -459,6 +466,10 @@ class kept_grads:
                 tensor.grad = None
 
     def __exit__(self, *exc):
+        self.restore()
+        forget(self.restore)
+
+    def restore(self):
         for tensor, grad in self.saved:
             if tensor.grad is not grad:
                 tensor.grad = None
@@ -478,9 +489,14 @@ class kept_modes:
 
     def __enter__(self):
         self.before = [(m, m.training) for m, _ in self.modes.values()]
+        log(self.restore)
         for module, training in self.modes.values():
             module.training = training
 
     def __exit__(self, *exc):
+        self.restore()
+        forget(self.restore)
+
+    def restore(self):
         for module, training in self.before:
             module.training = training

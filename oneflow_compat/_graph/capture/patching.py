@@ -9,29 +9,41 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 
+import torch
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_torch_function_stack
+from torch.utils._python_dispatch import _pop_mode
+
 _log: list = []  # undo functions of the changes in force, each safe to run again
+log, forget = _log.append, _log.remove
 _MISSING = object()
 
 
 @contextlib.contextmanager
 def undone(undo: Callable[[], None]):
     """Call `undo` at the end of the block. It must be safe to call twice, and before anything changed."""
-    _log.append(undo)
+    log(undo)
     try:
         yield
     finally:
         undo()
-        _log.remove(undo)
+        forget(undo)
 
 
 @contextlib.contextmanager
 def everything_undone():
-    """Undo at the end of the block what an interrupt left changed."""
+    """Undo at the end of the block what an interrupt left changed, the modes of dispatch included."""
+    modes, functions = _len_torch_dispatch_stack(), _len_torch_function_stack()
+    grad, outer = torch.is_grad_enabled(), len(_log)
     try:
         yield
     finally:
+        while _len_torch_dispatch_stack() > modes:
+            _pop_mode()
+        while _len_torch_function_stack() > functions:
+            _pop_torch_function_stack()
+        torch.set_grad_enabled(grad)
         interrupt = None
-        while _log:
+        while len(_log) > outer:
             try:
                 _log[-1]()
                 _log.pop()

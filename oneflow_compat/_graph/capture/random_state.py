@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .function_aliases import everywhere
+from .patching import patched_attributes
 from ..._active import capturing
 from ..program.random_functions import (
     get_cpu_state,
@@ -127,13 +128,9 @@ def states_of_generators(recorder):
         name: (getattr(torch.cuda, name), make(getattr(torch.cuda, name), function, arguments))
         for name, make, function, arguments in rows
     }
-    generator = torch.random.default_generator
-    torch.random.default_generator = _Generator(generator, recorded)
-    try:
-        with everywhere(replacements):
-            yield
-    finally:
-        torch.random.default_generator = generator
+    generator = _Generator(torch.random.default_generator, recorded)
+    with patched_attributes([(torch.random, "default_generator", generator)]), everywhere(replacements):
+        yield
 
 
 @contextlib.contextmanager

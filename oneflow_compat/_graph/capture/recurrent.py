@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import user_location
+from .patching import patched_attributes
 from ..program.recurrent_layer import CUDNN_MODES, Layer, WHOLE_LAYERS
 
 aten = torch.ops.aten
@@ -61,15 +62,10 @@ def recurrent_layers(active, recorder):
 
         return call
 
-    for name in CUDNN_MODES:
-        setattr(torch._VF, name, layer(name))
-    torch.nn.RNNBase.flatten_parameters = lambda self: None if active() else flatten(self)
-    try:
+    changes = [(torch._VF, name, layer(name)) for name in CUDNN_MODES]
+    skipped = lambda self: None if active() else flatten(self)
+    with patched_attributes([*changes, (torch.nn.RNNBase, "flatten_parameters", skipped)]):
         yield
-    finally:
-        torch.nn.RNNBase.flatten_parameters = flatten
-        for name in CUDNN_MODES:
-            delattr(torch._VF, name)
 
 
 def _by_steps(input, h, weights):

@@ -27,7 +27,7 @@ from .module_state import resolve
 from .tracers import tracers
 from ..program.pytree import tree_flatten, with_sizes
 from .branch_values import value_readers, with_known_lengths
-from .patching import patched
+from .patching import patched, patched_attributes, undone
 
 
 @contextlib.contextmanager
@@ -115,12 +115,16 @@ def _module_paths(recorder, state_map):
         if stack and capturing():
             recorder.module_path = stack.pop()
 
-    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
-    try:
-        yield
-    finally:
+    handles: list = []
+
+    def undo():
         for handle in handles:
             handle.remove()
+
+    with undone(undo):
+        handles += [register_module_forward_pre_hook(enter)]
+        handles += [register_module_forward_hook(leave, always_call=True)]
+        yield
 
 
 @contextlib.contextmanager
@@ -161,11 +165,14 @@ def _many_gradients_at_once(on_cuda):
     if not on_cuda:
         yield
         return
-    _foreach_supported_types.append(FakeTensor)
-    try:
+    known = list(_foreach_supported_types)
+
+    def undo():
+        _foreach_supported_types[:] = known
+
+    with undone(undo):
+        _foreach_supported_types.append(FakeTensor)
         yield
-    finally:
-        _foreach_supported_types.remove(FakeTensor)
 
 
 @contextlib.contextmanager
@@ -183,11 +190,15 @@ def _no_step_in_build(recorder):
                 " graph does both.",
             )
 
-    handle = register_optimizer_step_pre_hook(refuse)
-    try:
+    handles: list = []
+
+    def undo():
+        for handle in handles:
+            handle.remove()
+
+    with undone(undo):
+        handles += [register_optimizer_step_pre_hook(refuse)]
         yield
-    finally:
-        handle.remove()
 
 
 @contextlib.contextmanager
@@ -210,30 +221,21 @@ def _data_assignment():
             with torch.no_grad():
                 original.__get__(tensor).copy_(value)
 
-    torch.Tensor.data = property(original.__get__, put)
-    try:
+    with patched_attributes([(torch.Tensor, "data", property(original.__get__, put))]):
         yield
-    finally:
-        del torch.Tensor.data
 
 
 @contextlib.contextmanager
 def _views_of_any_layout():
     """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
     originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
-    own = vars(torch.Tensor).keys() & originals.keys()  # usually none: they are of the C class
 
     def take(original):
         lenient = view_or_copy(original)
         return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
 
-    for name, original in originals.items():
-        setattr(torch.Tensor, name, take(original))
-    try:
+    with patched_attributes((torch.Tensor, name, take(original)) for name, original in originals.items()):
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(torch.Tensor, name, original) if name in own else delattr(torch.Tensor, name)
 
 
 @contextlib.contextmanager
@@ -265,8 +267,6 @@ def _deep_copies():
 @contextlib.contextmanager
 def _printed():
     """A symbolic tensor prints as OneFlow's lazy ones do, in f-strings with a format as well."""
-    names = ("__repr__", "__str__", "__format__")
-    before = {n: FakeTensor.__dict__[n] for n in names if n in FakeTensor.__dict__}
 
     def text(tensor, *_, **__):
         size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
@@ -282,16 +282,8 @@ def _printed():
             f" dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
         )
 
-    for name in names:
-        setattr(FakeTensor, name, text)
-    try:
+    with patched_attributes((FakeTensor, name, text) for name in ("__repr__", "__str__", "__format__")):
         yield
-    finally:
-        for name in names:
-            if name in before:
-                setattr(FakeTensor, name, before[name])
-            else:
-                delattr(FakeTensor, name)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
 from ...program.scalar_guards import Condition
+from ..patching import patched_attributes
 
 _MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")
 
@@ -197,25 +198,16 @@ def _has_scalar(value):
     return isinstance(value, HostScalar) or isinstance(value, (list, tuple)) and any(map(_has_scalar, value))
 
 
-class traced_math:
+def traced_math():
     """While active, the functions of _MATH also accept HostScalars; other arguments behave as before."""
+    return patched_attributes((math, name, _traced(getattr(math, name))) for name in _MATH)
 
-    def __enter__(self):
-        self.saved = {name: getattr(math, name) for name in _MATH}
-        for name, original in self.saved.items():
-            setattr(math, name, self._traced(original))
-        return self
 
-    def __exit__(self, *exc):
-        for name, original in self.saved.items():
-            setattr(math, name, original)
+def _traced(original):
+    def function(*args):
+        for a in args:
+            if isinstance(a, HostScalar):
+                return a.trace.compute(original, args, original(*map(_plain, args)))
+        return original(*args)
 
-    @staticmethod
-    def _traced(original):
-        def function(*args):
-            for a in args:
-                if isinstance(a, HostScalar):
-                    return a.trace.compute(original, args, original(*map(_plain, args)))
-            return original(*args)
-
-        return function
+    return function

@@ -1,0 +1,77 @@
+"""A KeyboardInterrupt at any time in a capture leaves torch, the model and the optimizer as they were."""
+import builtins
+import gc
+import math
+import random
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from graph_cases import graph_of
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as torch_optimizer
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from oneflow._active import capturing
+
+OWNERS = (torch, torch.Tensor, torch.nn.Parameter, torch.autograd, torch.random, torch.cuda, torch._VF, nn.RNNBase, FakeTensor, builtins, math)
+LAZY = {"torch.any", "torch.cond", "torch.ctc_loss"}  # torch's own lazy names
+
+
+def picture(model, optimizer):
+    """What a capture changes while it runs."""
+    names = {f"{owner.__name__}.{name}": value for owner in OWNERS for name, value in vars(owner).items() if callable(value) or isinstance(value, property)}
+    return {
+        **{name: id(value) for name, value in names.items() if name not in LAZY and "annotat" not in name},
+        "global hooks": (len(torch_module._global_forward_hooks), len(torch_module._global_forward_pre_hooks), len(torch_optimizer._global_optimizer_pre_hooks)),
+        "modes": (len(_get_current_dispatch_mode_stack()), torch._C._len_torch_function_stack(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), gc.isenabled()),
+        "capturing": capturing(),
+        "training": [m.training for m in model.modules()],
+        "gradients": [p.grad is None for p in model.parameters()],
+        "options": repr([{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]),
+        "attributes": [sorted(vars(m)) for m in model.modules()],
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only")
+def test_interrupt_leaves_nothing_changed():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = torch.randn(3, 4)
+
+    def build(x):
+        torch.Generator()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    graph_of(build, optimizer, model=model)(x)
+    start = time.perf_counter()
+    graph_of(build, optimizer, model=model)(x)
+    seconds = time.perf_counter() - start
+    before, rng = picture(model, optimizer), random.Random(0)
+    previous, interrupted = signal.signal(signal.SIGALRM, interrupt), 0
+    try:
+        for _ in range(25):
+            graph = graph_of(build, optimizer, model=model)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, seconds))
+                graph(x)
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            after = picture(model, optimizer)
+            assert {k: (v, after.get(k)) for k, v in before.items() if after.get(k) != v} == {}
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert interrupted > 5
+    loss = build(x)
+    assert type(loss) is torch.Tensor and torch.isfinite(loss)
