@@ -90,6 +90,18 @@ _ROWS = (
     ),
     (
         "torch._C",
+        "_len_torch_dispatch_stack",
+        "dispatch modes that an interrupted capture left on are taken off",
+        "tests/graph/test_interrupted_capture.py",
+    ),
+    (
+        "torch.utils._python_dispatch",
+        "_pop_mode",
+        "dispatch modes that an interrupted capture left on are taken off",
+        "tests/graph/test_interrupted_capture.py",
+    ),
+    (
+        "torch._C",
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack",
         "indices that are tensors are handled by a function mode, which stays out of recording",
         "tests/graph/test_torch_op_calls.py",
