@@ -49,4 +49,5 @@ class Config:
     check: bool = False
     skip: tuple = ()
     backend_options: dict = field(default_factory=dict)
+    on_change: object = None  # callable(Explanation) of each guard that needs another program
     on_stage: object = None  # callable(stage name, seconds, program or None), for debug output

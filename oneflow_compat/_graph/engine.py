@@ -185,6 +185,7 @@ class Engine:
                 self.sizes_vary = True
                 return
             self._changes[label] += 1
+            self._explain_change(label, entry.watch.change)
             report_repeated(self.name, label, self._changes[label])
 
     @property
@@ -277,6 +278,16 @@ class Engine:
         if not self.told_of_mode:
             self.told_of_mode = True
             report_mode(self.name, guard)
+
+    def _explain_change(self, label, change):
+        """Note which guard failed: the latest change of a label, and how often it changed."""
+        values = f" from {change.old} to {change.new}" if change is not None and change.label == label else ""
+        location = change.location if values else None
+        reason = f"changed{values}; another program was made for {self._changes[label]} such changes"
+        self.explanations[:] = [e for e in self.explanations if e.subject != f"guard of {label}"]
+        self.explanations.append(Explanation(f"guard of {label}", reason, location))
+        if self.config.on_change is not None:
+            self.config.on_change(self.explanations[-1])
 
     def _explain_static(self, error):
         location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error

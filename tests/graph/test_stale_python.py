@@ -551,3 +551,16 @@ def test_a_strict_graph_refuses_what_it_cannot_follow_and_changes_nothing():
     graph.config.strict(False)
     with pytest.warns(UserWarning, match="a clock"):
         graph(torch.ones(2, 4))
+
+
+def test_each_new_program_says_why_it_was_made(capsys):
+    module = Base(lambda m, y: y * m.scale, scale=1.0)
+    graph, _ = graph_of(module)
+    graph.debug(1)
+    for scale in (1.0, 2.0, 3.0):
+        module.scale = scale
+        graph(torch.ones(2, 4))
+    explained = graph.explain()
+    assert "guard of Base.scale: changed from 2.0 to 3.0" in explained and "2 such changes" in explained
+    assert "test_stale_python.py" in explained and "m.scale" in explained
+    assert "another program: guard of Base.scale: changed from 1.0 to 2.0" in capsys.readouterr().out

@@ -21,7 +21,7 @@ from ..._ops.core import get_dialect
 from . import graph_job, graph_proto, graph_state
 from .cache import GraphCache, Variables, checked_size
 from .graph_config import GraphConfig
-from .graph_debug import Debug, on_stage, record
+from .graph_debug import Debug, on_change, on_stage, record
 from .graph_repr import graph_text
 from .proxy import ProxyModule
 from .rate_log import rate_log
@@ -60,7 +60,7 @@ class Graph:
         class_name = type(self).__name__
         index = Graph._child_init_cnt[class_name]
         Graph._child_init_cnt[class_name] += 1
-        config = Config(on_stage=on_stage(self))
+        config = Config(on_stage=on_stage(self), on_change=on_change(self))
 
         @functools.wraps(self.build)
         def recorded(*args, **kwargs):

@@ -137,6 +137,11 @@ def record(graph, build, args, kwargs):
     return out
 
 
+def on_change(graph):
+    """Print at level 1 why another program is made."""
+    return lambda explanation: graph._debug.say(1, f"(GRAPH:{graph.name}) another program: {explanation}")
+
+
 def on_stage(graph):
     """Report one stage of the engine: times at level 0, every operator at level 2."""
 
