@@ -324,6 +324,7 @@ class Engine:
                 with _no_collection():
                     captured = capture.run()
                 fakes = capture.recorder.fakes
+                capture.recorder.release()
                 del capture  # it holds fake tensors, too
                 return settle_survivors(fakes, self.name, captured)
             except MoreNumbers as request:

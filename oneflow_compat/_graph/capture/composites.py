@@ -1,5 +1,6 @@
-"""Functions that torch composes in C++ of numbers it reads off the shapes: the same operators, called with
-sizes that may be unknown.
+"""Functions that torch composes in C++ from shapes that it reads as integers.
+
+With unknown sizes, the same operators are called with symbolic sizes.
 """
 
 from __future__ import annotations
@@ -19,39 +20,66 @@ aten = torch.ops.aten
 
 
 def composed(func, args, kwargs):
-    """The form of a function for arguments of unknown sizes; None where torch's own serves."""
-    if func is torch._C._nn.one_hot and args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
-        return functools.partial(_one_hot, *args, **kwargs or {})
-    if (
-        func is torch.max_pool1d
-        and args
-        and type(args[0]) is FakeTensor
-        and args[0].is_cpu
-        and not (args[0].requires_grad and torch.is_grad_enabled())
-    ):
-        return lambda: func(
-            *args, **kwargs or {}
-        ).contiguous()  # as eager's kernel without gradients lays it out
-    if func is torch.affine_grid_generator and torch._C._is_any_autocast_enabled():
-        return functools.partial(_AffineGrid.apply, *args, **kwargs or {})
-    if (
-        func in _OF_SINGULAR_VALUES
-        and args
-        and type(args[0]) is FakeTensor
-        and not (args[0].requires_grad and torch.is_grad_enabled())
-    ):
-        return lambda: _without_vectors(
-            args[0]._of_node.graph, functools.partial(func, *args, **kwargs or {})
-        )
-    if func is torch.Tensor._nnz and type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
+    """Return a call of the function's form for arguments of unknown sizes; None if torch's own form serves."""
+    kwargs = kwargs or {}
+    special = _special_forms().get(func)
+    if special is not None and (call := special(func, args, kwargs)) is not None:
+        return call
+    form = _forms().get(func)
+    if form is None or not any(map(_unknown, itertools.chain(args, kwargs.values()))):
+        return None
+    return functools.partial(form, *args, **kwargs)
+
+
+@functools.cache
+def _special_forms():
+    """Return function -> special(func, args, kwargs), which returns a call, or None if torch's form serves."""
+    return {
+        torch._C._nn.one_hot: _one_hot_call,
+        torch.max_pool1d: _max_pool1d_call,
+        torch.affine_grid_generator: _affine_grid_call,
+        torch.Tensor._nnz: _refuse_unknown_nnz,
+        **dict.fromkeys(_OF_SINGULAR_VALUES, _singular_values_call),
+    }
+
+
+def _is_fake_without_gradient(args):
+    return (
+        bool(args) and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled())
+    )
+
+
+def _one_hot_call(func, args, kwargs):
+    if args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
+        return functools.partial(_one_hot, *args, **kwargs)
+    return None
+
+
+def _max_pool1d_call(func, args, kwargs):
+    """Return the result with the layout of eager's kernel for tensors without gradient."""
+    if _is_fake_without_gradient(args) and args[0].is_cpu:
+        return lambda: func(*args, **kwargs).contiguous()
+    return None
+
+
+def _affine_grid_call(func, args, kwargs):
+    if torch._C._is_any_autocast_enabled():
+        return functools.partial(_AffineGrid.apply, *args, **kwargs)
+    return None
+
+
+def _singular_values_call(func, args, kwargs):
+    if _is_fake_without_gradient(args):
+        return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs))
+    return None
+
+
+def _refuse_unknown_nnz(func, args, kwargs):
+    if type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
         raise CaptureError(
-            "the number of rows of a sparse tensor depends on values, and _nnz() is a number of Python",
+            "the number of rows of a sparse tensor depends on values, and _nnz() returns it as a Python integer",
             "Use values().shape[0].",
         )
-    form = _forms().get(func)
-    if form is None or not any(map(_unknown, itertools.chain(args, (kwargs or {}).values()))):
-        return None
-    return functools.partial(form, *args, **kwargs or {})
 
 
 def _unknown(a):
@@ -123,8 +151,9 @@ class _AffineGrid(torch.autograd.Function):
 
 
 def _without_vectors(graph, call):
-    """What the call records; of a decomposition whose vectors it does not read, values alone: torch would
-    take the vectors too because the tensor is symbolic.
+    """Run the call; its decompositions compute values only, unless the call reads the vectors.
+
+    torch would compute the vectors too, because the tensor is symbolic.
     """
     last = graph._root._prev
     out = call()

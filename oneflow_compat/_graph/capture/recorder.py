@@ -456,6 +456,11 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.sizes.reshape_when_run()
         return self.graph
 
+    def release(self):
+        """Drop the tensors of the capture. Symbolic sizes keep the recorder alive as long as the program."""
+        for tensors in (self.lifted, self.known, self.valued, self.recurrent):
+            tensors.clear()
+
 
 def _plain(tensor):
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""

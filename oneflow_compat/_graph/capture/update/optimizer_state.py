@@ -215,7 +215,7 @@ class StateChanges:
                 old.copy_(value)
 
     def _changed_options(self, index, optimizer, groups_before):
-        """Record the numbers in param_groups that step() changed.
+        """Record the options in param_groups that step() changed.
 
         They are results of the program, and inputs from the next capture on.
         """
@@ -223,50 +223,38 @@ class StateChanges:
         for g, (group, before) in enumerate(zip(optimizer.param_groups, groups_before)):
             for path, value in leaves({k: v for k, v in group.items() if k != "params"}):
                 old, key = found_at(before, path), path[0]
-                if value is old or isinstance(value, torch.Tensor) and value is old:
+                if value is old:
                     continue
                 if isinstance(value, torch.Tensor) and isinstance(old, torch.Tensor):
                     pairs.append((old, value, f"option {key!r}"))
                     put_at(group, path, old)
-                elif isinstance(value, FakeTensor) and len(path) == 1 and key not in before:
-                    self.new_options.setdefault(index, []).append((g, key, value))
-                elif (
-                    isinstance(value, HostScalar)
-                    and len(path) == 1
-                    and (isinstance(old, HostScalar) or key not in before)
-                ):
-                    self.state_values.append(StateValue(GroupOption(index, g, path), value.node))
-                    unseen.update({key} - before.keys())
-                elif (
-                    type(value) in (int, float)
-                    and len(path) == 1
-                    and (isinstance(old, HostScalar) or key not in before)
-                ):
-                    self.first_only = self.first_only or key not in before
-                    self.state_values.append(StateValue(GroupOption(index, g, path), value))
-                    unseen.update({key} - before.keys())
-                elif (
-                    isinstance(value, (HostScalar, int, float))
-                    and type(old) in (int, float)
-                    and len(path) == 1
-                ):
-                    if type(value) is not type(old) or value != old:
-                        raise MoreNumbers(index, key)
-                elif (
-                    isinstance(value, (torch.Tensor, HostScalar))
-                    or type(value) in (int, float, bool, str)
-                    and value != old
-                ):
-                    raise CaptureError(
-                        f"{type(optimizer).__name__}.step() changes its option {key!r} in a way that a"
-                        " program cannot follow",
-                        "Keep tensors and counters in optimizer.state[param], or step this optimizer in eager"
-                        " mode.",
-                    )
+                elif len(path) != 1 or not self._follow_option(index, g, key, value, old, key in before):
+                    _refuse_changed_option(optimizer, key, value, old)
+                elif key not in before:
+                    unseen.add(key)
         self._write(optimizer, pairs)
+        unseen -= {key for _, key, _ in self.new_options.get(index, ())}
         if unseen:
             self.live.setdefault(index, set()).update(unseen)
             self.found_live.setdefault(index, set()).update(unseen)
+
+    def _follow_option(self, index, g, key, value, old, existed):
+        """Follow an option that step() set to another value; return False if a program cannot."""
+        if isinstance(value, FakeTensor):
+            if not existed:
+                self.new_options.setdefault(index, []).append((g, key, value))
+            return not existed
+        is_computed, is_scalar = isinstance(value, HostScalar), type(value) in (int, float)
+        if (is_computed or is_scalar) and (isinstance(old, HostScalar) or not existed):
+            self.first_only = self.first_only or is_scalar and not existed
+            location = GroupOption(index, g, (key,))
+            self.state_values.append(StateValue(location, value.node if is_computed else value))
+            return True
+        if isinstance(value, (HostScalar, int, float)) and type(old) in (int, float):
+            if type(value) is not type(old) or value != old:
+                raise MoreNumbers(index, key)
+            return True
+        return False
 
     def _evaluate(self, node):
         """The real initial value of a state tensor that the step created.
@@ -306,3 +294,14 @@ class StateChanges:
         return node.target(
             *(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}
         ).detach()
+
+
+def _refuse_changed_option(optimizer, key, value, old):
+    """Raise if the changed option is a tensor, a scalar or a string; other objects are left to the optimizer."""
+    is_plain = type(value) in (int, float, bool, str) and value != old
+    if isinstance(value, (torch.Tensor, HostScalar)) or is_plain:
+        raise CaptureError(
+            f"{type(optimizer).__name__}.step() changes its option {key!r} in a way that a program cannot"
+            " follow",
+            "Keep tensors and counters in optimizer.state[param], or step this optimizer in eager mode.",
+        )

@@ -257,41 +257,49 @@ _COUNTERS = {"step", "k"}
 
 
 def update_flags(optimizer, config):
-    """Options that select torch's form of the optimizer to trace; the user's own choice always wins."""
+    """Return the options that select torch's form of the optimizer to trace; the user's choice always wins."""
     group = optimizer.param_groups[0]
     if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
         return {}
     if config.zero is not None and several():  # one parameter at a time, each with its shards
         return {k: False for k in ("foreach", "fused") if k in group}
     params = [p for g in optimizer.param_groups for p in g["params"]]
-    if any(p.grad is not None and p.grad.is_sparse for p in params):
+    if any(p.grad is not None and p.grad.is_sparse for p in params) or _has_tensor_options(optimizer):
         return {}
-    if any(
-        isinstance(v, torch.Tensor)
-        for g in optimizer.param_groups
-        for v in (g.get("lr"), *(g.get("betas") or ()))
-    ):
-        return {}  # the multi-tensor forms reject tensors here
-    has_kernel = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
-    if config.fuse_update and "fused" in group and has_kernel and not _half_on_cpu(optimizer, params):
-        steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
-        if any(isinstance(step, torch.Tensor) and step.device != p.device for step, p in steps):
-            # eager steps on a GPU created these counters on the CPU; the fused operator counts on the GPU
-            return {}
-        return {"fused": True, "foreach": False}
-    multi = config.multi_tensor
-    if multi is None:  # many small parameters: one operator in place of many, with equal values
-        size = sum(p.numel() * p.element_size() for p in params)
-        multi = (
-            size < _MULTI_TENSOR_BYTES
-            and isinstance(optimizer, _SAME_NUMBERS)
-            and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
-        )
+    if config.fuse_update and "fused" in group and _has_fused_kernel(optimizer, params):
+        # eager steps on a GPU create counters on the CPU; the fused operator counts on the GPU
+        return {"fused": True, "foreach": False} if _counts_beside_parameters(optimizer, params) else {}
+    multi = _equals_multi_tensor(optimizer, params) if config.multi_tensor is None else config.multi_tensor
+    return {"foreach": True, "fused": False} if multi and "foreach" in group else {}
+
+
+def _has_tensor_options(optimizer):
+    """Whether a rate or a beta is a tensor, which the multi-tensor forms reject."""
+    options = (v for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ())))
+    return any(isinstance(v, torch.Tensor) for v in options)
+
+
+def _has_fused_kernel(optimizer, params):
+    on_device = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
+    return on_device and not _half_on_cpu(optimizer, params)
+
+
+def _counts_beside_parameters(optimizer, params):
+    """Whether every step counter that is a tensor lies on the device of its parameter."""
+    steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
+    return all(not isinstance(step, torch.Tensor) or step.device == p.device for step, p in steps)
+
+
+def _equals_multi_tensor(optimizer, params):
+    """Whether torch's multi-tensor form gives the same values and replaces many small operators."""
+    size = sum(p.numel() * p.element_size() for p in params)
+    return (
+        size < _MULTI_TENSOR_BYTES
+        and isinstance(optimizer, _SAME_NUMBERS)
+        and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
         # if two parameters share memory, the second must take its step after the first
-        multi = multi and len({p.untyped_storage()._cdata for p in params}) == len(params)
-    if multi and "foreach" in group:
-        return {"foreach": True, "fused": False}
-    return {}
+        and len({p.untyped_storage()._cdata for p in params}) == len(params)
+    )
 
 
 def _half_on_cpu(optimizer, params):
