@@ -66,7 +66,7 @@ def _constructor(original, make: FromFull):
             else out
         )
 
-    __new__.__oneflow_original__ = original
+    __new__.__oneflow_original__ = original  # type: ignore[attr-defined]
     return staticmethod(__new__)
 
 
@@ -77,11 +77,11 @@ def begin(make: FromFull) -> None:
     )
     for name in NAMES:
         setattr(torch.Tensor, name, _method(name, make))
-    torch.Tensor.__new__ = _constructor(torch.Tensor.__new__, make)
+    torch.Tensor.__new__ = _constructor(torch.Tensor.__new__, make)  # type: ignore[method-assign]
 
 
 def end() -> None:
     """Restore torch's methods when the outermost global_mode ends."""
     for name in NAMES:
         setattr(torch.Tensor, name, _plain.pop(name))
-    torch.Tensor.__new__ = _plain.pop("__new__")
+    torch.Tensor.__new__ = _plain.pop("__new__")  # type: ignore[method-assign]

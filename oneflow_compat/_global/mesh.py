@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,8 +41,10 @@ def mesh_of(placement: Placement) -> DeviceMesh:
     with now(), transfer("placement"):
         start()
         mesh = DeviceMesh(placement.type, ranks.tolist())
-        group = dist.group.WORLD if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
-        groups = [group]
+        group: Any = (
+            dist.group.WORLD if ranks.size == world else dist.new_group(sorted(ranks.ravel().tolist()))
+        )
+        groups: list[Any] = [group]
         if is_member(mesh):
             groups += mesh.get_all_groups()
         else:
@@ -167,7 +170,9 @@ def same_random_values(
 
     Afterwards each rank's own random stream continues. A graph records this.
     """
-    seed, group = torch.randint(1 << 31, (1,)), group or dist.group.WORLD
+    seed: Any = torch.randint(1 << 31, (1,))
+    group = group or dist.group.WORLD
+    assert group is not None  # the first global tensor started the process group
     if dist.get_world_size(group) > 1:
         with transfer("random numbers of a global tensor"):
             seed = broadcast_from(seed, source, group)

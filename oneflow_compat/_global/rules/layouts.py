@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor.placement_types import Placement as TorchPlacement
 from torch.utils import _pytree as pytree
 
 from ..global_dtensor import GlobalDTensor, local_as_dtensor
@@ -29,7 +28,8 @@ def with_supported_placements(tensor: DTensor) -> GlobalDTensor:
 
     Partial means become partial sums; other partial results are reduced.
     """
-    mesh, targets = tensor.device_mesh, list(tensor.placements)
+    mesh = tensor.device_mesh
+    targets: list[Any] = list(tensor.placements)
     if tensor.dtype is torch.bool and any(p.is_partial() and p.reduce_op == "sum" for p in targets):
         return _count_as_bool(tensor)
     local = tensor._local_tensor
@@ -42,14 +42,14 @@ def with_supported_placements(tensor: DTensor) -> GlobalDTensor:
     return GlobalDTensor(tensor.redistribute(placements=supported) if supported != targets else tensor)
 
 
-def _is_supported(target: TorchPlacement) -> bool:
+def _is_supported(target: Any) -> bool:
     return type(target) in (Shard, Replicate) or type(target) is Partial and target.reduce_op == "sum"
 
 
 def _count_as_bool(tensor: DTensor) -> GlobalDTensor:
     """Sum the partial result of any() as integers: two true summands do not count as two."""
     mesh, targets = tensor.device_mesh, tensor.placements
-    counts = local_as_dtensor(tensor._local_tensor.int(), mesh, targets, tensor.shape, tensor.stride())
+    counts: Any = local_as_dtensor(tensor._local_tensor.int(), mesh, targets, tensor.shape, tensor.stride())
     replicated = [Replicate() if p.is_partial() else p for p in targets]
     return GlobalDTensor(counts.redistribute(placements=replicated) != 0)
 
@@ -96,9 +96,9 @@ def _empty_shards(shape, placements, sizes) -> bool:
     return any(0 in lengths for lengths in lengths_of_dims)
 
 
-def mesh_of_all(func, tree) -> DeviceMesh | None:
+def mesh_of_all(func, tree) -> DeviceMesh:
     """Return the mesh of all global tensors. Raise RuntimeError if they have several."""
-    mesh = None
+    mesh: Any = None
     for t in pytree.tree_leaves(tree):
         if isinstance(t, GlobalDTensor):
             if mesh is not None and t.device_mesh != mesh:

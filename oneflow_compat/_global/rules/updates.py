@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from torch.distributed.tensor import DeviceMesh
+
 from ..global_dtensor import GlobalDTensor, full_tensor, map_tensors, redistribute
 
 
 def by_placement(func, args: tuple, kwargs: dict) -> Any:
     """Run an operator over lists, as optimizers use them: one call for the tensors of each placement."""
-    count, by_mesh = len(args[0]), {}
+    count = len(args[0])
+    by_mesh: dict[DeviceMesh, list[int]] = {}
     for i, t in enumerate(args[0]):
         by_mesh.setdefault(t.device_mesh, []).append(i)
     results: list = [None] * count
