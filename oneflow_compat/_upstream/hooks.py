@@ -662,6 +662,25 @@ _ROWS = (
         "a name of OneFlow's module of loaders",
         "tests/data/test_loader.py",
     ),
+    (
+        "torch._C._dynamo.eval_frame",
+        "_FrameAction _FrameExecStrategy _debug_get_cache_entry_list reset_code set_code_exec_strategy"
+        " set_eval_frame",
+        "frames of build() run as instrumented copies of their code",
+        "tests/graph/test_observe_bytecode.py",
+    ),
+    (
+        "torch._C._dynamo.guards",
+        "RootGuardManager",
+        "the base class that torch asks of what is stored with an instrumented copy",
+        "tests/graph/test_observe_bytecode.py",
+    ),
+    (
+        "torch._C",
+        "_FunctionBase",
+        "attributes of autograd's nodes are no Python state",
+        "tests/graph/test_observe_bytecode.py",
+    ),
 )
 
 HOOKS = {
