@@ -11,7 +11,7 @@ import torch
 
 from ... import _processes
 from ..._data.buffers import to_numpy_dtype
-from .dataset import Source, _seed
+from .record_sources import Source, seed_or_fresh
 
 __all__ = ["RawReader"]
 
@@ -69,7 +69,7 @@ class RawReader(Source):
     def _epochs(self):
         """Record numbers of this rank, epoch after epoch."""
         shuffled, seed = self._options
-        random = np.random.default_rng(_seed(seed)) if shuffled else None
+        random = np.random.default_rng(seed_or_fresh(seed)) if shuffled else None
         rank, world, total = _processes.get_rank(), _processes.get_world_size(), self._ends[-1]
         turn = 0
         while True:

@@ -11,7 +11,7 @@ from .._orders import takes_older_orders
 from ...._errors import unsupported
 from .. import _devices, image
 from .._update import outside_capture
-from ....nn.modules.dataset import decode_onerec
+from ....nn.modules.onerec import decode_onerec
 
 
 def _unsupported(what, instead):
