@@ -27,17 +27,20 @@ from . import dropout as dropout
 from . import fake_quantization as fake_quantization
 from . import fused as fused
 from . import fused_mlp as fused_mlp
+from . import image_decoders as image_decoders
 from . import instancenorm as instancenorm
 from . import interpolate as interpolate
 from . import loss as loss
 from . import min_max_observer as min_max_observer
 from . import moving_average_min_max_observer as moving_average_min_max_observer
 from . import normalization as normalization
+from . import onerec as onerec
 from . import padding as padding
 from . import pixelshuffle as pixelshuffle
 from . import pooling as pooling
 from . import quantization as quantization
 from . import raw_reader as raw_reader
+from . import record_sources as record_sources
 from . import rnn as rnn
 from . import sparse as sparse
 
