@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import sys
 
 import torch
@@ -33,6 +34,7 @@ class Observer:
             self.reads.complete.add(id(hooks))
 
     def __enter__(self):
+        gc.collect(0)  # a capture pauses collection, so generation 0 holds what build() makes
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
         self.frames.__enter__()
@@ -70,7 +72,6 @@ class Observer:
         modules_dicts = set(modules)
         modules.clear()
         guards, opaque = _outliving(guards, opaque)
-        unfollowed += [(site, what) for _, site, what in opaque]
         kept = []
         for guard in guards:
             if id(guard.owner) in reads.complete:
@@ -78,11 +79,14 @@ class Observer:
                 continue
             if guard.kind == ITEM and guard.key == "training" and id(guard.owner) in modules_dicts:
                 guard.kind = MODE
-            self._settle(guard, replayed, kept, unfollowed)
+            self._settle(guard, replayed, kept, opaque)
+        if opaque:
+            made_now = set(map(id, gc.get_objects(0)))
+            unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in made_now]
         return Guards(kept, pinned, unfollowed)
 
     @staticmethod
-    def _settle(guard, replayed, kept, unfollowed):
+    def _settle(guard, replayed, kept, opaque):
         """Keep a guard, unless build() itself changed its place in another way than the program does."""
         current = guard.current()
         if _is_symbolic(guard.value):
@@ -105,9 +109,8 @@ class Observer:
                 guard.value = current
                 kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
-            unfollowed.append(
-                (guard.site, f"a value that build() reads and then changes itself ({guard.label})")
-            )
+            what = f"a value that build() reads and then changes itself ({guard.label})"
+            opaque.append((guard.owner, guard.site, what))
 
 
 def _is_equal(old, new):

@@ -34,7 +34,18 @@ _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.ra
 
 # Packages whose C objects do not change, or which a program follows by other means.
 _KNOWN_PACKAGES = frozenset(
-    ["builtins", "torch", "_thread", "functools", "operator", "re", "weakref", "types", "_abc"]
+    [
+        "builtins",
+        "torch",
+        "_thread",
+        "functools",
+        "operator",
+        "re",
+        "weakref",
+        "types",
+        "_abc",
+        "_contextvars",
+    ]
 )
 
 
