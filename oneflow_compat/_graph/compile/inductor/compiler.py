@@ -28,7 +28,7 @@ from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainl
 from .data_dependent import with_known_shapes
 from ..notices import Announcement
 from .regions import Region, host_program, split
-from .settings import files_at_once, settings
+from .settings import files_at_once, rare_garbage_collection, settings
 from .gru_rnn import merge_steps
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 
@@ -171,6 +171,7 @@ def compile_region(region, infos, options=(), notice=None, request=None, store=N
     return function
 
 
+@rare_garbage_collection()
 def _compiled(module, infos, options):
     chosen = settings(module.graph, infos, options)
     try:
