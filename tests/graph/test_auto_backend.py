@@ -25,6 +25,9 @@ def nothing_known(monkeypatch):
     monkeypatch.setattr(auto, "experience", auto.Experience())
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 1.0)
     monkeypatch.setattr(auto, "_failed", set())
+    yield
+    for compilation in auto.background._running:  # the child process of one test would keep the next one waiting
+        compilation.stop()
 
 
 def graph(name="Double"):
