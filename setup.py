@@ -13,7 +13,7 @@ from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "csrc"))
-from build import command_class  # noqa: E402
+from build import command_class
 
 WITH_KERNELS = (
     os.environ.get("ONEFLOW_BUILD_EXT", "1") != "0"

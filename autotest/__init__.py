@@ -6,8 +6,16 @@ This package knows torch and NumPy; it never imports the library under test.
 
 from .dual import Dual as DualObject
 from .errors import BothDoNotSupportError, Mismatch, OneFlowGraphBuildOrRunError, PyTorchDoesNotSupportError
-from .generators import constant, generator, nothing, oneof, random, random_bool, random_or_nothing
-from .generators import tuple  # noqa: F401 (a star import must not bring `tuple`)
+from .generators import (
+    constant,
+    generator,
+    nothing,
+    oneof,
+    random,
+    random_bool,
+    random_or_nothing,
+    tuple,
+)
 from .harness import bind
 from .placement import GlobalScope, globaltest, is_global
 from .tensors import (

@@ -168,7 +168,7 @@ def difference_table(a: Any, b: Any, names: Any, rtol: float, atol: float) -> st
     lines = [head, f"  {'index':<18} {names[0]:>18} {names[1]:>18} {'distance':>12}"]
     for index in where[:SHOWN]:
         at = tuple(index)
-        lines.append(f"  {str(at):<18} {show(a[at]):>18} {show(b[at]):>18} {gap[at].item():>12.4g}")
+        lines.append(f"  {at!s:<18} {show(a[at]):>18} {show(b[at]):>18} {gap[at].item():>12.4g}")
     if len(where) > SHOWN:
         lines.append(f"  ... and {len(where) - SHOWN} more")
     return "\n".join(lines)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from . import case as cases, profiler
+from . import case as cases
+from . import profiler
 from .calls import at_step, call_both, record, split, split_arguments
 from .case import Step
 from .errors import Mismatch
@@ -332,9 +333,9 @@ def _install():
         setattr(Dual, f"__i{name}__", _method("i" + name, getattr(operator, "i" + name)))
     for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem", "neg", "pos", "abs", "invert"):
         setattr(Dual, f"__{name}__", _method(name, getattr(operator, name)))
-    setattr(Dual, "__divmod__", _method("divmod", divmod))
-    setattr(Dual, "__round__", _method("round", round))
-    setattr(Dual, "__reversed__", lambda self: reversed(list(self)))
+    Dual.__divmod__ = _method("divmod", divmod)
+    Dual.__round__ = _method("round", round)
+    Dual.__reversed__ = lambda self: reversed(list(self))
 
 
 _install()

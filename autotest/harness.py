@@ -5,9 +5,11 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from . import case as cases, config, generators, placement, tensors
-from .dual import Dual, GetDualObject as _dual_of
-from .generators import generator, random_bool, random_or_nothing, constant, nothing, oneof, random
+from . import case as cases
+from . import config, generators, placement, tensors
+from .dual import Dual
+from .dual import GetDualObject as _dual_of
+from .generators import constant, generator, nothing, oneof, random, random_bool, random_or_nothing
 from .pair import Pair
 from .placement import GlobalScope, globaltest, in_global_scope, tensor_to_global
 from .profiler import make_profile

@@ -221,7 +221,7 @@ def _settings(n, test_id):
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _store(folder):
     """Return the example database: Hypothesis's default for an empty name, None for "none"."""
     import hypothesis
@@ -243,7 +243,7 @@ def database(test_id: str) -> Any:
     return None if store is None else _keyed_class()(store, test_id)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _keyed_class():
     from hypothesis.database import ExampleDatabase
 

@@ -76,7 +76,7 @@ def _sampler(data):
     return lambda low, high: data.draw(_integers(low, high))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _integers(low, high):
     from hypothesis import strategies
 

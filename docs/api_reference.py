@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from descriptions import UNDOCUMENTED
+
 from oneflow._tables.aliases import ALIASES
 from oneflow._tables.c_ops import C_OPS
 from oneflow._tables.differences import DIFFERENCES
@@ -18,8 +20,6 @@ from oneflow._tables.knobs import KNOBS
 from oneflow._tables.module import MODULE
 from oneflow._tables.renames import RENAMES
 from oneflow._tables.tensor import TENSOR
-
-from descriptions import UNDOCUMENTED
 
 NAMES_FILE = Path(__file__).parent / "api" / "names.txt"
 # Modules and classes that have a page of their own although no table has rows for them.

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import jinja2
+
 import oneflow
 from oneflow import _env
 from oneflow._tables.dialect import DIALECT, EXTENDED
@@ -20,7 +21,7 @@ from oneflow_autotest import config as autotest_config
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-import api_reference  # noqa: E402  a neighbor of this file, on whatever path this file was started from
+import api_reference
 
 SPEED_MODELS = {  # model in performance.md: its name in the picture
     "MLP 3x64, 16": "MLP", "LSTM, 2 layers of 64, 2": "LSTM", "GRU, 2 layers of 64, 2": "GRU",

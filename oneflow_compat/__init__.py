@@ -23,8 +23,8 @@ _torch_attributes.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor
 
-from . import nn, sbp  # noqa: E402
-from ._global.placement import placement  # noqa: E402
+from . import nn, sbp
+from ._global.placement import placement
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch", also="compatible.single_client")
 

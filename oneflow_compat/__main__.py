@@ -8,10 +8,10 @@ import os
 import platform
 import shutil
 import sys
+
 from ._kernels import _ext
 from ._tables.differences import DIFFERENCES
 from .version import __version__
-
 
 OPTIONAL_MODULES = {  # module: the package that has it, and what uses it
     "hypothesis": ("hypothesis", "oneflow_autotest"),

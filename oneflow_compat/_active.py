@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+
 import torch
 
 STATE = threading.local()

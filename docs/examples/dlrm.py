@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import numpy as np
+
 import oneflow as flow
 import oneflow.nn as nn
 

@@ -2,10 +2,11 @@
 
     python docs/examples/eager_training.py
 """
+from sklearn.datasets import load_digits
+
 import oneflow as flow
 import oneflow.nn as nn
 from oneflow.utils.data import DataLoader, TensorDataset
-from sklearn.datasets import load_digits
 
 
 class Net(nn.Module):

@@ -2,9 +2,10 @@
 
     python docs/examples/graph_inference.py
 """
+from flowvision.models import resnet18
+
 import oneflow as flow
 import oneflow.nn as nn
-from flowvision.models import resnet18
 
 
 class Inference(nn.Graph):

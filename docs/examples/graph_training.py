@@ -2,9 +2,10 @@
 
     python docs/examples/graph_training.py
 """
+from eager_training import Net, loaders
+
 import oneflow as flow
 import oneflow.nn as nn
-from eager_training import Net, loaders
 
 
 class TrainGraph(nn.Graph):

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-import oneflow as flow
-import oneflow.nn as nn
-import oneflow.nn.functional as F
 from flowvision.models import mobilenet_v2
 from sklearn.datasets import load_digits
 from tqdm import tqdm
+
+import oneflow as flow
+import oneflow.nn as nn
+import oneflow.nn.functional as F
 
 
 def digits(device):

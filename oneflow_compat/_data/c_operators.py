@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from .._ops._signature import spelled
 from ..nn.image import flip
 from .buffers import tensor_buffer_to_tensor as whole

@@ -12,13 +12,12 @@ import weakref
 
 import torch
 
+from .._active import capturing, outside_capture
 from .._errors import difference_hint
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
-from .._active import outside_capture
-from .._active import capturing
 
-_sites: "weakref.WeakValueDictionary[int, Site]" = (
+_sites: weakref.WeakValueDictionary[int, Site] = (
     weakref.WeakValueDictionary()
 )  # kept alive by the stage they belong to
 _numbers = itertools.count()

@@ -21,10 +21,10 @@ import weakref
 import torch
 from torch import nn
 
+from .. import nn as ours
 from . import allow
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
-from .. import nn as ours
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = "hooks"

@@ -15,13 +15,13 @@ import zlib
 
 import torch
 
+from .. import sbp
+from .._global.placement import placement
 from . import dtypes, modules
 from .budget import Budget
 from .errors import CheckpointError, named_errors
 from .numpy_values import Shell
 from .unpickler import Unpickler
-from .._global.placement import placement
-from .. import sbp
 
 PROTOCOL_VERSION = 1
 MAGIC_KEY = "__oneflow__"

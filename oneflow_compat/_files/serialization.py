@@ -15,15 +15,14 @@ import types
 
 import torch
 
-from .. import _env, _processes
-from . import atomic, formats, layout, modules, pickles, safetensors, torch_file
-from .errors import CheckpointError, RefusedError, named_errors
-from .. import sbp
+from .. import _env, _processes, sbp
 from .._global import gathering
 from .._global.collectives import checking, from_rank
 from .._global.gathering import whole
 from .._global.placement import placement
 from .._global.tensor import make_global
+from . import atomic, formats, layout, modules, pickles, safetensors, torch_file
+from .errors import CheckpointError, RefusedError, named_errors
 
 __all__ = ["save", "load", "CheckpointError"]
 

@@ -18,6 +18,7 @@ from .collectives import checking
 from .global_dtensor import (
     SBP,
     GlobalDTensor,
+    _rebuild,  # noqa: F401  (pickles name it by this module)
     about,
     from_full,
     from_local_of_shape,
@@ -26,7 +27,6 @@ from .global_dtensor import (
     moved,
     to_local,
 )
-from .global_dtensor import _rebuild  # noqa: F401  (pickles name it by this module)
 from .mesh import DTYPES, check_world, note, same_random_values, shard_at, shard_of_rank, to_torch
 from .placement import placement as Placement
 from .rules import operators

@@ -12,7 +12,8 @@ import torch
 
 from .collectives import checking, nested, several, transfer
 from .marks import OfSeveralRanks
-from .tensor import of_several_ranks, whole as _whole
+from .tensor import of_several_ranks
+from .tensor import whole as _whole
 
 _gatherings: list = []  # the gatherings in progress
 

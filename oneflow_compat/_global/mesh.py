@@ -23,7 +23,6 @@ from .collectives import add_mesh, checking, start, transfer
 from .placement import placement as Placement
 from .rules import ranks_without_data
 
-
 # --------------------------------------------------------------------------- meshes
 placement_of_mesh: dict[DeviceMesh, Placement] = {}
 group_of_mesh: dict[DeviceMesh, dist.ProcessGroup] = {}  # the process group of the ranks of a mesh
@@ -31,7 +30,7 @@ group_of_mesh: dict[DeviceMesh, dist.ProcessGroup] = {}  # the process group of 
 counters: dict[DeviceMesh, tuple[int, list[Callable[[], int]]]] = {}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def mesh_of(placement: Placement) -> DeviceMesh:
     """Return the mesh of a placement. The first call starts the process group."""
     ranks, world = placement.ranks, _processes.get_world_size()

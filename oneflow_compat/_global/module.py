@@ -12,7 +12,11 @@ from .placement import placement as Placement
 from .tensor import (
     make_global,
     of_several_ranks,
+)
+from .tensor import (
     to_global as _tensor_to_global,
+)
+from .tensor import (
     to_local as _tensor_to_local,
 )
 

@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import torch
+
 from .. import _processes
 
 _TYPES = ("cpu", "cuda", "meta")
@@ -106,7 +107,7 @@ class placement:
         return f'{names}device_tag: "{self._type}" hierarchy {{ {dims}}}'
 
     @staticmethod
-    def all(type: str) -> "placement":
+    def all(type: str) -> placement:
         """The placement of every rank in the world."""
         if type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError(

@@ -14,18 +14,19 @@ import torch
 
 from .._errors import OneFlowError
 from .._global.tensor import is_global
-from .compile import compiler_for, compiling as _making, default_backend
 from .argument_sizes import ArgumentSizes
 from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
+from .compile import compiler_for, default_backend
+from .compile import compiling as _making
 from .config import Config
 from .errors import CaptureError, SizesNeeded, first_line, raised_at
 from .explanations import Explanation
+from .observe import report_mode, report_repeated
 from .program.captured import Captured
 from .program.pytree import argument_names, tree_flatten
-from .observe import report_mode, report_repeated
 
 _MAX_VARIANTS = 4
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols

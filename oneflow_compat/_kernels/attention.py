@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _check, layout as L
+from . import _check
+from . import layout as L
 
 __all__ = [
     "fused_attention_concat_past_key_value",

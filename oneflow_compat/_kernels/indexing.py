@@ -6,8 +6,8 @@ import builtins
 
 import torch
 
-from .._global.tensor import beside
 from .. import _lazy_mode
+from .._global.tensor import beside
 from . import _check
 
 __all__ = [

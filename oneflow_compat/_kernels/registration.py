@@ -164,7 +164,7 @@ def _pointwise_callable():
     """Do the same as _callable for torch.ops.oneflow.pointwise, whose list of inputs autograd.Function needs
     as separate arguments.
     """
-    op, any_requires_grad = getattr(torch.ops.oneflow, "pointwise").default._op, torch._C._any_requires_grad
+    op, any_requires_grad = torch.ops.oneflow.pointwise.default._op, torch._C._any_requires_grad
 
     class Pointwise(torch.autograd.Function):
         @staticmethod

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from .._global.tensor import beside
-from . import _check, _ext, kernels, layout as L
+from . import _check, _ext, kernels
+from . import layout as L
 
 __all__ = ["fused_apply_rotary_emb"]
 

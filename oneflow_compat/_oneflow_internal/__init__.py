@@ -8,11 +8,11 @@ import operator
 import types
 
 import torch
-from torch import Tensor, manual_seed  # noqa: F401
+from torch import Tensor, manual_seed
 
+from .. import _lazy_mode as lazy_mode
 from .._message import data_type_number
 from . import _C, eager, exception, flags, jobs, remat, test_api
-from .. import _lazy_mode as lazy_mode
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf,
     JobBuildAndInferCtx_Close,

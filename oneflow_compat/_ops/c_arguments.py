@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional as F
 
 from . import nn_activation, nn_pooling, reduce
-from .linalg_ops import norm as _linalg_norm
 from ._signature import spelled
+from .linalg_ops import norm as _linalg_norm
 
 __all__ = [
     "adaptive_max_pool1d",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.utils as _torch
+
 from ..sbp import broadcast
 
 

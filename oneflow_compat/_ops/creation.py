@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from .._errors import RefusedKind
-from .._global import global_mode as _mode
 from .._global import collectives
+from .._global import global_mode as _mode
 from .._global.marks import is_global, several
 from .._global.placement import placement as Placement
 from .._global.tensor import make_global, of_several_ranks

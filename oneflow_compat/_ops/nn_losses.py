@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from .._global.tensor import beside
 from .. import _lazy_mode
+from .._global.tensor import beside
 
 __all__ = [
     "mse_loss",

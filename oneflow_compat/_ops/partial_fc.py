@@ -7,8 +7,8 @@ from __future__ import annotations
 import torch
 
 from .. import _processes, sbp
-from . import creation
 from .._global.collectives import checking, nested, transfer
+from . import creation
 
 
 def sample(weight, label, num_sample):

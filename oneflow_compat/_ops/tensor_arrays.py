@@ -6,7 +6,6 @@ import functools
 import operator
 
 import numpy as np
-
 import torch
 
 __all__ = []

@@ -14,10 +14,10 @@ import sys
 
 import torch
 
+from .. import _bind
 from .._global.marks import OfSeveralRanks
 from .._global.tensor import of_several_ranks
 from ._signature import parse
-from .. import _bind
 
 __all__ = []
 

@@ -8,7 +8,7 @@ by the module it stands in, nothing in sys.modules is replaced. Only a file (not
 imported under the mock is imported again by an `import` of it outside, as in OneFlow.
 """
 
-from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, is_enabled
-from .messages import error_msg
 from .dummy import DummyModule
 from .dyn_mock_mod import DynamicMockModule
+from .messages import error_msg
+from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, is_enabled

@@ -4,6 +4,7 @@ snapshots.
 
 import json
 
+from ..optim.ftrl import Ftrl
 from . import snapshot, store
 from .embedding import Embedding, MultiTableEmbedding, MultiTableMultiColumnEmbedding
 from .optimizer import Optimizer, SmartDecayAdam
@@ -25,8 +26,6 @@ from .persistent import (
     make_persistent_table_reader,
     make_persistent_table_writer,
 )
-
-from ..optim.ftrl import Ftrl
 
 __all__ = [
     "Embedding",

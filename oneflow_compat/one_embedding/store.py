@@ -75,7 +75,7 @@ class DiskStore:
     disk are lost by one, so a training run resumes from a snapshot. One process may open a folder at a time.
     """
 
-    _open: "weakref.WeakValueDictionary[str, DiskStore]" = weakref.WeakValueDictionary()
+    _open: weakref.WeakValueDictionary[str, DiskStore] = weakref.WeakValueDictionary()
 
     def __init__(self, path, line: int, cache_bytes: int):
         try:

@@ -24,9 +24,9 @@ from .._errors import (
     unsupported,
 )
 from .._global.tensor import placed_as
+from .._ops.clip_grad import clip_grad_norm_
 from .._ops.core import get_dialect
 from . import _layout
-from .._ops.clip_grad import clip_grad_norm_
 from .parameters_grouping import ContiguousParamsGroup, packed_data
 
 __all__ = ["Optimizer", "ParamGroup", "required"]

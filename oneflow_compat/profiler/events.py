@@ -11,7 +11,6 @@ import json
 from abc import ABC
 from enum import Enum
 
-
 __all__ = ["CustomEvent", "CustomEventType", "EventBase", "EventType", "Events", "KernelEvent"]
 
 

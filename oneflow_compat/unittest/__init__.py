@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import unittest as _std
 
-from . import env  # noqa: F401
-from .cases import (  # noqa: F401
+from . import env
+from .cases import (
     MLIRTestCase,
     TestCase,
     dataset_dir,

@@ -1,7 +1,8 @@
 """oneflow.utils.model_zoo: download a state dict (older name of oneflow.hub.load_state_dict_from_url)."""
 
 from .. import _bind
-from ..hub import load_state_dict_from_url, load_state_dict_from_url as load_url
+from ..hub import load_state_dict_from_url
+from ..hub import load_state_dict_from_url as load_url
 
 __all__ = ["load_url", "load_state_dict_from_url"]
 

@@ -1,9 +1,10 @@
 """A library with planted bugs: oneflow, except for the names given."""
 import types
 
+import torch
+
 import oneflow
 import oneflow_autotest
-import torch
 
 
 class Library:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 import numpy as np
-import oneflow
 import torch
-from oneflow_autotest.placement import GlobalScope
 from planted import Library, graph_class
+
+import oneflow
+from oneflow_autotest.placement import GlobalScope
 
 
 @dataclass

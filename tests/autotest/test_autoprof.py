@@ -2,6 +2,7 @@
 import csv
 
 import pytest
+
 from oneflow import autoprof
 
 FILE = """

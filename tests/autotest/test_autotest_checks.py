@@ -1,8 +1,9 @@
 """Every check fails, with its own message, on a library with the bug it is there for."""
 import pytest
 import torch
-from oneflow_autotest import Mismatch
 from planted import Library, failure, graph_class, harness, passes
+
+from oneflow_autotest import Mismatch
 
 
 def relu_of(api):

@@ -1,10 +1,11 @@
 """A OneFlow-style test file runs: the imports, the decorators, the dual objects."""
 import unittest
 
+import torch as torch_original
+
 import oneflow as flow
 import oneflow.unittest
 from oneflow.test_utils.automated_test_util import *
-import torch as torch_original
 
 
 @flow.unittest.skip_unless_1n1d()

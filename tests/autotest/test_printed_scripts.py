@@ -7,14 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import oneflow
-import oneflow_autotest
 import pytest
 import torch
-from oneflow_autotest import Mismatch
 from planted import failure
 from planted_bugs import BUGS
 from time_limits import seconds
+
+import oneflow
+import oneflow_autotest
+from oneflow_autotest import Mismatch
 
 HERE = Path(__file__).parent
 

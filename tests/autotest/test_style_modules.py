@@ -2,6 +2,7 @@
 import unittest
 
 import numpy as np
+
 import oneflow as flow
 import oneflow.unittest
 from oneflow.nn.common_types import _size_2_t

@@ -1,15 +1,16 @@
 """OneFlow-style tests of tensor methods: operators, in-place, slices and their assignment, iteration, attributes."""
 import unittest
+from collections import OrderedDict
 
 import numpy as np
+import torch as torch_original
+
 import oneflow as flow
 import oneflow.unittest
-import torch as torch_original
 from oneflow.test_utils.automated_test_util import *
 from oneflow.test_utils.automated_test_util.generators import random as deep_random
 from oneflow.test_utils.automated_test_util.torch_flow_dual_object import globaltest as deep_globaltest
 from oneflow.test_utils.test_util import GenArgDict, GenArgList, type_name_to_flow_type, type_name_to_np_type
-from collections import OrderedDict
 
 
 def _check_add(test_case, shape, device, dtype):

@@ -10,9 +10,10 @@ import time
 
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()
 
+import torch
+
 import oneflow as flow
 import oneflow.nn as nn
-import torch
 
 CALLS = 8
 

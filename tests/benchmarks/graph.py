@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import torch
-from graph_models import ON_REQUEST, MODELS
+from graph_models import MODELS, ON_REQUEST
 from graph_variants import FOLDER, TORCH_COMPILE, VARIANTS, available, timed, variant
 
 CASES = {f"{o}-{size}": (None if o == "infer" else o, size) for o in ("sgd", "adamw", "infer") for size in ("small", "large")}
@@ -136,10 +136,9 @@ def first_and_memory(args, tables):
 
 def overhead(count=100):
     """Microseconds per call of the engine itself with `count` parameters: the program is replaced by its last result."""
-    from torch import nn
-
     from graph_models import OPTIMIZERS
     from graph_variants import graph_step
+    from torch import nn
 
     class Many(nn.Module):
         def __init__(self):

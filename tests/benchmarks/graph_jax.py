@@ -5,9 +5,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if os.environ.get("OMP_NUM_THREADS") == "1":
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 
 def _linear(rng, a, b):

@@ -19,8 +19,9 @@ import numpy as np
 def make(folder, count=512):
     import io
 
-    from oneflow.utils.data import OFRecordWriter
     from PIL import Image
+
+    from oneflow.utils.data import OFRecordWriter
 
     rng = np.random.RandomState(0)
     with OFRecordWriter(os.path.join(folder, "part-0")) as out:

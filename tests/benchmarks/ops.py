@@ -18,8 +18,19 @@ import torch
 
 import oneflow
 from oneflow._graph.compile.memory import keep_freed_memory
-from oneflow._kernels import activation, detection, embedding, losses, quantization, references, rotary, softmax
-from oneflow._kernels import _ext, image as image_ops, optimizer_updates
+from oneflow._kernels import (
+    _ext,
+    activation,
+    detection,
+    embedding,
+    losses,
+    optimizer_updates,
+    quantization,
+    references,
+    rotary,
+    softmax,
+)
+from oneflow._kernels import image as image_ops
 
 C = oneflow._C
 f32 = torch.float32

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 
-import oneflow as flow
 import torch
 import torch.nn.functional as TF
+
+import oneflow as flow
 
 
 def imports(runs):

@@ -2,8 +2,9 @@
 import dataclasses
 from collections import OrderedDict
 
-import oneflow as flow
 import pytest
+
+import oneflow as flow
 from oneflow.nn.graph.args_tree import ArgsTree as Newer
 from oneflow.nn.graph.util import ArgsTree, NamedArg
 

@@ -3,8 +3,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import oneflow as flow
 import pytest
+
+import oneflow as flow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 

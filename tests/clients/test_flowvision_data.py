@@ -2,17 +2,18 @@
 import random
 
 import numpy as np
-import oneflow as flow
 import pytest
+
+import oneflow as flow
 
 pytest.importorskip("flowvision")
 Image = pytest.importorskip("PIL.Image")
-import flowvision.scheduler as scheduler  # noqa: E402
-import flowvision.transforms as T  # noqa: E402
-import flowvision.transforms.functional as F  # noqa: E402
-from flowvision.data import Mixup, RandomErasing, create_transform  # noqa: E402
-from flowvision.datasets import ImageFolder  # noqa: E402
-from flowvision.utils import dispatch_clip_grad, make_grid  # noqa: E402
+import flowvision.scheduler as scheduler
+import flowvision.transforms as T
+import flowvision.transforms.functional as F
+from flowvision.data import Mixup, RandomErasing, create_transform
+from flowvision.datasets import ImageFolder
+from flowvision.utils import dispatch_clip_grad, make_grid
 
 PIXELS = (np.random.RandomState(0).rand(20, 24, 3) * 255).astype("uint8")
 CALLS = {

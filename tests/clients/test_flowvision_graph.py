@@ -5,12 +5,13 @@ on sizes, which OneFlow 0.9.0 takes in no graph; the loss of FCOS reads a value 
 """
 import contextlib
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 
+import oneflow as flow
+import oneflow.nn as nn
+
 models = pytest.importorskip("flowvision.models")
-from flowvision.models.registry import ModelCreator  # noqa: E402
+from flowvision.models.registry import ModelCreator
 
 FAMILIES = """alexnet cait_S24_224 convmixer_768_32_relu convnext_tiny_224 convnext_iso_small_224 crossformer_tiny_patch4_group7_224 cswin_tiny_224
 deit_tiny_distilled_patch16_224 deit_tiny_patch16_224 deit_small_patch16_LS_224 densenet121 dla46_c efficientnet_b0 fan_tiny_12_p16_224 fan_tiny_8_p4_hybrid

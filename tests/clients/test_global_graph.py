@@ -1,8 +1,9 @@
 """Global tensors on one rank inside nn.Graph, as libai-style programs use them."""
 import numpy as np
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 P = flow.placement("cpu", ranks=[0])
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)

@@ -1,18 +1,19 @@
 """What OneFlow's own test files ask of a graph beyond its API: scopes, sessions, jobs by hand, settings as messages."""
 import re
 
-import oneflow as flow
-import oneflow.framework.graph_build_util as graph_build_util
-import oneflow._graph.scopes as scope_util
-import oneflow._graph.sessions as session_context
-import oneflow.nn as nn
 import pytest
 from job_messages import value
-from oneflow.nn.graph.job_message.job_conf import JobConfigProto
-from oneflow.nn.graph.job_message import op_conf
-from oneflow.framework import c_api_util
+
+import oneflow as flow
+import oneflow._graph.scopes as scope_util
+import oneflow._graph.sessions as session_context
+import oneflow.framework.graph_build_util as graph_build_util
+import oneflow.nn as nn
 from oneflow._graph.multi_client_session import MultiClientSession
+from oneflow.framework import c_api_util
 from oneflow.nn.graph import GraphModule, GraphTensor, Proxy
+from oneflow.nn.graph.job_message import op_conf
+from oneflow.nn.graph.job_message.job_conf import JobConfigProto
 
 internal = flow._oneflow_internal
 

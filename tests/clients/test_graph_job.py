@@ -1,9 +1,10 @@
 """The operators of a graph's job message: those of OneFlow 0.9.0, and together they compute what the graph computes."""
+import pytest
+from job_messages import value
+
 import oneflow as flow
 import oneflow.nn as nn
 import oneflow.nn.functional as F
-import pytest
-from job_messages import value
 
 X = flow.randn(2, 4, 8, 8)
 

@@ -1,8 +1,9 @@
 """nn.Graph as OneFlow's own test files use it: order of calls, tracing flag, saving."""
+import pytest
+
 import oneflow as flow
 import oneflow.framework.graph_build_util as graph_build_util
 import oneflow.nn as nn
-import pytest
 
 
 class Infer(nn.Graph):

@@ -1,9 +1,10 @@
 """Reduced GPT and BERT training steps in libai's style: global parameters, pipeline stages, fused operators, LR warm-up, GraphBase."""
 import math
 
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 from oneflow.nn.graph import GraphModule
 
 PLACEMENT = flow.placement("cpu", ranks=[0])

@@ -1,10 +1,11 @@
 """Where the eager API lived before 0.6: programs of that time say `import oneflow.experimental as flow`."""
 import importlib
 
+import pytest
+
 import oneflow
 import oneflow.experimental as flow
 import oneflow.F as F
-import pytest
 from oneflow.experimental import nn
 from oneflow.experimental.optim.lr_scheduler import LambdaLR
 

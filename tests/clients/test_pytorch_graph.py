@@ -1,11 +1,12 @@
 """torch models and torch optimizers in nn.Graph: ten training steps are eager's, bit for bit, on the backend aten."""
 import copy
 
-import oneflow as flow
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import oneflow as flow
 
 
 class Pooled(nn.Module):

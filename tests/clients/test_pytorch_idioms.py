@@ -1,6 +1,7 @@
 """Idioms of published PyTorch programs, with `import oneflow as torch` in place of `import torch`."""
-import oneflow as torch
 import pytest
+
+import oneflow as torch
 
 
 def test_tensor_types_as_constructors_and_as_targets_of_type():

@@ -5,10 +5,11 @@ import pickle
 import subprocess
 import sys
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 
 MODULES = {
     "Dropout": lambda: nn.Dropout(0.1), "Dropout2d": lambda: nn.Dropout2d(0.1), "Embedding": lambda: nn.Embedding(3, 2), "PixelShuffle": lambda: nn.PixelShuffle(2),

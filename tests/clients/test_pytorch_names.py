@@ -3,9 +3,10 @@ import subprocess
 import sys
 import textwrap
 
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 
 
 @pytest.mark.parametrize("path", ["ops", "classes", "backends.mkldnn", "backends.opt_einsum", "jit.frontend", "jit.annotations", "nn.qat.dynamic"])

@@ -1,10 +1,11 @@
 """TorchScript of programs that say `import oneflow as torch`."""
 from typing import Dict, List, Optional, Tuple
 
+import pytest
+
 import oneflow as torch
 import oneflow.nn as nn
 import oneflow.nn.functional as F
-import pytest
 from oneflow import Tensor
 
 

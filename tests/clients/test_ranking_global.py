@@ -1,8 +1,9 @@
 """DLRM as RecommenderSystems writes it: one_embedding inside a module made global, train and eval graphs, loss scaling."""
 import numpy as np
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 PLACEMENT = flow.env.all_device_placement("cpu")
 

@@ -2,9 +2,10 @@
 import io
 
 import numpy as np
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 models = pytest.importorskip("flowvision.models")
 Image = pytest.importorskip("PIL.Image")

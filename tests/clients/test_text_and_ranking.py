@@ -2,9 +2,10 @@
 import math
 
 import numpy as np
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 
 class TextClassifier(nn.Module):
@@ -67,7 +68,7 @@ class Translator(nn.Module):
     @staticmethod
     def future(size):
         mask = (flow.triu(flow.ones(size, size)) == 1).transpose(0, 1)
-        return mask.float().masked_fill(mask == 0, float("-inf")).masked_fill(mask == 1, float(0.0))
+        return mask.float().masked_fill(mask == 0, float("-inf")).masked_fill(mask == 1, 0.0)
 
     def forward(self, source, target):
         s, t = self.source(source) + self.places[:, :source.size(1)], self.target(target) + self.places[:, :target.size(1)]

@@ -1,10 +1,11 @@
 """What published PyTorch libraries do with torch itself: tables of its functions, lists of its classes, star imports."""
 import importlib
 
-import oneflow
-import oneflow.mock_torch as mock
 import pytest
 import torch as real
+
+import oneflow
+import oneflow.mock_torch as mock
 from oneflow import _bind
 from oneflow._tables.dialect import DIALECT, EXTENDED
 

@@ -1,7 +1,8 @@
 """The table of tests/clients/third_party.py: programs of public libraries train alike eager and in a graph, and a failure is one."""
-import oneflow as flow
 import pytest
 import third_party
+
+import oneflow as flow
 from oneflow import nn
 
 QUICK = ("einops", "safetensors", "vit-pytorch SimpleViT")

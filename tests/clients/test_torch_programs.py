@@ -5,10 +5,11 @@ import sys
 import textwrap
 
 import numpy as np
+import pytest
+
 import oneflow as torch
 import oneflow.nn as nn
 import oneflow.nn.functional as F
-import pytest
 from oneflow.utils.data import DataLoader, Dataset
 
 

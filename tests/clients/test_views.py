@@ -1,7 +1,8 @@
 """view() after transpose, slice or chunk: OneFlow's global tensors and the tensors of a graph are contiguous, so clients (libai) do it freely."""
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 SOURCES = {
     "transpose": lambda x: x.transpose(1, 2),

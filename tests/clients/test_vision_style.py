@@ -1,9 +1,10 @@
 """Reduced vision programs as the model zoos write them: ResNet with train and eval graphs, a DCGAN, a one-stage detector's loss."""
 import math
 
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 
 # --------------------------------------------------------------------------- classification

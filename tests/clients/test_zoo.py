@@ -3,10 +3,11 @@ import copy
 import itertools
 import math
 
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
 import oneflow.nn.functional as F
-import pytest
 
 
 class MoCo(nn.Module):

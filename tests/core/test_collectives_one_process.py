@@ -1,7 +1,8 @@
 """comm and oneflow._C's collectives with one process: the identity, and errors that say so."""
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 
 P = flow.placement("cpu", [0])
 

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 
 C = flow._C
@@ -71,14 +72,14 @@ def test_arguments_that_have_other_names_in_oneflow():
         (C.celu(x=-x, alpha=2.0, inplace=True), torch.celu(-x, 2.0)),
         (C.hardshrink(x=x, lambd=3.0, inplace=True), torch.nn.functional.hardshrink(x, 3.0)),
         (C.threshold(x=x, threshold=3.0, value=7.0), torch.threshold(x, 3.0, 7.0)),
-        (C.less(5, x), 5 < x),
+        (C.less(5, x), x > 5),
         (C.transpose(x, 0, dim1=-1), x.transpose(0, -1)),
         (C.transpose(x, perm=[2, 0, 1]), x.permute(2, 0, 1)),
         (C.transpose(x, (2, 0, 1)), x.permute(2, 0, 1)),
         (C.to(x, other=x.double(), copy=False), x.double()),
         (C.einsum(equation="ijk,ijk->i", operands=[x, x]), (x * x).sum((1, 2))),
         (C.broadcast_tensors(tensors=[x[:1], x])[0], x[:1].expand(2, 3, 4)),
-        (C.less_equal(5, x), 5 <= x),
+        (C.less_equal(5, x), x >= 5),
     ]
     for i, (got, want) in enumerate(same):
         torch.testing.assert_close(got, want, rtol=0, atol=0, msg=f"row {i}")
@@ -286,10 +287,10 @@ def test_import_oneflow_alone_reaches_the_messages():
 
 
 def test_messages_hold_fields_and_refuse_others():
-    from oneflow.nn.graph.job_message.job_conf import JobConfigProto
     import oneflow.core.common.data_type_pb2 as data_type_pb2
     from oneflow._files.dtypes import PROTO
     from oneflow.nn.graph.job_message import op_conf
+    from oneflow.nn.graph.job_message.job_conf import JobConfigProto
 
     conf = JobConfigProto(job_name='a "b"')
     conf.train_conf.loss_lbn.append("loss")
@@ -427,11 +428,21 @@ def test_torchs_operators_under_the_name_of_our_functions():
 
 
 def test_modules_of_one_function():
+    import oneflow.nn.modules.where
     from oneflow.asyncs.thread import Thread
     from oneflow.framework.distribute import split_sbp
     from oneflow.framework.function_util import FunctionConfig
-    import oneflow.nn.modules.where
-    from oneflow.nn.modules import as_tensor, einsum, grid_sample, linspace, math_ops, meshgrid, nms, norm, roll
+    from oneflow.nn.modules import (
+        as_tensor,
+        einsum,
+        grid_sample,
+        linspace,
+        math_ops,
+        meshgrid,
+        nms,
+        norm,
+        roll,
+    )
 
     assert einsum.einsum_op is flow.einsum and meshgrid.meshgrid_op is flow.meshgrid and nms.nms_op is flow.nms and roll.roll_op is flow.roll
     assert linspace.linspace_op is flow.linspace and as_tensor.as_tensor is flow.as_tensor and norm.norm is flow.norm

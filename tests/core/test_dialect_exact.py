@@ -3,10 +3,11 @@ import subprocess
 import sys
 
 import numpy as np
-import oneflow as flow
 import pytest
 import test_golden_calls as golden
 import torch
+
+import oneflow as flow
 from oneflow._exact.random import Stream
 from oneflow._tables.exact import FUNCTIONS, TENSOR
 

@@ -2,10 +2,11 @@
 import re
 from pathlib import Path
 
-import oneflow
 import pytest
-from oneflow._tables.differences import DIFFERENCES
+
+import oneflow
 from oneflow._tables.dialect import DIALECT
+from oneflow._tables.differences import DIFFERENCES
 
 HERE = Path(__file__).resolve().parents[2]
 SOURCE = Path(oneflow.__file__).resolve().parent
@@ -45,7 +46,13 @@ def test_row_has_a_severity_for_programs_of_both_libraries(id):
 
 
 def test_no_id_is_in_two_tables():
-    from oneflow._tables import differences_data, differences_eager, differences_legacy, differences_nn, differences_ops
+    from oneflow._tables import (
+        differences_data,
+        differences_eager,
+        differences_legacy,
+        differences_nn,
+        differences_ops,
+    )
 
     tables = differences_data.DATA, differences_eager.EAGER, differences_legacy.LEGACY, differences_nn.NN, differences_ops.OPS
     ids = [id for table in tables for id in table]

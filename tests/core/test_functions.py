@@ -2,9 +2,10 @@
 import inspect
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._bind import function_rows, rename_rows
 
 T = torch.tensor
@@ -317,7 +318,7 @@ def test_small_names():
     assert flow.convert_oneflow_dtype_to_numpy_dtype(flow.float16) is np.float16
     assert flow.convert_oneflow_dtype_to_numpy_dtype(flow.bfloat16) is np.float32
     assert flow.float32 in flow.dtypes() and flow.char is torch.int8 and not flow.is_tracing()
-    f = lambda x: x  # noqa: E731
+    f = lambda x: x
     assert flow.script(f) is f and flow.jit.script(lambda x, **k: x).__name__ == "<lambda>"
 
 

@@ -1,8 +1,9 @@
 """Alias rows: the very same object as torch's, one test a row; and no row where a function of ours stands."""
-import inspect
 import importlib
+import inspect
 
 import pytest
+
 from oneflow._bind import function_rows, rename_rows
 from oneflow._tables.aliases import ALIASES
 

@@ -1,9 +1,10 @@
 """Creation functions: OneFlow's positions and keywords, global tensors, NumPy scalars, and torch's calls unchanged."""
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow.utils.global_view import global_mode
 
 CPU = flow.placement("cpu", [0])

@@ -5,14 +5,15 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._tables.differences import DIFFERENCES
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
-import functions_cases  # noqa: E402
+import functions_cases
 
 RECORDED = json.loads((GOLDEN / "functions.json").read_text())
 

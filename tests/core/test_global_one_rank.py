@@ -2,17 +2,18 @@
 import copy
 import pickle
 
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 
 P = flow.placement("cpu", [0])
 B = flow.sbp.broadcast
 
 
 def test_placement_is_a_value():
-    assert P == flow.placement("cpu", ranks=[0]) and hash(P) == hash(flow.placement("cpu", {0: [0]}))
-    assert P != flow.placement("cpu", [[0]]) and P != flow.placement("cuda", [0])
+    assert flow.placement("cpu", ranks=[0]) == P and hash(P) == hash(flow.placement("cpu", {0: [0]}))
+    assert flow.placement("cpu", [[0]]) != P and flow.placement("cuda", [0]) != P
     assert repr(P) == 'oneflow.placement(type="cpu", ranks=[0])'
     assert P.ranks.tolist() == [0] and P.hierarchy == torch.Size([1]) and P.type == P.device_type == "cpu"
     grid = flow.placement("cpu", [[0, 1], [2, 3]])
@@ -136,6 +137,7 @@ def test_modules_made_in_global_mode_are_global():
 
 def test_global_mode_in_torchs_dialect():
     import numpy as np
+
     from oneflow.utils.global_view import global_mode
 
     flow.set_dialect("torch")

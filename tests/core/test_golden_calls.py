@@ -7,9 +7,10 @@ import importlib.util
 import warnings
 from pathlib import Path
 
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._tables.differences import DIFFERENCES
 
 HERE = Path(__file__).resolve().parents[1] / "golden" / "calls"

@@ -1,7 +1,8 @@
 """Runtime knobs: checked, remembered, listed; and the small runtime namespaces."""
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow import _knobs
 from oneflow._tables.knobs import KNOBS
 
@@ -106,7 +107,10 @@ def test_sysconfig_describes_torchs_build():
 
 def test_deep_paths_name_the_public_objects():
     from oneflow.framework.balanced_splitter import BalancedRanges
-    from oneflow.framework.dtype import convert_numpy_dtype_to_oneflow_dtype, convert_oneflow_dtype_to_numpy_dtype
+    from oneflow.framework.dtype import (
+        convert_numpy_dtype_to_oneflow_dtype,
+        convert_oneflow_dtype_to_numpy_dtype,
+    )
     from oneflow.framework.tensor import Tensor
 
     assert Tensor is torch.Tensor and list(BalancedRanges(10, 3)) == [(0, 4), (4, 7), (7, 10)]

@@ -5,9 +5,10 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 import oneflow
 import oneflow.mock_torch as mock
-import pytest
 
 
 def test_with_block_redirects_and_ends():
@@ -123,8 +124,8 @@ def test_a_missing_name_raises_unless_lazy():
         with pytest.raises(ModuleNotFoundError, match="oneflow.noexist is not implemented"):
             import torch.noexist
     with mock.enable(lazy=True):
-        from torch import noexist
         import torch.noexist
+        from torch import noexist
 
         with pytest.raises(RuntimeError, match="oneflow.noexist"):
             noexist()

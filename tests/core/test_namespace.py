@@ -6,9 +6,10 @@ import subprocess
 import sys
 import textwrap
 
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow import _bind, _torch_attributes
 
 

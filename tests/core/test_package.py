@@ -5,8 +5,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-import oneflow
 import pytest
+
+import oneflow
 from oneflow import _installation
 from oneflow.__main__ import main as command_line
 

@@ -6,9 +6,10 @@ import sys
 import textwrap
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._tables.module import MODULE
 from oneflow._tables.tensor import TENSOR
 

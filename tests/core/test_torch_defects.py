@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from oneflow._upstream.defects import DEFECTS, DTENSOR, EAGER, INDUCTOR
-from oneflow._upstream.versions import torch_is_before
 from time_limits import seconds
 from torch import nn
+
+from oneflow._upstream.defects import DEFECTS, DTENSOR, EAGER, INDUCTOR
+from oneflow._upstream.versions import torch_is_before
 
 PACKAGE = Path(__file__).parents[2] / "oneflow_compat"
 aten = torch.ops.aten

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
+
 from oneflow._upstream.hooks import HOOKS
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._data.coco import BatchStream
 from oneflow._data.gpt import SampleStream, TokenFile, split_documents
 from oneflow._data.shuffle import MersenneTwister
@@ -118,7 +119,7 @@ def coco(tmp_path):
     for i, (w, h) in enumerate([(40, 30), (20, 30), (36, 24), (18, 28), (50, 20), (10, 10)]):
         pil.fromarray(np.full((h, w, 3), 40 * i, np.uint8)).save(tmp_path / f"{i}.jpg")
         images.append({"id": 100 + i, "file_name": f"{i}.jpg", "width": w, "height": h})
-    add = lambda image, category, bbox, segm, **more: annotations.append({"image_id": image, "category_id": category, "bbox": bbox, "segmentation": segm, "iscrowd": 0, **more})  # noqa: E731
+    add = lambda image, category, bbox, segm, **more: annotations.append({"image_id": image, "category_id": category, "bbox": bbox, "segmentation": segm, "iscrowd": 0, **more})
     for i in range(5):
         add(100 + i, 18, [1, 2, 10, 12], [[1, 2, 11, 2, 11, 14]])
     add(100, 3, [5, 5, 100, 6], [[5, 5, 9, 5, 9, 9], [1, 1, 2, 2, 3, 1]])

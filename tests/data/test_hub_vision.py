@@ -6,9 +6,10 @@ import shutil
 import struct
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ import subprocess
 import sys
 
 import numpy as np
-import oneflow as flow
-import oneflow.utils.data as data
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.utils.data as data
 
 # recorded from OneFlow 0.9.0: what default_collate made of each batch
 COLLATED = [

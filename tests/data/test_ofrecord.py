@@ -5,9 +5,10 @@ import struct
 import warnings
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+
+import oneflow as flow
 from oneflow._data import images, records
 from oneflow.core.record import record_pb2 as pb
 

@@ -6,7 +6,7 @@ import oneflow as flow
 
 pytest.importorskip("flatbuffers", reason="needs the package flatbuffers")
 pytest.importorskip("xxhash", reason="needs the package xxhash")
-from oneflow.utils.data import CorruptRecord, OneRecWriter  # noqa: E402
+from oneflow.utils.data import CorruptRecord, OneRecWriter
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_files_are_reordered_from_the_first_epoch_on(files, tmp_path):
 def test_decoding(files):
     batch = reader(files)()
     assert batch.dtype is flow.tensor_buffer and tuple(batch.shape) == (4,)
-    decode = lambda key, dtype, shape, **options: flow.decode_onerec(batch, key, dtype, shape, **options)  # noqa: E731
+    decode = lambda key, dtype, shape, **options: flow.decode_onerec(batch, key, dtype, shape, **options)
     assert decode("u", flow.int8, (2, 2))[3].tolist() == [[0, 1], [2, 3]]
     assert decode("u", flow.int8, (4, 1), reshape=(-1, 1))[0].tolist() == [[0], [1], [2], [3]]
     padded = decode("v", flow.float32, (5,), batch_padding=(5,))

@@ -3,10 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import oneflow as flow
 import pytest
 from markdown_blocks import python_blocks, run_page
 from time_limits import seconds
+
+import oneflow as flow
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "api"

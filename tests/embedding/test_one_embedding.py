@@ -8,13 +8,14 @@ import textwrap
 import weakref
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
+from time_limits import seconds
+
+import oneflow as flow
 from oneflow.one_embedding import initial, snapshot
 from oneflow.one_embedding.index import KeyIndex
 from oneflow.one_embedding.store import DiskStore, MemoryStore
-from time_limits import seconds
 
 oe = flow.one_embedding
 needs_lmdb = pytest.param("ssd", marks=pytest.mark.skipif(not __import__("importlib").util.find_spec("lmdb"), reason="needs the package lmdb"))

@@ -11,14 +11,16 @@ import types
 import uuid
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
 
+import oneflow as flow
+
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-import hostile_files as h  # noqa: E402
-from files_util import same  # noqa: E402
-from oneflow._files import allow  # noqa: E402
+import hostile_files as h
+from files_util import same
+
+from oneflow._files import allow
 
 PLAIN = {
     "builtins.set": {1, "x", (2, 3)}, "builtins.frozenset": frozenset([1]), "builtins.complex": 1 + 2j, "builtins.bytes": b"", "_codecs.encode": b"\xff\x00",

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import textwrap
 
-import oneflow as flow
 import pytest
 import torch
-from oneflow._files import layout as layouts
 from time_limits import seconds
+
+import oneflow as flow
+from oneflow._files import layout as layouts
 
 LAYOUTS = ["torch", "folder", "pickle"]
 

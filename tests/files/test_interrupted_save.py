@@ -8,11 +8,12 @@ import sys
 import textwrap
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
-from oneflow.one_embedding import snapshot
 from time_limits import seconds
+
+import oneflow as flow
+from oneflow.one_embedding import snapshot
 
 LAYOUTS = ["torch", "folder", "pickle", "embedding"]
 SAVE = """

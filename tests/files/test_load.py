@@ -5,12 +5,13 @@ import struct
 import sys
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
 
+import oneflow as flow
+
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from files_util import CKPT, EXPECTED, compare  # noqa: E402
+from files_util import CKPT, EXPECTED, compare
 
 ARRAYS = np.load(CKPT / "expected.npz")
 

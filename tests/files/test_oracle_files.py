@@ -5,12 +5,13 @@ import sys
 import textwrap
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
 
+import oneflow as flow
+
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from files_util import same  # noqa: E402
+from files_util import same
 from time_limits import seconds
 
 ORACLE = os.environ.get("ONEFLOW_ORACLE", "")

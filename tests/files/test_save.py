@@ -8,14 +8,15 @@ import pickletools
 import sys
 
 import numpy as np
-import oneflow as flow
 import pytest
 import torch
 
-sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from files_util import CKPT, same  # noqa: E402
+import oneflow as flow
 
-from oneflow._files.modules import reduced_without_local_hooks  # noqa: E402
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+from files_util import CKPT, same
+
+from oneflow._files.modules import reduced_without_local_hooks
 
 LAYOUTS = ["torch", "folder", "pickle"]
 shared = torch.arange(3.0)

@@ -8,7 +8,18 @@ import warnings
 from dataclasses import dataclass, field, replace
 
 import torch
-from operators import BRANCHES, CLIPS, EXPRESSIONS, INPUTS, MODULES, OPTIMIZERS, SCHEDULES, UNKNOWN, WRITES, Unfit
+from operators import (
+    BRANCHES,
+    CLIPS,
+    EXPRESSIONS,
+    INPUTS,
+    MODULES,
+    OPTIMIZERS,
+    SCHEDULES,
+    UNKNOWN,
+    WRITES,
+    Unfit,
+)
 from training import loss_of
 
 LARGEST, MOST_ELEMENTS = 50.0, 40_000

@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from drawing import draw_program
-from oneflow_autotest.progress import Progress
 from shrinking import script, shrink
 from training import train
+
+from oneflow_autotest.progress import Progress
 
 STEPS = 3
 NO_FAILURE = ("slow", "not run", "UnsupportedError: saving")  # a program that decides by values is not saved, which the message says

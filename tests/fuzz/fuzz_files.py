@@ -28,13 +28,14 @@ import warnings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a forked child has no other threads
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "files"))
-import hostile_files  # noqa: E402
-import numpy as np  # noqa: E402
-import oneflow as flow  # noqa: E402
-import torch  # noqa: E402
-from files_util import same  # noqa: E402
-from oneflow._data import onerec, records  # noqa: E402
-from oneflow._files.errors import CheckpointError  # noqa: E402
+import hostile_files
+import numpy as np
+import torch
+from files_util import same
+
+import oneflow as flow
+from oneflow._data import onerec, records
+from oneflow._files.errors import CheckpointError
 
 torch.set_num_threads(1)
 SECONDS, WAIT = 20, 300  # for one file: of the processor, and by the clock
@@ -261,9 +262,7 @@ def _watch(read_is_hub, seen) -> None:
     def hook(event, arguments):
         if event == "import" and arguments[0].split(".")[0] not in allowed and arguments[0] not in sys.modules:
             seen.append(f"import {arguments[0]}")
-        elif event in _WRITES and not read_is_hub:
-            seen.append(f"{event} {arguments!r:.80}")
-        elif event in ("exec", "compile") and not str(getattr(arguments[0], "co_filename", arguments[-1])).startswith(("/", "<frozen", "<string>", "<attrs", "<@beartype")):
+        elif event in _WRITES and not read_is_hub or event in ("exec", "compile") and not str(getattr(arguments[0], "co_filename", arguments[-1])).startswith(("/", "<frozen", "<string>", "<attrs", "<@beartype")):
             seen.append(f"{event} {arguments!r:.80}")
 
     sys.addaudithook(hook)

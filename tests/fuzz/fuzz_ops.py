@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from guarded import Arena
-from oneflow_autotest.progress import Progress
 from operator_calls import BUILDERS, Call, TensorSpec, draw
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from oneflow._kernels import _ext, gradients
+from oneflow_autotest.progress import Progress
 
 CALLS_A_CHILD = 2000
 MEMORY = 1 << 28  # that a child may allocate besides what it started with

@@ -423,7 +423,7 @@ def fork_rank(name, rank, world, port, failing, before, death, folder, own_store
     if pid:
         return pid
     os.setpgid(0, 0)
-    log = open(os.path.join(folder, f"log{rank}"), "w")  # noqa: SIM115
+    log = open(os.path.join(folder, f"log{rank}"), "w")
     os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
     faulthandler.dump_traceback_later(LIMIT - 2, exit=False)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), ONEFLOW_TIMEOUT_SECONDS=str(TIMEOUT))

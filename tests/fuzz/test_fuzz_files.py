@@ -4,7 +4,7 @@ import sys
 import pytest
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-import fuzz_files  # noqa: E402
+import fuzz_files
 
 
 @pytest.fixture(scope="module")

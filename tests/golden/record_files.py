@@ -7,6 +7,7 @@ import pickle
 import sys
 
 import numpy as np
+
 import oneflow as flow
 
 nn = flow.nn

@@ -11,7 +11,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import functions_cases  # noqa: E402
+import functions_cases
 
 
 def plain(value):

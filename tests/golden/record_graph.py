@@ -6,6 +6,7 @@ import json
 import os
 
 import graph_programs
+
 import oneflow as flow
 
 recorded = {}

@@ -6,6 +6,7 @@ The keys are those of RULES in tests/legacy/test_legacy_update_rules.py. LARS ha
 import json
 
 import numpy as np
+
 import oneflow as flow
 from oneflow import optim
 

@@ -113,7 +113,7 @@ def main():
         flow.manual_seed(0)
         try:
             recorded[case] = plain(flow, eval(case, names))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             print("left out", case, type(error).__name__, str(error).strip().split("\n")[-1][:150])
     with open(os.path.join(HERE, "nn_recorded.json"), "w") as f:
         f.write("{" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in recorded.items()) + "}\n")

@@ -68,7 +68,7 @@ def main():
         print(name, flush=True)
         try:
             recorded[name] = measure(flow, name, size)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             print("left out", name, type(error).__name__, str(error).strip().split("\n")[-1][:150])
     with open(os.path.join(HERE, "nn_flowvision.json"), "w") as f:
         f.write("{" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in recorded.items()) + "}\n")

@@ -10,6 +10,7 @@ import os
 import sys
 
 import numpy as np
+
 import oneflow as flow
 
 nn = flow.nn
@@ -18,8 +19,9 @@ nn = flow.nn
 def make(folder):
     import io
 
-    from oneflow._data.records import RecordWriter
     from PIL import Image
+
+    from oneflow._data.records import RecordWriter
 
     for sub, shares in (("numbers", [(0, 7), (7, 11), (11, 18)]), ("many", [(2 * i, 2 * i + 2) for i in range(8)])):
         for part, (a, b) in enumerate(shares):

@@ -164,7 +164,7 @@ def printed(flow, text):
 
 def main():
     import oneflow as flow
-    import oneflow.one_embedding  # noqa: F401
+    import oneflow.one_embedding
 
     assert flow.__version__.startswith("0.9"), flow.__version__
     dump = {

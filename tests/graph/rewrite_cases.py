@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow._graph.program.passes import fuse_dropout as dropout, fuse_matmul, fuse_softmax
+from oneflow._graph.program.passes import fuse_dropout as dropout
+from oneflow._graph.program.passes import fuse_matmul, fuse_softmax
 from oneflow._kernels import _ext
 
 needs_kernels = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._ext: {_ext.status()}")

@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 
-import oneflow.nn as nn
 import pytest
 import torch
-from oneflow._graph.compile import auto, compiling
 from time_limits import seconds
+
+import oneflow.nn as nn
+from oneflow._graph.compile import auto, compiling
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler")
 

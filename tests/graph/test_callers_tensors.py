@@ -2,10 +2,11 @@
 import copy
 import warnings
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 
 
 @pytest.fixture

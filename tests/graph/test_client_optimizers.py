@@ -1,7 +1,6 @@
 """Where optimizers of other packages keep their numbers and tensors: nn.Graph follows it, or refuses by name."""
 from collections import deque
 
-import oneflow as flow
 import pytest
 import torch
 from graph_cases import graph_of
@@ -9,6 +8,7 @@ from test_client_models import inputs, one_loss, same_as_eager
 from torch import nn
 from torch.optim import Optimizer
 
+import oneflow as flow
 from oneflow._graph.errors import CaptureError
 
 

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
-from oneflow._graph.compile import cudagraph
-from oneflow._graph.capture.recurrent import _cudnn_layer, recurrent_layers
 from oneflow._graph.capture.recorder import Recorder
+from oneflow._graph.capture.recurrent import _cudnn_layer, recurrent_layers
+from oneflow._graph.compile import cudagraph
 from oneflow._graph.engine import Engine
 
 aten = torch.ops.aten
@@ -137,8 +137,8 @@ def test_states_of_cuda_generators_are_read_and_set_by_the_program(monkeypatch):
 
 def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
     from oneflow._graph.capture.capture import Capture
-    from oneflow._graph.config import Config
     from oneflow._graph.capture.torch_patches import _autocast
+    from oneflow._graph.config import Config
 
     capture = Capture(Engine(lambda: None), (), {}, Config(amp=True))
     capture.tensors = [torch.empty(0)]

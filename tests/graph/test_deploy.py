@@ -5,10 +5,11 @@ import subprocess
 import sys
 import textwrap
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 from oneflow._graph.compile import default_backend
 from oneflow._graph.saved.package import PackageError
 from oneflow._kernels import _ext

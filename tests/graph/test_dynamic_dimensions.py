@@ -5,10 +5,10 @@ import importlib
 import pytest
 import torch
 import torch.nn.functional as F
+from dynamic_cases import CASES, SIZES, squared
 from torch import nn
 
 import oneflow as flow
-from dynamic_cases import CASES, SIZES, squared
 
 
 class Training(flow.nn.Graph):

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 import torch
+from dynamic_cases import CASES, squared
+from time_limits import seconds
 from torch import nn
 
 import oneflow as flow
-from dynamic_cases import CASES, squared
 from oneflow._graph.compile import auto
 from oneflow._graph.compile.inductor import compiler, symbols
 from oneflow._graph.compile.program_cache.store import Store
-from time_limits import seconds
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None), reason="needs Linux and a C++ compiler"

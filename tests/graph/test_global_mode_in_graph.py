@@ -1,7 +1,8 @@
 """Layers of global tensors in graphs whose build() runs inside global_mode (all answers are real OneFlow 0.9.0's)."""
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 from oneflow.utils.global_view import global_mode
 
 CPU, WHOLE = flow.placement("cpu", [0]), flow.sbp.broadcast

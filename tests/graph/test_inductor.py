@@ -11,10 +11,10 @@ import threading
 import pytest
 import torch
 from graph_cases import train_eager, train_graph
+from time_limits import seconds
 from torch import nn
 
 import oneflow as flow
-from time_limits import seconds
 
 pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
 

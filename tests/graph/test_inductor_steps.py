@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
-from oneflow._graph.compile.inductor.regions import split
 from oneflow._graph.compile.inductor.gru_rnn import merge_steps
+from oneflow._graph.compile.inductor.regions import split
 from oneflow._kernels import _ext
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._ext: {_ext.status()}")

@@ -3,10 +3,11 @@ import os
 import platform
 import warnings
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 
 
 def graph_of(build, **attributes):

@@ -14,7 +14,7 @@ from oneflow._graph.errors import CaptureError
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("expecttest", reason="needs the package expecttest: torch.testing._internal imports it")
-from torch.testing._internal import common_methods_invocations as samples_of_torch  # noqa: E402
+from torch.testing._internal import common_methods_invocations as samples_of_torch
 
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True  # that import forbids torch.backends.cudnn.enabled = ... in the whole process
 samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # the test sets the seed itself

@@ -106,7 +106,7 @@ def test_another_number_of_groups_keeps_its_options():
 
 @pytest.mark.parametrize("key,value", [("model", 3), ("optimizer_0", 5), ("lr_scheduler_0", None), ("model", {"fc.weight": "x"})])
 def test_what_is_no_state_changes_nothing(key, value):
-    schedule = lambda o: flow.optim.lr_scheduler.StepLR(o, 2)  # noqa: E731
+    schedule = lambda o: flow.optim.lr_scheduler.StepLR(o, 2)
     state = dict(trained(sgd, schedule).state_dict())
     state[key] = {**state["model"], **value} if isinstance(value, dict) else value
     graph = Step(sgd, schedule)

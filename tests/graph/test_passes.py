@@ -8,10 +8,10 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
+from oneflow._graph.errors import ProgramError
 from oneflow._graph.program import passes
 from oneflow._graph.program.locations import Argument
 from oneflow._graph.program.writes import silent_writes
-from oneflow._graph.errors import ProgramError
 
 
 class Residual(nn.Module):

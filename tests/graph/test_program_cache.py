@@ -6,10 +6,11 @@ import shutil
 import subprocess
 import sys
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 from oneflow import cache
 from oneflow._graph.compile import program_cache
 from oneflow._graph.compile.inductor import compiler

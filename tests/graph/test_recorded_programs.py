@@ -3,12 +3,13 @@ import json
 import pathlib
 import sys
 
-import oneflow as flow
 import pytest
+
+import oneflow as flow
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
-from graph_programs import PROGRAMS  # noqa: E402
+from graph_programs import PROGRAMS
 
 RECORDED = json.loads((GOLDEN / "graph.json").read_text())
 

@@ -4,7 +4,18 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from rewrite_cases import FLOATS, SCALED, any_size, assert_rewritten, assert_untouched, graph_of, needs_kernels, targets, weights, with_dropout  # noqa: F401
+from rewrite_cases import (  # noqa: F401
+    FLOATS,
+    SCALED,
+    any_size,
+    assert_rewritten,
+    assert_untouched,
+    graph_of,
+    needs_kernels,
+    targets,
+    weights,
+    with_dropout,
+)
 
 import oneflow as flow
 from oneflow._graph.program.passes import fuse_activations

@@ -3,7 +3,18 @@ import copy
 
 import pytest
 import torch
-from rewrite_cases import FLOATS, SCALED, any_size, assert_rewritten, assert_untouched, everything, graph_of, needs_kernels, targets, with_dropout  # noqa: F401
+from rewrite_cases import (  # noqa: F401
+    FLOATS,
+    SCALED,
+    any_size,
+    assert_rewritten,
+    assert_untouched,
+    everything,
+    graph_of,
+    needs_kernels,
+    targets,
+    with_dropout,
+)
 from torch import nn
 
 import oneflow as flow

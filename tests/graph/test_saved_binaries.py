@@ -5,10 +5,11 @@ import shutil
 import subprocess
 import sys
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 from oneflow._graph.compile.inductor import compiler
 
 pytestmark = pytest.mark.skipif(

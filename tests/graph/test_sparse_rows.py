@@ -1,9 +1,10 @@
 """add_optimizer(is_sparse=True): rows without a gradient stand still. Numbers of the gathered weights are OneFlow 0.9.0's,
 to five places."""
 import numpy as np
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 O = flow.optim
 BATCHES = ([0, 1], [1, 1], [2, 1], [3, 3], [0, 4])

@@ -1,6 +1,5 @@
 """State that a user changes between calls: optimizer fields, parameters, hooks, structure. A graph follows eager bit for bit."""
 import copy
-
 import warnings
 
 import pytest

@@ -2,10 +2,11 @@
 from collections import Counter
 
 import numpy as np
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 from oneflow.nn.graph.value_records import NotRecordable, is_record, record, value_of
 
 

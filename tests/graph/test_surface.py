@@ -2,10 +2,11 @@
 import copy
 import re
 
-import oneflow as flow
-import oneflow.nn as nn
 import pytest
 import torch
+
+import oneflow as flow
+import oneflow.nn as nn
 
 
 class Net(nn.Module):

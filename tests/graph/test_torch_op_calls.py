@@ -1,13 +1,13 @@
 """Calls found in torch's own operator samples (torch.testing._internal) that a graph once took for something else."""
 from types import SimpleNamespace
 
-import oneflow as flow
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import Generator
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
-from graph_cases import graph_of
 
+import oneflow as flow
 from oneflow._graph.errors import CaptureError
 
 

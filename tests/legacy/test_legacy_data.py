@@ -12,7 +12,7 @@ from oneflow._data.records import RecordWriter
 rng = np.random.default_rng(6)
 
 
-@pytest.fixture()
+@pytest.fixture
 def dataset(tmp_path):
     """Eight records: a float vector, a label, a PNG of its own size. Returns (folder, values)."""
     Image = pytest.importorskip("PIL.Image")

@@ -5,11 +5,11 @@ from typing import Dict, List, Tuple
 import numpy as np
 import pytest
 import torch
+from legacy_jobs import job_of
 
 import oneflow
 import oneflow.compatible.single_client as flow
 import oneflow.typing as tp
-from legacy_jobs import job_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ONE = flow.ones_initializer()

@@ -1,6 +1,6 @@
 """Which names exist where, and what colliding names of `oneflow.*` mean inside and outside a job."""
-import inspect
 import importlib
+import inspect
 import subprocess
 import sys
 import types

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from legacy_jobs import job_of, run
+from time_limits import seconds
 
 import oneflow
 import oneflow.compatible.single_client as flow
-from time_limits import seconds
 
 X = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
 

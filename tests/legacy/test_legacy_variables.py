@@ -1,11 +1,11 @@
 """Variables, watches, sessions, placements of job functions."""
 import numpy as np
-import oneflow.typing as tp
 import pytest
 import torch
 from legacy_jobs import job_of
 
 import oneflow.compatible.single_client as flow
+import oneflow.typing as tp
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ONE = flow.ones_initializer()

@@ -2,6 +2,7 @@
 import unittest
 
 import pytest
+
 from oneflow.test_utils.oneflow_pytorch_compatibility import cos_sim, do_test_train_loss_oneflow_pytorch
 
 MODEL = """

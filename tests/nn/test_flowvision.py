@@ -13,8 +13,8 @@ import torch
 import oneflow as flow
 
 pytest.importorskip("flowvision", reason="needs flowvision")
-import flowvision.models as models  # noqa: E402
-from flowvision.models.registry import ModelCreator  # noqa: E402
+import flowvision.models as models
+from flowvision.models.registry import ModelCreator
 
 OTHERS = "rcnn|fcos|retinanet|ssd|deeplab|fcn_|lraspp|fast_neural_style"
 NAMES = sorted(n for n in ModelCreator.model_list() if not re.search(OTHERS, n))
@@ -164,12 +164,11 @@ def test_box_operators():
 
 
 def test_transforms_mixup_and_metric():
-    import numpy as np
-    from PIL import Image
-
     import flowvision.transforms as T
+    import numpy as np
     from flowvision.data import Mixup
     from flowvision.utils.metrics import accuracy
+    from PIL import Image
 
     image = Image.fromarray((np.arange(40 * 50 * 3) % 255).astype("uint8").reshape(40, 50, 3))
     steps = T.Compose([T.Resize(36), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ColorJitter(0.1, 0.1, 0.1), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])

@@ -1,10 +1,10 @@
 """Rows of _tables/differences_nn.py where torch's meaning is kept."""
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
-import numpy as np
 import oneflow as flow
 from oneflow.nn import functional as F
 

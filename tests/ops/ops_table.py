@@ -8,7 +8,16 @@ from typing import Callable
 import torch
 
 import oneflow
-from oneflow._kernels import activation, detection, embedding, losses, quantization, references, rotary, softmax
+from oneflow._kernels import (
+    activation,
+    detection,
+    embedding,
+    losses,
+    quantization,
+    references,
+    rotary,
+    softmax,
+)
 
 C = oneflow._C
 

@@ -1,12 +1,14 @@
 """oneflow::convolution and its gradients, which nn.Graph takes under inductor where they are faster than oneDNN's convolutions."""
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_matmul import pytestmark  # noqa: F401  the same kernels
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.compile.inductor import matmul, settings as backend_settings
-from test_matmul import pytestmark  # noqa: F401  the same kernels
+from oneflow._graph.compile.inductor import matmul
+from oneflow._graph.compile.inductor import settings as backend_settings
 
 ops = torch.ops.oneflow
 

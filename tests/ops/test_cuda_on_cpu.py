@@ -12,9 +12,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE / "cuda_on_cpu"))
 
-from translate import ext, translate  # noqa: E402
+from translate import ext, translate
 
-from oneflow._kernels import _ext  # noqa: E402
+from oneflow._kernels import _ext
 
 needs_compiler = pytest.mark.skipif(ext.compiler() is None, reason="no C++ compiler")
 

@@ -138,8 +138,9 @@ def attention(q, k, v):
 ])
 @pytest.mark.parametrize("faster", [False, True])
 def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, program, sizes, count, faster):
-    from oneflow._graph.compile.inductor import settings
     from torch._inductor import config as inductor_config
+
+    from oneflow._graph.compile.inductor import settings
 
     monkeypatch.setattr(settings, "blocks_are_faster", lambda: faster)
     taken = []

@@ -10,7 +10,7 @@ import oneflow
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
-from ops_cases import CASES, flatten, helpers  # noqa: E402
+from ops_cases import CASES, flatten, helpers
 
 RECORDED = json.loads((GOLDEN / "ops_c.json").read_text())
 # Our dtypes where they differ from OneFlow's on purpose: torch's own functions answer in int64.

@@ -13,11 +13,11 @@ import pytest
 import torch
 from ops_table import OPS
 from test_ops_kernels import SAMPLES, listed, run, to
+from time_limits import seconds
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import oneflow
 from oneflow._kernels import _ext, gradients, kernels, losses, references, registration
-from time_limits import seconds
 
 C = oneflow._C
 EMULATED = "cuda_on_cpu" in os.environ.get("ONEFLOW_EXT_PATH", "")

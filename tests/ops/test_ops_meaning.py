@@ -433,8 +433,8 @@ def test_shuffles_gather_and_scatter_back():
 # --------------------------------------------------------------------------- when the plain way is taken
 def test_functorch_forward_mode_and_compile_work():
     x, b = rand(4, 6), rand(6)
-    call = lambda x: C.fused_bias_add_gelu(x, b, axis=1)  # noqa: E731
-    plain = lambda x: F.gelu(x + b)  # noqa: E731
+    call = lambda x: C.fused_bias_add_gelu(x, b, axis=1)
+    plain = lambda x: F.gelu(x + b)
     torch.testing.assert_close(torch.func.vmap(lambda row: C.quick_gelu(row))(x), x * torch.sigmoid(1.702 * x))
     torch.testing.assert_close(torch.func.jvp(call, (x,), (x,))[1], torch.func.jvp(plain, (x,), (x,))[1])
     torch.testing.assert_close(torch.compile(call, backend="eager", fullgraph=True)(x), plain(x))

@@ -1,7 +1,8 @@
 """`lr_scale` of a parameter group: a factor on its rate, in eager steps and in graphs."""
+import pytest
+
 import oneflow as flow
 import oneflow.nn as nn
-import pytest
 
 # a weight of ones after three steps of gradient 1 with lr 0.1, lr_scale 0.5 and StepLR(2, 0.1): recorded from graphs of OneFlow 0.9.0
 RECORDED = {"SGD": ({}, 0.895), "momentum": ({"momentum": 0.9}, 0.84145004), "AdamW": ({"weight_decay": 0.1}, 0.8848301), "LAMB": ({}, 0.8979875),

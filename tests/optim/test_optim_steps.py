@@ -4,9 +4,10 @@ import warnings
 import pytest
 import torch
 from optim_helpers import OURS, equal, parameters, run
+from time_limits import seconds
 
 import oneflow as flow
-from time_limits import seconds
+
 
 @pytest.mark.parametrize("options", [{}, dict(centered=True), dict(momentum=0.9, weight_decay=0.1), dict(maximize=True, centered=True, momentum=0.5)])
 def test_rmsprop_multi_tensor_equals_single_tensor(options):

@@ -1,8 +1,8 @@
 """Which parameter lists optimizers refuse, and with what class of error; gradients to clip that do not exist. As OneFlow 0.9.0 on a CPU."""
 import pytest
+import torch
 
 import oneflow as flow
-import torch
 from oneflow import nn
 
 OPTIMIZERS = ["SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "LAMB", "Adadelta"]

@@ -20,8 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from oneflow_autotest.parity import junit, page, snippets, table  # noqa: E402
-from oneflow_autotest.progress import Progress  # noqa: E402
+from oneflow_autotest.parity import junit, page, snippets, table
+from oneflow_autotest.progress import Progress
 
 
 def names():
@@ -48,8 +48,9 @@ def explainer():
 
 class Suite:
     def __init__(self, backend="aten"):
-        import oneflow
         import torch
+
+        import oneflow
         from oneflow_autotest.pair import Pair
         from oneflow_autotest.parity.checks import Checker
 
@@ -107,6 +108,7 @@ class Suite:
     def written(self, row, code):
         """An expression on both libraries (or ours against its reference), and as a graph."""
         from helpers import evaluate, helpers_of
+
         from oneflow_autotest.parity.checks import Failure
 
         checker = self.checker

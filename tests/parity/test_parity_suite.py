@@ -6,16 +6,17 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import oneflow
 import pytest
 import torch
+from planted import Library, graph_class
+from time_limits import seconds
+from written import LEFT_OUT, WRITTEN
+
+import oneflow
 from oneflow_autotest.pair import Pair
 from oneflow_autotest.parity import junit, page, samples, table
 from oneflow_autotest.parity.checks import Checker
 from oneflow_autotest.progress import Progress, elapsed
-from planted import Library, graph_class
-from written import LEFT_OUT, WRITTEN
-from time_limits import seconds
 
 HERE = Path(__file__).parent
 NAMES = [n[0] for n in json.loads((HERE / "names.json").read_text())]

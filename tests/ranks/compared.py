@@ -196,7 +196,7 @@ def recurrent_layers():
         flow.manual_seed(1)
         several = make().to_global(ALL, B).to_global(sbp=B)
         assert len(several._forward_pre_hooks) == 1
-        pick = lambda out: out[0] if isinstance(out, tuple) else out  # noqa: E731
+        pick = lambda out: out[0] if isinstance(out, tuple) else out
         expected = pick(one(flow.tensor(data)))
         expected.square().sum().backward()
         for rule in (B, S0):

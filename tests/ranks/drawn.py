@@ -2,7 +2,17 @@
 import random as python_random
 
 import oneflow as flow
-from oneflow.test_utils.automated_test_util import all_placement, all_sbp, autotest, globaltest, oneof, random, random_bool, random_tensor, torch
+from oneflow.test_utils.automated_test_util import (
+    all_placement,
+    all_sbp,
+    autotest,
+    globaltest,
+    oneof,
+    random,
+    random_bool,
+    random_tensor,
+    torch,
+)
 
 python_random.seed(flow.env.get_rank())
 

@@ -3,7 +3,7 @@ import sys
 from itertools import product
 
 import numpy as np
-from program import RANK, B, P, S0, S1, Step, is_
+from program import RANK, S0, S1, B, P, Step, is_
 
 import oneflow as flow
 from oneflow import nn
@@ -111,7 +111,7 @@ class Transformer(nn.Module):
         super().__init__()
         flow.manual_seed(0)
         self.placed = placed
-        part = lambda rules, *shape: nn.Parameter(self.move(flow.randn(*shape).double() / 4, [B, B], rules))  # noqa: E731
+        part = lambda rules, *shape: nn.Parameter(self.move(flow.randn(*shape).double() / 4, [B, B], rules))
         self.table, self.scale, self.shift = part([B, S0], 16, 8), part([B, B], 8), part([B, B], 8)
         self.qkv, self.qkv_bias, self.out = part([B, S1], 8, 24), part([B, S0], 24), part([B, S0], 8, 8)
 
@@ -138,7 +138,7 @@ def training_on_a_grid():
     for placed in (False, True):
         model = Transformer(placed)
         optimizer = flow.optim.AdamW(model.parameters(), lr=0.01)
-        place = lambda x: model.move(x, [B, B], [S0, B])  # noqa: B023, E731
+        place = lambda x: model.move(x, [B, B], [S0, B])
         for step in ids:
             loss = F.cross_entropy(model(place(step[:, :-1].contiguous())), place(step[:, 1:].contiguous()).reshape(-1))
             optimizer.zero_grad()

@@ -313,7 +313,7 @@ def losses_are_means_of_the_whole():
             expected = loss(a, y, other, weights)
             expected.backward()
             for rule in (S0, S1, B):
-                place = lambda t, r=rule: t.to_global(ALL, B).to_global(sbp=r if t.dim() > 1 or r != S1 else B).detach()  # noqa: E731
+                place = lambda t, r=rule: t.to_global(ALL, B).to_global(sbp=r if t.dim() > 1 or r != S1 else B).detach()
                 b = place(x).requires_grad_()
                 got = loss(b, place(y), place(other), weights.to_global(ALL, B))
                 got.backward()
@@ -422,7 +422,7 @@ def graphs_equal_one_rank(names=("sgd", "adamw"), backend="aten"):
         for rule, data in ((B, S0), (S0, B)):
             spread = network().to_global(ALL, B).to_global(sbp=rule)
             graph = Step(spread, make(spread.parameters()), backend=backend)
-            place = lambda t: t.to_global(ALL, B).to_global(sbp=data)  # noqa: E731
+            place = lambda t: t.to_global(ALL, B).to_global(sbp=data)
             losses = [graph(place(x), place(y)) for x, y in batches()]
             assert all(loss.is_global for loss in losses)
             assert np.allclose([loss.item() for loss in losses], expected, rtol=1e-4), (name, rule, data)
@@ -470,7 +470,7 @@ def zero_splits_the_state():
         optimizer = make(spread.parameters())
         graph = Step(spread, optimizer)
         graph.config.enable_zero(True, stage=2, shard_min_size=8)
-        place = lambda t: t.to_global(ALL, B).to_global(sbp=S0)  # noqa: E731
+        place = lambda t: t.to_global(ALL, B).to_global(sbp=S0)
         assert np.allclose([graph(place(x), place(y)).item() for x, y in batches()], expected, rtol=1e-4), name
         split = 0
         for p, q in zip(spread.parameters(), model.parameters()):
@@ -507,7 +507,7 @@ def a_pipeline_equals_one_rank(names=("adamw", "sgd")):
         expected = trained(alone, OPTIMIZERS[name](alone.parameters()), lambda t: t, clip=1e9)
         model = Stages()
         optimizer = OPTIMIZERS[name](model.parameters())
-        target = lambda y: y.to_global(ALL, B).to_global(placement=model.places[1], sbp=B)  # noqa: E731
+        target = lambda y: y.to_global(ALL, B).to_global(placement=model.places[1], sbp=B)
         losses = []
         for x, y in batches():
             loss = nn.functional.cross_entropy(model(x.to_global(ALL, B)), target(y))
@@ -715,7 +715,7 @@ def graphs_of_larger_parts():
         nets = Net(), Net().to_global(ALL, B)
         for net in nets:
             net.drop.p = drop
-        make = lambda net: flow.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)  # noqa: E731
+        make = lambda net: flow.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
         optimizers = [make(n) for n in nets]
         graphs = [Step(n, o, flow.optim.lr_scheduler.StepLR(o, 2, 0.5)) for n, o in zip(nets, optimizers)]
         for g in graphs:
@@ -798,7 +798,7 @@ def averaged_gradients():
             self.recomputed, self.first, self.second = recomputed, nn.Linear(6, 6), nn.Linear(6, 4)
 
         def forward(self, x):
-            hidden = lambda t: self.first(t).tanh()  # noqa: E731
+            hidden = lambda t: self.first(t).tanh()
             return SimpleNamespace(y=self.second(checkpoint(hidden, x.clone().requires_grad_(), use_reentrant=True) if self.recomputed else hidden(x)))
 
     def raised(grad):

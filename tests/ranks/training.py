@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 import numpy as np
-from stages import LENGTH, WORDS, B, Model, S0
+from stages import LENGTH, S0, WORDS, B, Model
 
 import oneflow as flow
 from oneflow import nn

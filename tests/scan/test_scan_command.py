@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from oneflow import scan
 from oneflow.scan.__main__ import main
 

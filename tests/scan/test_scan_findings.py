@@ -1,5 +1,6 @@
 """Findings: ranks, rules for calls, what a program provides for, and --fix."""
 import pytest
+
 from oneflow import scan
 from oneflow._tables.differences import DIFFERENCES
 from oneflow.scan.rules import RULES

@@ -2,6 +2,7 @@
 import textwrap
 
 import pytest
+
 from oneflow import scan
 
 

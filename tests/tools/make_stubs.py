@@ -24,11 +24,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
-import oneflow
 import torch
+
+import oneflow
 from oneflow._bind import function_rows, rename_rows
-from oneflow._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 from oneflow._tables import legacy
+from oneflow._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 from oneflow._tables.knobs import KNOBS
 from oneflow._tables.tensor import TENSOR
 from oneflow_autotest.harness import PUBLIC

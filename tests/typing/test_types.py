@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from time_limits import seconds
 
 from oneflow._bind import function_rows
-from time_limits import seconds
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
-from markdown_blocks import python_blocks  # noqa: E402
+from markdown_blocks import python_blocks
 
 # A stub cannot add methods to torch's Module, so `model.to_global(...)` and `model = graph.model.to(...)` are errors to Pyright.
 # python-state.md assigns a tensor to an attribute that held a float.

@@ -73,7 +73,7 @@ def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def has_dtensor_strategy(func) -> bool:
     """Whether DTensor has a strategy for this function.
 

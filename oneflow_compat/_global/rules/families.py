@@ -8,10 +8,10 @@ import torch
 from torch.utils._mode_utils import no_dispatch
 
 from ... import sbp
-from . import partial_results
 from ..global_dtensor import GlobalDTensor, from_shard, map_tensors, redistribute
 from ..marks import is_symbolic
 from ..mesh import is_member
+from . import partial_results
 
 aten = torch.ops.aten
 # function -> how many leading arguments are data. DTensor takes shards of channels and pixels for samples.

@@ -83,7 +83,7 @@ def has_empty_shard(tensor: Any) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _empty_shards(shape, placements, sizes) -> bool:
     lengths_of_dims = [{n} for n in shape]  # the lengths of the shards along each dimension
     for p, size in zip(placements, sizes):

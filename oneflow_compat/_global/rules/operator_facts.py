@@ -113,7 +113,7 @@ RESHAPES_IN_PLACE = ("squeeze_", "unsqueeze_", "t_", "transpose_")
 READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def writes_elsewhere(func) -> bool:
     """Whether a function writes other elements than it reads.
 

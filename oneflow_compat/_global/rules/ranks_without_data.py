@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def same_rules():
     """Make DTensor choose the same placements on ranks without data.
 

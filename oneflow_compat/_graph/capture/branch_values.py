@@ -15,11 +15,11 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
-from .function_aliases import everywhere
-from .patching import patched_attributes
 from ..errors import KEEP_VALUE, CaptureError
-from .known import guarded_number, guarded_tensor, known_value
 from ..program.scalar_guards import Condition
+from .function_aliases import everywhere
+from .known import guarded_number, guarded_tensor, known_value
+from .patching import patched_attributes
 
 aten = torch.ops.aten
 

@@ -8,20 +8,19 @@ import enum
 import numpy as np
 import torch
 
+from ..._active import STATE, capturing
 from ..._global.tensor import OfSeveralRanks, is_global, memory_of
-from ..errors import KEEP_PADDED, CaptureError, GraphTypeError
+from ..errors import KEEP_PADDED, CaptureError, GraphTypeError, inside_another
+from ..observe import observe, report_unfollowed
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
-from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
-from .slots import shared_memory, slots_of
-from ..observe import observe, report_unfollowed
-from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from ..program.pytree import argument_names, paths, tree_flatten, with_sizes
-from .unused_backward import backward_is_unused, warn_of_unused_backward
-from .patching import everything_undone, undone
+from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
+from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
 from .option_reads import option_reads
-from ..._active import STATE, capturing
-from ..errors import inside_another
+from .patching import everything_undone, undone
+from .slots import shared_memory, slots_of
+from .unused_backward import backward_is_unused, warn_of_unused_backward
 
 _PLAIN = (
     int,
@@ -208,8 +207,8 @@ class Capture:
         return flat_out, out_spec
 
     def _build(self, flat):
-        from .torch_patches import run_build
         from .random_state import python_draws
+        from .torch_patches import run_build
 
         optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
         with (
@@ -236,10 +235,9 @@ class Capture:
                             p.grad = torch.zeros_like(p)
 
     def _record_update(self):
-        from .update.step import Update
-
-        from .torch_patches import resolve_scaler
         from .random_state import python_draws
+        from .torch_patches import resolve_scaler
+        from .update.step import Update
 
         scaler = resolve_scaler(self.engine.grad_scaler)
         if not self.state.optimizers:

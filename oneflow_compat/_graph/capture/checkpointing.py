@@ -11,8 +11,8 @@ from torch.utils import checkpoint
 
 from ..._global.tensor import memory_of
 from .. import scopes
-from .patching import patched_attributes
 from ..program.program import roots, written_args
+from .patching import patched_attributes
 
 
 @contextlib.contextmanager

@@ -14,11 +14,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
 from ..._global.global_mode import symbolic_kernels
+from ..program.operators import facts_of
+from ..program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
 from .frequent_results import known_results
 from .symbolic_sizes import of_unknown_sizes
-from ..program.operators import facts_of
-from ..program.symbolic import SYMBOLIC_NUMBERS
 
 aten = torch.ops.aten
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}

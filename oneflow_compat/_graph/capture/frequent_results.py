@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from .recurrent import symbolic_results
 from ..program.operators import Contiguous, Iterated, Suggested, facts_of
 from ..program.recurrent_layer import WHOLE_LAYERS
+from .recurrent import symbolic_results
 
 aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -8,8 +8,8 @@ import contextlib
 
 import torch
 
-from .function_aliases import everywhere
 from ..program.random_functions import seed_generator
+from .function_aliases import everywhere
 
 
 @contextlib.contextmanager

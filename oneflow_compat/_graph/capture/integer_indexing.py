@@ -10,8 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from .function_aliases import everywhere
 from .composites import composed
+from .function_aliases import everywhere
 from .known import constant_value
 
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .function_aliases import everywhere
-from .patching import patched_attributes
 from ..._active import capturing
 from ..program.random_functions import (
     get_cpu_state,
@@ -25,6 +23,8 @@ from ..program.random_functions import (
     set_cpu_state,
     set_cuda_state,
 )
+from .function_aliases import everywhere
+from .patching import patched_attributes
 
 
 class _Recorded:

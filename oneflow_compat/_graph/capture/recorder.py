@@ -23,16 +23,16 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..._global.tensor import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
-from .known import KnownValues
-from .recurrent import whole_layers
-from .refusals import refuse
-from .symbolic_sizes import Sizes
 from ..program.operators import facts_of
 from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
-from .sparse_results import of_any_rows
-from .fake_results import Results
 from ..program.tensor_info import describe
+from .fake_results import Results
+from .known import KnownValues
+from .recurrent import whole_layers
+from .refusals import refuse
+from .sparse_results import of_any_rows
+from .symbolic_sizes import Sizes
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default

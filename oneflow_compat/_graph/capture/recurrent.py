@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import user_location
+from ..program.recurrent_layer import CUDNN_MODES, WHOLE_LAYERS, Layer
 from .patching import patched_attributes
-from ..program.recurrent_layer import CUDNN_MODES, Layer, WHOLE_LAYERS
 
 aten = torch.ops.aten
 _dropout_states: dict = {}

@@ -12,22 +12,22 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..._global.tensor import several, view_or_copy
 from ..._active import capturing
+from ..._global.tensor import several, view_or_copy
 from ..._upstream.versions import torch_is_before
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
-from .recurrent import recurrent_layers
-from .generators import generators_of_build
-from .integer_indexing import tensors_as_indices
-from .random_state import states_of_generators
-from .symbolic_sizes import asks_for_a_size, builtins_of_sizes, innermost
-from .caller_tensors import same_contents, warn_of_changed_containers
-from .checkpointing import recomputed, torch_checkpoints
-from .module_state import resolve
-from .tracers import tracers
 from ..program.pytree import tree_flatten, with_sizes
 from .branch_values import value_readers, with_known_lengths
+from .caller_tensors import same_contents, warn_of_changed_containers
+from .checkpointing import recomputed, torch_checkpoints
+from .generators import generators_of_build
+from .integer_indexing import tensors_as_indices
+from .module_state import resolve
 from .patching import patched, patched_attributes, undone
+from .random_state import states_of_generators
+from .recurrent import recurrent_layers
+from .symbolic_sizes import asks_for_a_size, builtins_of_sizes, innermost
+from .tracers import tracers
 
 
 @contextlib.contextmanager

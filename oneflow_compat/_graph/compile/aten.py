@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .update_blocks import in_blocks
 from .call_wrapper import runner
+from .update_blocks import in_blocks
 
 
 def compile(program, config, name="aten"):

@@ -17,8 +17,8 @@ from ..errors import ProgramError
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
-from .notices import Announcement
 from .inductor.regions import host_program, split
+from .notices import Announcement
 
 _WARM_UPS = 2
 

@@ -10,9 +10,9 @@ import functools
 
 from ..._active import capturing
 from .attribute_reads import AttributeReads
+from .bytecode import VERSION
 from .guards import Change, Guards
 from .instructions import VERSIONS
-from .bytecode import VERSION
 from .messages import report_mode, report_repeated, report_unfollowed
 
 __all__ = ["Change", "Guards", "observe", "report_mode", "report_repeated", "report_unfollowed"]

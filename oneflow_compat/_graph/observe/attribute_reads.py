@@ -17,11 +17,11 @@ import torch
 from ..errors import skipped
 from ..program.python_values import (
     BY_IDENTITY,
+    MAX_ELEMENTS,
+    MISSING,
     Cell,
     Elements,
     Length,
-    MAX_ELEMENTS,
-    MISSING,
     array_contents,
     get_item,
     is_dict,

@@ -54,14 +54,7 @@ READS = {
     "MATCH_KEYS": Read("contents", (2,)),
     "MATCH_CLASS": Read("match_class", (3, 1)),
     # jumps test the truth of a value, until 3.13 brought TO_BOOL
-    **{
-        name: _CONTENTS
-        for name in (
-            "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP",
-            "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
-            "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_TRUE",
-        )
-    },
+    **dict.fromkeys(("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_TRUE"), _CONTENTS),
     # operands of calls depend on the number of arguments, see instrument.py
     **dict.fromkeys(
         ["CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD"],

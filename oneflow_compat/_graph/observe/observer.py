@@ -94,9 +94,7 @@ class Observer:
         if is_of_the_capture(guard.value):
             guard.value = OF_CAPTURE
             kept.append(guard)
-        elif current is guard.value or _is_equal(guard.value, current):
-            kept.append(guard)
-        elif (
+        elif current is guard.value or _is_equal(guard.value, current) or (
             (id(guard.owner), guard.key) in replayed
             or guard.kind == CONTENTS
             and any(owner == id(guard.owner) for owner, _ in replayed)

@@ -74,14 +74,14 @@ class Program:
     dimensions: object = None
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
-    def with_(self, **changes) -> "Program":
+    def with_(self, **changes) -> Program:
         return replace(self, **changes)
 
     @property
     def placeholders(self):
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
-    def check(self) -> "Program":
+    def check(self) -> Program:
         """Verify that graph, slots and outputs agree; raise ProgramError naming the first inconsistency."""
         holders = self.placeholders
         if len(holders) != len(self.slots):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+
 import numpy as np
 import torch
 

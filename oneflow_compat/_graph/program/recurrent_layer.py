@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from torch._subclasses.fake_tensor import FakeTensor
 
 aten = torch.ops.aten

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
+
 from .symbolic import known_size
 
 

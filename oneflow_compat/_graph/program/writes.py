@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.fx
+
 from .program import roots, written_args
 
 

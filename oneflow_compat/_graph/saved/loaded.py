@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import torch
 import torch.utils._pytree as pytree
 
+from ..call.branches import BranchTaken, with_branches
+from ..call.epilogue import Epilogue
+from ..call.prologue import Prologue, Stage, Test, gather
 from ..compile import compiler_for
 from ..config import Config
 from ..errors import ProgramError
@@ -16,13 +19,10 @@ from ..program.captured import Effects
 from ..program.dimension_guards import example_shape
 from ..program.locations import LiveState, SavedValue
 from ..program.program import Program
-from ..program.scalar_guards import compile_guard
-from .operators import has_unchecked_index
-from ..call.branches import BranchTaken, with_branches
-from ..call.epilogue import Epilogue
-from ..call.prologue import Prologue, Stage, Test, gather
-from ..program.symbolic import checks_branches
 from ..program.pytree import keys_of, plain_spec, tree_flatten
+from ..program.scalar_guards import compile_guard
+from ..program.symbolic import checks_branches
+from .operators import has_unchecked_index
 
 _making = threading.Lock()
 

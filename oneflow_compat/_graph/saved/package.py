@@ -17,9 +17,10 @@ import torch.fx
 
 from ..compile import BACKENDS, check_name, default_backend
 from ..compile.notices import say
-from .binaries import FOLDER as BINARIES, SavedBinaries
-from .loaded import LoadedGraph, LoadedProgram
+from .binaries import FOLDER as BINARIES
+from .binaries import SavedBinaries
 from .folder import PROGRAM, TENSORS, TENSORS_NAME, opened
+from .loaded import LoadedGraph, LoadedProgram
 from .program_json import PROGRAM_KEYS, read_program
 from .reader import (
     PackageError,

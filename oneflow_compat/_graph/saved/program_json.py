@@ -14,8 +14,10 @@ import torch.fx
 
 from ..program.locations import Argument, SavedValue
 from ..program.program import ROLES, Output, Program, Slot
-from ..program.tensor_info import TensorInfo, describe
+from ..program.pytree import keys_of
 from ..program.recurrent_layer import CUDNN_MODES, Layer
+from ..program.tensor_info import TensorInfo, describe
+from .dimensions import dimensions_record, read_dimensions
 from .operators import check_call, is_scalar, target_of
 from .reader import (
     INT64,
@@ -37,9 +39,7 @@ from .reader import (
     shown,
     text,
 )
-from .dimensions import dimensions_record, read_dimensions
 from .structures import read_spec
-from ..program.pytree import keys_of
 
 _DEEPEST = 20  # lists in the arguments of a node
 _DEVICE = re.compile(r"[a-z0-9]{1,20}(:[0-9]{1,3})?\Z")

@@ -13,9 +13,11 @@ from .reader import (
     listed,
     number,
     optional,
-    record as keyed,
     refuse,
     text,
+)
+from .reader import (
+    record as keyed,
 )
 
 _LARGEST = 2**53

@@ -6,16 +6,18 @@ import io
 import json
 import math
 import zlib
+
 import torch
 import torch.fx
+
+from ..program.pytree import plain_spec
 from .binaries import remove_binaries, save_binaries
-from .folder import PROGRAM, TENSORS, write_folder
 from .dimensions import has_symbols, record_of
+from .folder import PROGRAM, TENSORS, write_folder
 from .operators import target_name
 from .reader import PackageError, parse, refuse
 from .structures import spec_text
 from .tensors import read_tensors, write_tensors
-from ..program.pytree import plain_spec
 
 FORMAT = 3  # of program.json
 _LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"

@@ -7,11 +7,11 @@ import builtins
 import torch
 import torch.nn.functional as F
 
-from ._orders import takes_older_orders
 from . import _context, _devices
+from ._context import value_dependent
+from ._orders import takes_older_orders
 from .distribute import assert_is_valid_distribute
 from .nn._windows import same_pads
-from ._context import value_dependent
 
 
 def _dtype(dtype):

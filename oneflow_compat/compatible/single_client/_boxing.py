@@ -6,6 +6,7 @@ import contextlib
 
 import torch
 from torch.overrides import TorchFunctionMode
+
 from ._devices import current
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ..._errors import unsupported
 from . import _context
 from ._host import HostBlob
-from ..._errors import unsupported
 
 
 class TensorBuffer:

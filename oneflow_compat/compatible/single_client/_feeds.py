@@ -1,6 +1,7 @@
 """Tensors that a job gets from the host in each call: data readers, seeded random values."""
 
 from __future__ import annotations
+
 from ._update import outside_capture
 
 

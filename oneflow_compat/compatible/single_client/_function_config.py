@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 
-from ..._tables.legacy_config import ARGUMENTS, FUNCTION_CONFIG
-from . import _context
-from ._settings import setter
 from ..._graph import Config
-from . import _session
+from ..._tables.legacy_config import ARGUMENTS, FUNCTION_CONFIG
+from . import _context, _session
 from ._boxing import boxing
 from ._devices import default
+from ._settings import setter
 from .optimizer import _from_conf
 
 

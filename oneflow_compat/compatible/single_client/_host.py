@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from . import _context
+from . import _context, _devices
 from ._feeds import feed
-from . import _devices
 from ._update import outside_capture
 
 

@@ -11,15 +11,15 @@ import functools
 import inspect
 import threading
 
-from . import _context, _session, typing as job_typing
+from ..._graph import Engine
+from . import _context, _devices, _names, _session
+from . import typing as job_typing
 from ._blob import LocalBlob
+from ._buffers import TensorList
 from ._feeds import ShapeChanged
+from ._function_config import FunctionConfig
 from ._orders import takes_older_orders
 from ._trace import Trace
-from ._function_config import FunctionConfig
-from ._buffers import TensorList
-from ..._graph import Engine
-from . import _devices, _names
 
 
 @takes_older_orders("global_function")

@@ -1,6 +1,7 @@
 """Nested results of job functions: flatten, remember the structure, rebuild."""
 
 from __future__ import annotations
+
 from ._buffers import TensorList
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from ..._global.placement import placement as today
 from . import _session
 from ._operators_by_name import builtin_op  # noqa: F401
-from ..._global.placement import placement as today
-from .scope import namespace, placement as scope_placement
-from .checkpoint import get, save as save_snapshot
 from ._user_ops import run
+from .checkpoint import get
+from .checkpoint import save as save_snapshot
+from .scope import namespace
+from .scope import placement as scope_placement
 
 INVALID_SPLIT_AXIS = -1
 

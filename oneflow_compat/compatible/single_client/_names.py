@@ -12,8 +12,8 @@ import threading
 import types
 
 from ..._tables.legacy import COLLIDING
-from ._orders import bound_arguments
 from ._host import HostBlob
+from ._orders import bound_arguments
 
 _lock = threading.RLock()
 _depth = 0

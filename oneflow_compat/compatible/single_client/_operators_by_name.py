@@ -1,6 +1,7 @@
 """Operators by OneFlow's type names."""
 
 from __future__ import annotations
+
 from ._user_ops import run
 
 __all__ = ["builtin_op", "stateful_op"]

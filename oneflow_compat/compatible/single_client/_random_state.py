@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from . import _context
-from ._update import outside_capture
 from ._feeds import feed
+from ._update import outside_capture
 
 
 def seeded_uniform(shape, device, seed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+
 from . import _initializers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+
 from ..._tables.legacy_config import REQUIRED
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 
-from . import _session
 from ..._graph import outside_capture as outside
+from . import _session
 
 
 def outside_capture(trace):

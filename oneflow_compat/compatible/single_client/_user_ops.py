@@ -8,10 +8,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _array, _indexing, _math
-from ._no_op import no_op
-from . import math
 from ..._tables.legacy_math import MATH
+from . import _array, _indexing, _math, math
+from ._no_op import no_op
 
 
 def _row(function, inputs, attrs=""):

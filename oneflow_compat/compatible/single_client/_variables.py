@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import _context, _session
+from . import _context, _devices, _session
+from . import typing as job_typing
 from ._orders import takes_older_orders
-from . import _devices, typing as job_typing
 from ._update import outside_capture
 
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 from .scope import (
     consistent_view as consistent_strategy,
+)
+from .scope import (
     consistent_view_enabled as consistent_strategy_enabled,
 )
-from .scope import mirrored_view as mirrored_strategy, mirrored_view_enabled as mirrored_strategy_enabled
+from .scope import mirrored_view as mirrored_strategy
+from .scope import mirrored_view_enabled as mirrored_strategy_enabled
 
 __all__ = [
     "assert_is_valid_distribute",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..._errors import unsupported
+from ..._global.placement import placement
 from ..._tables.legacy_config import ENV
 from . import _session
 from ._settings import setter
-from ..._errors import unsupported
-from ..._global.placement import placement
 
 
 def _record(name, value):

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import torch
 
-from . import _context
+from . import _context, _devices
 from ._buffers import each, each_with
 from ._feeds import feed
 from ._host import HostBlob
 from ._orders import takes_older_orders
-from . import _devices
 
 _MODES = {
     "nearest_neighbor": "nearest",

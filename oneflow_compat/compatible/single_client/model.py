@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from . import _session, checkpoint
-from .typing import Bundle, Numpy
 from ._job import Job
+from .typing import Bundle, Numpy
 
 
 class DataModule:

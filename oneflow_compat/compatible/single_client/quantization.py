@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ._orders import takes_older_orders
 from . import _context, scope
 from ._initializers import zeros_initializer
+from ._orders import takes_older_orders
 from ._variables import api_get_variable
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from . import _context
-from ._update import outside_capture
-from ._random_state import generator_of, seeded_uniform
-from . import _devices
+from . import _context, _devices
 from ._feeds import feed
 from ._host import HostBlob
+from ._random_state import generator_of, seeded_uniform
+from ._update import outside_capture
 
 
 def gen_seed(seed=None):

@@ -26,9 +26,9 @@ def l1_l2(l1=0.01, l2=0.01):
     return Regularizer(l1, l2)
 
 
-def l1(l=0.01):  # noqa: E741 - OneFlow's name
+def l1(l=0.01):
     return Regularizer(l, 0.0)
 
 
-def l2(l=0.01):  # noqa: E741
+def l2(l=0.01):
     return Regularizer(0.0, l)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+
 from . import _session, checkpoint
 from ._job import _parts
-from .typing import _Placeholder
 from ._trace import Trace
+from .typing import _Placeholder
 
 META = "saved_model"
 

@@ -9,6 +9,7 @@ import math as _math
 import typing as _typing
 
 import numpy as _np
+
 from ..._errors import unsupported
 
 _T = _typing.TypeVar("_T")

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ..._errors import RefusedKind, StateError
 from ..._global.collectives import checking, is_lost, lost
 from ..._global.tensor import OfSeveralRanks, several
-from ..._graph import capturing, Config, Engine, inside_another
+from ..._graph import Config, Engine, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained
 from ..._ops.core import get_dialect
@@ -322,7 +322,6 @@ class Graph:
         program, each operator timed (no state changes).
         """
         from ..._graph.program import html_report
-
         from .deploy import _entry
 
         seconds = None

@@ -11,9 +11,9 @@ import torch
 
 from ... import _processes
 from ..._errors import RefusedKind, StateError
-from .graph_scope import Views
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
+from .graph_scope import Views
 
 building: list = []  # the graph whose build() is running
 

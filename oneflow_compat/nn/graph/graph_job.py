@@ -7,9 +7,9 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 
+from ..._message import Message, data_type_number
 from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
 from .job_message.job_conf import JobConfigProto
-from ..._message import Message, data_type_number
 
 
 class LearningRateDecay(Message):

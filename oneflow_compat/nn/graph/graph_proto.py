@@ -15,13 +15,13 @@ from collections import defaultdict
 
 import torch
 
-from ..._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
 from ..._message import Map, Message, data_type_number
-from .job_message.op_conf import AttrValue, BlobDesc, ListString, OperatorConf
-from .graph_calls import CALLS, PARTS
-from .graph_views import numbers
-from .graph_repr import _device
 from ..._ops.tensor_text import dtype_text
+from ..._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
+from .graph_calls import CALLS, PARTS
+from .graph_repr import _device
+from .graph_views import numbers
+from .job_message.op_conf import AttrValue, BlobDesc, ListString, OperatorConf
 
 # OneFlow's prefix for values that activation checkpointing recomputes
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"

@@ -5,6 +5,7 @@ OneFlow's form.
 from __future__ import annotations
 
 import torch
+
 from ..._ops.tensor_text import tensor_text
 
 

@@ -6,7 +6,7 @@ Each path is the module of oneflow.optim that has the class: `oneflow.nn.optimiz
 
 import sys as _sys
 
-from ...optim import (  # noqa: F401
+from ...optim import (
     adadelta,
     adagrad,
     adam,

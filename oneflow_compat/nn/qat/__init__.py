@@ -1,7 +1,7 @@
 """oneflow.nn.qat: convolutions for quantization-aware training."""
 
-from .conv import QatConv1d, QatConv2d, QatConv3d
 from ..._bind import fall_through as _ft
+from .conv import QatConv1d, QatConv2d, QatConv3d
 
 __all__ = ["QatConv1d", "QatConv2d", "QatConv3d"]
 

@@ -2,10 +2,10 @@
 
 from ..._bind import fall_through as _ft
 from . import container, spectral_norm, weight_norm
-from ...optim import parameters_grouping  # noqa: F401  the modules first, then the functions of that name
+from ...optim import parameters_grouping  # the modules first, then the functions of that name
 from ..._ops.clip_grad import clip_grad_norm_, clip_grad_value_
 from ...optim.parameters_grouping import ContiguousParamsGroup
-from torch.nn.utils import spectral_norm, weight_norm  # noqa: E402,F811
+from torch.nn.utils import spectral_norm, weight_norm
 
 __all__ = [
     "ContiguousParamsGroup",

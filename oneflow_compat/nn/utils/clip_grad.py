@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ..._bind import fall_through as _ft
 from ..._ops.clip_grad import clip_grad_norm_, clip_grad_value_
 

@@ -6,7 +6,8 @@ import sys
 import torch as _torch
 
 try:
-    from oneflow_autotest.harness import PUBLIC as _PUBLIC, bind as _bind
+    from oneflow_autotest.harness import PUBLIC as _PUBLIC
+    from oneflow_autotest.harness import bind as _bind
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(
         f"oneflow.test_utils.automated_test_util needs {e.name!r}: pip install 'oneflow-compat[autotest]'"
@@ -15,6 +16,6 @@ except ModuleNotFoundError as e:
 _api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"), accepts_more=True)
 globals().update({name: getattr(_api, name) for name in _PUBLIC})
 
-from . import generators, global_scope, profiler, torch_flow_dual_object, util  # noqa: E402
+from . import generators, global_scope, profiler, torch_flow_dual_object, util
 
 __all__ = [*_PUBLIC, "os", "generators", "global_scope", "profiler", "torch_flow_dual_object", "util"]

@@ -1,6 +1,7 @@
 """Deep path of the generators."""
 
 import numpy as np
+
 from oneflow_autotest.generators import Nothing, add, generator, mul, neg, pack, py_tuple, tuple  # noqa: F401
 from oneflow_autotest.harness import PUBLIC as _PUBLIC
 

@@ -46,8 +46,9 @@ def get_loss(
 
     The run under torch leaves its first weights in the folder `tmpdirname`, where the other one finds them.
     """
-    import oneflow as flow
     import torch
+
+    import oneflow as flow
 
     with open(model_path, encoding="utf-8") as file:
         source = file.read()

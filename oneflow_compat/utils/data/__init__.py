@@ -3,17 +3,21 @@ OFRecord and OneRec files.
 """
 
 from ... import _bind
-from ..._data.onerec import OneRecWriter  # noqa: F401
-from ..._data.records import (  # noqa: F401
+from ..._data.onerec import OneRecWriter
+from ..._data.records import (
     CorruptRecord,
+)
+from ..._data.records import (
     RecordWriter as OFRecordWriter,
+)
+from ..._data.records import (
     read_file as read_ofrecord,
 )
-from . import dataloader, decorator, distributed, sampler  # noqa: F401
-from .dataloader import DataLoader, default_collate  # noqa: F401
-from .decorator import functional_datapipe, guaranteed_datapipes_determinism, non_deterministic  # noqa: F401
-from .distributed import DistributedSampler  # noqa: F401
-from .sampler import (  # noqa: F401
+from . import dataloader, decorator, distributed, sampler
+from .dataloader import DataLoader, default_collate
+from .decorator import functional_datapipe, guaranteed_datapipes_determinism, non_deterministic
+from .distributed import DistributedSampler
+from .sampler import (
     BatchSampler,
     RandomSampler,
     Sampler,

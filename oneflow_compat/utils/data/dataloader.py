@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader as _TorchDataLoader
 from torch.utils.data import (
     BatchSampler,
     Dataset,
@@ -18,11 +17,12 @@ from torch.utils.data import (
     _DatasetKind,  # noqa: F401
     get_worker_info,
 )
+from torch.utils.data import DataLoader as _TorchDataLoader
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from .sampler import Sampler, _T_co
 from ..._bind import fall_through as _ft
+from .sampler import Sampler, _T_co
 
 __all__ = [
     "DataLoader",

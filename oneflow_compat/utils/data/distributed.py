@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
-from .sampler import _T_co
+
 from ..._bind import fall_through as _ft
+from .sampler import _T_co
 
 __all__ = ["DistributedSampler"]
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import Sampler as _TorchSampler
+
 from ..._bind import fall_through as _ft
 
 _T_co = TypeVar("_T_co", covariant=True)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 
-import oneflow
 import torch
 
-from ..._global import creation, global_mode as _mode
+import oneflow
+
+from ..._global import creation
+from ..._global import global_mode as _mode
 from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
 from ..._global.tensor import check_rules, is_global, make_global

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
+from ... import _processes
+from ..._errors import RefusedValue
 from ..._global.collectives import from_rank
 from ..._global.placement import placement as Placement
-from ..._errors import RefusedValue
-from ... import _processes
 
 
 def check_input_global(input) -> bool:

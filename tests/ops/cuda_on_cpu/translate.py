@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "csrc"))
 
-import build as ext  # noqa: E402
+import build as ext
 
 
 def _closing(text, at, pair):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ...._global.tensor import memory_of
 from ...._active import outside_capture
+from ...._global.tensor import memory_of
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, found_at, leaves, put_at, symbolic

@@ -12,16 +12,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ...._active import outside_capture
 from ...._global.tensor import several
 from ...._global.zero import splitting
-from . import sparse_rows
-from ...._active import outside_capture
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, symbolic
-from .optimizer_state import CreatedState, StateChanges, StateValue
-from .loss_scaling import begun
+from . import sparse_rows
 from .host_scalars import ScalarMode, ScalarTrace, traced_math
+from .loss_scaling import begun
+from .optimizer_state import CreatedState, StateChanges, StateValue
 
 aten = torch.ops.aten
 

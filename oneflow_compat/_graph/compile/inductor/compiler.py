@@ -22,14 +22,14 @@ from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.tensor_info import describe
 from .. import aten, program_cache
-from ..update_blocks import in_blocks
 from ..call_wrapper import runner
-from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
-from .data_dependent import with_known_shapes
 from ..notices import Announcement
-from .regions import Region, host_program, split
-from .settings import files_at_once, rare_garbage_collection, settings
+from ..update_blocks import in_blocks
+from .data_dependent import with_known_shapes
 from .gru_rnn import merge_steps
+from .regions import Region, host_program, split
+from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
+from .settings import files_at_once, rare_garbage_collection, settings
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 
 

@@ -12,8 +12,8 @@ import torch
 from ...._kernels import _ext
 from ...program.passes.cleanup import has_effect
 from ...program.program import is_view, roots, written_args
-from ...program.tensor_info import TensorInfo
 from ...program.recurrent_layer import WHOLE_LAYERS
+from ...program.tensor_info import TensorInfo
 
 aten = torch.ops.aten
 _WHOLE = {op: name for name, op in WHOLE_LAYERS.items()}

@@ -14,12 +14,12 @@ import torch.fx
 
 from ...program.program import is_view, roots, written_args
 from ...program.random_functions import replays_random_numbers
+from ...program.writes import first_of_update
 from .. import aten
+from ..notices import Announcement
+from .compiler import compile_region, views_out_of_reach
 from .decompositions import talks
 from .regions import Region
-from .compiler import compile_region, views_out_of_reach
-from ..notices import Announcement
-from ...program.writes import first_of_update
 
 SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
 

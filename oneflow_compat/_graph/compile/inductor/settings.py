@@ -12,8 +12,8 @@ import sys
 
 import torch
 
-from .shims import needs_python
 from .matmul import blocks_are_faster, product_pass
+from .shims import needs_python
 
 
 def settings(graph, infos, options=()):

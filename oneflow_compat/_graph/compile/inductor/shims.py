@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+
 import torch
-from .decompositions import _plain as plain_pointwise, table, talks
+
+from .decompositions import _plain as plain_pointwise
+from .decompositions import table, talks
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def copy(request: Request, target) -> bool:
     return True
 
 
-def keep(request: Request, built: "Built", name: str, seconds: float, store=None) -> None:
+def keep(request: Request, built: Built, name: str, seconds: float, store=None) -> None:
     """Write the binary of a region that was compiled in this process. A full disk only costs the entry."""
     store = store or default_store()
     if store is None:

@@ -22,17 +22,17 @@ class Pass:
 
 def _passes():
     from . import (
+        cleanup,
         fuse_activations,
         fuse_bias_gelu,
-        cleanup,
-        step_counters,
         fuse_dropout,
-        reuse_memory,
-        masked_fill_gradient,
         fuse_matmul,
-        gradient_from_result,
         fuse_softmax,
         fuse_update,
+        gradient_from_result,
+        masked_fill_gradient,
+        reuse_memory,
+        step_counters,
     )
 
     def compositions(config):  # inductor fuses what it compiles by itself

@@ -7,9 +7,9 @@ import operator
 import torch
 import torch.utils._pytree as pytree
 
-from ..random_functions import seed_generator
 from ..operators import facts_of
 from ..program import is_view, written_args
+from ..random_functions import seed_generator
 
 aten = torch.ops.aten
 

@@ -12,8 +12,8 @@ import operator
 import torch
 from torch.fx import Node
 
-from ..program import is_view, written_args
 from ...capture.recorder import Recorder
+from ..program import is_view, written_args
 from ..tensor_info import describe
 
 aten = torch.ops.aten

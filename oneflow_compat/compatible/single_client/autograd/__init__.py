@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from torch import no_grad
 
 
@@ -21,6 +20,6 @@ def backward(outputs, out_grads, retain_graph=False, create_graph=False):
     torch.autograd.backward(outputs, out_grads, retain_graph=retain_graph, create_graph=create_graph)
 
 
-from . import autograd, autograd_mode  # noqa: E402
+from . import autograd, autograd_mode
 
 __all__ = ["autograd", "autograd_mode", "backward", "grad", "no_grad"]

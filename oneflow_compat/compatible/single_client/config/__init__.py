@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...._tables.legacy_config import RESOURCE
 from .. import _session
 from .._settings import setter
-from . import collective_boxing  # noqa: F401
+from . import collective_boxing
 
 
 def _record(name, value):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-
-from . import _readers
 from .. import image, random
+from . import _readers
 
 
 class ImagePreprocessor:

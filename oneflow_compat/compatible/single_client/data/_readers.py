@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from .. import _context, _initializers
+from ...._errors import unsupported
+from ....nn.modules.onerec import decode_onerec
+from .. import _context, _devices, _initializers, image
 from .._feeds import feed
 from .._host import module, need_host, source, today
 from .._orders import takes_older_orders
-from ...._errors import unsupported
-from .. import _devices, image
 from .._update import outside_capture
-from ....nn.modules.onerec import decode_onerec
 
 
 def _unsupported(what, instead):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import scope
-from . import nn  # noqa: F401
+from . import nn
 
 
 def variable_scope(*args, **kwargs):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from ...._errors import unsupported
 from .. import _session, math
-from .._indexing import slice_v2
+from .._indexing import slice_update, slice_v2
 from .._variables import assign
 from .interface_op_read_and_write import FeedValueToInterfaceBlob as set_interface_blob_value
 from .interface_op_read_and_write import GetInterfaceBlobValue as get_interface_blob_value
 from .namescope import deprecated_name_scope as name_scope
 from .typing_check import api_enable_typing_check as enable_typing_check
-from .._indexing import slice_update
-from ...._errors import unsupported
 
 __all__ = [
     "custom_op_module",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from .._orders import takes_older_orders
 from .. import _math
+from .._orders import takes_older_orders
 
 
 def relu(x, name=None):
@@ -61,9 +61,7 @@ def softmax_grad(y, dy, axis=None, name=None):
 
 def _bias_axis(value, bias, data_format):
     """The channel axis: 1 for "NC..." or None, the last for "N...C"."""
-    if data_format is None:
-        axis = 1
-    elif data_format.upper().startswith("NC"):
+    if data_format is None or data_format.upper().startswith("NC"):
         axis = 1
     elif data_format.upper().startswith("N") and data_format.upper().endswith("C"):
         axis = value.dim() - 1

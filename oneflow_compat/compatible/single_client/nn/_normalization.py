@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from ...._ops.nn_norm import gradient_row_by_row
-from .._math import reduce_mean, reduce_variance
 from .. import _context, scope
 from .._initializers import ones_initializer, zeros_initializer
+from .._math import reduce_mean, reduce_variance
 from .._variables import api_get_variable
 
 

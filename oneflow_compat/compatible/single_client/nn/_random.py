@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from .. import _context, _math
 from .._orders import takes_older_orders
 from .._random_state import seeded_uniform
-from .. import _context
 from ._activations import bias_add
-from .. import _math
 
 
 def _uniform(shape, like, seed):

@@ -1,7 +1,7 @@
 """nn.init: today's oneflow.nn.init, where 0.4 accepted layouts as positional arguments."""
 
-from ....nn.init import *  # noqa: F401,F403
 from ....nn import init as _today
+from ....nn.init import *
 from .._orders import takes_older_orders
 
 kaiming_normal_, kaiming_uniform_, xavier_normal_, xavier_uniform_ = (

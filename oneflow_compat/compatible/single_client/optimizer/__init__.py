@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import grad_clipping, loss_scale, warmup
 from ._base import GetVariablesForCurrentJob, Optimizer
+from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, CombinedOptimizer, LazyAdam, RMSProp
 from ._schedulers import (
     CosineScheduler,
     CustomScheduler,
@@ -16,7 +17,6 @@ from ._schedulers import (
     PiecewiseScalingScheduler,
     PolynomialScheduler,
 )
-from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, CombinedOptimizer, LazyAdam, RMSProp
 
 PolynomialSchduler = PolynomialScheduler  # OneFlow's own misspelling
 

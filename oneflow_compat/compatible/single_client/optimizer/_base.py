@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ...._errors import unsupported
 from .. import _context
 from ._schedulers import LrScheduler
-from ...._errors import unsupported
 from .loss_scale import static_loss_scale
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
+
 from . import warmup as warmups
 
 

@@ -1,8 +1,9 @@
 """Loss scaling for low-precision training: fixed, or growing and shrinking with overflow."""
 
 from __future__ import annotations
-from .._update import outside_capture
+
 from .._session import Variable
+from .._update import outside_capture
 
 
 class static_loss_scale:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import summary_graph, summary_hparams, summary_projector
 from ._writer import create_summary_writer, flush_summary_writer, histogram, image, pb, scalar
 from .summary_graph import Graph
-from .summary_hparams import Hparam, HParam, IntegerRange, Metric, RealRange, ValueSet, hparams, text
+from .summary_hparams import HParam, Hparam, IntegerRange, Metric, RealRange, ValueSet, hparams, text
 from .summary_projector import Projector
 
 __all__ = [

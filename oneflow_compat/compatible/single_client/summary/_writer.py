@@ -6,8 +6,8 @@ import os
 import time
 
 from .. import _context
-from . import _proto
 from ..image import _pillow
+from . import _proto
 
 _writer = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+
 from .. import _session
 from ..experimental import get_job_set
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import importlib
 import unittest as _std
+
 from .._session import clear_default_session
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest")
 
-from . import env  # noqa: E402, F401
+from . import env
 
 TestCase = _today.TestCase
 num_nodes_required = _today.num_nodes_required

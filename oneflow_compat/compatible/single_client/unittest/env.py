@@ -1,6 +1,7 @@
 """The environment of tests: today's oneflow.unittest.env."""
 
 import importlib
+
 from .._session import eager_execution_enabled as enabled
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest.env")

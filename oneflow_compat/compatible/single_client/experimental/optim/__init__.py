@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from . import lr_scheduler  # noqa: F401
+from . import lr_scheduler
 
 Optimizer = importlib.import_module(__package__.split(".")[0] + ".optim").Optimizer
 _today = importlib.import_module(__package__.split(".")[0] + ".optim")
