@@ -68,7 +68,7 @@ test-core: $(VENV)/.extras ## run the core tests and the first example
 
 lint: $(VENV)/.extras ## check the code with ruff, mypy and import-linter
 	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check oneflow_compat autotest csrc/build.py setup.py
+	$(BIN)/python -m ruff format --check oneflow_compat autotest tests csrc/build.py setup.py
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -102,7 +102,10 @@ TENSOR = {
     "add_": ("replace", _I + "added", "of an integer tensor with a floating tensor"),
     "sub_": ("replace", _I + "changed", "of an integer tensor with a floating tensor; with a bool tensor"),
     "mul_": ("replace", _I + "changed", "of an integer tensor with a floating tensor"),
-    **dict.fromkeys(("clamp_", "clip_", "clamp_min_"), ("replace", _I + "clamped", "truncated bounds of an integer tensor")),
+    **dict.fromkeys(
+        ("clamp_", "clip_", "clamp_min_"),
+        ("replace", _I + "clamped", "truncated bounds of an integer tensor"),
+    ),
     "squeeze": ("replace", _X + "squeeze", "dim=None"),
     "logaddexp": ("replace", _X + "logaddexp", "of integer tensors"),
     "scatter": ("replace", _X + "scatter", "src= a number"),
@@ -114,7 +117,10 @@ TENSOR = {
     "__floordiv__": ("replace", _I + "floor_divided", "gradients"),
     "floor_divide": ("replace", _I + "floor_divided", "gradients"),
     **dict.fromkeys(("neg", "negative"), ("replace", _B + "negative", "of a bool tensor")),
-    **dict.fromkeys(("view", "view_as"), ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands")),
+    **dict.fromkeys(
+        ("view", "view_as"),
+        ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands"),
+    ),
     "__radd__": ("replace", _A + "reflected", "array + tensor"),
     "__rsub__": ("replace", _B + "rminus", "array - tensor; number - bool tensor"),
     "__sub__": ("replace", _B + "minus", "of bool tensors"),

@@ -1,4 +1,5 @@
 """autocast and gradient scaling, in OneFlow's and torch's call forms."""
+
 import inspect
 
 import pytest
@@ -30,15 +31,34 @@ def test_autocast_is_torchs_class_and_a_decorator():
     assert autocast("cpu", dtype=flow.bfloat16)(product_dtype)() == flow.bfloat16
     assert autocast_decorator(autocast("cpu", dtype=flow.bfloat16), product_dtype)() == flow.bfloat16
     assert flow.autocast_decorator is autocast_decorator
-    assert list(inspect.signature(autocast).parameters) == ["device_type", "dtype", "enabled", "cache_enabled"]
+    assert list(inspect.signature(autocast).parameters) == [
+        "device_type",
+        "dtype",
+        "enabled",
+        "cache_enabled",
+    ]
 
 
 def test_grad_scaler_positions_of_both_libraries():
-    assert list(inspect.signature(GradScaler).parameters)[:4] == ["init_scale", "growth_factor", "backoff_factor", "growth_interval"]
+    assert list(inspect.signature(GradScaler).parameters)[:4] == [
+        "init_scale",
+        "growth_factor",
+        "backoff_factor",
+        "growth_interval",
+    ]
     ours = GradScaler(1024.0, 3.0, 0.25, 7)
     theirs = GradScaler("cpu", 1024.0, 3.0, 0.25, 7, True)
-    for s in (ours, theirs, GradScaler(init_scale=1024, growth_factor=3.0, backoff_factor=0.25, growth_interval=7, device="cpu")):
-        assert (s.get_scale(), s.get_growth_factor(), s.get_backoff_factor(), s.get_growth_interval()) == (1024.0, 3.0, 0.25, 7)
+    for s in (
+        ours,
+        theirs,
+        GradScaler(init_scale=1024, growth_factor=3.0, backoff_factor=0.25, growth_interval=7, device="cpu"),
+    ):
+        assert (s.get_scale(), s.get_growth_factor(), s.get_backoff_factor(), s.get_growth_interval()) == (
+            1024.0,
+            3.0,
+            0.25,
+            7,
+        )
         assert s.is_enabled() and isinstance(s, torch.amp.GradScaler)
     assert GradScaler().get_scale() == 65536.0 and not GradScaler(enabled=False).is_enabled()
     with pytest.raises(TypeError, match="twice"):

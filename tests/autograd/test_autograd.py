@@ -1,4 +1,5 @@
 """oneflow.autograd: callable Functions, grad's positions, switches of recording."""
+
 import warnings
 
 import pytest
@@ -71,7 +72,9 @@ def test_grad_positions():
     with pytest.raises(RuntimeError, match="allow_unused"):
         flow.autograd.grad((x * x).sum(), [x, y])
     assert torch.equal(flow.autograd.grad(x * 3, x, out_grads=flow.ones(2))[0], torch.full((2,), 3.0))
-    assert torch.equal(flow.autograd.grad([(x * 3).sum()], [x], is_grads_batched=False)[0], torch.full((2,), 3.0))
+    assert torch.equal(
+        flow.autograd.grad([(x * 3).sum()], [x], is_grads_batched=False)[0], torch.full((2,), 3.0)
+    )
 
 
 def test_backward():
@@ -140,6 +143,9 @@ def test_checkpoint_does_not_reenter():
     assert torch.equal(layer.weight.grad, torch.ones(2, 2))
     checkpoint(lambda d, k=1: {"y": layer(d["x"]) * k}, {"x": inside}, k=3)["y"].sum().backward()
     assert inside.grad is not None and torch.equal(layer.weight.grad, torch.full((2, 2), 4.0))
-    assert flow.utils.checkpoint.checkpoint is checkpoint and checkpoint_sequential is torch.utils.checkpoint.checkpoint_sequential
+    assert (
+        flow.utils.checkpoint.checkpoint is checkpoint
+        and checkpoint_sequential is torch.utils.checkpoint.checkpoint_sequential
+    )
     with pytest.warns(UserWarning, match="None of the inputs"):
         assert not checkpoint(layer, x, use_reentrant=True).requires_grad

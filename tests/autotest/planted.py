@@ -1,4 +1,5 @@
 """A library with planted bugs: oneflow, except for the names given."""
+
 import types
 
 import torch
@@ -55,6 +56,7 @@ def passes(api, program, **options):
 
 def graph_class(**bugs):
     """nn.Graph that runs build() eagerly on copies written back, with bugs: change(outputs, gradients) or before(args)."""
+
     class Graph:
         def __init__(self):
             self.config = types.SimpleNamespace()

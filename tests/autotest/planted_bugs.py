@@ -1,4 +1,5 @@
 """One planted bug for each kind of difference that the harness can find, with the program that finds it."""
+
 import types
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -25,10 +26,13 @@ BUGS: dict[str, Bug] = {}
 
 def planted(check, faithful=oneflow, options=None, **replaced):
     """Register the decorated program as the one that finds a bug of `faithful` with these names replaced."""
+
     def decorate(program):
         library = Library(faithful, **replaced)
         library._own["__name__"] = "buggy"
-        BUGS[program.__name__] = Bug(program, check, library, faithful, {"check_graph": False} | (options or {}))
+        BUGS[program.__name__] = Bug(
+            program, check, library, faithful, {"check_graph": False} | (options or {})
+        )
         return program
 
     return decorate
@@ -36,6 +40,7 @@ def planted(check, faithful=oneflow, options=None, **replaced):
 
 def gradient_of(function, backward):
     """An operator with this backward."""
+
     class Operator(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -344,8 +349,17 @@ def wrong_buffer_in_the_graph(api):
 
 # ------------------------------------------------------------------ a library with tensors of its own and no gradients
 NUMPY = types.SimpleNamespace(
-    __name__="numpylib", Tensor=np.ndarray, tensor=np.array, exp=np.exp, log=np.log, sum=np.sum, matmul=np.matmul, argmax=np.argmax,
-    float32=np.float32, stack=lambda xs: np.stack(xs))
+    __name__="numpylib",
+    Tensor=np.ndarray,
+    tensor=np.array,
+    exp=np.exp,
+    log=np.log,
+    sum=np.sum,
+    matmul=np.matmul,
+    argmax=np.argmax,
+    float32=np.float32,
+    stack=lambda xs: np.stack(xs),
+)
 WITHOUT_GRADIENTS = {"auto_backward": False}
 
 

@@ -1,4 +1,5 @@
 """Run the scripts of a folder, each with its buggy library and again with the library without the bug; print the outcomes as JSON."""
+
 import contextlib
 import io
 import json

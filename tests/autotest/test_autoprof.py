@@ -1,4 +1,5 @@
 """python -m oneflow.autoprof: profile_* methods of a test file become lines of a table and of a CSV file."""
+
 import csv
 
 import pytest
@@ -39,8 +40,12 @@ def test_a_file_is_measured(dim, tmp_path, monkeypatch, capsys):
     header, *rows = csv.reader((tmp_path / "times.csv").read_text().splitlines())
     assert tuple(header) == autoprof.HEADER
     on_cpu = [r for r in rows if r[3] == "cpu"]
-    assert [r[:3] for r in on_cpu if r[0] == "sum"] == [["sum", a, lib] for a in ("Tensor([2, 3]), dim=0", "Tensor([4])") for lib in ("OneFlow", "PyTorch")]
-    assert [r[1] for r in on_cpu if r[0] == "cat"] == (["[Tensor([2]), Tensor([3])], 0"] * 2 if dim == 0 else [])
+    assert [r[:3] for r in on_cpu if r[0] == "sum"] == [
+        ["sum", a, lib] for a in ("Tensor([2, 3]), dim=0", "Tensor([4])") for lib in ("OneFlow", "PyTorch")
+    ]
+    assert [r[1] for r in on_cpu if r[0] == "cat"] == (
+        ["[Tensor([2]), Tensor([3])], 0"] * 2 if dim == 0 else []
+    )
     assert all(r[4:6] == ["1", "2"] and 0 < float(r[6]) <= float(r[7]) for r in on_cpu)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].split()[:3] == ["operator", "arguments", "library"] and len(printed) == 1 + len(rows)

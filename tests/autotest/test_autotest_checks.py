@@ -1,4 +1,5 @@
 """Every check fails, with its own message, on a library with the bug it is there for."""
+
 import pytest
 import torch
 from planted import Library, failure, graph_class, harness, passes
@@ -66,7 +67,10 @@ def test_wrong_buffer():
             self.running_mean += 1
             return super().forward(x)
 
-    e = failure(harness(nn__BatchNorm1d=BatchNorm1d), lambda api: api.torch.nn.BatchNorm1d(3)(api.random_tensor(2, dim0=4, dim1=3)))
+    e = failure(
+        harness(nn__BatchNorm1d=BatchNorm1d),
+        lambda api: api.torch.nn.BatchNorm1d(3)(api.random_tensor(2, dim0=4, dim1=3)),
+    )
     assert e.check == "buffers" and "running_mean" in str(e)
 
 
@@ -83,12 +87,18 @@ def test_wrong_float_dtype_when_asked():
 
 @pytest.mark.parametrize("convert", [torch.Tensor.int, torch.Tensor.bool])
 def test_wrong_integer_dtype_always(convert):
-    e = failure(harness(argmax=lambda x: convert(x.argmax())), lambda api: api.torch.argmax(api.random_tensor(ndim=1, dim0=3)))
+    e = failure(
+        harness(argmax=lambda x: convert(x.argmax())),
+        lambda api: api.torch.argmax(api.random_tensor(ndim=1, dim0=3)),
+    )
     assert e.check == "dtype" and "int64" in str(e)
 
 
 def test_wrong_number_of_outputs():
-    e = failure(harness(split=lambda x, n: torch.split(x, n)[:-1]), lambda api: api.torch.split(api.random_tensor(ndim=1, dim0=4), 2))
+    e = failure(
+        harness(split=lambda x, n: torch.split(x, n)[:-1]),
+        lambda api: api.torch.split(api.random_tensor(ndim=1, dim0=4), 2),
+    )
     assert e.check == "number and type of outputs" and "a tuple of 2" in str(e) and "a tuple of 1" in str(e)
 
 
@@ -108,7 +118,10 @@ def test_only_the_candidate_raises():
 
 
 def test_only_the_reference_raises():
-    e = failure(harness(cat=lambda tensors: tensors[0]), lambda api: api.torch.cat([api.random_tensor(1, dim0=2), api.random_tensor(2)]))
+    e = failure(
+        harness(cat=lambda tensors: tensors[0]),
+        lambda api: api.torch.cat([api.random_tensor(1, dim0=2), api.random_tensor(2)]),
+    )
     assert e.check == "one side raised" and "buggy accepts it" in str(e)
 
 
@@ -133,15 +146,25 @@ def test_in_place_leak():
 
 
 def test_wrong_plain_value():
-    e = failure(harness(is_floating_point=lambda x: False), lambda api: api.torch.is_floating_point(api.random_tensor(1)))
+    e = failure(
+        harness(is_floating_point=lambda x: False),
+        lambda api: api.torch.is_floating_point(api.random_tensor(1)),
+    )
     assert e.check == "values" and "True in pytorch and False in buggy" in str(e)
 
 
-@pytest.mark.parametrize("name, other, check", [
-    ("promote_types", torch.float64, "dtype"), ("get_default_device", torch.device("meta"), "device"), ("result_type", None, "dtype"),
-])
+@pytest.mark.parametrize(
+    "name, other, check",
+    [
+        ("promote_types", torch.float64, "dtype"),
+        ("get_default_device", torch.device("meta"), "device"),
+        ("result_type", None, "dtype"),
+    ],
+)
 def test_wrong_dtype_or_device_as_a_result(name, other, check):
-    given = {"promote_types": (torch.int8, torch.float32), "get_default_device": (), "result_type": (1, 1.0)}[name]
+    given = {"promote_types": (torch.int8, torch.float32), "get_default_device": (), "result_type": (1, 1.0)}[
+        name
+    ]
     program = lambda api: getattr(api.torch, name)(*given)
     passes(harness(), program, check_graph=False)
     e = failure(harness(**{name: lambda *args: other}), program)
@@ -184,7 +207,9 @@ def test_wrong_gradient_in_the_graph_only():
 
 
 def test_wrong_parameter_gradient_in_the_graph_only():
-    e = failure(harness(nn__Graph=graph_class(gradients=lambda t: t + (t.numel() == 2))), linear_of, check_graph=True)
+    e = failure(
+        harness(nn__Graph=graph_class(gradients=lambda t: t + (t.numel() == 2))), linear_of, check_graph=True
+    )
     assert e.check == "graph: gradient" and "parameter bias of m0" in str(e)
 
 
@@ -194,7 +219,9 @@ def test_the_graph_does_not_write_its_input():
 
 
 def test_the_graph_raises():
-    e = failure(harness(nn__Graph=graph_class(refuse=RuntimeError("no such operator"))), relu_of, check_graph=True)
+    e = failure(
+        harness(nn__Graph=graph_class(refuse=RuntimeError("no such operator"))), relu_of, check_graph=True
+    )
     assert type(e).__name__ == "OneFlowGraphBuildOrRunError" and "no such operator" in str(e)
 
 

@@ -1,4 +1,5 @@
 """The pytest plugin, and the programs of docs/autotest.md."""
+
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TEST = '''
+TEST = """
 import torch as reference
 from oneflow_autotest import bind
 
@@ -33,14 +34,20 @@ def test_relu(test_case):
 
 def test_count(test_case):
     test_case.assertEqual(len(calls), 4)
-'''
+"""
 
 
 def pytest_run(tmp_path, *options):
     (tmp_path / "test_mine.py").write_text(TEST)
     env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_TEST") and k != "PYTEST_ADDOPTS"}
     plugin = ["-p", "oneflow_autotest.pytest_plugin"] if not installed() else []
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", *plugin, *options, "test_mine.py"], cwd=tmp_path, capture_output=True, text=True, env=env)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, *options, "test_mine.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=env,
+    )
 
 
 def installed():
@@ -52,7 +59,10 @@ def installed():
 def test_options_summary_and_fixture(tmp_path):
     ran = pytest_run(tmp_path, "--autotest-n", "4", "--autotest-seed", "3", "--autotest-database", "none")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 passed" in ran.stdout and "autotest: 4 cases of 1 tests agree (0 refused by both, 0 as graphs" in ran.stdout
+    assert (
+        "2 passed" in ran.stdout
+        and "autotest: 4 cases of 1 tests agree (0 refused by both, 0 as graphs" in ran.stdout
+    )
 
 
 def test_an_unknown_mode_is_refused(tmp_path):
@@ -64,7 +74,9 @@ def test_the_harness_imports_neither_oneflow_nor_torch_by_itself():
     code = "import oneflow_autotest, oneflow_autotest.pytest_plugin, oneflow_autotest.parity.table, sys; print([m for m in ('torch', 'oneflow') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
     sources = [p.read_text() for p in (ROOT / "autotest").rglob("*.py")]
-    assert len(sources) > 15 and not any(re.search(r"^\s*(import oneflow\b|from oneflow\b(?!_))", s, re.M) for s in sources)
+    assert len(sources) > 15 and not any(
+        re.search(r"^\s*(import oneflow\b|from oneflow\b(?!_))", s, re.M) for s in sources
+    )
 
 
 def test_the_first_program_of_the_documentation():
@@ -73,5 +85,7 @@ def test_the_first_program_of_the_documentation():
     text = (ROOT / "docs" / "autotest.md").read_text()
     scope = {"__name__": "documentation"}
     exec(re.search(r"```python\n(.*?)```", text, re.S).group(1), scope)
-    result = unittest.TextTestRunner(stream=open(os.devnull, "w")).run(unittest.defaultTestLoader.loadTestsFromTestCase(scope["TestConv"]))
+    result = unittest.TextTestRunner(stream=open(os.devnull, "w")).run(
+        unittest.defaultTestLoader.loadTestsFromTestCase(scope["TestConv"])
+    )
     assert result.wasSuccessful() and result.testsRun == 1, result.errors + result.failures

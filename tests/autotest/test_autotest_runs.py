@@ -1,4 +1,5 @@
 """How cases are drawn: counting, refusals, seeds, shrinking, replay from the database, the printed script."""
+
 import os
 import random as python_random
 import subprocess
@@ -27,7 +28,9 @@ def drawn_cases(api, n=6, **options):
     @api.autotest(n=n, check_graph=False, **options)
     def run(case):
         x = api.random_tensor(ndim=2, dim0=random(1, 4))
-        seen.append((tuple(x.shape), x.pytorch.detach().numpy().tobytes(), python_random.random(), np.random.rand()))
+        seen.append(
+            (tuple(x.shape), x.pytorch.detach().numpy().tobytes(), python_random.random(), np.random.rand())
+        )
         return x * 2
 
     run(None)
@@ -65,7 +68,7 @@ def test_nothing_accepted_is_an_error_and_bounded(api):
 def test_the_first_case_is_not_the_simplest_one(api):
     for seed in range(5):
         os.environ["ONEFLOW_TEST_SEED"] = str(seed)
-        (shape, content, _, _), = drawn_cases(api, n=1)
+        ((shape, content, _, _),) = drawn_cases(api, n=1)
         assert any(content), "a test with n=1 would only ever see zeros"
 
 
@@ -97,7 +100,10 @@ def test_a_failure_is_shrunk(api):
 
 
 def test_values_are_shrunk(api):
-    e = failure(harness(relu=lambda x: x.relu() - (x < -0.5).float()), lambda api: api.torch.relu(api.random_tensor(3, low=-1, high=1)))
+    e = failure(
+        harness(relu=lambda x: x.relu() - (x < -0.5).float()),
+        lambda api: api.torch.relu(api.random_tensor(3, low=-1, high=1)),
+    )
     assert "x0 = lib.tensor([[[-0.8]]]" in str(e)
 
 
@@ -127,7 +133,7 @@ def test_a_failing_example_is_replayed_first(tmp_path, monkeypatch):
     assert sizes[0] == smallest, "the stored example was not the first one tried"
 
 
-BUGGY = '''
+BUGGY = """
 import torch
 from torch import *
 
@@ -136,7 +142,7 @@ nn, autograd, Tensor, float32 = torch.nn, torch.autograd, torch.Tensor, torch.fl
 
 def relu(x):
     return torch.relu(x) + (x > 0.5)
-'''
+"""
 
 
 def test_the_printed_script_stands_alone_and_fails(tmp_path, monkeypatch):
@@ -146,13 +152,22 @@ def test_the_printed_script_stands_alone_and_fails(tmp_path, monkeypatch):
 
     api = oneflow_autotest.bind(torch, buggylib, names=("torch", "buggylib"))
     with pytest.raises(Mismatch) as caught:
-        passes(api, lambda api: api.torch.relu(api.torch.nn.Linear(3, 2)(api.random_tensor(2, 2, 3))) * 2, check_graph=False)
+        passes(
+            api,
+            lambda api: api.torch.relu(api.torch.nn.Linear(3, 2)(api.random_tensor(2, 2, 3))) * 2,
+            check_graph=False,
+        )
     report = str(caught.value)
     lines = report.split("-" * 78)
     script = tmp_path / "repeat.py"
     script.write_text(lines[1].lstrip("\n"))
     assert "oneflow_autotest" not in lines[1]
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    ran = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
     assert ran.returncode == 1 and "AssertionError: v3 differs" in ran.stderr, ran.stderr
     script.write_text(lines[1].lstrip("\n").replace("import buggylib as flow", "import torch as flow"))
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
@@ -160,16 +175,24 @@ def test_the_printed_script_stands_alone_and_fails(tmp_path, monkeypatch):
 
 
 def test_the_graph_script_stands_alone(tmp_path):
-    e = failure(harness(nn__Graph=graph_class(outputs=lambda t: t + 1)), lambda api: api.torch.nn.Linear(2, 2)(api.random_tensor(2, 2, 2)), check_graph=True)
+    e = failure(
+        harness(nn__Graph=graph_class(outputs=lambda t: t + 1)),
+        lambda api: api.torch.nn.Linear(2, 2)(api.random_tensor(2, 2, 2)),
+        check_graph=True,
+    )
     script = tmp_path / "repeat.py"
-    script.write_text(str(e).split("-" * 78)[1].lstrip("\n").replace("import buggy as flow", "import oneflow as flow"))
+    script.write_text(
+        str(e).split("-" * 78)[1].lstrip("\n").replace("import buggy as flow", "import oneflow as flow")
+    )
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert ran.returncode == 0 and ran.stdout.endswith("no difference\n"), ran.stderr + str(e)
 
 
 def test_the_command_repeats_the_failure():
     e = failure(harness(relu=lambda x: x.relu() + 1), lambda api: api.torch.relu(api.random_tensor(1)))
-    assert 'ONEFLOW_TEST_SEED=20 python -m pytest "' in str(e) and "::test_the_command_repeats_the_failure" in str(e)
+    assert 'ONEFLOW_TEST_SEED=20 python -m pytest "' in str(
+        e
+    ) and "::test_the_command_repeats_the_failure" in str(e)
 
 
 def test_an_assertion_of_the_test_itself_is_shrunk_and_keeps_its_class(api):
@@ -191,8 +214,14 @@ def test_other_exceptions_of_the_test_pass_through(api):
 
     with pytest.raises(KeyError) as caught:
         run(None)
-    notes = "".join(getattr(caught.value, "__notes__", ["before it used either library"]))  # Python 3.10 prints it
-    assert caught.value.args == ("mine",) and "before it used either library" in notes and "as a script" not in notes
+    notes = "".join(
+        getattr(caught.value, "__notes__", ["before it used either library"])
+    )  # Python 3.10 prints it
+    assert (
+        caught.value.args == ("mine",)
+        and "before it used either library" in notes
+        and "as a script" not in notes
+    )
     with pytest.raises(KeyError):
         run(None)
 
@@ -245,7 +274,11 @@ def test_how_errors_are_compared_can_be_chosen(monkeypatch, mode, accepted):
 def test_a_library_that_accepts_more_than_the_reference():
     cat = lambda tensors: tensors[0] if len({t.dim() for t in tensors}) > 1 else torch.cat(tensors)
     api = oneflow_autotest.bind(torch, Library(cat=cat), accepts_more=True)
-    passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(random(1, 3).to(int), 2, 1)]), check_graph=False)
+    passes(
+        api,
+        lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(random(1, 3).to(int), 2, 1)]),
+        check_graph=False,
+    )
     with pytest.raises(unittest.SkipTest, match="reference refuses every case.*number of dimensions"):
         passes(api, lambda api: api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2)]))
     with pytest.raises(unittest.SkipTest, match="reference refuses every case"):  # Hypothesis gives up first
@@ -261,13 +294,18 @@ def test_backward_of_one_side_by_hand_is_the_tests_own_affair(api):
         return x * 2
 
     passes(api, program, check_graph=False)
-    both = failure(harness(mul=lambda a, b: (a * b).detach().requires_grad_()), lambda api: api.torch.mul(api.random_tensor(2), 2).sum().backward())
+    both = failure(
+        harness(mul=lambda a, b: (a * b).detach().requires_grad_()),
+        lambda api: api.torch.mul(api.random_tensor(2), 2).sum().backward(),
+    )
     assert both.check == "gradient"
 
 
 def test_the_length_of_a_dual_object_has_two_sides(api):
     def program(api):
-        n = api.torch.nn.functional.max_pool1d(api.random_tensor(3, 1, 1, 4), 2, return_indices=True).__len__()
+        n = api.torch.nn.functional.max_pool1d(
+            api.random_tensor(3, 1, 1, 4), 2, return_indices=True
+        ).__len__()
         assert n == 2 and n.pytorch == 2 and n.buggy == 2
         return api.random_tensor(1)
 
@@ -311,7 +349,9 @@ def test_without_hypothesis_cases_are_drawn_but_not_shrunk(monkeypatch):
 
     passes(api, program, n=6)
     assert len(seen) == 6
-    e = failure(harness(relu=lambda x: x.relu() + (x > 0.5)), lambda api: api.torch.relu(api.random_tensor(2)))
+    e = failure(
+        harness(relu=lambda x: x.relu() + (x > 0.5)), lambda api: api.torch.relu(api.random_tensor(2))
+    )
     assert e.check == "values" and "as a script" in str(e)
 
 
@@ -335,7 +375,11 @@ def test_generator_made_outside_a_case_is_not_drawn_again(api):
 def test_possibility_and_alternatives():
     often = [oneof("a", "b", possibility=0.9).value() for _ in range(300)]
     assert often.count("a") > 220 and "b" in often
-    assert {(random(1, 3) | "z" | nothing()).to(int).value().__class__.__name__ for _ in range(60)} == {"int", "str", "Nothing"}
+    assert {(random(1, 3) | "z" | nothing()).to(int).value().__class__.__name__ for _ in range(60)} == {
+        "int",
+        "str",
+        "Nothing",
+    }
     assert tuple_of(constant(1), random(2, 3).to(int)).value() == (1, 2)
     with pytest.raises(ValueError, match="two alternatives, found 3"):
         oneof(1, 2, 3, possibility=0.5)
@@ -347,7 +391,11 @@ def test_types_come_from_annotations_of_the_callee(api):
         return x**power * factor * more
 
     f = api.GetDualObject("scaled", scaled, scaled)
-    passes(api, lambda api: f(api.random_tensor(1), random(2, 5), more=random(0, 1), power=random(1, 3)), check_graph=False)
+    passes(
+        api,
+        lambda api: f(api.random_tensor(1), random(2, 5), more=random(0, 1), power=random(1, 3)),
+        check_graph=False,
+    )
 
 
 def test_types_of_functions_that_torch_has_since_moved_to_cpp(api):
@@ -362,8 +410,19 @@ def test_types_of_functions_that_torch_has_since_moved_to_cpp(api):
 def test_tensor_shapes_and_bounds(api):
     for _ in range(20):
         x = api.random_tensor(4, 2, None, 3).pytorch
-        assert x.shape[0] == 2 and x.shape[2] == 3 and x.dtype == torch.float32 and x.requires_grad and x.min() >= 0 and x.max() < 1
-        i = api.random_tensor(1, 5, low=-3, high=4, dtype=int).oneflow if hasattr(api.torch, "oneflow") else None
+        assert (
+            x.shape[0] == 2
+            and x.shape[2] == 3
+            and x.dtype == torch.float32
+            and x.requires_grad
+            and x.min() >= 0
+            and x.max() < 1
+        )
+        i = (
+            api.random_tensor(1, 5, low=-3, high=4, dtype=int).oneflow
+            if hasattr(api.torch, "oneflow")
+            else None
+        )
         assert i.dtype == torch.int64 and not i.requires_grad and i.min() >= -3 and i.max() < 4
     assert api.random_tensor(0).pytorch.shape == ()
     with pytest.raises(ValueError, match="below 32 MB"):
@@ -372,9 +431,15 @@ def test_tensor_shapes_and_bounds(api):
 
 def test_another_library_with_tensors_of_its_own():
     """The candidate need not share torch's tensor class."""
+
     class Array:
         def __init__(self, value, requires_grad=False):
-            self.value, self.grad, self.requires_grad, self.is_leaf = np.asarray(value), None, requires_grad, True
+            self.value, self.grad, self.requires_grad, self.is_leaf = (
+                np.asarray(value),
+                None,
+                requires_grad,
+                True,
+            )
 
         shape = property(lambda self: self.value.shape)
         detach = cpu = lambda self: self
@@ -388,6 +453,8 @@ def test_another_library_with_tensors_of_its_own():
         log = staticmethod(lambda x: Array(np.log2(x.value)))
 
     api = oneflow_autotest.bind(torch, Lib, names=("torch", "arrays"))
-    f = lambda name: lambda api: getattr(api.torch, name)(api.random_tensor(2, low=1, high=2, requires_grad=False) + 1)
+    f = lambda name: (
+        lambda api: getattr(api.torch, name)(api.random_tensor(2, low=1, high=2, requires_grad=False) + 1)
+    )
     passes(api, f("exp"), auto_backward=False)
     assert failure(api, f("log"), auto_backward=False).check == "values"

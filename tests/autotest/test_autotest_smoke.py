@@ -1,4 +1,5 @@
 """A OneFlow-style test file runs: the imports, the decorators, the dual objects."""
+
 import unittest
 
 import torch as torch_original
@@ -14,7 +15,9 @@ class TestSmoke(flow.unittest.TestCase):
     def test_conv(test_case):
         device = random_device()
         x = random_tensor(ndim=4, dim0=random(1, 6), dim1=3).to(device)
-        m = torch.nn.Conv2d(in_channels=3, out_channels=random(1, 5), kernel_size=random(1, 3), stride=random() | nothing())
+        m = torch.nn.Conv2d(
+            in_channels=3, out_channels=random(1, 5), kernel_size=random(1, 3), stride=random() | nothing()
+        )
         m.train(random())
         m.to(device)
         y = m(x)

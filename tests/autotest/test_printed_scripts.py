@@ -1,4 +1,5 @@
 """The printed script of every kind of failure fails when it is run, for the same reason, and passes without the bug."""
+
 import ast
 import json
 import os
@@ -39,8 +40,13 @@ def scripts(tmp_path_factory):
         for name, bug in BUGS.items():
             failures[name] = failure_of(bug)
             (folder / f"{name}.py").write_text(script_of(failures[name]))
-    ran = subprocess.run([sys.executable, str(HERE / "run_scripts.py"), str(folder)], capture_output=True, text=True, timeout=seconds(300),
-                         env={**os.environ, "PYTHONPATH": str(HERE)})
+    ran = subprocess.run(
+        [sys.executable, str(HERE / "run_scripts.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=seconds(300),
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+    )
     assert ran.returncode == 0, ran.stderr
     outcomes = json.loads(ran.stdout.splitlines()[-1])
     return {name: (failures[name], (folder / f"{name}.py").read_text(), *outcomes[name]) for name in BUGS}
@@ -65,14 +71,18 @@ def test_a_script_has_only_the_helpers_and_imports_that_it_uses(scripts, name):
     assert "oneflow_autotest" not in source
     tree = ast.parse(source)
     defined = [n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
-    defined += [a.asname or a.name for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names]
+    defined += [
+        a.asname or a.name for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names
+    ]
     unused = [n for n in defined if len(re.findall(rf"\b{n}\b", re.sub(r"#.*", "", source))) < 2]
     assert not unused, f"{unused} in\n{source}"
 
 
 def run(source, tmp_path):
     (tmp_path / "repeat.py").write_text(source)
-    return subprocess.run([sys.executable, str(tmp_path / "repeat.py")], capture_output=True, text=True, timeout=seconds(120))
+    return subprocess.run(
+        [sys.executable, str(tmp_path / "repeat.py")], capture_output=True, text=True, timeout=seconds(120)
+    )
 
 
 def test_inputs_that_the_test_makes_different_stay_different(tmp_path):
@@ -92,13 +102,18 @@ def test_a_script_says_when_the_failure_is_of_the_tests_own_code():
     api = oneflow_autotest.bind(torch, torch, names=("torch", "same"))
     with pytest.raises(AssertionError) as caught:
         api.autotest(n=2, check_graph=False)(lambda case: program(api))(None)
-    assert "# The test's own code raised this, so the script can only repeat the calls before it." in str(caught.value)
+    assert "# The test's own code raised this, so the script can only repeat the calls before it." in str(
+        caught.value
+    )
 
 
 def test_gradients_of_a_library_without_them_are_refused_clearly():
     bug = BUGS["wrong_value_of_a_numpy_library"]
     api = oneflow_autotest.bind(torch, bug.faithful, names=("torch", "numpylib"))
-    with pytest.raises(TypeError, match=r"numpylib's tensors \(ndarray\) have no requires_grad_\(\): say @autotest\(auto_backward=False\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"numpylib's tensors \(ndarray\) have no requires_grad_\(\): say @autotest\(auto_backward=False\)",
+    ):
         api.autotest(n=1)(lambda case: api.random_tensor(1))(None)
 
 

@@ -1,4 +1,5 @@
 """OneFlow-style tests of modules: losses, convolutions, norms, pooling, recurrent cells."""
+
 import unittest
 
 import numpy as np
@@ -15,9 +16,16 @@ class TestModules(flow.unittest.TestCase):
     def test_conv2d(test_case):
         channels = random(1, 6)
         m = torch.nn.Conv2d(
-            in_channels=channels, out_channels=random(1, 5), kernel_size=random(1, 4), stride=random() | nothing(),
-            padding=random(1, 3).to(int) | nothing(), dilation=random(1, 3) | nothing(), groups=1, bias=random_bool(),
-            padding_mode=constant("zeros") | nothing())
+            in_channels=channels,
+            out_channels=random(1, 5),
+            kernel_size=random(1, 4),
+            stride=random() | nothing(),
+            padding=random(1, 3).to(int) | nothing(),
+            dilation=random(1, 3) | nothing(),
+            groups=1,
+            bias=random_bool(),
+            padding_mode=constant("zeros") | nothing(),
+        )
         m.train(random())
         device = random_device()
         m.to(device)
@@ -33,8 +41,13 @@ class TestModules(flow.unittest.TestCase):
     @autotest(n=5, rtol=1e-3, atol=1e-3)
     def test_batchnorm(test_case):
         channel = random(1, 4).to(int)
-        m = torch.nn.BatchNorm2d(num_features=channel, eps=random().to(float) | nothing(), momentum=random().to(float), affine=random_bool(),
-                                 track_running_stats=random_bool())
+        m = torch.nn.BatchNorm2d(
+            num_features=channel,
+            eps=random().to(float) | nothing(),
+            momentum=random().to(float),
+            affine=random_bool(),
+            track_running_stats=random_bool(),
+        )
         m.train(random())
         return m(random_tensor(ndim=4, dim0=random(2, 4), dim1=channel, dim2=random(2, 5), dim3=random(2, 5)))
 
@@ -47,7 +60,9 @@ class TestModules(flow.unittest.TestCase):
 
     @autotest(n=5)
     def test_linear_with_its_own_weight(test_case):
-        m = torch.nn.Linear(in_features=random(1, 5).to(int) * 2, out_features=random(1, 5), bias=random_bool())
+        m = torch.nn.Linear(
+            in_features=random(1, 5).to(int) * 2, out_features=random(1, 5), bias=random_bool()
+        )
         y = torch.nn.functional.linear(random_tensor(ndim=2, dim1=m.in_features.pytorch), m.weight)
         return y, m.weight.sum()
 
@@ -61,8 +76,12 @@ class TestModules(flow.unittest.TestCase):
     @autotest(n=5)
     def test_pools(test_case):
         x = random_tensor(ndim=4, dim0=random(1, 3), dim1=random(1, 3), dim2=random(6, 9), dim3=random(6, 9))
-        m = torch.nn.MaxPool2d(kernel_size=random(2, 4).to(_size_2_t), stride=random(1, 3).to(_size_2_t) | nothing(), padding=random(0, 2) | nothing(),
-                               ceil_mode=random_bool())
+        m = torch.nn.MaxPool2d(
+            kernel_size=random(2, 4).to(_size_2_t),
+            stride=random(1, 3).to(_size_2_t) | nothing(),
+            padding=random(0, 2) | nothing(),
+            ceil_mode=random_bool(),
+        )
         a = torch.nn.AvgPool2d(kernel_size=random(2, 4).to(_size_2_t), stride=random(1, 3).to(_size_2_t))
         g = torch.nn.AdaptiveAvgPool2d(output_size=random(1, 4).to(_size_2_t))
         return m(x), a(x), g(x)
@@ -76,8 +95,19 @@ class TestModules(flow.unittest.TestCase):
     @autotest(n=5)
     def test_activations(test_case):
         x = random_tensor(ndim=random(1, 4).to(int), low=-5, high=5)
-        layers = (torch.nn.ReLU(), torch.nn.GELU(), torch.nn.SiLU(), torch.nn.Mish(), torch.nn.Hardswish(), torch.nn.Softplus(), torch.nn.Tanh(),
-                  torch.nn.ELU(alpha=random(1, 3)), torch.nn.LeakyReLU(negative_slope=random(0, 2).to(float)), torch.nn.Hardtanh(), torch.nn.LogSigmoid())
+        layers = (
+            torch.nn.ReLU(),
+            torch.nn.GELU(),
+            torch.nn.SiLU(),
+            torch.nn.Mish(),
+            torch.nn.Hardswish(),
+            torch.nn.Softplus(),
+            torch.nn.Tanh(),
+            torch.nn.ELU(alpha=random(1, 3)),
+            torch.nn.LeakyReLU(negative_slope=random(0, 2).to(float)),
+            torch.nn.Hardtanh(),
+            torch.nn.LogSigmoid(),
+        )
         return [m(x) for m in layers]
 
     @autotest(n=5)
@@ -89,19 +119,35 @@ class TestModules(flow.unittest.TestCase):
         a = torch.nn.CrossEntropyLoss(reduction=reduction)(x, target)
         b = torch.nn.NLLLoss(reduction="sum")(torch.nn.functional.log_softmax(x, dim=1), target)
         y = random_tensor(ndim=2, dim0=n, dim1=c, requires_grad=False)
-        return a, b, torch.nn.MSELoss(reduction=reduction)(x, y), torch.nn.L1Loss()(x, y), torch.nn.SmoothL1Loss(beta=0.5)(x, y), \
-            torch.nn.BCELoss()(torch.sigmoid(x), y), torch.nn.BCEWithLogitsLoss()(x, y), torch.nn.KLDivLoss(reduction="sum")(x, y)
+        return (
+            a,
+            b,
+            torch.nn.MSELoss(reduction=reduction)(x, y),
+            torch.nn.L1Loss()(x, y),
+            torch.nn.SmoothL1Loss(beta=0.5)(x, y),
+            torch.nn.BCELoss()(torch.sigmoid(x), y),
+            torch.nn.BCEWithLogitsLoss()(x, y),
+            torch.nn.KLDivLoss(reduction="sum")(x, y),
+        )
 
     @autotest(n=3, rtol=1e-3, atol=1e-4)
     def test_lstm_and_cells(test_case):
-        m = torch.nn.LSTM(input_size=3, hidden_size=random(2, 5).to(int), num_layers=random(1, 3).to(int), bias=random_bool(), batch_first=random_bool())
+        m = torch.nn.LSTM(
+            input_size=3,
+            hidden_size=random(2, 5).to(int),
+            num_layers=random(1, 3).to(int),
+            bias=random_bool(),
+            batch_first=random_bool(),
+        )
         y, (h, c) = m(random_tensor(ndim=3, dim0=2, dim1=2, dim2=3))
         cell = torch.nn.GRUCell(input_size=3, hidden_size=2)
         return y, h, c, cell(random_tensor(ndim=2, dim0=2, dim1=3), random_tensor(ndim=2, dim0=2, dim1=2))
 
     @autotest(n=3)
     def test_embedding_padding_upsample(test_case):
-        e = torch.nn.Embedding(10, 4, padding_idx=random(0, 10).to(int) | nothing())(random_tensor(ndim=2, dtype=int, low=0, high=10))
+        e = torch.nn.Embedding(10, 4, padding_idx=random(0, 10).to(int) | nothing())(
+            random_tensor(ndim=2, dtype=int, low=0, high=10)
+        )
         p = torch.nn.ReflectionPad2d(1)(random_tensor(ndim=4, dim2=4, dim3=4))
         u = torch.nn.Upsample(scale_factor=2.0, mode="bilinear", align_corners=random_bool())(p)
         z = torch.nn.ZeroPad2d((1, 0, 2, 1))(u)

@@ -1,4 +1,5 @@
 """OneFlow-style tests of tensor methods: operators, in-place, slices and their assignment, iteration, attributes."""
+
 import unittest
 from collections import OrderedDict
 
@@ -26,7 +27,9 @@ class TestTensors(flow.unittest.TestCase):
         test_case.assertIs(deep_globaltest, globaltest)
 
     def test_argument_grids(test_case):
-        arg_dict = OrderedDict(shape=[(2, 3), ()], device=["cpu", "cuda"], dtype=["float32", "int8", "double"])
+        arg_dict = OrderedDict(
+            shape=[(2, 3), ()], device=["cpu", "cuda"], dtype=["float32", "int8", "double"]
+        )
         for arg in GenArgList(arg_dict):
             _check_add(test_case, *arg)
         for arg in GenArgDict(arg_dict):
@@ -35,8 +38,29 @@ class TestTensors(flow.unittest.TestCase):
     @autotest(n=5)
     def test_operators(test_case):
         x, y = random_tensor(2, 3, 4, low=1, high=2), random_tensor(2, 3, 4, low=1, high=2)
-        return (x + y, x - y, x * y, x / y, x ** 2, 2 ** x, -x, +x, 1 + x, 3 - x, 2 / x, x @ y.T, x.detach() // y.detach(), x % y, abs(x), x + 1, x > y, x != y,
-                x >= 1.5, (x > 1.5) & (y > 1.5), (x > 1.5) | (y > 1.5))
+        return (
+            x + y,
+            x - y,
+            x * y,
+            x / y,
+            x**2,
+            2**x,
+            -x,
+            +x,
+            1 + x,
+            3 - x,
+            2 / x,
+            x @ y.T,
+            x.detach() // y.detach(),
+            x % y,
+            abs(x),
+            x + 1,
+            x > y,
+            x != y,
+            x >= 1.5,
+            (x > 1.5) & (y > 1.5),
+            (x > 1.5) | (y > 1.5),
+        )
 
     @autotest(n=5)
     def test_inplace_methods(test_case):
@@ -77,7 +101,19 @@ class TestTensors(flow.unittest.TestCase):
         x = random_tensor(ndim=4, dim0=4, dim1=5, dim2=3, dim3=2)
         i = random(0, 3).to(int).value()
         index = random_tensor(1, 2, low=0, high=4, dtype=int)
-        return (x[0], x[i], x[:, 1:3], x[..., -1], x[None], x[i:, :, ::2], x[1, ..., 0], x[index], x[:, [0, 2]], x[index, index], x[..., None, 0])
+        return (
+            x[0],
+            x[i],
+            x[:, 1:3],
+            x[..., -1],
+            x[None],
+            x[i:, :, ::2],
+            x[1, ..., 0],
+            x[index],
+            x[:, [0, 2]],
+            x[index, index],
+            x[..., None, 0],
+        )
 
     @autotest(n=5)
     def test_slice_assignment(test_case):
@@ -92,10 +128,40 @@ class TestTensors(flow.unittest.TestCase):
     @autotest(n=5)
     def test_methods(test_case):
         x = random_tensor(ndim=3, dim0=2, dim1=3, dim2=4)
-        return (x.abs(), x.sum(1), x.mean(dim=-1), x.view(-1, 4), x.permute(2, 0, 1), x.transpose(0, 1), x.contiguous(), x.reshape(4, 6), x.expand_as(x),
-                x.max(1), x.softmax(-1), x.chunk(2, dim=2), x.split(2, dim=2), x.unsqueeze(0).squeeze(0), x.flatten(1), x.float(), x.double(), x.clone(),
-                x.detach(), x.masked_fill(x > 0.5, 0), x.gather(0, (x > 2).long()), x.index_select(1, torch.tensor([0, 2])), x.repeat(2, 1, 1),
-                x.norm(), x.matmul(x.transpose(1, 2)), x.new_ones(2), x.type(torch.float64), x.cumsum(0), x.topk(2), x.triu(), x.argmax(), x.clamp(0.1, 0.5))
+        return (
+            x.abs(),
+            x.sum(1),
+            x.mean(dim=-1),
+            x.view(-1, 4),
+            x.permute(2, 0, 1),
+            x.transpose(0, 1),
+            x.contiguous(),
+            x.reshape(4, 6),
+            x.expand_as(x),
+            x.max(1),
+            x.softmax(-1),
+            x.chunk(2, dim=2),
+            x.split(2, dim=2),
+            x.unsqueeze(0).squeeze(0),
+            x.flatten(1),
+            x.float(),
+            x.double(),
+            x.clone(),
+            x.detach(),
+            x.masked_fill(x > 0.5, 0),
+            x.gather(0, (x > 2).long()),
+            x.index_select(1, torch.tensor([0, 2])),
+            x.repeat(2, 1, 1),
+            x.norm(),
+            x.matmul(x.transpose(1, 2)),
+            x.new_ones(2),
+            x.type(torch.float64),
+            x.cumsum(0),
+            x.topk(2),
+            x.triu(),
+            x.argmax(),
+            x.clamp(0.1, 0.5),
+        )
 
     @autotest(n=3, auto_backward=False, check_graph=False)
     def test_plain_values(test_case):
@@ -141,7 +207,15 @@ class TestTensors(flow.unittest.TestCase):
         k = random(1, 3).to(int)
         h = random(1, 3).to(int) + 1
         test_case.assertEqual((k * 2 + h - 1).value(), 2 * k.value() + h.value() - 1)
-        return x.T, x.data * 2, x.reshape(x.shape[1], x.shape[0]), torch.zeros(x.shape), x.to(x.device), x.to("cpu", torch.float64), x.requires_grad
+        return (
+            x.T,
+            x.data * 2,
+            x.reshape(x.shape[1], x.shape[0]),
+            torch.zeros(x.shape),
+            x.to(x.device),
+            x.to("cpu", torch.float64),
+            x.requires_grad,
+        )
 
     @globaltest
     @autotest(n=2, check_graph=False)
@@ -158,7 +232,9 @@ class TestTensors(flow.unittest.TestCase):
             for sbp in all_sbp(placement, max_dim=2, except_partial_sum=True):
                 test_case._global(placement, sbp)
         test_case.assertEqual(len(all_sbp(dim=2, max_dim=2)[0]), 2)
-        test_case.assertEqual(random_placement().value().type, "cpu") if not torch_original.cuda.is_available() else None
+        test_case.assertEqual(
+            random_placement().value().type, "cpu"
+        ) if not torch_original.cuda.is_available() else None
 
     @autotest(n=3)
     def test_choice_tensor(test_case):

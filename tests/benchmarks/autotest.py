@@ -5,6 +5,7 @@
 The file imports only OneFlow's names, so real OneFlow 0.9.0 with its own harness (it needs a torch
 beside it) runs it too, for comparison: set ONEFLOW_TEST_CPU_ONLY=1 and OMP_NUM_THREADS=1 on both.
 """
+
 import sys
 import time
 
@@ -21,7 +22,12 @@ def relu(test_case):
 
 def matmul_add(test_case):
     k = random(1, 6).to(int)
-    return torch.matmul(random_tensor(ndim=2, dim0=random(1, 6), dim1=k), random_tensor(ndim=2, dim0=k, dim1=random(1, 6))) + 1
+    return (
+        torch.matmul(
+            random_tensor(ndim=2, dim0=random(1, 6), dim1=k), random_tensor(ndim=2, dim0=k, dim1=random(1, 6))
+        )
+        + 1
+    )
 
 
 def linear(test_case):

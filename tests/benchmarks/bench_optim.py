@@ -1,4 +1,5 @@
 """Time of optimizer.step(), ours over torch's, same process, interleaved:  python bench_optim.py"""
+
 import statistics
 import time
 
@@ -25,7 +26,14 @@ def seconds(step):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name, options in (("SGD", {}), ("SGD", dict(momentum=0.9)), ("Adam", {}), ("AdamW", {}), ("Adagrad", {}), ("RMSprop", {})):
+    for name, options in (
+        ("SGD", {}),
+        ("SGD", dict(momentum=0.9)),
+        ("Adam", {}),
+        ("AdamW", {}),
+        ("Adagrad", {}),
+        ("RMSprop", {}),
+    ):
         ours = prepared(lambda ps: getattr(flow.optim, name)(ps, lr=0.01, **options))
         theirs = prepared(lambda ps: getattr(torch.optim, name)(ps, lr=0.01, **options))
         pairs = [(seconds(ours.step), seconds(theirs.step)) for _ in range(200)]

@@ -1,7 +1,8 @@
 """What inductor costs and saves: the first figures of the backend auto (oneflow_compat/_graph/compile/auto.py).
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/compile_costs.py        # writes tests/golden/compile_costs.json, with an empty compiler cache
+OMP_NUM_THREADS=1 python tests/benchmarks/compile_costs.py        # writes tests/golden/compile_costs.json, with an empty compiler cache
 """
+
 import json
 import os
 import pathlib
@@ -20,11 +21,15 @@ CALLS = 8
 
 def convolution_blocks(channels, count):
     block = lambda: (nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU())
-    return nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), *[layer for _ in range(2 * count) for layer in block()])
+    return nn.Sequential(
+        nn.Conv2d(3, channels, 3, padding=1), *[layer for _ in range(2 * count) for layer in block()]
+    )
 
 
 def perceptron():
-    return nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256))])
+    return nn.Sequential(
+        *[layer for _ in range(3) for layer in (nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256))]
+    )
 
 
 def transformer():
@@ -60,7 +65,12 @@ class Step(nn.Graph):
 def measured(make, shape, is_training, backend):
     """(seconds of the capture, of the compilation, of the fastest call)"""
     torch.manual_seed(0)
-    graph, x, stages, seconds = Step(make().train(is_training), is_training, backend), flow.randn(*shape), {}, []
+    graph, x, stages, seconds = (
+        Step(make().train(is_training), is_training, backend),
+        flow.randn(*shape),
+        {},
+        [],
+    )
     graph._engine.config.on_stage = lambda stage, taken, program: stages.setdefault(stage, taken)
     graph(x), graph(x)
     for _ in range(CALLS):
@@ -76,7 +86,12 @@ def main():
     for name, case in MODELS.items():
         _, _, aten = measured(*case, "aten")
         capture, compilation, inductor = measured(*case, "inductor")
-        row = {"capture_seconds": capture, "compile_seconds": compilation, "aten_seconds": aten, "inductor_seconds": inductor}
+        row = {
+            "capture_seconds": capture,
+            "compile_seconds": compilation,
+            "aten_seconds": aten,
+            "inductor_seconds": inductor,
+        }
         rows.append({"model": name, **{k: float(f"{v:.3g}") for k, v in row.items()}})
         print(rows[-1], flush=True)
     path = pathlib.Path(__file__).parent.parent / "golden" / "compile_costs.json"

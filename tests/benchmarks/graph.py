@@ -8,6 +8,7 @@ Variants are called in turns and medians are printed, so that a change of the ma
 a short step is up to 20 calls after one that is not counted: a training loop calls one step again and again and finds
 it in the caches, which the other variants empty. --json keeps the minima too. On a machine that others use, --clock cpu counts this process's CPU time instead.
 """
+
 import argparse
 import json
 import os
@@ -22,7 +23,11 @@ import torch
 from graph_models import MODELS, ON_REQUEST
 from graph_variants import FOLDER, TORCH_COMPILE, VARIANTS, available, timed, variant
 
-CASES = {f"{o}-{size}": (None if o == "infer" else o, size) for o in ("sgd", "adamw", "infer") for size in ("small", "large")}
+CASES = {
+    f"{o}-{size}": (None if o == "infer" else o, size)
+    for o in ("sgd", "adamw", "infer")
+    for size in ("small", "large")
+}
 TITLES = {"sgd": "Training, SGD with momentum", "adamw": "Training, AdamW", "infer": "Inference"}
 TURN = 0.02  # seconds of a turn, where a call is shorter
 FIRST = ("compile", "compile-step", "aten", "inductor")
@@ -45,10 +50,23 @@ def steps_table(args):
         optimizer, size = case.split("-")
         print(f"\n{TITLES[optimizer]}, {size} batches, ms\n")
         names = [v for v in args.variants if any(available(v, m, args.oneflow) for m in args.models)]
-        print("| model | " + " | ".join(names) + " | inductor over eager | over the best torch.compile |\n|" + "---|" * (len(names) + 3), flush=True)
+        print(
+            "| model | "
+            + " | ".join(names)
+            + " | inductor over eager | over the best torch.compile |\n|"
+            + "---|" * (len(names) + 3),
+            flush=True,
+        )
         for model in args.models:
-            row = found.setdefault(case, {})[model] = measure(model, case, [v for v in names if available(v, model, args.oneflow)], args, sync)
-            print(f"| {MODELS[model][0]}, {prepared_size(model, size)} | " + " | ".join(f"{row[v]['median_ms']:.3g}" if v in row else "" for v in names) + f" | {ratio(row, ['eager'])} | {ratio(row, TORCH_COMPILE)} |", flush=True)
+            row = found.setdefault(case, {})[model] = measure(
+                model, case, [v for v in names if available(v, model, args.oneflow)], args, sync
+            )
+            print(
+                f"| {MODELS[model][0]}, {prepared_size(model, size)} | "
+                + " | ".join(f"{row[v]['median_ms']:.3g}" if v in row else "" for v in names)
+                + f" | {ratio(row, ['eager'])} | {ratio(row, TORCH_COMPILE)} |",
+                flush=True,
+            )
     return found
 
 
@@ -69,7 +87,9 @@ def measure(model, case, names, args, sync):
         steps[name] = variant(name, model, base, optimizer, n, args.oneflow)
         for _ in range(3):
             steps[name](*batch)
-    turn = int(min(20, TURN / statistics.median(timed(step, batch, sync, args.clock) for step in steps.values())))
+    turn = int(
+        min(20, TURN / statistics.median(timed(step, batch, sync, args.clock) for step in steps.values()))
+    )
     times = {name: [] for name in steps}
     for _ in range(args.rounds):
         for name, step in steps.items():
@@ -77,14 +97,20 @@ def measure(model, case, names, args, sync):
             times[name].append(statistics.mean(counted))
     for step in steps.values():
         getattr(step, "close", lambda: None)()
-    return {name: {"median_ms": statistics.median(t) * 1e3, "min_ms": min(t) * 1e3} for name, t in times.items()}
+    return {
+        name: {"median_ms": statistics.median(t) * 1e3, "min_ms": min(t) * 1e3} for name, t in times.items()
+    }
 
 
 # -- the first result and the memory of a step, each in a fresh process ---------------
 def one(model, case, name):
     """In a fresh process with an empty cache: time to the first result, then the peak memory of a step."""
     base, batch, optimizer, n = prepared(model, case, "cpu")
-    cpu = lambda: sum(getattr(resource.getrusage(who), field) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN) for field in ("ru_utime", "ru_stime"))
+    cpu = lambda: sum(
+        getattr(resource.getrusage(who), field)
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        for field in ("ru_utime", "ru_stime")
+    )
     step = variant(name, model, base, optimizer, n)
     del base
     start, busy = time.perf_counter(), cpu()
@@ -101,7 +127,13 @@ def peak(step):
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
         step()
-    events = [e.nbytes() for e in sorted((e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())]
+    events = [
+        e.nbytes()
+        for e in sorted(
+            (e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"),
+            key=lambda e: e.start_ns(),
+        )
+    ]
     live = most = lowest = 0
     for nbytes in events:
         live += nbytes
@@ -112,7 +144,13 @@ def peak(step):
 def fresh(model, case, name):
     with tempfile.TemporaryDirectory() as cache:
         env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
-        done = subprocess.run([sys.executable, os.path.join(FOLDER, "graph.py"), "--one", model, case, name], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        done = subprocess.run(
+            [sys.executable, os.path.join(FOLDER, "graph.py"), "--one", model, case, name],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
     if done.returncode:
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -124,12 +162,29 @@ def first_and_memory(args, tables):
     names = ("eager", *FIRST)
     for model in models:
         found[model] = {name: fresh(model, "sgd-small", name) for name in names}
-    for table, key, title, shown in (("first", "wall_s", "First result with an empty cache: seconds (CPU seconds, the C++ compiler's included)", FIRST), ("memory", "peak_mb", "Peak memory of a training step beyond weights and optimizer state, MB", names)):
+    for table, key, title, shown in (
+        (
+            "first",
+            "wall_s",
+            "First result with an empty cache: seconds (CPU seconds, the C++ compiler's included)",
+            FIRST,
+        ),
+        ("memory", "peak_mb", "Peak memory of a training step beyond weights and optimizer state, MB", names),
+    ):
         if table in tables:
             print(f"\n{title}\n\n| model | " + " | ".join(shown) + " |\n|" + "---|" * (len(shown) + 1))
             for model in models:
                 cells = [found[model][n] for n in shown]
-                text = [("failed" if c is None else f"{c[key]:.3g} ({c['cpu_s']:.3g})" if table == "first" else f"{c[key]:.4g}") for c in cells]
+                text = [
+                    (
+                        "failed"
+                        if c is None
+                        else f"{c[key]:.3g} ({c['cpu_s']:.3g})"
+                        if table == "first"
+                        else f"{c[key]:.4g}"
+                    )
+                    for c in cells
+                ]
                 print(f"| {MODELS[model][0]} | " + " | ".join(text) + " |", flush=True)
     return found
 
@@ -163,7 +218,11 @@ def overhead(count=100):
                 graph(x)
             samples.append((time.perf_counter() - start) * 1e4)
         found[name] = min(samples)
-    print(f"\nThe engine's own cost per call with {count} parameters: " + ", ".join(f"{found[n]:.1f} µs with {n}" for n in found), flush=True)
+    print(
+        f"\nThe engine's own cost per call with {count} parameters: "
+        + ", ".join(f"{found[n]:.1f} µs with {n}" for n in found),
+        flush=True,
+    )
     return found
 
 
@@ -172,19 +231,29 @@ def main():
     several = lambda text: text.split(",")
     parser.add_argument("--tables", type=several, default=["step", "first", "memory", "overhead"])
     parser.add_argument("--models", type=several, default=[m for m in MODELS if m not in ON_REQUEST])
-    parser.add_argument("--cases", type=several, default=["sgd-small", "adamw-small", "infer-small", "sgd-large", "infer-large"])
+    parser.add_argument(
+        "--cases",
+        type=several,
+        default=["sgd-small", "adamw-small", "infer-small", "sgd-large", "infer-large"],
+    )
     parser.add_argument("--variants", type=several, default=list(VARIANTS))
     parser.add_argument("--first-models", type=several, default=["gpt2", "bert", "mobilenet_v2", "resnet50"])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--oneflow", default=os.environ.get("ONEFLOW_PYTHON"), help="an interpreter with real OneFlow; ONEFLOW_PYTHON names it too")
+    parser.add_argument(
+        "--oneflow",
+        default=os.environ.get("ONEFLOW_PYTHON"),
+        help="an interpreter with real OneFlow; ONEFLOW_PYTHON names it too",
+    )
     parser.add_argument("--json")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         return one(*args.one)
-    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, {os.cpu_count()} cores, {args.clock} time, medians of {args.rounds} rounds in turns")
+    print(
+        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, {os.cpu_count()} cores, {args.clock} time, medians of {args.rounds} rounds in turns"
+    )
     results = {}
     if "overhead" in args.tables:
         results["overhead_us"] = overhead()
@@ -194,7 +263,11 @@ def main():
         results["first"] = first_and_memory(args, args.tables)
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"torch": torch.__version__, "threads": torch.get_num_threads(), "results": results}, file, indent=1)
+            json.dump(
+                {"torch": torch.__version__, "threads": torch.get_num_threads(), "results": results},
+                file,
+                indent=1,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """The whole training step under jax.jit: MLPs and the GPT of graph_models.py, for comparison of speed only."""
+
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -34,8 +35,16 @@ def _scaled(p, x, axis):
 def _mlp(width, normed):
     rng = np.random.default_rng(0)
     depth = 3 if normed else 2
-    params = {"layers": [{**_linear(rng, width, width), **({"norm": _norm(width)} if normed else {})} for _ in range(depth)], "head": _linear(rng, width, 10)}
-    running = [(np.zeros((1, width), "float32"), np.ones((1, width), "float32")) for _ in range(depth if normed else 0)]
+    params = {
+        "layers": [
+            {**_linear(rng, width, width), **({"norm": _norm(width)} if normed else {})} for _ in range(depth)
+        ],
+        "head": _linear(rng, width, 10),
+    }
+    running = [
+        (np.zeros((1, width), "float32"), np.ones((1, width), "float32"))
+        for _ in range(depth if normed else 0)
+    ]
 
     def loss(params, running, x, y):
         new = []
@@ -85,12 +94,19 @@ def _update(optimizer, params, grads, state):
     first = each(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
     second = each(lambda v, g: 0.999 * v + 0.001 * g * g, second, grads)
     fix1, fix2 = 1 - 0.9**count, 1 - 0.999**count
-    return each(lambda p, m, v: p * (1 - 1e-6) - 1e-4 * (m / fix1) / (jnp.sqrt(v / fix2) + 1e-8), params, first, second), (count, first, second)
+    return each(
+        lambda p, m, v: p * (1 - 1e-6) - 1e-4 * (m / fix1) / (jnp.sqrt(v / fix2) + 1e-8),
+        params,
+        first,
+        second,
+    ), (count, first, second)
 
 
 def make(model, optimizer, inference):
     """step(*torch tensors) of the model; weights, moments and running statistics are donated and kept."""
-    params, running, loss = _gpt() if model == "gpt2" else _mlp(64, False) if model == "tiny" else _mlp(256, True)
+    params, running, loss = (
+        _gpt() if model == "gpt2" else _mlp(64, False) if model == "tiny" else _mlp(256, True)
+    )
     held = jax.device_put((params, running))
     if inference:
         run = jax.jit(lambda held, *batch: loss(*held, *batch)[0])

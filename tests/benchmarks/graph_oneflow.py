@@ -1,7 +1,8 @@
 """A peer that runs under real OneFlow's interpreter: reads a case, then answers each "step" line with its wall and CPU seconds.
 
-    ONEFLOW_PYTHON tests/benchmarks/graph_oneflow.py MODEL OPTIMIZER SIZE [FLOWVISION_FOLDER]
+ONEFLOW_PYTHON tests/benchmarks/graph_oneflow.py MODEL OPTIMIZER SIZE [FLOWVISION_FOLDER]
 """
+
 import os
 import sys
 import time
@@ -14,13 +15,22 @@ def make(flow, name, n):
     if name in ("tiny", "mlp"):
         width, layers = (64, []) if name == "tiny" else (256, [])
         for _ in range(2 if name == "tiny" else 3):
-            layers += [nn.Linear(width, width, bias=name == "tiny")] + ([] if name == "tiny" else [nn.BatchNorm1d(width)]) + [nn.ReLU()]
+            layers += (
+                [nn.Linear(width, width, bias=name == "tiny")]
+                + ([] if name == "tiny" else [nn.BatchNorm1d(width)])
+                + [nn.ReLU()]
+            )
         return nn.Sequential(*layers, nn.Linear(width, 10)), (flow.randn(n, width), flow.randint(0, 10, (n,)))
     if name == "lstm":
+
         class Recurrent(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.embed, self.rnn, self.head = nn.Embedding(1000, 64), nn.LSTM(64, 64, 2, batch_first=True), nn.Linear(64, 1000)
+                self.embed, self.rnn, self.head = (
+                    nn.Embedding(1000, 64),
+                    nn.LSTM(64, 64, 2, batch_first=True),
+                    nn.Linear(64, 1000),
+                )
 
             def forward(self, ids):
                 return self.head(self.rnn(self.embed(ids))[0]).flatten(0, 1)
@@ -34,7 +44,9 @@ def make(flow, name, n):
 
 def main():
     name, optimizer, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != os.path.dirname(os.path.abspath(__file__))]
+    sys.path[:] = [
+        p for p in sys.path if os.path.abspath(p or ".") != os.path.dirname(os.path.abspath(__file__))
+    ]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the libraries print is not an answer
     import oneflow as flow
@@ -50,7 +62,11 @@ def main():
             super().__init__()
             self.m, self.loss = model, loss_of
             if optimizer != "infer":
-                self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9) if optimizer == "sgd" else flow.optim.AdamW(model.parameters(), lr=1e-4))
+                self.add_optimizer(
+                    flow.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+                    if optimizer == "sgd"
+                    else flow.optim.AdamW(model.parameters(), lr=1e-4)
+                )
 
         def build(self, x, y):
             loss = self.loss(self.m(x), y)

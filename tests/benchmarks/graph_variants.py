@@ -1,4 +1,5 @@
 """The peers of the nn.Graph benchmark: a callable step(*batch) of each."""
+
 import copy
 import importlib.util
 import os
@@ -51,6 +52,7 @@ def torch_step(name, model, loss_of, make_optimizer):
     mode = {"mode": "reduce-overhead"} if name.endswith("reduce") else {}
     compiled = torch.compile(model, **mode) if name.startswith("compile") and "step" not in name else model
     if make_optimizer is None:
+
         def run(*batch):
             with torch.no_grad():
                 return loss_of(compiled, *batch)
@@ -67,7 +69,14 @@ class OneFlowPeer:
         extra = [os.path.dirname(spec.submodule_search_locations[0])] if spec else []
         command = [python, os.path.join(FOLDER, "graph_oneflow.py"), model, optimizer, str(n), *extra]
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=env,
+        )
         self._read()
 
     def _read(self):

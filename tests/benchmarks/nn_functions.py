@@ -2,6 +2,7 @@
 
 The best of 60 short rounds on each side (other load only adds time); more than 1 us is marked.
 """
+
 import timeit
 
 import torch
@@ -9,7 +10,12 @@ import torch
 import oneflow as flow
 
 F, T = flow.nn.functional, torch.nn.functional
-x, image, weight, labels = torch.ones(2, 2), torch.ones(1, 1, 4, 4), torch.ones(1, 1, 1, 1), torch.tensor([0, 1])
+x, image, weight, labels = (
+    torch.ones(2, 2),
+    torch.ones(1, 1, 4, 4),
+    torch.ones(1, 1, 1, 1),
+    torch.tensor([0, 1]),
+)
 CALLS = {
     "relu(x)": (lambda: F.relu(x), lambda: T.relu(x)),
     "relu(x=x)": (lambda: F.relu(x=x), lambda: T.relu(x)),
@@ -25,7 +31,10 @@ CALLS = {
     "conv2d(image, weight)": (lambda: F.conv2d(image, weight), lambda: T.conv2d(image, weight)),
     "max_pool2d(image, 2)": (lambda: F.max_pool2d(image, 2), lambda: T.max_pool2d(image, 2)),
     "avg_pool2d(image, 2)": (lambda: F.avg_pool2d(image, 2), lambda: T.avg_pool2d(image, 2)),
-    "adaptive_avg_pool2d(image, 1)": (lambda: F.adaptive_avg_pool2d(image, 1), lambda: T.adaptive_avg_pool2d(image, 1)),
+    "adaptive_avg_pool2d(image, 1)": (
+        lambda: F.adaptive_avg_pool2d(image, 1),
+        lambda: T.adaptive_avg_pool2d(image, 1),
+    ),
 }
 
 
@@ -37,4 +46,7 @@ if __name__ == "__main__":
             rounds = [(timeit.timeit(ours, number=n), timeit.timeit(theirs, number=n)) for _ in range(60)]
             mine, base = (min(side) / n * 1e6 for side in zip(*rounds))
             extra = mine - base
-            print(f"{name:32} torch {base:6.2f} us   extra {extra:+.2f} us" + ("   over 1 us" if extra > 1 else ""))
+            print(
+                f"{name:32} torch {base:6.2f} us   extra {extra:+.2f} us"
+                + ("   over 1 us" if extra > 1 else "")
+            )

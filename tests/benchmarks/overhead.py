@@ -4,6 +4,7 @@
 
 Everything is measured side by side in one run, the two sides interleaved, medians; exit status 1 when a bound is missed.
 """
+
 import argparse
 import json
 import statistics
@@ -20,7 +21,17 @@ import oneflow as flow
 def imports(runs):
     """Seconds of `import torch` and of `import oneflow` after it, in fresh processes."""
     code = "import time; a = time.perf_counter(); import torch; b = time.perf_counter(); import oneflow; c = time.perf_counter(); print(b - a, c - b)"
-    pairs = [tuple(map(float, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())) for _ in range(runs)]
+    pairs = [
+        tuple(
+            map(
+                float,
+                subprocess.run(
+                    [sys.executable, "-c", code], capture_output=True, text=True, check=True
+                ).stdout.split(),
+            )
+        )
+        for _ in range(runs)
+    ]
     return tuple(statistics.median(side) for side in zip(*pairs))
 
 
@@ -77,7 +88,9 @@ def training_step(namespace, optim):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     args = parser.parse_args(argv)
     torch.set_num_threads(2)
@@ -93,7 +106,10 @@ def main(argv=None):
     from oneflow._tables.aliases import ALIASES
 
     other = [n for n in ALIASES["oneflow"].split() if getattr(flow, n) is not getattr(torch, n)]
-    print(f"alias rows of the top level: {len(ALIASES['oneflow'].split()) - len(other)} are torch's very objects" + (f", {other} are not" if other else ""))
+    print(
+        f"alias rows of the top level: {len(ALIASES['oneflow'].split()) - len(other)} are torch's very objects"
+        + (f", {other} are not" if other else "")
+    )
     if other:
         missed.append(f"alias rows that are no aliases: {other}")
 

@@ -5,6 +5,7 @@
 A figure is the time without the pass over the time with it: 1.20 means that the step takes a fifth longer without.
 Rounds are interleaved over the variants and medians are compared; numbers are comparable within one case only.
 """
+
 import argparse
 import copy
 import statistics
@@ -15,7 +16,16 @@ from torch import nn
 
 import oneflow as flow
 
-PASSES = ("fuse_activations", "fuse_bias_gelu", "fuse_dropout", "fuse_softmax", "scale_into_matmul", "add_to_matmul", "skip_overflow", "scale_in_update")
+PASSES = (
+    "fuse_activations",
+    "fuse_bias_gelu",
+    "fuse_dropout",
+    "fuse_softmax",
+    "scale_into_matmul",
+    "add_to_matmul",
+    "skip_overflow",
+    "scale_in_update",
+)
 
 
 class Block(nn.Module):
@@ -33,7 +43,9 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm1(x)).view(b, n, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
         scores = (torch.matmul(q, k.transpose(-1, -2)) * (w // self.heads) ** -0.5).masked_fill(masked, -1e9)
         weights = nn.functional.dropout(torch.softmax(scores, -1), self.p)
-        x = x + nn.functional.dropout(self.out(torch.matmul(weights, v).transpose(1, 2).reshape(b, n, w)), self.p)
+        x = x + nn.functional.dropout(
+            self.out(torch.matmul(weights, v).transpose(1, 2).reshape(b, n, w)), self.p
+        )
         h = self.up(self.norm2(x))
         return x + nn.functional.dropout(self.down(h * torch.sigmoid(1.702 * h)), self.p)
 
@@ -121,10 +133,20 @@ def square(model, x):
 # name: (model, loss, batch)
 CASES = {
     "gpt2": (transformer("GPT2Config", "GPT2LMHeadModel", **GPT), language, ids(4, 128)),
-    "gpt2 small": (transformer("GPT2Config", "GPT2LMHeadModel", **dict(GPT, n_embd=64, n_layer=2), **DRY), language, ids(2, 32)),
+    "gpt2 small": (
+        transformer("GPT2Config", "GPT2LMHeadModel", **dict(GPT, n_embd=64, n_layer=2), **DRY),
+        language,
+        ids(2, 32),
+    ),
     "gpt2 long": (transformer("GPT2Config", "GPT2LMHeadModel", **GPT, **DRY), language, ids(1, 256)),
     "bert": (transformer("BertConfig", "BertForMaskedLM", **BERT), language, ids(4, 128)),
-    "bert long": (transformer("BertConfig", "BertForMaskedLM", **BERT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), language, ids(1, 512)),
+    "bert long": (
+        transformer(
+            "BertConfig", "BertForMaskedLM", **BERT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        ),
+        language,
+        ids(1, 512),
+    ),
     "clip": (Clip, square, lambda: (torch.randn(4, 128, 256),)),
     "clip long": (lambda: Clip(layers=2, p=0.0), square, lambda: (torch.randn(1, 512, 256),)),
     "biased": (Biased, square, lambda: (torch.randn(4, 128, 256),)),
@@ -140,7 +162,11 @@ def make(model, loss_of, inference, options, skip=(), scaler=True):
             self.m = model
             self.config.set_backend("aten")
             if not inference:
-                group = {"params": list(model.parameters()), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
+                group = {
+                    "params": list(model.parameters()),
+                    "clip_grad_max_norm": 1.0,
+                    "clip_grad_norm_type": 2.0,
+                }
                 self.add_optimizer(torch.optim.AdamW([group], lr=1e-4))
                 self.config.allow_fuse_model_update_ops(True)
                 if scaler:
@@ -165,9 +191,14 @@ def measure(name, args):
     base = construct().train(not args.inference).to(args.device)
     batch = tuple(t.to(args.device) for t in batch_of())
     sync = torch.cuda.synchronize if args.device == "cuda" else (lambda: None)
-    clock = time.perf_counter if args.device == "cuda" or torch.get_num_threads() > 1 else time.thread_time  # of a busy machine, the thread's own time
+    clock = (
+        time.perf_counter if args.device == "cuda" or torch.get_num_threads() > 1 else time.thread_time
+    )  # of a busy machine, the thread's own time
     off = PASSES[-2:]
-    steps = {"captured": make(copy.deepcopy(base), loss_of, args.inference, False, off), "all": make(copy.deepcopy(base), loss_of, args.inference, True)}
+    steps = {
+        "captured": make(copy.deepcopy(base), loss_of, args.inference, False, off),
+        "all": make(copy.deepcopy(base), loss_of, args.inference, True),
+    }
     steps["all"](*batch)
     shrunk = {stage: count for stage, _, count in steps["all"].program.history}
     for p in PASSES:
@@ -175,7 +206,13 @@ def measure(name, args):
             steps[p] = make(copy.deepcopy(base), loss_of, args.inference, True, (p,))
     for step in steps.values():
         step(*batch), step(*batch)
-    same = [n for n in steps if n in PASSES and [str(x.target) for x in steps[n].program.graph.nodes] == [str(x.target) for x in steps["all"].program.graph.nodes]]
+    same = [
+        n
+        for n in steps
+        if n in PASSES
+        and [str(x.target) for x in steps[n].program.graph.nodes]
+        == [str(x.target) for x in steps["all"].program.graph.nodes]
+    ]
     same = [n for n in same if n not in ("scale_in_update", "skip_overflow")]
     times = {n: [] for n in steps if n not in same}
     for _ in range(args.rounds):
@@ -195,11 +232,17 @@ def main():
     parser.add_argument("--inference", action="store_true")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, aten, {'inference' if args.inference else 'training, AdamW, clipped, GradScaler'}")
+    print(
+        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, aten, {'inference' if args.inference else 'training, AdamW, clipped, GradScaler'}"
+    )
     for name in args.cases.split(","):
         found = measure(name, args)
         whole = found.pop("all")
-        print(f"{name:12} {whole:9.3f} ms  all of them {found.pop('captured') / whole:.2f}   " + "  ".join(f"{p} {t / whole:.2f}" for p, t in found.items()), flush=True)
+        print(
+            f"{name:12} {whole:9.3f} ms  all of them {found.pop('captured') / whole:.2f}   "
+            + "  ".join(f"{p} {t / whole:.2f}" for p, t in found.items()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

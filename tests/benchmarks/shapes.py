@@ -7,6 +7,7 @@ A graph with the default `config.dynamic` sees all lengths once. Then at some le
 graph with a static program of that length run in turns; the figure is the ratio of the medians. Memory is the
 peak of the process at the longest length, each kind of program in a process of its own.
 """
+
 import argparse
 import resource
 import statistics
@@ -27,8 +28,13 @@ class GPT(nn.Module):
     def __init__(self, width=128, layers=4, words=1000):
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(LONGEST, width)
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
-        self.layers, self.head = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False), nn.Linear(width, words)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.layers, self.head = (
+            nn.TransformerEncoder(layer, layers, enable_nested_tensor=False),
+            nn.Linear(width, words),
+        )
 
     def forward(self, x):
         n = x.shape[1]
@@ -39,7 +45,11 @@ class GPT(nn.Module):
 class Recurrent(nn.Module):
     def __init__(self, width=128, words=1000):
         super().__init__()
-        self.words, self.lstm, self.head = nn.Embedding(words, width), nn.LSTM(width, width, batch_first=True), nn.Linear(width, words)
+        self.words, self.lstm, self.head = (
+            nn.Embedding(words, width),
+            nn.LSTM(width, width, batch_first=True),
+            nn.Linear(width, words),
+        )
 
     def forward(self, x):
         return self.head(self.lstm(self.words(x))[0])
@@ -74,7 +84,10 @@ def step_of(model, backend, dynamic):
 def cpu_seconds(function):
     begin = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     function()
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) - begin
+    return (
+        sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        - begin
+    )
 
 
 def ratio(dynamic, static, length, rounds):
@@ -93,10 +106,16 @@ def measure(model, backend, lengths, at, rounds):
     batches = [batch(n) for n in lengths]
     seconds = cpu_seconds(lambda: [dynamic(*data) for data in batches])
     programs = len(dynamic._engine.programs)
-    print(f"{model:5} {backend:9} {len(lengths)} lengths: {programs} programs, {seconds:.1f} CPU seconds", flush=True)
+    print(
+        f"{model:5} {backend:9} {len(lengths)} lengths: {programs} programs, {seconds:.1f} CPU seconds",
+        flush=True,
+    )
     for length in at:
         mine, theirs = ratio(dynamic, step_of(model, backend, False), length, rounds)
-        print(f"{model:5} {backend:9} length {length:4}: dynamic {mine:.2f} ms, static {theirs:.2f} ms, ratio {mine / theirs:.3f}", flush=True)
+        print(
+            f"{model:5} {backend:9} length {length:4}: dynamic {mine:.2f} ms, static {theirs:.2f} ms, ratio {mine / theirs:.3f}",
+            flush=True,
+        )
 
 
 def peak(model, backend, dynamic):
@@ -110,10 +129,20 @@ def peak(model, backend, dynamic):
 
 def memory(model, backend):
     peaks = [
-        float(subprocess.run([sys.executable, __file__, "--peak", kind, "--model", model, "--backend", backend], capture_output=True, text=True, check=True).stdout)
+        float(
+            subprocess.run(
+                [sys.executable, __file__, "--peak", kind, "--model", model, "--backend", backend],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
         for kind in ("dynamic", "static")
     ]
-    print(f"{model:5} {backend:9} peak memory: dynamic {peaks[0]:.0f} MiB, static {peaks[1]:.0f} MiB, ratio {peaks[0] / peaks[1]:.3f}", flush=True)
+    print(
+        f"{model:5} {backend:9} peak memory: dynamic {peaks[0]:.0f} MiB, static {peaks[1]:.0f} MiB, ratio {peaks[0] / peaks[1]:.3f}",
+        flush=True,
+    )
 
 
 def main():

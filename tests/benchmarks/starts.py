@@ -8,6 +8,7 @@ Each figure is the CPU time (user and system, child processes included) from the
 Modules are imported, and model and optimizer are made before. Each variant has caches of its own, empty in its first
 process. The variants run in turns; the warm figure is the median of the turns.
 """
+
 import argparse
 import json
 import os
@@ -107,15 +108,21 @@ def run(model, variant, folder, package=None):
         **({"PYTHONPATH": package} if package else {}),
     }
     command = [sys.executable, "-W", "ignore", __file__, "--first", model, variant]
-    return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+    return json.loads(
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1]
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", default="transformer,resnet50")
     parser.add_argument("--variants", default="graph,compile")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--against", help="a folder with another package oneflow: its graphs are measured beside")
+    parser.add_argument(
+        "--against", help="a folder with another package oneflow: its graphs are measured beside"
+    )
     parser.add_argument("--first", nargs=2, metavar=("MODEL", "VARIANT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.first:
@@ -133,7 +140,10 @@ def main():
                     warm[name].append(run(model, variant, folders[name], package))
         for name, *_ in sides:
             median = statistics.median(w["cpu"] for w in warm[name])
-            print(f"{model:12} {name:24} cold {cold[name]['cpu']:6.2f} s CPU, second process {median:5.2f} s CPU", flush=True)
+            print(
+                f"{model:12} {name:24} cold {cold[name]['cpu']:6.2f} s CPU, second process {median:5.2f} s CPU",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

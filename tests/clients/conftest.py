@@ -1,4 +1,5 @@
 """Graphs of client programs run on the aten backend unless they choose one: instant start, the reference numbers."""
+
 import pytest
 
 

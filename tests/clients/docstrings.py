@@ -2,6 +2,7 @@
 
 With "mock" the names come from oneflow under mock_torch. Each docstring runs in a process of its own.
 """
+
 import ast
 import contextlib
 import doctest
@@ -61,7 +62,10 @@ def results(statements, mock):
     import torch
 
     torch.manual_seed(0)
-    names, found = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np, "__name__": "__main__"}, []
+    names, found = (
+        {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np, "__name__": "__main__"},
+        [],
+    )
     for statement in statements:
         printed, value = io.StringIO(), None
         with contextlib.redirect_stdout(printed):
@@ -69,10 +73,19 @@ def results(statements, mock):
                 tree = ast.parse(statement)
                 last = tree.body.pop().value if isinstance(tree.body[-1], ast.Expr) else None
                 exec(compile(tree, "<example>", "exec"), names)
-                value = None if last is None else repr(eval(compile(ast.Expression(last), "<example>", "eval"), names))
+                value = (
+                    None
+                    if last is None
+                    else repr(eval(compile(ast.Expression(last), "<example>", "eval"), names))
+                )
             except Exception as error:
                 value = f"{type(error).__name__}: {error}"
-        found.append([re.sub(r"0x[0-9a-f]+|/tmp/\w+", "", t).replace("oneflow", "torch") if t else t for t in (value, printed.getvalue())])
+        found.append(
+            [
+                re.sub(r"0x[0-9a-f]+|/tmp/\w+", "", t).replace("oneflow", "torch") if t else t
+                for t in (value, printed.getvalue())
+            ]
+        )
     return found
 
 

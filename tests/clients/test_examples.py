@@ -1,4 +1,5 @@
 """The tutorial programs of docs/examples run and do what they say."""
+
 import importlib.util
 import sys
 from pathlib import Path
@@ -55,9 +56,18 @@ def test_save_resume(example):
 
 def test_deploy(example):
     want, answer, plain = example("deploy").main()
-    assert flow.equal(want, answer) and flow.allclose(plain, want, atol=1e-6)  # another order of the same float32 sums
+    assert flow.equal(want, answer) and flow.allclose(
+        plain, want, atol=1e-6
+    )  # another order of the same float32 sums
 
 
 def test_each_tutorial_program_is_short():
-    for name in ("eager_training", "graph_inference", "graph_training", "graph_debug", "save_resume", "deploy"):
+    for name in (
+        "eager_training",
+        "graph_inference",
+        "graph_training",
+        "graph_debug",
+        "save_resume",
+        "deploy",
+    ):
         assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 100, name

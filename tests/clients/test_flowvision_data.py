@@ -1,4 +1,5 @@
 """flowvision around its models: transforms on images and tensors, augmentation policies, mixing, schedules, clipping, folders of images."""
+
 import random
 
 import numpy as np
@@ -17,9 +18,20 @@ from flowvision.utils import dispatch_clip_grad, make_grid
 
 PIXELS = (np.random.RandomState(0).rand(20, 24, 3) * 255).astype("uint8")
 CALLS = {
-    "resize": ([10, 12],), "pad": ([1, 2],), "crop": (1, 2, 8, 9), "center_crop": ([8, 8],), "resized_crop": (1, 1, 8, 8, [4, 4]), "hflip": (), "vflip": (),
-    "five_crop": ([8, 8],), "ten_crop": ([8, 8],), "adjust_brightness": (1.2,), "adjust_contrast": (1.2,), "adjust_saturation": (1.2,),
-    "rotate": (15.0,), "gaussian_blur": ([3, 3],),
+    "resize": ([10, 12],),
+    "pad": ([1, 2],),
+    "crop": (1, 2, 8, 9),
+    "center_crop": ([8, 8],),
+    "resized_crop": (1, 1, 8, 8, [4, 4]),
+    "hflip": (),
+    "vflip": (),
+    "five_crop": ([8, 8],),
+    "ten_crop": ([8, 8],),
+    "adjust_brightness": (1.2,),
+    "adjust_contrast": (1.2,),
+    "adjust_saturation": (1.2,),
+    "rotate": (15.0,),
+    "gaussian_blur": ([3, 3],),
 }
 
 
@@ -30,7 +42,12 @@ def test_functional_transforms_of_images_and_tensors_agree(name):
     for a, b in zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]:
         b = flow.tensor(np.asarray(b)).permute(2, 0, 1)
         assert a.shape == b.shape and a.dtype == b.dtype
-        if name not in ("resize", "resized_crop", "rotate", "gaussian_blur"):  # these interpolate in other ways
+        if name not in (
+            "resize",
+            "resized_crop",
+            "rotate",
+            "gaussian_blur",
+        ):  # these interpolate in other ways
             assert (a.float() - b.float()).abs().max().item() <= 1  # rounding to whole numbers
 
 
@@ -38,23 +55,44 @@ def test_functional_transforms_of_images_and_tensors_agree(name):
 def test_augmentation_policies(policy):
     random.seed(0)  # some draws of "v0" ask for a posterization to 0 bits, which Pillow 13 refuses
     np.random.seed(0)
-    steps = create_transform(16, is_training=True, auto_augment=policy, re_prob=1.0, re_mode="pixel", interpolation="bicubic", color_jitter=0.4)
+    steps = create_transform(
+        16,
+        is_training=True,
+        auto_augment=policy,
+        re_prob=1.0,
+        re_mode="pixel",
+        interpolation="bicubic",
+        color_jitter=0.4,
+    )
     assert steps(Image.fromarray(PIXELS)).shape == (3, 16, 16)
 
 
 @pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
 @pytest.mark.parametrize("cutmix", [0.0, 1.0])
 def test_mixing_and_erasing(mode, cutmix):
-    x, y = Mixup(mixup_alpha=0.8, cutmix_alpha=cutmix, mode=mode, num_classes=5, label_smoothing=0.1)(flow.rand(4, 3, 16, 16), flow.tensor([0, 1, 2, 3]))
+    x, y = Mixup(mixup_alpha=0.8, cutmix_alpha=cutmix, mode=mode, num_classes=5, label_smoothing=0.1)(
+        flow.rand(4, 3, 16, 16), flow.tensor([0, 1, 2, 3])
+    )
     assert x.shape == (4, 3, 16, 16) and y.shape == (4, 5) and flow.allclose(y.sum(1), flow.ones(4), 1e-5)
-    erased = RandomErasing(1.0, mode={"batch": "const", "pair": "rand", "elem": "pixel"}[mode], device="cpu")(flow.ones(2, 3, 16, 16))
+    erased = RandomErasing(1.0, mode={"batch": "const", "pair": "rand", "elem": "pixel"}[mode], device="cpu")(
+        flow.ones(2, 3, 16, 16)
+    )
     assert (erased != 1).any()
 
 
 RATES = {
-    "CosineLRScheduler": (dict(t_initial=10, warmup_t=2, warmup_lr_init=0.01, lr_min=1e-4), [0.01, 0.055, 0.09046, 0.07941, 0.06549, 0.05005]),
-    "LinearLRScheduler": (dict(t_initial=10, lr_min_rate=0.1, warmup_t=2, warmup_lr_init=0.01), [0.01, 0.055, 0.1, 0.08875, 0.0775, 0.06625]),
-    "StepLRScheduler": (dict(decay_t=3, decay_rate=0.5, warmup_t=2, warmup_lr_init=0.01), [0.01, 0.055, 0.1, 0.05, 0.05, 0.05]),
+    "CosineLRScheduler": (
+        dict(t_initial=10, warmup_t=2, warmup_lr_init=0.01, lr_min=1e-4),
+        [0.01, 0.055, 0.09046, 0.07941, 0.06549, 0.05005],
+    ),
+    "LinearLRScheduler": (
+        dict(t_initial=10, lr_min_rate=0.1, warmup_t=2, warmup_lr_init=0.01),
+        [0.01, 0.055, 0.1, 0.08875, 0.0775, 0.06625],
+    ),
+    "StepLRScheduler": (
+        dict(decay_t=3, decay_rate=0.5, warmup_t=2, warmup_lr_init=0.01),
+        [0.01, 0.055, 0.1, 0.05, 0.05, 0.05],
+    ),
     "MultiStepLRScheduler": (dict(decay_t=[3, 6], decay_rate=0.5), [0.1, 0.1, 0.05, 0.05, 0.05, 0.025]),
 }
 
@@ -75,9 +113,15 @@ def test_folder_loader_grid_and_clipping(tmp_path):
         (tmp_path / label).mkdir()
         for i in range(3):
             Image.fromarray(PIXELS).save(tmp_path / label / f"{i}.png")
-    data = ImageFolder(str(tmp_path), T.Compose([T.Resize((8, 8)), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)]))
+    data = ImageFolder(
+        str(tmp_path), T.Compose([T.Resize((8, 8)), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])
+    )
     images, labels = next(iter(flow.utils.data.DataLoader(data, batch_size=6)))
-    assert images.shape == (6, 3, 8, 8) and labels.tolist() == [0, 0, 0, 1, 1, 1] and make_grid(images, nrow=3).shape == (3, 22, 32)
+    assert (
+        images.shape == (6, 3, 8, 8)
+        and labels.tolist() == [0, 0, 0, 1, 1, 1]
+        and make_grid(images, nrow=3).shape == (3, 22, 32)
+    )
     for mode in ("norm", "value", "agc"):
         weight = flow.nn.Parameter(flow.ones(2, 2))
         weight.grad = flow.ones(2, 2) * 10

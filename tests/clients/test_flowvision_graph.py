@@ -3,6 +3,7 @@
 Captures run on meta tensors: every operator of forward, backward and update is checked, no number is computed. Detectors branch
 on sizes, which OneFlow 0.9.0 takes in no graph; the loss of FCOS reads a value (`.item()`), so this one only detects.
 """
+
 import contextlib
 
 import pytest
@@ -25,7 +26,12 @@ SIZES = {"inception_v3": 299, "iresnet50": 112}
 
 @contextlib.contextmanager
 def no_initialisation():
-    saved = [(where, name, getattr(where, name)) for where in (flow.nn.init,) for name in dir(where) if name.endswith("_") and not name.startswith("_")]
+    saved = [
+        (where, name, getattr(where, name))
+        for where in (flow.nn.init,)
+        for name in dir(where)
+        if name.endswith("_") and not name.startswith("_")
+    ]
     saved += [(flow.Tensor, name, getattr(flow.Tensor, name)) for name in ("normal_", "uniform_")]
     for where, name, _ in saved:
         setattr(where, name, lambda tensor, *args, **kwargs: tensor)
@@ -53,13 +59,17 @@ def classification(model, x, y):
     return nn.functional.cross_entropy(out[0] if isinstance(out, tuple) else out, y)
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES]
+)
 def test_a_training_step_is_captured(name):
     with no_initialisation():
         model = ModelCreator.create_model(name, pretrained=False).to("meta").train()
     size = SIZES.get(name, 224)
     graph = Train(model, flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), classification)
-    graph._compile(flow.zeros(2, 3, size, size, device="meta"), flow.zeros(2, dtype=flow.int64, device="meta"))
+    graph._compile(
+        flow.zeros(2, 3, size, size, device="meta"), flow.zeros(2, dtype=flow.int64, device="meta")
+    )
     text = str(graph.program)
     assert "convolution" in text or "addmm" in text
     assert text.count("_foreach_") or text.count("add_") >= len(list(model.parameters()))
@@ -76,7 +86,16 @@ def style(model, x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["deeplabv3_resnet50_coco", "deeplabv3_mobilenet_v3_large_coco", "fcn_resnet50_coco", "lraspp_mobilenet_v3_large_coco", "fast_neural_style"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deeplabv3_resnet50_coco",
+        "deeplabv3_mobilenet_v3_large_coco",
+        "fcn_resnet50_coco",
+        "lraspp_mobilenet_v3_large_coco",
+        "fast_neural_style",
+    ],
+)
 def test_a_step_equals_eagers(name):
     def make():
         flow.manual_seed(0)
@@ -85,7 +104,9 @@ def test_a_step_equals_eagers(name):
         return getattr(models.segmentation, name)(num_classes=4, pretrained_backbone=False)
 
     flow.manual_seed(1)
-    batch = (flow.rand(2, 3, 64, 64),) + (() if name == "fast_neural_style" else (flow.randint(0, 4, (2, 64, 64)),))
+    batch = (flow.rand(2, 3, 64, 64),) + (
+        () if name == "fast_neural_style" else (flow.randint(0, 4, (2, 64, 64)),)
+    )
     loss_of = style if name == "fast_neural_style" else segmentation
     eager = make().train()
     optimizer = flow.optim.SGD(eager.parameters(), lr=0.01)
@@ -111,7 +132,16 @@ def detector(name):
     return model, copy.deepcopy(model)
 
 
-@pytest.mark.parametrize("name", ["fasterrcnn_mobilenet_v3_large_320_fpn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ssd300_vgg16", "retinanet_resnet50_fpn", "fcos_resnet50_fpn"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fasterrcnn_mobilenet_v3_large_320_fpn",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("ssd300_vgg16", "retinanet_resnet50_fpn", "fcos_resnet50_fpn")
+        ),
+    ],
+)
 def test_a_detector_trains_as_in_eager(name):
     model, other = detector(name)
     optimizers = [flow.optim.SGD(m.parameters(), lr=1e-4) for m in (model, other)]
@@ -129,7 +159,11 @@ def test_a_detector_trains_as_in_eager(name):
 
     graph = Detection()
     for count in (2, 1):
-        image, boxes, labels = flow.rand(3, 96, 96), flow.tensor([[5.0, 5, 50, 60], [20, 30, 80, 90]])[:count], flow.tensor([1, 2])[:count]
+        image, boxes, labels = (
+            flow.rand(3, 96, 96),
+            flow.tensor([[5.0, 5, 50, 60], [20, 30, 80, 90]])[:count],
+            flow.tensor([1, 2])[:count],
+        )
         flow.manual_seed(count)
         expected = model([image], [{"boxes": boxes, "labels": labels}])
         optimizers[0].zero_grad()
@@ -137,12 +171,23 @@ def test_a_detector_trains_as_in_eager(name):
         optimizers[0].step()
         flow.manual_seed(count)
         found = graph(image, boxes, labels)
-        assert expected.keys() == found.keys() and all(flow.equal(expected[k].detach(), found[k].detach()) for k in expected)
+        assert expected.keys() == found.keys() and all(
+            flow.equal(expected[k].detach(), found[k].detach()) for k in expected
+        )
     assert all(flow.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fasterrcnn_mobilenet_v3_large_320_fpn", "ssd300_vgg16", "ssdlite320_mobilenet_v3_large", "retinanet_resnet50_fpn", "fcos_resnet50_fpn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fasterrcnn_mobilenet_v3_large_320_fpn",
+        "ssd300_vgg16",
+        "ssdlite320_mobilenet_v3_large",
+        "retinanet_resnet50_fpn",
+        "fcos_resnet50_fpn",
+    ],
+)
 def test_a_detector_finds_what_eager_finds(name):
     model, _ = detector(name)
 
@@ -159,4 +204,6 @@ def test_a_detector_finds_what_eager_finds(name):
         for _ in range(2):
             image = flow.rand(3, 96, 96)
             for found, expected in zip(graph(image), model([image])):
-                assert found.keys() == expected.keys() and all(flow.equal(found[k], expected[k]) for k in found)
+                assert found.keys() == expected.keys() and all(
+                    flow.equal(found[k], expected[k]) for k in found
+                )

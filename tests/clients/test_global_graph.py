@@ -1,4 +1,5 @@
 """Global tensors on one rank inside nn.Graph, as libai-style programs use them."""
+
 import numpy as np
 import pytest
 
@@ -29,7 +30,9 @@ class Block(nn.Module):
 def losses(eager, steps=4):
     flow.manual_seed(0)
     model = Block()
-    optimizer = flow.optim.AdamW([{"params": list(model.parameters()), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}], lr=0.1)
+    optimizer = flow.optim.AdamW(
+        [{"params": list(model.parameters()), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}], lr=0.1
+    )
     x, y = flow.randn(6, 8, placement=P, sbp=S0), flow.randn(6, 4).to_global(P, S0)
 
     class Train(nn.Graph):
@@ -55,7 +58,12 @@ def losses(eager, steps=4):
         else:
             results, local = graph(x, y)
             loss = results["loss"]
-            assert results["n"] == 3 and loss.is_global and not local.is_global and local.item() == loss.to_local().item()
+            assert (
+                results["n"] == 3
+                and loss.is_global
+                and not local.is_global
+                and local.item() == loss.to_local().item()
+            )
             assert loss.placement == P and len(loss.sbp) == 1
         found.append(loss.to_local().item())
     assert model.weight.is_global and model.weight.sbp == (B,)
@@ -89,7 +97,9 @@ def test_amp_embedding_and_fused_loss_with_global_tensors():
         def __init__(self):
             super().__init__()
             self.embed, self.head = embed, head
-            self.add_optimizer(flow.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1, momentum=0.9))
+            self.add_optimizer(
+                flow.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
+            )
             self.config.enable_amp(True)
             self.config.enable_zero(True, stage=2)
             self.set_grad_scaler(flow.amp.StaticGradScaler(2.0))
@@ -100,7 +110,10 @@ def test_amp_embedding_and_fused_loss_with_global_tensors():
             return loss
 
     graph = Train()
-    ids, labels = flow.randint(0, 10, (4, 5), placement=P, sbp=S0), flow.randint(0, 3, (4,), placement=P, sbp=S0)
+    ids, labels = (
+        flow.randint(0, 10, (4, 5), placement=P, sbp=S0),
+        flow.randint(0, 3, (4,), placement=P, sbp=S0),
+    )
     first = graph(ids, labels).item()
     for _ in range(20):
         last = graph(ids, labels).item()

@@ -1,4 +1,5 @@
 """A GPT training program written against torch, run as it is and with `import oneflow as torch`."""
+
 import importlib.util
 import pathlib
 import re

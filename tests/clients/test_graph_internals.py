@@ -1,4 +1,5 @@
 """What OneFlow's own test files ask of a graph beyond its API: scopes, sessions, jobs by hand, settings as messages."""
+
 import re
 
 import pytest
@@ -29,9 +30,16 @@ class Layer(nn.Module):
         scope = scope_util.current_scope()
         proto, view = graph_build_util.scope_to_proto(scope), self.to(GraphModule)
         buffer = graph_build_util.scope_to_proto(self._buffers["shift"].to(GraphTensor).scope)
-        self.seen.append((view.name_prefix + view.name, list(proto.scope_op_name_prefixes), proto.attr_name2attr_value["checkpointing"].WhichOneof("value"),
-                          proto.attr_name2attr_value["pipeline_stage_id_hint"].at_int64, buffer.parent_scope_symbol_id == scope.symbol_id == view.scope.symbol_id,
-                          internal.JobBuildAndInferCtx_GetCurrentJobName()))
+        self.seen.append(
+            (
+                view.name_prefix + view.name,
+                list(proto.scope_op_name_prefixes),
+                proto.attr_name2attr_value["checkpointing"].WhichOneof("value"),
+                proto.attr_name2attr_value["pipeline_stage_id_hint"].at_int64,
+                buffer.parent_scope_symbol_id == scope.symbol_id == view.scope.symbol_id,
+                internal.JobBuildAndInferCtx_GetCurrentJobName(),
+            )
+        )
         return self.fc(x.to(flow.float32)) + self.shift
 
 
@@ -46,15 +54,24 @@ class Net(nn.Graph):
         self.m[1].to(GraphModule).set_stage(4)
 
     def build(self, x):
-        assert graph_build_util.scope_to_proto(scope_util.current_scope()).session_id == session_context.GetDefaultSession().id
-        assert graph_build_util.scope_to_proto(flow.current_scope()).symbol_id == scope_util.current_scope().symbol_id
+        assert (
+            graph_build_util.scope_to_proto(scope_util.current_scope()).session_id
+            == session_context.GetDefaultSession().id
+        )
+        assert (
+            graph_build_util.scope_to_proto(flow.current_scope()).symbol_id
+            == scope_util.current_scope().symbol_id
+        )
         return self.m(x)
 
 
 def test_a_module_sees_its_block_and_its_scope_in_forward():
     graph, outside = Net(), scope_util.current_scope()
     graph(flow.ones(1, 2))
-    assert graph.seen == [("m.0", ["m.0"], None, 3, True, graph.name), ("m.1", ["m.1"], "at_bool", 4, True, graph.name)]
+    assert graph.seen == [
+        ("m.0", ["m.0"], None, 3, True, graph.name),
+        ("m.1", ["m.1"], "at_bool", 4, True, graph.name),
+    ]
     assert scope_util.current_scope() is outside and flow.nn.Module.to is graph.m.to(nn.Module).__class__.to
     with pytest.raises(TypeError):
         graph.m.to(nn.Module).to(GraphModule)
@@ -86,8 +103,12 @@ def test_containers_and_state_of_a_block_are_proxies():
             self.m = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.BatchNorm1d(2)})
 
     block = Holder().m
-    assert [(k, isinstance(v, Proxy)) for k, v in block.items()] == [("a", True), ("b", True)] and all(isinstance(v, Proxy) for v in block.values())
-    assert isinstance(block["a"]._parameters["weight"], Proxy) and isinstance(block["b"]._buffers["running_mean"], Proxy)
+    assert [(k, isinstance(v, Proxy)) for k, v in block.items()] == [("a", True), ("b", True)] and all(
+        isinstance(v, Proxy) for v in block.values()
+    )
+    assert isinstance(block["a"]._parameters["weight"], Proxy) and isinstance(
+        block["b"]._buffers["running_mean"], Proxy
+    )
 
 
 def test_debug_settings_are_told_by_graph_and_block():
@@ -95,14 +116,21 @@ def test_debug_settings_are_told_by_graph_and_block():
     view = graph.m.to(GraphModule)
     assert not graph._debug and not view._debug
     graph.debug(2, max_py_stack_depth=8)
-    assert graph._debug and view._debug and view._debug_max_v_level == graph._debug_max_v_level == 2 and graph._debug_max_py_stack_depth == 8
+    assert (
+        graph._debug
+        and view._debug
+        and view._debug_max_v_level == graph._debug_max_v_level == 2
+        and graph._debug_max_py_stack_depth == 8
+    )
     graph.debug(2, ranks=[1, 2])
     assert not graph._debug
 
 
 def test_the_session_has_a_state():
     session = session_context.GetDefaultSession()
-    assert isinstance(session, MultiClientSession) and isinstance(flow.nn.Graph()._session, MultiClientSession)
+    assert isinstance(session, MultiClientSession) and isinstance(
+        flow.nn.Graph()._session, MultiClientSession
+    )
     session.TryInit()
     assert session.status is session.Status.INITED and session.is_running
 
@@ -119,9 +147,13 @@ def test_a_job_built_by_hand():
             c_api_util.CurJobBuildAndInferCtx_SetJobConf(conf)
             with pytest.raises(RuntimeError, match="'x' .*'job'"):
                 c_api_util.CurJobBuildAndInferCtx_SetJobConf(JobConfigProto(job_name="x"))
-            made = [internal.one.FeedInputOpExpr("in", op_conf.FeedInputOpConf(in_0="in_0", out_0="out_0"), ["in_0"], ["out_0"]),
-                    internal.one.FeedVariableOpExpr("w", op_conf.FeedVariableOpConf(), ["in_0"], ["out_0"]),
-                    internal.one.FetchOutputOpExpr("out", op_conf.FetchOutputOpConf(), ["in_0"], ["out_0"])]
+            made = [
+                internal.one.FeedInputOpExpr(
+                    "in", op_conf.FeedInputOpConf(in_0="in_0", out_0="out_0"), ["in_0"], ["out_0"]
+                ),
+                internal.one.FeedVariableOpExpr("w", op_conf.FeedVariableOpConf(), ["in_0"], ["out_0"]),
+                internal.one.FetchOutputOpExpr("out", op_conf.FetchOutputOpConf(), ["in_0"], ["out_0"]),
+            ]
             a = internal._C.dispatch_feed_input(made[0], x)
             w = flow._C.dispatch_feed_variable(made[1], flow.ones(3, 5), 0)
             y = flow._C.relu(flow._C.matmul(a, w))
@@ -140,15 +172,29 @@ def test_settings_of_a_graph_as_a_message():
             self.config.enable_amp(True)
             self.config.set_gradient_accumulation_steps(4)
             self.config.enable_zero(True, stage=2, shard_min_size=8)
-            self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.WarmUpLR(optimizer, warmup_factor=0.5, warmup_iters=2))
+            self.add_optimizer(
+                optimizer,
+                lr_sch=flow.optim.lr_scheduler.WarmUpLR(optimizer, warmup_factor=0.5, warmup_iters=2),
+            )
 
     graph = Train()
     graph._filter_states(), graph._generate_config_proto()
     proto = graph._config_proto
-    assert proto.num_gradient_accumulation_steps == 4 and proto.enable_auto_mixed_precision and proto.optimizer_placement_optimization_threshold == 8
+    assert (
+        proto.num_gradient_accumulation_steps == 4
+        and proto.enable_auto_mixed_precision
+        and proto.optimizer_placement_optimization_threshold == 8
+    )
     group = proto.train_conf.optimizer_conf[0]
-    assert list(group.variable_op_names) == ["m.weight"] and group.base_learning_rate == 0.5 and group.lr_scheduler == "WarmUpLR"
-    assert f'job_name: "{graph.name}"\ntrain_conf {{\n  optimizer_conf {{\n    variable_op_names: "m.weight"\n' in str(graph.config.proto)
+    assert (
+        list(group.variable_op_names) == ["m.weight"]
+        and group.base_learning_rate == 0.5
+        and group.lr_scheduler == "WarmUpLR"
+    )
+    assert (
+        f'job_name: "{graph.name}"\ntrain_conf {{\n  optimizer_conf {{\n    variable_op_names: "m.weight"\n'
+        in str(graph.config.proto)
+    )
     assert [(v.name, v.l2) for v in graph._variables_conf.values()] == [("m.weight", 0.25)]
     assert graph._optimization_conf_proto.collective_boxing_conf.enable_fusion is True
     graph.config.enable_amp(True, dtype=flow.bfloat16)
@@ -158,24 +204,54 @@ def test_settings_of_a_graph_as_a_message():
 SCHEDULES = flow.optim.lr_scheduler
 
 
-@pytest.mark.parametrize("make, schedule, text", [  # as OneFlow 0.9 writes them
-    (lambda p: flow.optim.SGD(p, lr=0.5), None, "naive_conf {\n}\n"),
-    (lambda p: flow.optim.SGD([{"params": p, "lr": 0.5, "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 1.5}]), None,
-     "clip_conf {\n  clip_by_global_norm {\n    max_norm: 0.5\n    norm_type: 1.5\n  }\n}\nnaive_conf {\n}\n"),
-    (lambda p: flow.optim.SGD(p, lr=0.5, momentum=0.5), None, "momentum_conf {\n  beta: 0.5\n  dampening: 0.0\n  nesterov: false\n  maximize: false\n}\n"),
-    (lambda p: flow.optim.AdamW(p, lr=0.5, betas=(0.25, 0.5), eps=0.125, weight_decay=0.25), None,
-     "weight_decay_conf {\n  weight_decay_rate: 0.25\n}\nadam_conf {\n  beta1: 0.25\n  beta2: 0.5\n  epsilon: 0.125\n  do_bias_correction: true\n"
-     "  amsgrad: false\n}\n"),
-    (lambda p: flow.optim.RMSprop(p, lr=0.5, alpha=0.5, eps=0.125, centered=True), None, "rmsprop_conf {\n  decay_rate: 0.5\n  epsilon: 0.125\n  centered: true\n}\n"),
-    (lambda p: flow.optim.SGD(p, lr=0.5), lambda o: SCHEDULES.ExponentialLR(o, 0.5),
-     "learning_rate_decay {\n  step_conf {\n    step_size: 1\n    gamma: 0.5\n  }\n}\nnaive_conf {\n}\n"),
-    (lambda p: flow.optim.SGD(p, lr=0.5), lambda o: SCHEDULES.MultiStepLR(o, [1, 2], 0.5),
-     "learning_rate_decay {\n  multi_step_conf {\n    milestones: 1\n    milestones: 2\n    gamma: 0.5\n  }\n}\nnaive_conf {\n}\n"),
-    (lambda p: flow.optim.SGD(p, lr=0.5), lambda o: SCHEDULES.SequentialLR(o, [SCHEDULES.ConstantLR(o, 0.5, 2), SCHEDULES.StepLR(o, 2, 0.5)], [3]),
-     "learning_rate_decay {\n  sequential_scheduler_conf {\n    schedulers {\n      constant_lr_conf {\n        factor: 0.5\n        total_iters: 2\n      }\n    }\n"
-     "    schedulers {\n      step_conf {\n        step_size: 2\n        gamma: 0.5\n      }\n    }\n    milestones: 3\n    interval_rescaling: 0\n  }\n}\n"
-     "naive_conf {\n}\n"),
-])
+@pytest.mark.parametrize(
+    "make, schedule, text",
+    [  # as OneFlow 0.9 writes them
+        (lambda p: flow.optim.SGD(p, lr=0.5), None, "naive_conf {\n}\n"),
+        (
+            lambda p: flow.optim.SGD(
+                [{"params": p, "lr": 0.5, "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 1.5}]
+            ),
+            None,
+            "clip_conf {\n  clip_by_global_norm {\n    max_norm: 0.5\n    norm_type: 1.5\n  }\n}\nnaive_conf {\n}\n",
+        ),
+        (
+            lambda p: flow.optim.SGD(p, lr=0.5, momentum=0.5),
+            None,
+            "momentum_conf {\n  beta: 0.5\n  dampening: 0.0\n  nesterov: false\n  maximize: false\n}\n",
+        ),
+        (
+            lambda p: flow.optim.AdamW(p, lr=0.5, betas=(0.25, 0.5), eps=0.125, weight_decay=0.25),
+            None,
+            "weight_decay_conf {\n  weight_decay_rate: 0.25\n}\nadam_conf {\n  beta1: 0.25\n  beta2: 0.5\n  epsilon: 0.125\n  do_bias_correction: true\n"
+            "  amsgrad: false\n}\n",
+        ),
+        (
+            lambda p: flow.optim.RMSprop(p, lr=0.5, alpha=0.5, eps=0.125, centered=True),
+            None,
+            "rmsprop_conf {\n  decay_rate: 0.5\n  epsilon: 0.125\n  centered: true\n}\n",
+        ),
+        (
+            lambda p: flow.optim.SGD(p, lr=0.5),
+            lambda o: SCHEDULES.ExponentialLR(o, 0.5),
+            "learning_rate_decay {\n  step_conf {\n    step_size: 1\n    gamma: 0.5\n  }\n}\nnaive_conf {\n}\n",
+        ),
+        (
+            lambda p: flow.optim.SGD(p, lr=0.5),
+            lambda o: SCHEDULES.MultiStepLR(o, [1, 2], 0.5),
+            "learning_rate_decay {\n  multi_step_conf {\n    milestones: 1\n    milestones: 2\n    gamma: 0.5\n  }\n}\nnaive_conf {\n}\n",
+        ),
+        (
+            lambda p: flow.optim.SGD(p, lr=0.5),
+            lambda o: SCHEDULES.SequentialLR(
+                o, [SCHEDULES.ConstantLR(o, 0.5, 2), SCHEDULES.StepLR(o, 2, 0.5)], [3]
+            ),
+            "learning_rate_decay {\n  sequential_scheduler_conf {\n    schedulers {\n      constant_lr_conf {\n        factor: 0.5\n        total_iters: 2\n      }\n    }\n"
+            "    schedulers {\n      step_conf {\n        step_size: 2\n        gamma: 0.5\n      }\n    }\n    milestones: 3\n    interval_rescaling: 0\n  }\n}\n"
+            "naive_conf {\n}\n",
+        ),
+    ],
+)
 def test_the_job_tells_optimizers_and_schedules_as_oneflow_does(make, schedule, text):
     class Train(nn.Graph):
         def __init__(self):
@@ -186,7 +262,14 @@ def test_the_job_tells_optimizers_and_schedules_as_oneflow_does(make, schedule, 
 
     told = Train().config.proto.train_conf.optimizer_conf[0]
     lines = str(told).splitlines(keepends=True)
-    assert "".join(line for line in lines if not line.startswith(("variable_op_names", "base_learning_rate", "optimizer:", "lr_scheduler:"))) == text
+    assert (
+        "".join(
+            line
+            for line in lines
+            if not line.startswith(("variable_op_names", "base_learning_rate", "optimizer:", "lr_scheduler:"))
+        )
+        == text
+    )
     assert told.WhichOneof("normal_mdupdt") in text
 
 
@@ -231,22 +314,53 @@ def test_the_captured_program_as_a_job_message():
     assert graph._graph_proto is None
     graph(flow.ones(2, 3, 8, 8))
     operators = {op.name: op for op in graph._graph_proto.net.op}
-    assert [op.WhichOneof("op_type") for op in operators.values()] == ["input_conf"] + ["variable_conf"] * 5 + ["user_conf"] * 9 + ["output_conf"]
+    assert [op.WhichOneof("op_type") for op in operators.values()] == ["input_conf"] + [
+        "variable_conf"
+    ] * 5 + ["user_conf"] * 9 + ["output_conf"]
     weight = operators["m.conv.weight"].variable_conf
-    assert tuple(weight.shape.dim) == (4, 3, 3, 3) and weight.data_type == 2 and not operators["m.conv.weight"].HasField("user_conf")
+    assert (
+        tuple(weight.shape.dim) == (4, 3, 3, 3)
+        and weight.data_type == 2
+        and not operators["m.conv.weight"].HasField("user_conf")
+    )
     user = [op for op in operators.values() if op.HasField("user_conf")]
     assert [op.user_conf.op_type_name for op in user] == [
-        "conv2d", "bias_add", "relu", "avg_pool_2d", "reshape", "matmul", "broadcast_add", "scalar_mul", "broadcast_add"]
+        "conv2d",
+        "bias_add",
+        "relu",
+        "avg_pool_2d",
+        "reshape",
+        "matmul",
+        "broadcast_add",
+        "scalar_mul",
+        "broadcast_add",
+    ]
     conv, bias, relu, pool, _, product, _, scale, shift = user
-    assert list(product.user_conf.input["b"].s) == ["m.fc.weight/out"] and value(product.user_conf.attr["transpose_b"]) is True
+    assert (
+        list(product.user_conf.input["b"].s) == ["m.fc.weight/out"]
+        and value(product.user_conf.attr["transpose_b"]) is True
+    )
     assert value(product.user_conf.attr["transpose_a"]) is False
     settings = {name: value(setting) for name, setting in conv.user_conf.attr.items()}
-    assert settings == {"filters": 4, "kernel_size": [3, 3], "strides": [2, 2], "padding_before": [1, 0], "dilation_rate": [1, 1], "groups": 1,
-                        "data_format": "channels_first"}
-    assert conv.name == "m.conv-conv2d-0" and list(bias.user_conf.input["a"].s) == ["m.conv-conv2d-0/out_0"] == list(conv.user_conf.output["out"].s)
-    assert list(pool.user_conf.input["x"].s) == [f"{relu.name}/y_0"], "what was written in place is what is read after it"
+    assert settings == {
+        "filters": 4,
+        "kernel_size": [3, 3],
+        "strides": [2, 2],
+        "padding_before": [1, 0],
+        "dilation_rate": [1, 1],
+        "groups": 1,
+        "data_format": "channels_first",
+    }
+    assert conv.name == "m.conv-conv2d-0" and list(bias.user_conf.input["a"].s) == [
+        "m.conv-conv2d-0/out_0"
+    ] == list(conv.user_conf.output["out"].s)
+    assert list(pool.user_conf.input["x"].s) == [f"{relu.name}/y_0"], (
+        "what was written in place is what is read after it"
+    )
     assert value(pool.user_conf.attr["stride"]) == [4, 4] and value(pool.user_conf.attr["ceil_mode"]) is True
-    assert value(scale.user_conf.attr["float_operand"]) == 2.5 and list(shift.user_conf.input["y"].s) == ["m.shift/out"]
+    assert value(scale.user_conf.attr["float_operand"]) == 2.5 and list(shift.user_conf.input["y"].s) == [
+        "m.shift/out"
+    ]
     out = list(operators.values())[-1].output_conf
     assert getattr(out, "in") == f"{shift.name}/z_0" and tuple(out.blob_conf.shape.dim) == (2, 2)
     assert str(conv.user_conf.attr["strides"]) == "at_list_int32 {\n  val: 2\n  val: 2\n}\n"
@@ -255,10 +369,16 @@ def test_the_captured_program_as_a_job_message():
 
 def test_the_text_lists_the_operators_of_the_job_with_the_sizes_they_read():
     """flowflops counts operations so: sizes from repr(graph), operators and settings from the job."""
+
     class Pooled(nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv, self.act, self.pool, self.fc = nn.Conv2d(3, 4, 3), nn.PReLU(), nn.AdaptiveAvgPool2d(1), nn.Linear(4, 2)
+            self.conv, self.act, self.pool, self.fc = (
+                nn.Conv2d(3, 4, 3),
+                nn.PReLU(),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Linear(4, 2),
+            )
 
         def forward(self, x):
             x = self.act(self.conv(x))
@@ -268,17 +388,41 @@ def test_the_text_lists_the_operators_of_the_job_with_the_sizes_they_read():
     graph(flow.ones(2, 3, 8, 8))
     user = [op for op in graph._forward_job_proto.net.op if op.WhichOneof("op_type") == "user_conf"]
     assert [op.user_conf.op_type_name for op in user] == [
-        "conv2d", "bias_add", "reshape", "prelu", "adaptive_avg_pool2d", "reshape", "matmul", "broadcast_add", "narrow", "reduce_sum", "scalar_mul"]
+        "conv2d",
+        "bias_add",
+        "reshape",
+        "prelu",
+        "adaptive_avg_pool2d",
+        "reshape",
+        "matmul",
+        "broadcast_add",
+        "narrow",
+        "reduce_sum",
+        "scalar_mul",
+    ]
     lines = [line.strip() for line in repr(graph).splitlines() if "(OPERATOR: " in line]
-    sizes = {name: tuple(map(int, size.split(", "))) for line in lines for name, size in re.findall(r"([^ (]+/[^ :]+):\(sbp=\(B\), size=\(([^)]*)\)", line)}
+    sizes = {
+        name: tuple(map(int, size.split(", ")))
+        for line in lines
+        for name, size in re.findall(r"([^ (]+/[^ :]+):\(sbp=\(B\), size=\(([^)]*)\)", line)
+    }
     assert len(lines) == len(user)
     for op in user:
         [line] = [line for line in lines if line.startswith(f"(OPERATOR: {op.name}(")]
         for values in op.user_conf.input.values():
             assert all(f"{name}:(sbp=(B), size=" in line for name in values.s)
-    assert sizes[f"_{graph.name}_input.0.0_2/out"] == (2, 3, 8, 8) and sizes["m.conv.weight/out"] == (4, 3, 3, 3)
-    assert sizes[f"{user[0].name}/out_0"] == sizes[f"{user[1].name}/out_0"] == (2, 4, 6, 6) and sizes["m.fc.weight/out"] == (2, 4)
-    assert value(user[-1].user_conf.attr["float_operand"]) == 0.25 and value(user[-2].user_conf.attr["axis"]) == [1]
+    assert sizes[f"_{graph.name}_input.0.0_2/out"] == (2, 3, 8, 8) and sizes["m.conv.weight/out"] == (
+        4,
+        3,
+        3,
+        3,
+    )
+    assert sizes[f"{user[0].name}/out_0"] == sizes[f"{user[1].name}/out_0"] == (2, 4, 6, 6) and sizes[
+        "m.fc.weight/out"
+    ] == (2, 4)
+    assert value(user[-1].user_conf.attr["float_operand"]) == 0.25 and value(
+        user[-2].user_conf.attr["axis"]
+    ) == [1]
 
 
 def test_forward_hooks_are_part_of_a_graph():
@@ -317,7 +461,9 @@ def test_what_is_computed_again_is_under_the_scope_and_module_of_its_first_run()
             super().__init__()
             self.config.set_backend("aten")
             self.a, self.b = Doubled(3, 3), Doubled(3, 3)
-            self.a.to(GraphModule).activation_checkpointing = self.b.to(GraphModule).activation_checkpointing = True
+            self.a.to(GraphModule).activation_checkpointing = self.b.to(
+                GraphModule
+            ).activation_checkpointing = True
             self.add_optimizer(flow.optim.SGD([*self.a.parameters(), *self.b.parameters()], lr=0.1))
 
         def build(self, x):
@@ -327,7 +473,10 @@ def test_what_is_computed_again_is_under_the_scope_and_module_of_its_first_run()
 
     graph = Train()
     graph(flow.ones(2, 3))
-    assert seen == [("a", True), ("b", True), ("b", True), ("a", True)] and scope_util.current_scope().parent is None
+    assert (
+        seen == [("a", True), ("b", True), ("b", True), ("a", True)]
+        and scope_util.current_scope().parent is None
+    )
     names = [op.name for op in graph._full_graph_proto.net.op if "Checkpointing-Fake-Fw" in op.name]
     assert names and all(n.split("Op_")[1][:2] in ("a-", "b-") for n in names), names
 
@@ -365,6 +514,8 @@ def test_results_of_calls_share_no_buffer():
     graph = Sum()
     graph.config.set_outputs_buffer_size(1)
     results = [graph(flow.full((2,), float(i))) for i in range(3)]
-    assert [r.tolist() for r in results] == [[1, 1], [2, 2], [3, 3]] and len({r.data_ptr() for r in results}) == 3
+    assert [r.tolist() for r in results] == [[1, 1], [2, 2], [3, 3]] and len(
+        {r.data_ptr() for r in results}
+    ) == 3
     with pytest.raises(AttributeError, match="_outputs_tensor_tuple_buffer"):
         graph._outputs_tensor_tuple_buffer

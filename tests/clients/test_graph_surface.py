@@ -1,4 +1,5 @@
 """nn.Graph as OneFlow's own test files use it: order of calls, tracing flag, saving."""
+
 import pytest
 
 import oneflow as flow
@@ -59,7 +60,13 @@ def test_flow_save_takes_a_graph(tmp_path):
 def test_walking_over_a_block_gives_blocks():
     graph = Infer(nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2))))
     names = [(n, type(b.to(nn.Module)).__name__) for n, b in graph.module.named_modules()]
-    assert names == [("", "Sequential"), ("0", "Linear"), ("1", "Sequential"), ("1.0", "ReLU"), ("1.1", "Linear")]
+    assert names == [
+        ("", "Sequential"),
+        ("0", "Linear"),
+        ("1", "Sequential"),
+        ("1.0", "ReLU"),
+        ("1.1", "Linear"),
+    ]
     for block in graph.module.modules():
         block.to(nn.graph.GraphModule).activation_checkpointing = True
     assert graph.module[1][1].to(nn.graph.GraphModule).activation_checkpointing
@@ -89,7 +96,11 @@ def test_a_branch_on_constants_is_decided_at_capture_and_one_on_written_memory_i
             graph(flow.ones(2))
 
 
-@pytest.mark.parametrize("one_hot", [lambda i: nn.functional.one_hot(i, 3), lambda i: flow._C.one_hot(i, 3, on_value=1, off_value=0)], ids=["functional", "_C"])
+@pytest.mark.parametrize(
+    "one_hot",
+    [lambda i: nn.functional.one_hot(i, 3), lambda i: flow._C.one_hot(i, 3, on_value=1, off_value=0)],
+    ids=["functional", "_C"],
+)
 def test_one_hot_of_a_tensor_from_outside_build(one_hot):
     labels = flow.tensor([0, 2])
 
@@ -112,6 +123,7 @@ def test_numpy_in_build_names_the_users_line():
 
 def test_blocks_know_their_origin_as_in_0_8():
     """libai 0.1: `for block in graph.model.modules(): if isinstance(block.origin, Layer): block.config.activation_checkpointing = True`."""
+
     class Plain(nn.Graph):
         def __init__(self):
             super().__init__()
@@ -174,11 +186,12 @@ def test_a_step_of_the_schedule_by_the_program_counts_once():
     schedule.step()
     assert schedule.last_step == 5
     schedule.step()
-    assert schedule.last_step == 6 and optimizer.param_groups[0]["lr"] == 0.5 ** 6
+    assert schedule.last_step == 6 and optimizer.param_groups[0]["lr"] == 0.5**6
 
 
 def test_recomputation_makes_one_program():
     """libai turns it on for each layer; the second call must find the first one's program."""
+
     class Layer(nn.Module):
         def __init__(self):
             super().__init__()

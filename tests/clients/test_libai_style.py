@@ -1,4 +1,5 @@
 """Reduced GPT and BERT training steps in libai's style: global parameters, pipeline stages, fused operators, LR warm-up, GraphBase."""
+
 import math
 
 import pytest
@@ -22,9 +23,13 @@ class GlobalLinear(nn.Module):
     def __init__(self, inputs, outputs, init=normal(0.02), skip_bias_add=False):
         super().__init__()
         self.skip_bias_add = skip_bias_add
-        self.weight = nn.Parameter(flow.empty((outputs, inputs), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST]))
+        self.weight = nn.Parameter(
+            flow.empty((outputs, inputs), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST])
+        )
         init(self.weight)
-        self.bias = nn.Parameter(flow.zeros((outputs,), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST]))
+        self.bias = nn.Parameter(
+            flow.zeros((outputs,), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST])
+        )
 
     def forward(self, x):
         x = x.to_global(grad_sbp=x.sbp)
@@ -46,7 +51,9 @@ class Attention(nn.Module):
         q, k, v = flow.chunk(qkv, chunks=3, dim=-1)
         scores = flow.matmul(q, k, transpose_b=True, alpha=self.scale)
         if self.causal:
-            weights = flow._C.fused_scale_tril_softmax_mask_scale(scores, p=0.1, diagonal=0, tril_scale_value=1.0, tril_fill_value=-10000.0)[0]
+            weights = flow._C.fused_scale_tril_softmax_mask_scale(
+                scores, p=0.1, diagonal=0, tril_scale_value=1.0, tril_fill_value=-10000.0
+            )[0]
         else:
             scores = flow.mul(scores, mask) + -10000.0 * (1 - mask)
             weights = self.dropout(flow.softmax(scores, dim=-1))
@@ -58,7 +65,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down = GlobalLinear(WIDTH, 4 * WIDTH, skip_bias_add=True), GlobalLinear(4 * WIDTH, WIDTH, skip_bias_add=True)
+        self.up, self.down = (
+            GlobalLinear(WIDTH, 4 * WIDTH, skip_bias_add=True),
+            GlobalLinear(4 * WIDTH, WIDTH, skip_bias_add=True),
+        )
 
     def forward(self, x):
         y, bias = self.up(x)
@@ -85,15 +95,21 @@ class Transformer(nn.Module):
     def __init__(self, causal, layers=2):
         super().__init__()
         self.causal = causal
-        self.tokens = nn.Parameter(flow.empty((VOCABULARY, WIDTH), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST]))
-        self.positions = nn.Parameter(flow.empty((LENGTH, WIDTH), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST]))
+        self.tokens = nn.Parameter(
+            flow.empty((VOCABULARY, WIDTH), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST])
+        )
+        self.positions = nn.Parameter(
+            flow.empty((LENGTH, WIDTH), dtype=flow.float32, placement=PLACEMENT, sbp=[BROADCAST])
+        )
         normal(0.02)(self.tokens), normal(0.02)(self.positions)
         self.layers = nn.ModuleList([Layer(causal, i) for i in range(layers)])
         self.norm = nn.LayerNorm(WIDTH).to_global(PLACEMENT, BROADCAST)
 
     def forward(self, ids, mask=None, labels=None, loss_mask=None):
         ids = ids.to_global(placement=PLACEMENT)
-        places = flow.arange(ids.size(1), dtype=flow.int64, placement=PLACEMENT, sbp=[BROADCAST]).expand(ids.size())
+        places = flow.arange(ids.size(1), dtype=flow.int64, placement=PLACEMENT, sbp=[BROADCAST]).expand(
+            ids.size()
+        )
         x = flow._C.gather(self.tokens, ids, axis=0) + flow._C.gather(self.positions, places, axis=0)
         mask = None if mask is None else mask.unsqueeze(1).unsqueeze(2)
         for layer in self.layers:
@@ -115,7 +131,9 @@ class Transformer(nn.Module):
 
 
 class GraphBase(nn.Graph):
-    def __init__(self, model, optimizer=None, schedule=None, amp=False, checkpointing=False, zero=0, accumulation=1):
+    def __init__(
+        self, model, optimizer=None, schedule=None, amp=False, checkpointing=False, zero=0, accumulation=1
+    ):
         super().__init__()
         self.model, self.is_train = model, optimizer is not None
         if self.is_train:
@@ -130,7 +148,11 @@ class GraphBase(nn.Graph):
                         block.to(GraphModule).activation_checkpointing = True
         if amp:
             self.config.enable_amp(True)
-            self.set_grad_scaler(flow.amp.GradScaler(init_scale=2 ** 10, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000))
+            self.set_grad_scaler(
+                flow.amp.GradScaler(
+                    init_scale=2**10, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000
+                )
+            )
         self.config.allow_fuse_add_to_output(True)
         self.config.allow_fuse_cast_scale(True)
         type(model).set_stages(self.model)
@@ -157,10 +179,15 @@ def train(causal, steps=12, **options):
     model = Transformer(causal)
     optimizer = flow.optim.AdamW(parameter_groups(model), lr=2e-2)
     cosine = flow.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40)
-    schedule = flow.optim.lr_scheduler.WarmUpLR(cosine, warmup_factor=0.1, warmup_iters=3, warmup_method="linear")
+    schedule = flow.optim.lr_scheduler.WarmUpLR(
+        cosine, warmup_factor=0.1, warmup_iters=3, warmup_method="linear"
+    )
     graph = GraphBase(model, optimizer, schedule, **options)
     ids = (flow.arange(LENGTH).unsqueeze(0) + flow.arange(4).unsqueeze(1)) % VOCABULARY
-    batch = {"ids": ids.to_global(PLACEMENT, SPLIT0), "labels": ((ids + 1) % VOCABULARY).to_global(PLACEMENT, SPLIT0)}
+    batch = {
+        "ids": ids.to_global(PLACEMENT, SPLIT0),
+        "labels": ((ids + 1) % VOCABULARY).to_global(PLACEMENT, SPLIT0),
+    }
     if not causal:
         batch["mask"] = flow.ones(4, LENGTH).to_global(PLACEMENT, SPLIT0)
         batch["loss_mask"] = (ids % 3 != 0).to_global(PLACEMENT, SPLIT0)
@@ -195,8 +222,13 @@ def test_amp_zero_and_accumulation():
 def test_a_compiler_backend_gives_nearly_the_same_numbers(monkeypatch):
     """Without dropout's other random numbers the two differ by the rounding of fused float32 kernels."""
     monkeypatch.setattr(flow._C, "fused_bias_add_dropout", lambda y, bias, p, axis: y + bias)
-    monkeypatch.setattr(flow._C, "fused_scale_tril_softmax_mask_scale",
-                        lambda x, p, diagonal, tril_scale_value, tril_fill_value: (flow.softmax(x.masked_fill(flow.ones_like(x).triu(1) > 0, tril_fill_value), -1),))
+    monkeypatch.setattr(
+        flow._C,
+        "fused_scale_tril_softmax_mask_scale",
+        lambda x, p, diagonal, tril_scale_value, tril_fill_value: (
+            flow.softmax(x.masked_fill(flow.ones_like(x).triu(1) > 0, tril_fill_value), -1),
+        ),
+    )
     plain = train(True, steps=4)[0]
     monkeypatch.setenv("ONEFLOW_GRAPH_BACKEND", "inductor")
     assert train(True, steps=4)[0] == pytest.approx(plain, rel=1e-3)

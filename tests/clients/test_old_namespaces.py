@@ -1,4 +1,5 @@
 """Where the eager API lived before 0.6: programs of that time say `import oneflow.experimental as flow`."""
+
 import importlib
 
 import pytest
@@ -37,7 +38,11 @@ def test_modules_below_it_are_todays():
     import oneflow.experimental.optim as experimental_optim
     import oneflow.experimental.utils.data as experimental_data
 
-    assert experimental_nn is oneflow.nn and experimental_functional is oneflow.nn.functional and experimental_data is oneflow.utils.data
+    assert (
+        experimental_nn is oneflow.nn
+        and experimental_functional is oneflow.nn.functional
+        and experimental_data is oneflow.utils.data
+    )
     assert experimental_optim is flow.optim is oneflow.compatible.single_client.experimental.optim
     assert oneflow.nn.__name__ == oneflow.nn.__spec__.name == "oneflow.nn"
     with pytest.raises(ModuleNotFoundError):

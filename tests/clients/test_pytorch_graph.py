@@ -1,4 +1,5 @@
 """torch models and torch optimizers in nn.Graph: ten training steps are eager's, bit for bit, on the backend aten."""
+
 import copy
 
 import pytest
@@ -14,7 +15,12 @@ class Pooled(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body, self.score, self.head, self.drop = nn.Linear(16, 16), nn.Linear(16, 1), nn.Linear(16, 4), nn.Dropout(0.2)
+        self.body, self.score, self.head, self.drop = (
+            nn.Linear(16, 16),
+            nn.Linear(16, 1),
+            nn.Linear(16, 4),
+            nn.Dropout(0.2),
+        )
 
     def forward(self, x):
         x = self.drop(self.body(x))
@@ -43,21 +49,37 @@ class Recurrent(nn.Module):
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body, self.head = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False), nn.Linear(16, 4)
+        self.body, self.head = (
+            nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False
+            ),
+            nn.Linear(16, 4),
+        )
 
     def forward(self, x):
         return self.head(self.body(x).mean(1))
 
 
-OPTIMIZERS = {"AdamW": dict(lr=1e-2, weight_decay=0.1), "SGD": dict(lr=0.1, momentum=0.9, nesterov=True), "NAdam": dict(lr=1e-2), "RMSprop": dict(lr=1e-3, momentum=0.5)}
+OPTIMIZERS = {
+    "AdamW": dict(lr=1e-2, weight_decay=0.1),
+    "SGD": dict(lr=0.1, momentum=0.9, nesterov=True),
+    "NAdam": dict(lr=1e-2),
+    "RMSprop": dict(lr=1e-3, momentum=0.5),
+}
 
 
-@pytest.mark.parametrize("model, optimizer", zip([Pooled, Variational, Recurrent, Encoder], OPTIMIZERS), ids=["pooled", "variational", "recurrent", "encoder"])
+@pytest.mark.parametrize(
+    "model, optimizer",
+    zip([Pooled, Variational, Recurrent, Encoder], OPTIMIZERS),
+    ids=["pooled", "variational", "recurrent", "encoder"],
+)
 def test_ten_steps(model, optimizer):
     torch.manual_seed(0)
     eager = model()
     graphed, x, y = copy.deepcopy(eager), torch.randn(4, 12, 16), torch.tensor([0, 3, 1, 2])
-    rules = [getattr(torch.optim, optimizer)(m.parameters(), **OPTIMIZERS[optimizer]) for m in (eager, graphed)]
+    rules = [
+        getattr(torch.optim, optimizer)(m.parameters(), **OPTIMIZERS[optimizer]) for m in (eager, graphed)
+    ]
     schedules = [torch.optim.lr_scheduler.StepLR(rule, 4, 0.5) for rule in rules]
 
     class Step(flow.nn.Graph):

@@ -1,4 +1,5 @@
 """Modules whose oneflow class only adds to torch's: what libraries that know torch's class alone see."""
+
 import copy
 import io
 import pickle
@@ -12,10 +13,20 @@ import oneflow as flow
 import oneflow.nn as nn
 
 MODULES = {
-    "Dropout": lambda: nn.Dropout(0.1), "Dropout2d": lambda: nn.Dropout2d(0.1), "Embedding": lambda: nn.Embedding(3, 2), "PixelShuffle": lambda: nn.PixelShuffle(2),
-    "CrossEntropyLoss": lambda: nn.CrossEntropyLoss(label_smoothing=0.1), "NLLLoss": nn.NLLLoss, "MSELoss": nn.MSELoss, "Softsign": nn.Softsign,
-    "Hardshrink": nn.Hardshrink, "AdaptiveAvgPool2d": lambda: nn.AdaptiveAvgPool2d(1), "AvgPool2d": lambda: nn.AvgPool2d(2), "ConstantPad2d": lambda: nn.ConstantPad2d(1, 0.5),
-    "RMSNorm": lambda: nn.RMSNorm(2), "ParameterList": lambda: nn.ParameterList([nn.Parameter(torch.ones(1))]),
+    "Dropout": lambda: nn.Dropout(0.1),
+    "Dropout2d": lambda: nn.Dropout2d(0.1),
+    "Embedding": lambda: nn.Embedding(3, 2),
+    "PixelShuffle": lambda: nn.PixelShuffle(2),
+    "CrossEntropyLoss": lambda: nn.CrossEntropyLoss(label_smoothing=0.1),
+    "NLLLoss": nn.NLLLoss,
+    "MSELoss": nn.MSELoss,
+    "Softsign": nn.Softsign,
+    "Hardshrink": nn.Hardshrink,
+    "AdaptiveAvgPool2d": lambda: nn.AdaptiveAvgPool2d(1),
+    "AvgPool2d": lambda: nn.AvgPool2d(2),
+    "ConstantPad2d": lambda: nn.ConstantPad2d(1, 0.5),
+    "RMSNorm": lambda: nn.RMSNorm(2),
+    "ParameterList": lambda: nn.ParameterList([nn.Parameter(torch.ones(1))]),
     "RNN": lambda: nn.RNN(2, 3, 2, "relu"),
 }
 
@@ -32,7 +43,12 @@ def test_types_are_found_under_torchs_name(name):
     class Mine(ours):
         pass
 
-    assert Mine != theirs and Mine != ours and {Mine: 1, ours: 2}[theirs] == 2 and Mine.__module__ == Mine(*blank(module)).__module__ == __name__
+    assert (
+        Mine != theirs
+        and Mine != ours
+        and {Mine: 1, ours: 2}[theirs] == 2
+        and Mine.__module__ == Mine(*blank(module)).__module__ == __name__
+    )
 
 
 def blank(module):
@@ -42,13 +58,20 @@ def blank(module):
 @pytest.mark.parametrize("name", MODULES)
 def test_copies_keep_the_class_and_pickles_name_torchs(name):
     module = MODULES[name]()
-    assert type(copy.deepcopy(module)) is type(module) and vars(copy.deepcopy(module)).keys() == vars(module).keys()
+    assert (
+        type(copy.deepcopy(module)) is type(module)
+        and vars(copy.deepcopy(module)).keys() == vars(module).keys()
+    )
     data = pickle.dumps(module)
     assert b"oneflow" not in data
     before = torch.get_rng_state()
     back = pickle.loads(data)
     assert torch.equal(before, torch.get_rng_state())
-    assert type(back) is getattr(torch.nn, name) and isinstance(back, getattr(nn, name)) and back.state_dict().keys() == module.state_dict().keys()
+    assert (
+        type(back) is getattr(torch.nn, name)
+        and isinstance(back, getattr(nn, name))
+        and back.state_dict().keys() == module.state_dict().keys()
+    )
     assert pickle.loads(pickle.dumps(type(module))) is type(module)
 
 
@@ -60,7 +83,9 @@ def test_what_only_oneflow_has_survives_a_pickle():
 
 
 def test_a_model_saved_whole_loads_in_plain_torch_and_back(tmp_path):
-    model = nn.Sequential(nn.Embedding(4, 3), nn.Dropout(0.1), nn.Linear(3, 2), nn.Softsign(), nn.CrossEntropyLoss())
+    model = nn.Sequential(
+        nn.Embedding(4, 3), nn.Dropout(0.1), nn.Linear(3, 2), nn.Softsign(), nn.CrossEntropyLoss()
+    )
     flow.save(model, tmp_path / "ours.pt")
     code = """if True:
         import sys, torch
@@ -69,7 +94,9 @@ def test_a_model_saved_whole_loads_in_plain_torch_and_back(tmp_path):
         torch.save(torch.nn.Sequential(torch.nn.Embedding(4, 3), torch.nn.Dropout(0.2), torch.nn.NLLLoss()), sys.argv[1] + "/theirs.pt")
         print(type(model[1]).__name__, model[0].weight.shape)
     """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "Dropout torch.Size([4, 3])\n"
     back = flow.load(tmp_path / "theirs.pt", weights_only=False)
     assert isinstance(back[1], nn.Dropout) and back[1].p == 0.2 and isinstance(back[2], nn.NLLLoss)
@@ -78,22 +105,42 @@ def test_a_model_saved_whole_loads_in_plain_torch_and_back(tmp_path):
 def test_fx_takes_them_for_layers():
     import oneflow.fx as fx
 
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.1), nn.AdaptiveAvgPool2d(1), nn.PixelShuffle(1), nn.Flatten(), nn.Softsign())
-    assert [n.op for n in fx.symbolic_trace(model).graph.nodes] == ["placeholder", *["call_module"] * 6, "output"]
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.Dropout(0.1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.PixelShuffle(1),
+        nn.Flatten(),
+        nn.Softsign(),
+    )
+    assert [n.op for n in fx.symbolic_trace(model).graph.nodes] == [
+        "placeholder",
+        *["call_module"] * 6,
+        "output",
+    ]
 
 
 def test_functions_hand_foreign_objects_to_torch():
     """An object with __torch_function__ (a proxy of fx, a masked array) reaches torch's own function."""
+
     class Foreign:
         @classmethod
         def __torch_function__(cls, function, types, args=(), kwargs=None):
             return function
 
     x = Foreign()
-    assert [f(x) for f in (flow.relu, flow.argmax, flow.std, flow.var, flow.mean, flow.max, flow.zeros_like)] == [
-        torch.relu, torch.argmax, torch.std, torch.var, torch.mean, torch.max, torch.zeros_like]
-    assert flow.where(x, 1, 2) is torch.where and flow.topk(x, 1) is torch.topk and flow.logaddexp(x, x) is torch.logaddexp
-    assert nn.functional.softmax(x, dim=0) is torch.nn.functional.softmax and nn.functional.cross_entropy(x, x) is torch.nn.functional.cross_entropy
+    assert [
+        f(x) for f in (flow.relu, flow.argmax, flow.std, flow.var, flow.mean, flow.max, flow.zeros_like)
+    ] == [torch.relu, torch.argmax, torch.std, torch.var, torch.mean, torch.max, torch.zeros_like]
+    assert (
+        flow.where(x, 1, 2) is torch.where
+        and flow.topk(x, 1) is torch.topk
+        and flow.logaddexp(x, x) is torch.logaddexp
+    )
+    assert (
+        nn.functional.softmax(x, dim=0) is torch.nn.functional.softmax
+        and nn.functional.cross_entropy(x, x) is torch.nn.functional.cross_entropy
+    )
 
 
 def test_a_pickled_module_goes_through_a_file_object():
@@ -112,7 +159,12 @@ def test_fx_records_the_functions_a_program_names(tmp_path):
 
     traced = fx.symbolic_trace(Net())
     known = {flow.add: "sum", nn.functional.relu: "relu", flow.cat: "cat", flow.softmax: "softmax"}
-    assert [known[n.target] for n in traced.graph.nodes if n.target in known] == ["relu", "cat", "sum", "softmax"]
+    assert [known[n.target] for n in traced.graph.nodes if n.target in known] == [
+        "relu",
+        "cat",
+        "sum",
+        "softmax",
+    ]
     for node in traced.graph.nodes:
         if node.target == flow.add:
             node.target = flow.mul
@@ -120,8 +172,14 @@ def test_fx_records_the_functions_a_program_names(tmp_path):
     x = torch.randn(3, 2)
     wanted = x.relu() * x * x.softmax(1)
     torch.save(traced, tmp_path / "traced.pt")
-    assert torch.equal(traced(x), wanted) and torch.equal(torch.load(tmp_path / "traced.pt", weights_only=False)(x), wanted)
-    assert [n.target for n in torch.fx.symbolic_trace(lambda x: torch.add(x, x)).graph.nodes if n.op == "call_function"] == [torch.add]
+    assert torch.equal(traced(x), wanted) and torch.equal(
+        torch.load(tmp_path / "traced.pt", weights_only=False)(x), wanted
+    )
+    assert [
+        n.target
+        for n in torch.fx.symbolic_trace(lambda x: torch.add(x, x)).graph.nodes
+        if n.op == "call_function"
+    ] == [torch.add]
 
 
 def test_a_class_that_knows_functions_by_identity():
@@ -140,6 +198,10 @@ def test_a_class_that_knows_functions_by_identity():
     known[flow.add] = lambda a, b: Diagonal(a.size, a.value + b.value)
     known[flow.matmul] = lambda a, b: a.value * b
     d = Diagonal(5, 2)
-    assert flow.mean(d) == 0.4 and flow.add(d, d).value == 4 and torch.equal(flow.matmul(d, torch.ones(5)), 2 * torch.ones(5))
+    assert (
+        flow.mean(d) == 0.4
+        and flow.add(d, d).value == 4
+        and torch.equal(flow.matmul(d, torch.ones(5)), 2 * torch.ones(5))
+    )
     with pytest.raises(TypeError, match="__torch_function__"):
         flow.mul(d, 2)

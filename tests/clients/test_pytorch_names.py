@@ -1,4 +1,5 @@
 """Names and paths that PyTorch programs import, in OneFlow's and in torch's dialect."""
+
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,18 @@ import torch
 import oneflow as flow
 
 
-@pytest.mark.parametrize("path", ["ops", "classes", "backends.mkldnn", "backends.opt_einsum", "jit.frontend", "jit.annotations", "nn.qat.dynamic"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ops",
+        "classes",
+        "backends.mkldnn",
+        "backends.opt_einsum",
+        "jit.frontend",
+        "jit.annotations",
+        "nn.qat.dynamic",
+    ],
+)
 def test_modules_without_a_spec_and_below_files_of_ours_are_torchs(path):
     import importlib
 
@@ -20,7 +32,11 @@ def test_names_of_files_both_libraries_have():
     from oneflow.utils.data.dataloader import IterDataPipe, default_convert
     from oneflow.utils.data.sampler import WeightedRandomSampler
 
-    assert WeightedRandomSampler is torch.utils.data.WeightedRandomSampler and default_convert([1]) == [1] and IterDataPipe
+    assert (
+        WeightedRandomSampler is torch.utils.data.WeightedRandomSampler
+        and default_convert([1]) == [1]
+        and IterDataPipe
+    )
     assert flow.__config__ is torch.__config__ and not hasattr(flow, "__all_of_it__")
 
 
@@ -52,7 +68,12 @@ def test_every_deep_row_of_the_dialect_is_an_object_oneflow_also_has_above():
     for public in DIALECT:
         space, _, name = public.rpartition(".")
         home = getattr(_bind.ours(space, name), "__module__", None)
-        if name.startswith("__") or not home or not home.startswith(("oneflow.optim.", "oneflow.utils.data.")) or "lr_scheduler" in home:
+        if (
+            name.startswith("__")
+            or not home
+            or not home.startswith(("oneflow.optim.", "oneflow.utils.data."))
+            or "lr_scheduler" in home
+        ):
             continue
         assert f"{home}.{name}" in DIALECT or home == "oneflow.optim.swa_utils", public
 
@@ -65,7 +86,10 @@ def test_the_version_a_program_sees():
         import torch as seen
 
         assert seen is flow and seen.__version__ == torch.__version__
-        assert seen.version.__version__ == torch.__version__ and seen.version.git_version == torch.version.git_version
+        assert (
+            seen.version.__version__ == torch.__version__
+            and seen.version.git_version == torch.version.git_version
+        )
     assert flow.__version__ == flow.version.__version__ == "1.0.0"
     flow.mock_torch.enable(mock_version="1.2.3"), flow.mock_torch.disable()
     assert flow.__version__ == flow.version.__version__ == "1.0.0"
@@ -81,4 +105,7 @@ def test_the_scan_names_everything_the_dialect_switches():
 
     states = {name: scan.judge(name) for name in DIALECT}
     assert {state for state, _ in states.values()} == {"differs"}
-    assert "torch.optim.AdamW" in states["oneflow.optim.AdamW"][1] and "adamw-default-wd" in states["oneflow.optim.AdamW"][1]
+    assert (
+        "torch.optim.AdamW" in states["oneflow.optim.AdamW"][1]
+        and "adamw-default-wd" in states["oneflow.optim.AdamW"][1]
+    )

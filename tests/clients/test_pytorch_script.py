@@ -1,4 +1,5 @@
 """TorchScript of programs that say `import oneflow as torch`."""
+
 from typing import Dict, List, Optional, Tuple
 
 import pytest
@@ -23,7 +24,14 @@ def many(x: Tensor, dev: torch.device, dt: torch.dtype) -> Tensor:
     z = torch.where(torch.cat([y, y], dim=0) > 2, x, torch.empty_like(x).fill_(0.0))
     a, b = torch.max(z, dim=1)
     e = torch.softmax(z, dim=-1) + F.softmax(z, dim=-1) + F.dropout(z, 0.0, True) + F.normalize(z) + F.gelu(z)
-    return torch.matmul(e, e.transpose(0, 1)).sum() + torch.std(z) + torch.norm(z) + a.sum() + torch.argmax(z) + torch.tensor(1.0, device=torch.device("cpu"))
+    return (
+        torch.matmul(e, e.transpose(0, 1)).sum()
+        + torch.std(z)
+        + torch.norm(z)
+        + a.sum()
+        + torch.argmax(z)
+        + torch.tensor(1.0, device=torch.device("cpu"))
+    )
 
 
 class Gate(nn.Module):
@@ -47,11 +55,16 @@ class Gate(nn.Module):
 
 
 def test_functions_compile():
-    assert isinstance(steps, torch.jit.ScriptFunction) and steps(torch.ones(2), torch.ones(2)).tolist() == [4.0, 4.0]
+    assert isinstance(steps, torch.jit.ScriptFunction) and steps(torch.ones(2), torch.ones(2)).tolist() == [
+        4.0,
+        4.0,
+    ]
     compiled = torch.jit.script(many)
     x = torch.linspace(0, 1, 12).reshape(4, 3)
     assert isinstance(compiled, torch.jit.ScriptFunction)
-    assert torch.equal(compiled(x, torch.device("cpu"), torch.float32), many(x, torch.device("cpu"), torch.float32))
+    assert torch.equal(
+        compiled(x, torch.device("cpu"), torch.float32), many(x, torch.device("cpu"), torch.float32)
+    )
 
 
 def test_modules_compile_save_and_load(tmp_path):
@@ -60,10 +73,18 @@ def test_modules_compile_save_and_load(tmp_path):
     torch.jit.save(script, str(tmp_path / "gate.pt"))
     loaded = torch.jit.load(str(tmp_path / "gate.pt"))
     x = torch.randn(3, 4)
-    assert isinstance(script, torch.jit.ScriptModule) and torch.equal(loaded(x, {"a": 7})[0], gate(x, {"a": 7})[0]) and len(loaded.extra(x)) == 1
+    assert (
+        isinstance(script, torch.jit.ScriptModule)
+        and torch.equal(loaded(x, {"a": 7})[0], gate(x, {"a": 7})[0])
+        and len(loaded.extra(x)) == 1
+    )
 
 
-@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.NLLLoss(), nn.CrossEntropyLoss(reduction="sum")], ids=["ce", "nll", "sum"])
+@pytest.mark.parametrize(
+    "loss",
+    [nn.CrossEntropyLoss(), nn.NLLLoss(), nn.CrossEntropyLoss(reduction="sum")],
+    ids=["ce", "nll", "sum"],
+)
 def test_losses_compile(loss):
     x, y = torch.randn(3, 4), torch.tensor([0, 1, 3])
     assert torch.equal(torch.jit.script(loss)(x, y), loss(x, y))

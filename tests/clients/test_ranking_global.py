@@ -1,4 +1,5 @@
 """DLRM as RecommenderSystems writes it: one_embedding inside a module made global, train and eval graphs, loss scaling."""
+
 import numpy as np
 import pytest
 
@@ -16,7 +17,12 @@ class Interaction(nn.Module):
         self.padding = self.output_size - size
 
     def forward(self, x, y):
-        return flow._C.fused_dot_feature_interaction([x.view(x.shape[0], 1, x.shape[1]), y], output_concat=x, self_interaction=False, output_padding=self.padding)
+        return flow._C.fused_dot_feature_interaction(
+            [x.view(x.shape[0], 1, x.shape[1]), y],
+            output_concat=x,
+            self_interaction=False,
+            output_padding=self.padding,
+        )
 
 
 class DLRM(nn.Module):
@@ -25,9 +31,20 @@ class DLRM(nn.Module):
         self.bottom = nn.FusedMLP(5, [16], 8)
         scales = np.sqrt(1 / np.array([50] * 4))
         self.embedding = flow.one_embedding.MultiTableEmbedding(
-            name, embedding_dim=8, dtype=flow.float, key_type=flow.int64,
-            tables=[flow.one_embedding.make_table_options(flow.one_embedding.make_uniform_initializer(low=-s, high=s)) for s in scales],
-            store_options=flow.one_embedding.make_cached_ssd_store_options(cache_budget_mb=8, persistent_path=str(path), capacity=200))
+            name,
+            embedding_dim=8,
+            dtype=flow.float,
+            key_type=flow.int64,
+            tables=[
+                flow.one_embedding.make_table_options(
+                    flow.one_embedding.make_uniform_initializer(low=-s, high=s)
+                )
+                for s in scales
+            ],
+            store_options=flow.one_embedding.make_cached_ssd_store_options(
+                cache_budget_mb=8, persistent_path=str(path), capacity=200
+            ),
+        )
         self.interaction = Interaction(8, 4)
         self.top = nn.FusedMLP(self.interaction.output_size, [16], 1, skip_final_activation=True)
 
@@ -66,7 +83,10 @@ class EvalGraph(nn.Graph):
 def test_rows_train(make_global, scaler, tmp_path):
     flow.manual_seed(0)
     draw = np.random.RandomState(0)
-    dense, sparse = draw.randint(0, 5, (128, 5)).astype("float32"), draw.randint(0, 50, (128, 4)) + np.arange(4) * 100
+    dense, sparse = (
+        draw.randint(0, 5, (128, 5)).astype("float32"),
+        draw.randint(0, 50, (128, 4)) + np.arange(4) * 100,
+    )
     labels = (sparse[:, :1] % 2 == 0).astype("float32")  # known from the first field alone
     batch = [flow.tensor(a) for a in (labels, dense, sparse)]
     module = DLRM(tmp_path / "store", f"dlrm_{make_global}_{scaler}")
@@ -75,10 +95,19 @@ def test_rows_train(make_global, scaler, tmp_path):
         batch = [t.to_global(placement=PLACEMENT, sbp=flow.sbp.split(0)) for t in batch]
     optimizer = flow.optim.SGD(module.parameters(), lr=1.0)
     warmup = flow.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=5)
-    decay = flow.optim.lr_scheduler.PolynomialLR(optimizer, decay_batch=200, end_learning_rate=0, power=2.0, cycle=False)
-    scheduler = flow.optim.lr_scheduler.SequentialLR(optimizer=optimizer, schedulers=[warmup, decay], milestones=[20], interval_rescaling=True)
-    scaler = scaler and flow.amp.GradScaler(init_scale=2.0 ** 30, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
-    train, evaluate = TrainGraph(module, nn.BCEWithLogitsLoss(reduction="none"), optimizer, scheduler, scaler), EvalGraph(module)
+    decay = flow.optim.lr_scheduler.PolynomialLR(
+        optimizer, decay_batch=200, end_learning_rate=0, power=2.0, cycle=False
+    )
+    scheduler = flow.optim.lr_scheduler.SequentialLR(
+        optimizer=optimizer, schedulers=[warmup, decay], milestones=[20], interval_rescaling=True
+    )
+    scaler = scaler and flow.amp.GradScaler(
+        init_scale=2.0**30, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000
+    )
+    train, evaluate = (
+        TrainGraph(module, nn.BCEWithLogitsLoss(reduction="none"), optimizer, scheduler, scaler),
+        EvalGraph(module),
+    )
     before = evaluate(*batch[1:])
     for _ in range(150):
         loss = train(*batch)

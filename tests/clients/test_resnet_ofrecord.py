@@ -1,4 +1,5 @@
 """ResNet-50 on OFRecords as Oneflow-Inc/models trains it: its data loader, label smoothing, warm-up, train and eval graphs, metrics, checkpoint."""
+
 import io
 
 import numpy as np
@@ -34,8 +35,16 @@ class OFRecordDataLoader(nn.Module):
         super().__init__()
         train = mode == "train"
         self.batch_size = batch_size
-        self.reader = nn.OFRecordReader(str(folder / mode), batch_size=batch_size, data_part_num=parts, part_name_suffix_length=5,
-                                        random_shuffle=train, shuffle_after_epoch=train, placement=placement, sbp=sbp)
+        self.reader = nn.OFRecordReader(
+            str(folder / mode),
+            batch_size=batch_size,
+            data_part_num=parts,
+            part_name_suffix_length=5,
+            random_shuffle=train,
+            shuffle_after_epoch=train,
+            placement=placement,
+            sbp=sbp,
+        )
         self.label = nn.OFRecordRawDecoder("class/label", shape=tuple(), dtype=flow.int32)
         if train:
             self.image = nn.OFRecordImageDecoderRandomCrop("encoded", color_space="RGB")
@@ -45,8 +54,17 @@ class OFRecordDataLoader(nn.Module):
             self.image = nn.OFRecordImageDecoder("encoded", color_space="RGB")
             self.resize = nn.image.Resize(resize_side="shorter", keep_aspect_ratio=True, target_size=size)
             self.flip = None
-        self.normalize = nn.CropMirrorNormalize(color_space="RGB", output_layout="NCHW", crop_h=0 if train else size, crop_w=0 if train else size, crop_pos_y=0.5, crop_pos_x=0.5,
-                                                mean=[123.68, 116.779, 103.939], std=[58.393, 57.12, 57.375], output_dtype=flow.float)
+        self.normalize = nn.CropMirrorNormalize(
+            color_space="RGB",
+            output_layout="NCHW",
+            crop_h=0 if train else size,
+            crop_w=0 if train else size,
+            crop_pos_y=0.5,
+            crop_pos_x=0.5,
+            mean=[123.68, 116.779, 103.939],
+            std=[58.393, 57.12, 57.375],
+            output_dtype=flow.float,
+        )
 
     def forward(self):
         record = self.reader()
@@ -101,12 +119,26 @@ def train(records, model, amp, steps, folder):
     for name, module in model.named_modules():
         if name.endswith("bn3") or name.endswith("layer1.0.bn2"):
             nn.init.zeros_(module.weight)
-    groups = [{"params": [p for n, p in model.named_parameters() if "bn" not in n and "bias" not in n], "weight_decay": 1e-4},
-              {"params": [p for n, p in model.named_parameters() if "bn" in n or "bias" in n], "weight_decay": 0.0}]
+    groups = [
+        {
+            "params": [p for n, p in model.named_parameters() if "bn" not in n and "bias" not in n],
+            "weight_decay": 1e-4,
+        },
+        {"params": [p for n, p in model.named_parameters() if "bn" in n or "bias" in n], "weight_decay": 0.0},
+    ]
     optimizer = flow.optim.SGD(groups, lr=0.005, momentum=0.9)
     cosine = flow.optim.lr_scheduler.CosineDecayLR(optimizer, decay_steps=60)
-    schedule = flow.optim.lr_scheduler.WarmUpLR(cosine, warmup_factor=0, warmup_iters=2, warmup_method="linear")
-    graph = TrainGraph(model, LabelSmoothLoss(CLASSES, 0.1), OFRecordDataLoader(records, 2, "train", 12), optimizer, schedule, amp)
+    schedule = flow.optim.lr_scheduler.WarmUpLR(
+        cosine, warmup_factor=0, warmup_iters=2, warmup_method="linear"
+    )
+    graph = TrainGraph(
+        model,
+        LabelSmoothLoss(CLASSES, 0.1),
+        OFRecordDataLoader(records, 2, "train", 12),
+        optimizer,
+        schedule,
+        amp,
+    )
     model.train()
     for _ in range(steps):
         loss, predictions, label = graph()
@@ -133,7 +165,9 @@ def test_resnet10(records, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("amp, steps", [(False, 25), (True, 2)], ids=["float32", "amp"])  # float16 is slow on a CPU
+@pytest.mark.parametrize(
+    "amp, steps", [(False, 25), (True, 2)], ids=["float32", "amp"]
+)  # float16 is slow on a CPU
 def test_resnet50(records, tmp_path, amp, steps):
     flow.manual_seed(0)
     loss, accuracy = train(records, models.resnet50(num_classes=CLASSES), amp, steps, tmp_path)

@@ -1,4 +1,5 @@
 """Reduced programs: LSTM text classifier, transformer translation, wide & deep."""
+
 import math
 
 import numpy as np
@@ -62,7 +63,15 @@ class Translator(nn.Module):
         rate = flow.exp(flow.arange(0, width, 2).to(flow.float) * (-math.log(10000.0) / width)).unsqueeze(0)
         places[:, 0::2], places[:, 1::2] = flow.sin(position * rate), flow.cos(position * rate)
         self.places = nn.Parameter(places.unsqueeze(0), requires_grad=False)
-        self.transformer = nn.Transformer(d_model=width, nhead=2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=32, dropout=0.0, batch_first=True)
+        self.transformer = nn.Transformer(
+            d_model=width,
+            nhead=2,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            dim_feedforward=32,
+            dropout=0.0,
+            batch_first=True,
+        )
         self.head = nn.Linear(width, vocabulary)
 
     @staticmethod
@@ -71,9 +80,20 @@ class Translator(nn.Module):
         return mask.float().masked_fill(mask == 0, float("-inf")).masked_fill(mask == 1, 0.0)
 
     def forward(self, source, target):
-        s, t = self.source(source) + self.places[:, :source.size(1)], self.target(target) + self.places[:, :target.size(1)]
+        s, t = (
+            self.source(source) + self.places[:, : source.size(1)],
+            self.target(target) + self.places[:, : target.size(1)],
+        )
         padding = source.eq(0)
-        return self.head(self.transformer(s, t, tgt_mask=self.future(target.size(1)), src_key_padding_mask=padding, memory_key_padding_mask=padding))
+        return self.head(
+            self.transformer(
+                s,
+                t,
+                tgt_mask=self.future(target.size(1)),
+                src_key_padding_mask=padding,
+                memory_key_padding_mask=padding,
+            )
+        )
 
 
 def test_transformer_translation_in_graph_then_greedy_decoding():
@@ -92,7 +112,9 @@ def test_transformer_translation_in_graph_then_greedy_decoding():
 
         def build(self, source, target):
             logits = self.model(source, target[:, :-1])
-            loss = nn.functional.cross_entropy(logits.reshape(-1, 16), target[:, 1:].reshape(-1), ignore_index=0, label_smoothing=0.02)
+            loss = nn.functional.cross_entropy(
+                logits.reshape(-1, 16), target[:, 1:].reshape(-1), ignore_index=0, label_smoothing=0.02
+            )
             loss.backward()
             return loss
 

@@ -1,4 +1,5 @@
 """The table of tests/clients/third_party.py: programs of public libraries train alike eager and in a graph, and a failure is one."""
+
 import pytest
 import third_party
 
@@ -8,7 +9,14 @@ from oneflow import nn
 QUICK = ("einops", "safetensors", "vit-pytorch SimpleViT")
 
 
-@pytest.mark.parametrize("program", [p if p.name.startswith(QUICK) else pytest.param(p, marks=pytest.mark.slow) for p in third_party.PROGRAMS], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "program",
+    [
+        p if p.name.startswith(QUICK) else pytest.param(p, marks=pytest.mark.slow)
+        for p in third_party.PROGRAMS
+    ],
+    ids=lambda p: p.name,
+)
 def test_program_trains_alike_in_both_modes(program):
     if third_party.version_of(program.package) is None:
         pytest.skip(f"needs {program.package}")
@@ -38,4 +46,7 @@ def test_a_module_that_a_library_lacks_is_listed():
     def make():
         import no_such_module_anywhere  # noqa: F401
 
-    assert third_party.row(third_party.Program("lacks", "torch", make), "aten")["result"] == "missing: pip install no_such_module_anywhere"
+    assert (
+        third_party.row(third_party.Program("lacks", "torch", make), "aten")["result"]
+        == "missing: pip install no_such_module_anywhere"
+    )

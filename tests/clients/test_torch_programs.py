@@ -1,4 +1,5 @@
 """Programs written for PyTorch, with `import oneflow as torch` in place of `import torch`."""
+
 import math
 import subprocess
 import sys
@@ -23,7 +24,9 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x, flash):
         B, T, C = x.size()
-        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.attn(x).split(C, dim=2))
+        q, k, v = (
+            t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.attn(x).split(C, dim=2)
+        )
         if flash:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=True)
         else:
@@ -35,8 +38,14 @@ class CausalSelfAttention(nn.Module):
 class GPT(nn.Module):
     def __init__(self, vocabulary=17, width=16, heads=2, length=8):
         super().__init__()
-        self.transformer = nn.ModuleDict(dict(wte=nn.Embedding(vocabulary, width), wpe=nn.Embedding(length, width),
-                                              h=nn.ModuleList([CausalSelfAttention(width, heads, length) for _ in range(2)]), ln_f=nn.LayerNorm(width)))
+        self.transformer = nn.ModuleDict(
+            dict(
+                wte=nn.Embedding(vocabulary, width),
+                wpe=nn.Embedding(length, width),
+                h=nn.ModuleList([CausalSelfAttention(width, heads, length) for _ in range(2)]),
+                ln_f=nn.LayerNorm(width),
+            )
+        )
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
         self.transformer.wte.weight = self.lm_head.weight
         self.apply(self._start)
@@ -51,7 +60,11 @@ class GPT(nn.Module):
         for block in self.transformer.h:
             x = x + block(x, flash)
         logits = self.lm_head(self.transformer.ln_f(x))
-        loss = None if targets is None else F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+        loss = (
+            None
+            if targets is None
+            else F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+        )
         return logits, loss
 
     @torch.no_grad()
@@ -72,7 +85,12 @@ def test_nanogpt_like_training(tmp_path):
     model = GPT()
     decay = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=1e-2, betas=(0.9, 0.95), fused=False)
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+        lr=1e-2,
+        betas=(0.9, 0.95),
+        fused=False,
+    )
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     context = torch.amp.autocast(device_type="cpu", dtype=torch.bfloat16)
     losses = []
@@ -80,8 +98,8 @@ def test_nanogpt_like_training(tmp_path):
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 * min(1, (step + 1) / 5)
         ix = torch.randint(len(memory) - 8, (8,))
-        x = torch.stack([torch.from_numpy((memory[i:i + 8]).astype(np.int64)) for i in ix])
-        y = torch.stack([torch.from_numpy((memory[i + 1:i + 9]).astype(np.int64)) for i in ix])
+        x = torch.stack([torch.from_numpy((memory[i : i + 8]).astype(np.int64)) for i in ix])
+        y = torch.stack([torch.from_numpy((memory[i + 1 : i + 9]).astype(np.int64)) for i in ix])
         with context:
             _, loss = model(x, y)
         scaler.scale(loss).backward()
@@ -92,14 +110,21 @@ def test_nanogpt_like_training(tmp_path):
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
     assert losses[-1] < 0.6 * losses[0]
-    checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 40, "config": {"lr": 1e-2}}
+    checkpoint = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": 40,
+        "config": {"lr": 1e-2},
+    }
     torch.save(checkpoint, tmp_path / "ckpt.pt")
     loaded = torch.load(tmp_path / "ckpt.pt", map_location="cpu")
     again = GPT()
     again.load_state_dict(loaded["model"])
     optimizer.load_state_dict(loaded["optimizer"])
     x = torch.arange(8).unsqueeze(0)
-    assert torch.equal(again(x)[0], model(x)[0]) and torch.allclose(again(x, flash=False)[0], again(x)[0], atol=1e-5)
+    assert torch.equal(again(x)[0], model(x)[0]) and torch.allclose(
+        again(x, flash=False)[0], again(x)[0], atol=1e-5
+    )
     assert model.generate(torch.zeros((1, 1), dtype=torch.long), 5).shape == (1, 6)
 
 
@@ -110,7 +135,9 @@ def test_functional_transforms():
     x = torch.randn(5, 3)
     w = torch.randn(3)
     assert torch.allclose(vmap(torch.dot, in_dims=(0, None))(x, w), x @ w, atol=1e-6)
-    assert torch.allclose(grad(lambda w: (w ** 3).sum())(w), 3 * w ** 2) and torch.allclose(hessian(lambda w: (w ** 2).sum())(w), 2 * torch.eye(3))
+    assert torch.allclose(grad(lambda w: (w**3).sum())(w), 3 * w**2) and torch.allclose(
+        hessian(lambda w: (w**2).sum())(w), 2 * torch.eye(3)
+    )
     assert torch.allclose(jacrev(lambda w: x @ w)(w), x)
     layer = nn.Linear(3, 2)
     parameters = dict(layer.named_parameters())
@@ -130,10 +157,16 @@ def test_distributions():
     normal.rsample((3,)).sum().backward()
     assert D.kl_divergence(normal, D.Normal(1.0, 1.0)).tolist() == [0.5, 0.5]
     policy = D.Categorical(logits=torch.tensor([0.0, math.log(3.0)]))
-    assert torch.allclose(policy.log_prob(torch.tensor(1)).exp(), torch.tensor(0.75)) and policy.sample((4,)).shape == (4,)
-    assert D.Independent(D.Bernoulli(probs=torch.full((3,), 0.5)), 1).log_prob(torch.ones(3)).item() == pytest.approx(3 * math.log(0.5))
+    assert torch.allclose(policy.log_prob(torch.tensor(1)).exp(), torch.tensor(0.75)) and policy.sample(
+        (4,)
+    ).shape == (4,)
+    assert D.Independent(D.Bernoulli(probs=torch.full((3,), 0.5)), 1).log_prob(
+        torch.ones(3)
+    ).item() == pytest.approx(3 * math.log(0.5))
     assert D.TransformedDistribution(D.Normal(0.0, 1.0), [D.transforms.TanhTransform()]).sample().abs() < 1
-    assert D.MultivariateNormal(torch.zeros(2), torch.eye(2)).entropy().item() == pytest.approx(math.log(2 * math.pi * math.e), rel=1e-5)
+    assert D.MultivariateNormal(torch.zeros(2), torch.eye(2)).entropy().item() == pytest.approx(
+        math.log(2 * math.pi * math.e), rel=1e-5
+    )
 
 
 class Squares(Dataset):
@@ -141,12 +174,24 @@ class Squares(Dataset):
         return 10
 
     def __getitem__(self, i):
-        return {"x": torch.tensor([i, i * i], dtype=torch.float32), "name": f"n{i}", "worker": -1 if torch.utils.data.get_worker_info() is None else torch.utils.data.get_worker_info().id}
+        return {
+            "x": torch.tensor([i, i * i], dtype=torch.float32),
+            "name": f"n{i}",
+            "worker": -1
+            if torch.utils.data.get_worker_info() is None
+            else torch.utils.data.get_worker_info().id,
+        }
 
 
 def test_loader_with_workers_and_samplers():
-    batches = list(DataLoader(Squares(), batch_size=4, num_workers=2, worker_init_fn=lambda i: None, persistent_workers=False))
-    assert torch.cat([b["x"] for b in batches])[:, 1].tolist() == [i * i for i in range(10)] and batches[0]["name"] == ["n0", "n1", "n2", "n3"]
+    batches = list(
+        DataLoader(
+            Squares(), batch_size=4, num_workers=2, worker_init_fn=lambda i: None, persistent_workers=False
+        )
+    )
+    assert torch.cat([b["x"] for b in batches])[:, 1].tolist() == [i * i for i in range(10)] and batches[0][
+        "name"
+    ] == ["n0", "n1", "n2", "n3"]
     assert set(torch.cat([b["worker"] for b in batches]).tolist()) == {0, 1}
     sampler = torch.utils.data.WeightedRandomSampler([0.0, 1.0, 0.0], 4)
     assert list(sampler) == [1, 1, 1, 1]
@@ -165,7 +210,7 @@ def test_custom_function_hooks_and_checkpoint():
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             assert ctx.needs_input_grad == (True, False)
             return g * (x > ctx.low), None
 
@@ -176,22 +221,34 @@ def test_custom_function_hooks_and_checkpoint():
     handle = body.register_forward_pre_hook(lambda module, args, kwargs: (args, kwargs), with_kwargs=True)
     plain = torch.autograd.grad(body(Clip.apply(x, 0.0)).sum(), x)[0]
     handle.remove()
-    for way in (lambda v: checkpoint(body, v, use_reentrant=False), lambda v: checkpoint_sequential(body, 2, v, use_reentrant=False)):
+    for way in (
+        lambda v: checkpoint(body, v, use_reentrant=False),
+        lambda v: checkpoint_sequential(body, 2, v, use_reentrant=False),
+    ):
         assert torch.equal(torch.autograd.grad(way(Clip.apply(x, 0.0)).sum(), x)[0], plain)
     assert seen
 
 
 def test_optimizers_and_schedules_only_torch_has():
     p = nn.Parameter(torch.ones(3))
-    for name, options in {"RAdam": {}, "NAdam": {}, "Adamax": {}, "Rprop": {}, "ASGD": {}, "Adafactor": {}}.items():
+    for name, options in {
+        "RAdam": {},
+        "NAdam": {},
+        "Adamax": {},
+        "Rprop": {},
+        "ASGD": {},
+        "Adafactor": {},
+    }.items():
         optimizer = getattr(torch.optim, name)([p], lr=0.01, **options)
         before = p.detach().clone()
-        (p ** 2).sum().backward()
+        (p**2).sum().backward()
         optimizer.step()
         assert not torch.equal(before, p.detach()), name
     optimizer = torch.optim.SGD([p], lr=0.1, momentum=0.9, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=10)
-    ema = torch.optim.swa_utils.AveragedModel(nn.Linear(2, 2), multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    ema = torch.optim.swa_utils.AveragedModel(
+        nn.Linear(2, 2), multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    )
     optimizer.step(), schedule.step(), ema.update_parameters(nn.Linear(2, 2))
     assert 0 < optimizer.param_groups[0]["lr"] < 0.2
 
@@ -212,25 +269,40 @@ def test_other_modules_of_torch_are_reached():
     from oneflow.profiler import ProfilerActivity, profile, record_function
 
     rows = pad_sequence([torch.ones(3, 2), torch.ones(1, 2)], batch_first=True)
-    out, _ = nn.GRU(2, 4, batch_first=True)(pack_padded_sequence(rows, torch.tensor([3, 1]), batch_first=True))
+    out, _ = nn.GRU(2, 4, batch_first=True)(
+        pack_padded_sequence(rows, torch.tensor([3, 1]), batch_first=True)
+    )
     assert pad_packed_sequence(out, batch_first=True)[0].shape == (2, 3, 4)
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
-    assert parametrize.is_parametrized(layer) and nn.utils.parameters_to_vector(layer.parameters()).numel() == 8
+    assert (
+        parametrize.is_parametrized(layer) and nn.utils.parameters_to_vector(layer.parameters()).numel() == 8
+    )
     traced = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     assert [n.op for n in traced.graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
     with profile(activities=[ProfilerActivity.CPU]) as run, record_function("mine"):
         traced(torch.ones(1, 2))
     assert any(e.key == "mine" for e in run.key_averages())
     assert torch.jit.trace(layer, torch.ones(1, 2))(torch.ones(1, 2)).shape == (1, 2)
-    assert torch.linalg.svd(torch.eye(2)).S.tolist() == [1.0, 1.0] and torch.fft.rfft(torch.ones(4))[0].item() == 4
-    assert torch.special.expit(torch.zeros(1)).item() == 0.5 and torch.einsum("ij,jk->ik", torch.eye(2), torch.ones(2, 2)).sum().item() == 4
+    assert (
+        torch.linalg.svd(torch.eye(2)).S.tolist() == [1.0, 1.0]
+        and torch.fft.rfft(torch.ones(4))[0].item() == 4
+    )
+    assert (
+        torch.special.expit(torch.zeros(1)).item() == 0.5
+        and torch.einsum("ij,jk->ik", torch.eye(2), torch.ones(2, 2)).sum().item() == 4
+    )
     assert torch.sparse_coo_tensor([[0], [1]], [2.0], (2, 2)).to_dense()[0, 1].item() == 2.0
     assert torch.version.cuda is None or "." in torch.version.cuda
-    assert torch.vmap(lambda v: v * 2)(torch.ones(2)).tolist() == [2.0, 2.0] and torch.finfo(torch.float32).eps < 1e-6
+    assert (
+        torch.vmap(lambda v: v * 2)(torch.ones(2)).tolist() == [2.0, 2.0]
+        and torch.finfo(torch.float32).eps < 1e-6
+    )
 
 
 def in_a_fresh_process(code):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -261,7 +333,8 @@ def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
     """onediff's DualModule, reduced: the OneFlow module is a torch module here and must not become a child of the torch one."""
     folder = tmp_path / "onediff" / "infer_compiler" / "backends" / "oneflow"
     folder.mkdir(parents=True)
-    (folder / "dual_module.py").write_text(textwrap.dedent("""
+    (folder / "dual_module.py").write_text(
+        textwrap.dedent("""
         import torch
 
         class DualModule(torch.nn.Module):
@@ -273,7 +346,8 @@ def test_a_pair_of_modules_keeps_the_second_as_a_plain_attribute(tmp_path):
             def __setattr__(self, name, value):
                 if name in ["_torch_module", "_oneflow_module"]:
                     super().__setattr__(name, value)
-    """))
+    """)
+    )
     in_a_fresh_process(f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
@@ -289,7 +363,8 @@ def test_a_tracer_of_oneflow_programs_sees_modules_and_functions(tmp_path):
     """onefx's Tracer, reduced: it knows OneFlow's layers by the name of their module, and its functions from the modules' dicts."""
     (tmp_path / "onefx").mkdir()
     (tmp_path / "onefx" / "__init__.py").write_text("import oneflow")
-    (tmp_path / "onefx" / "_symbolic_trace.py").write_text(textwrap.dedent("""
+    (tmp_path / "onefx" / "_symbolic_trace.py").write_text(
+        textwrap.dedent("""
         import oneflow
 
         _oneflow_default_wrapped_packages = (oneflow, oneflow.nn.functional)
@@ -297,7 +372,8 @@ def test_a_tracer_of_oneflow_programs_sees_modules_and_functions(tmp_path):
         class Tracer:
             def is_leaf_module(self, m, module_qualified_name):
                 return m.__module__.startswith("oneflow.nn") and not isinstance(m, oneflow.nn.Sequential)
-    """))
+    """)
+    )
     in_a_fresh_process(f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
@@ -316,7 +392,8 @@ def test_a_counter_of_operations_leaves_no_hooks(tmp_path):
     """flowflops' counting, reduced: hooks without handles, on layers whose counters are taken away at the end."""
     (tmp_path / "flowflops").mkdir()
     (tmp_path / "flowflops" / "__init__.py").touch()
-    (tmp_path / "flowflops" / "flow_engine.py").write_text(textwrap.dedent("""
+    (tmp_path / "flowflops" / "flow_engine.py").write_text(
+        textwrap.dedent("""
         def count(module, args, out):
             module.__flops__ += out.numel()
 
@@ -327,7 +404,8 @@ def test_a_counter_of_operations_leaves_no_hooks(tmp_path):
                 layer.register_forward_hook(count)
             model(oneflow.ones(size))
             return sum(layer.__dict__.pop("__flops__") for layer in model)
-    """))
+    """)
+    )
     in_a_fresh_process(f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})

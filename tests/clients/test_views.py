@@ -1,4 +1,5 @@
 """view() after transpose, slice or chunk: OneFlow's global tensors and the tensors of a graph are contiguous, so clients (libai) do it freely."""
+
 import pytest
 
 import oneflow as flow
@@ -52,7 +53,9 @@ def test_eager_local_tensors_keep_torchs_rule_and_gradients_flow():
     with pytest.raises(RuntimeError, match="view size"):
         x.transpose(1, 2).view(-1)
     weight = flow.arange(24.0)
-    (x.to_global(flow.placement("cpu", [0]), flow.sbp.broadcast).transpose(1, 2).view(-1) * weight).sum().backward()
+    (
+        x.to_global(flow.placement("cpu", [0]), flow.sbp.broadcast).transpose(1, 2).view(-1) * weight
+    ).sum().backward()
     assert x.grad.tolist() == weight.view(2, 4, 3).transpose(1, 2).tolist()
     with pytest.raises(RuntimeError):
         x.to_global(flow.placement("cpu", [0]), flow.sbp.broadcast).transpose(1, 2).view(5, 5)

@@ -1,4 +1,5 @@
 """Reduced vision programs as the model zoos write them: ResNet with train and eval graphs, a DCGAN, a one-stage detector's loss."""
+
 import math
 
 import pytest
@@ -17,7 +18,9 @@ class LabelSmoothLoss(nn.Module):
         self.log_softmax = nn.LogSoftmax(dim=-1)
 
     def forward(self, logits, labels):
-        one_hot = flow._C.one_hot(labels, self.classes, on_value=1 - self.rate, off_value=self.rate / (self.classes - 1))
+        one_hot = flow._C.one_hot(
+            labels, self.classes, on_value=1 - self.rate, off_value=self.rate / (self.classes - 1)
+        )
         return -flow.mean(flow.sum(self.log_softmax(logits) * one_hot, dim=-1))
 
 
@@ -71,9 +74,15 @@ def test_resnet_train_and_eval_graphs(amp):
             nn.init.zeros_(module.bn2.weight)
     decay = [p for n, p in model.named_parameters() if "bn" not in n and "bias" not in n]
     rest = [p for n, p in model.named_parameters() if "bn" in n or "bias" in n]
-    optimizer = flow.optim.SGD([{"params": decay, "weight_decay": 1e-4}, {"params": rest, "weight_decay": 0.0}], lr=0.05, momentum=0.9)
+    optimizer = flow.optim.SGD(
+        [{"params": decay, "weight_decay": 1e-4}, {"params": rest, "weight_decay": 0.0}],
+        lr=0.05,
+        momentum=0.9,
+    )
     cosine = flow.optim.lr_scheduler.CosineDecayLR(optimizer, decay_steps=20)
-    schedule = flow.optim.lr_scheduler.WarmUpLR(cosine, warmup_factor=0, warmup_iters=2, warmup_method="linear")
+    schedule = flow.optim.lr_scheduler.WarmUpLR(
+        cosine, warmup_factor=0, warmup_iters=2, warmup_method="linear"
+    )
     train = TrainGraph(model, LabelSmoothLoss(4, 0.1), optimizer, schedule, {"amp": amp, "scale": 128.0})
     evaluate = EvalGraph(model)
     labels = flow.arange(8) % 4
@@ -92,8 +101,19 @@ def test_resnet_train_and_eval_graphs(amp):
 # --------------------------------------------------------------------------- DCGAN, eager
 def test_dcgan_eager():
     flow.manual_seed(0)
-    generator = nn.Sequential(nn.ConvTranspose2d(8, 16, 4, 1, 0, bias=False), nn.BatchNorm2d(16), nn.ReLU(True), nn.ConvTranspose2d(16, 1, 4, 2, 1, bias=False), nn.Tanh())
-    critic = nn.Sequential(nn.Conv2d(1, 16, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True), nn.Dropout(0.3), nn.Conv2d(16, 1, 4, 1, 0, bias=False))
+    generator = nn.Sequential(
+        nn.ConvTranspose2d(8, 16, 4, 1, 0, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(16, 1, 4, 2, 1, bias=False),
+        nn.Tanh(),
+    )
+    critic = nn.Sequential(
+        nn.Conv2d(1, 16, 4, 2, 1, bias=False),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Dropout(0.3),
+        nn.Conv2d(16, 1, 4, 1, 0, bias=False),
+    )
 
     def start(module):
         if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
@@ -102,7 +122,9 @@ def test_dcgan_eager():
             nn.init.normal_(module.weight.data, 1.0, 0.02), nn.init.constant_(module.bias.data, 0)
 
     generator.apply(start), critic.apply(start)
-    of_generator, of_critic = (flow.optim.Adam(m.parameters(), lr=2e-3, betas=(0.5, 0.999)) for m in (generator, critic))
+    of_generator, of_critic = (
+        flow.optim.Adam(m.parameters(), lr=2e-3, betas=(0.5, 0.999)) for m in (generator, critic)
+    )
     bce = nn.BCEWithLogitsLoss()
     ones, zeros = flow.ones((8,)), flow.zeros((8,))
     real = flow.ones(8, 1, 8, 8) * 0.9
@@ -126,8 +148,16 @@ def test_dcgan_eager():
 def test_gan_with_two_optimizers_in_one_graph_equals_eager():
     def parts():
         flow.manual_seed(1)
-        g, d = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)), nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
-        return g, d, flow.optim.Adam(g.parameters(), lr=0.01), flow.optim.SGD(d.parameters(), lr=0.05, momentum=0.5)
+        g, d = (
+            nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)),
+            nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1)),
+        )
+        return (
+            g,
+            d,
+            flow.optim.Adam(g.parameters(), lr=0.01),
+            flow.optim.SGD(d.parameters(), lr=0.05, momentum=0.5),
+        )
 
     def losses(g, d, real, noise):
         fake = g(noise)
@@ -166,14 +196,28 @@ def test_gan_with_two_optimizers_in_one_graph_equals_eager():
 # --------------------------------------------------------------------------- detection
 def box_iou(a, b, eps=1e-7):
     """CIoU of boxes (x, y, w, h)."""
-    ax1, ax2, ay1, ay2 = a[..., 0] - a[..., 2] / 2, a[..., 0] + a[..., 2] / 2, a[..., 1] - a[..., 3] / 2, a[..., 1] + a[..., 3] / 2
-    bx1, bx2, by1, by2 = b[..., 0] - b[..., 2] / 2, b[..., 0] + b[..., 2] / 2, b[..., 1] - b[..., 3] / 2, b[..., 1] + b[..., 3] / 2
-    inter = (flow.minimum(ax2, bx2) - flow.maximum(ax1, bx1)).clamp(min=0) * (flow.minimum(ay2, by2) - flow.maximum(ay1, by1)).clamp(min=0)
+    ax1, ax2, ay1, ay2 = (
+        a[..., 0] - a[..., 2] / 2,
+        a[..., 0] + a[..., 2] / 2,
+        a[..., 1] - a[..., 3] / 2,
+        a[..., 1] + a[..., 3] / 2,
+    )
+    bx1, bx2, by1, by2 = (
+        b[..., 0] - b[..., 2] / 2,
+        b[..., 0] + b[..., 2] / 2,
+        b[..., 1] - b[..., 3] / 2,
+        b[..., 1] + b[..., 3] / 2,
+    )
+    inter = (flow.minimum(ax2, bx2) - flow.maximum(ax1, bx1)).clamp(min=0) * (
+        flow.minimum(ay2, by2) - flow.maximum(ay1, by1)
+    ).clamp(min=0)
     union = a[..., 2] * a[..., 3] + b[..., 2] * b[..., 3] - inter + eps
     iou = inter / union
     cw, ch = flow.maximum(ax2, bx2) - flow.minimum(ax1, bx1), flow.maximum(ay2, by2) - flow.minimum(ay1, by1)
-    rho = ((b[..., 0] - a[..., 0]) ** 2 + (b[..., 1] - a[..., 1]) ** 2) / (cw ** 2 + ch ** 2 + eps)
-    v = (4 / math.pi ** 2) * flow.pow(flow.atan(b[..., 2] / (b[..., 3] + eps)) - flow.atan(a[..., 2] / (a[..., 3] + eps)), 2)
+    rho = ((b[..., 0] - a[..., 0]) ** 2 + (b[..., 1] - a[..., 1]) ** 2) / (cw**2 + ch**2 + eps)
+    v = (4 / math.pi**2) * flow.pow(
+        flow.atan(b[..., 2] / (b[..., 3] + eps)) - flow.atan(a[..., 2] / (a[..., 3] + eps)), 2
+    )
     with flow.no_grad():
         alpha = v / (v - iou + (1 + eps))
     return iou - (rho + v * alpha)
@@ -184,7 +228,9 @@ class Detector(nn.Module):
         super().__init__()
         self.classes, self.count = classes, len(anchors)
         self.register_buffer("anchors", flow.tensor(anchors).float())
-        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.SiLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.SiLU()
+        )
         self.head = nn.Conv2d(8, self.count * (classes + 5), 1)
 
     def forward(self, x):
@@ -195,7 +241,12 @@ class Detector(nn.Module):
 
 def detection_loss(prediction, targets, anchors, classes):
     """targets: rows (image, class, x, y, w, h) in cells."""
-    b, a, gj, gi = targets[:, 0].long(), flow.zeros(len(targets), dtype=flow.int64), targets[:, 3].long(), targets[:, 2].long()
+    b, a, gj, gi = (
+        targets[:, 0].long(),
+        flow.zeros(len(targets), dtype=flow.int64),
+        targets[:, 3].long(),
+        targets[:, 2].long(),
+    )
     picked = prediction[b, a, gj, gi]
     centre = picked[:, :2].sigmoid() * 2 - 0.5 + flow.stack([gi, gj], 1)
     size = (picked[:, 2:4].sigmoid() * 2) ** 2 * anchors[a]
@@ -214,7 +265,9 @@ def test_detector_loss(graph):
     model = Detector([[2.0, 2.0], [3.0, 1.0]], classes=3)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, nesterov=True)
     images = flow.rand(2, 3, 32, 32)
-    targets = flow.tensor([[0, 1, 2.3, 2.6, 2.0, 1.5], [1, 2, 5.2, 4.1, 3.0, 2.0], [1, 0, 1.5, 6.5, 1.0, 2.0]])
+    targets = flow.tensor(
+        [[0, 1, 2.3, 2.6, 2.0, 1.5], [1, 2, 5.2, 4.1, 3.0, 2.0], [1, 0, 1.5, 6.5, 1.0, 2.0]]
+    )
 
     class Train(nn.Graph):
         def __init__(self):

@@ -1,4 +1,5 @@
 """Reduced programs as model zoos write them: three steps in eager mode and the same three as one program give the same numbers, bit for bit."""
+
 import copy
 import itertools
 import math
@@ -15,7 +16,9 @@ class MoCo(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.q = nn.Sequential(nn.Flatten(1), nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8))
+        self.q = nn.Sequential(
+            nn.Flatten(1), nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8)
+        )
         self.k = copy.deepcopy(self.q)
         for p in self.k.parameters():
             p.requires_grad = False
@@ -30,7 +33,7 @@ class MoCo(nn.Module):
         positive = flow.einsum("nc,nc->n", q, k).unsqueeze(-1)
         negative = flow.einsum("nc,ck->nk", q, self.queue.clone().detach())
         with flow.no_grad():
-            self.queue.copy_(flow.cat([k.t(), self.queue[:, :-k.shape[0]]], dim=1))
+            self.queue.copy_(flow.cat([k.t(), self.queue[:, : -k.shape[0]]], dim=1))
         logits = flow.cat([positive, negative], dim=1) / 0.2
         return F.cross_entropy(logits, flow.zeros(logits.shape[0], dtype=flow.long))
 
@@ -58,7 +61,9 @@ class MAE(nn.Module):
         x = flow.cat([x, self.token.repeat(n, length - keep, 1)], dim=1)
         x = self.decode(flow.gather(x, dim=1, index=back.unsqueeze(-1).repeat(1, 1, width)))
         target = flow.einsum("nchpwq->nhwpqc", images.reshape(n, 3, 4, 4, 4, 4)).reshape(n, 16, 48)
-        target = (target - target.mean(dim=-1, keepdim=True)) / (target.var(dim=-1, keepdim=True) + 1e-6) ** 0.5
+        target = (target - target.mean(dim=-1, keepdim=True)) / (
+            target.var(dim=-1, keepdim=True) + 1e-6
+        ) ** 0.5
         return (((x - target) ** 2).mean(dim=-1) * mask).sum() / mask.sum()
 
 
@@ -68,7 +73,11 @@ class Denoiser(nn.Module):
     def __init__(self):
         super().__init__()
         self.time = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 16))
-        self.into, self.norm, self.out = nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.Conv2d(16, 3, 1)
+        self.into, self.norm, self.out = (
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.GroupNorm(2, 8),
+            nn.Conv2d(16, 3, 1),
+        )
         self.down, self.up = nn.Conv2d(8, 8, 4, 2, 1), nn.Upsample(scale_factor=2, mode="nearest")
         self.alphas = flow.cumprod(1 - flow.linspace(1e-4, 0.02, 100), dim=0)
 
@@ -76,7 +85,9 @@ class Denoiser(nn.Module):
         a = self.alphas.gather(-1, t).reshape(t.shape[0], 1, 1, 1)
         noisy = a.sqrt() * x + (1 - a).sqrt() * noise
         rates = t[:, None] * flow.exp(flow.arange(4, device=t.device) * -(math.log(10000) / 3))[None, :]
-        scale, shift = self.time(flow.cat((rates.sin(), rates.cos()), dim=-1))[:, :, None, None].chunk(2, dim=1)
+        scale, shift = self.time(flow.cat((rates.sin(), rates.cos()), dim=-1))[:, :, None, None].chunk(
+            2, dim=1
+        )
         h = F.silu(self.norm(self.into(noisy)) * (scale + 1) + shift)
         return F.smooth_l1_loss(self.out(flow.cat((self.up(self.down(h)), h), dim=1)), noise)
 
@@ -87,7 +98,12 @@ class Seq2Seq(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding, self.encoder, self.decoder = nn.Embedding(12, 8), nn.GRU(8, 8), nn.GRU(8, 8)
-        self.attention, self.combine, self.head, self.drop = nn.Linear(16, 6), nn.Linear(16, 8), nn.Linear(8, 12), nn.Dropout(0.1)
+        self.attention, self.combine, self.head, self.drop = (
+            nn.Linear(16, 6),
+            nn.Linear(16, 8),
+            nn.Linear(8, 12),
+            nn.Dropout(0.1),
+        )
 
     def forward(self, source, target):
         hidden, seen, loss = flow.zeros(1, 1, 8), flow.zeros(6, 8), 0
@@ -99,7 +115,9 @@ class Seq2Seq(nn.Module):
             x = self.drop(self.embedding(token).view(1, 1, -1))
             weights = F.softmax(self.attention(flow.cat((x[0], hidden[0]), 1)), dim=1)
             context = flow.bmm(weights.unsqueeze(0), seen.unsqueeze(0))
-            out, hidden = self.decoder(F.relu(self.combine(flow.cat((x[0], context[0]), 1)).unsqueeze(0)), hidden)
+            out, hidden = self.decoder(
+                F.relu(self.combine(flow.cat((x[0], context[0]), 1)).unsqueeze(0)), hidden
+            )
             scores = F.log_softmax(self.head(out[0]), dim=1)
             loss = loss + nn.NLLLoss()(scores, target[i])
             token = scores.topk(1)[1].squeeze(1).detach()
@@ -113,10 +131,21 @@ class CycleGan(nn.Module):
         super().__init__()
 
         def generator():
-            return nn.Sequential(nn.ReflectionPad2d(3), nn.Conv2d(3, 8, 7), nn.InstanceNorm2d(8), nn.ReLU(True), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(True),
-                                 nn.ConvTranspose2d(16, 3, 3, 2, 1, output_padding=1), nn.Tanh())
+            return nn.Sequential(
+                nn.ReflectionPad2d(3),
+                nn.Conv2d(3, 8, 7),
+                nn.InstanceNorm2d(8),
+                nn.ReLU(True),
+                nn.Conv2d(8, 16, 3, 2, 1),
+                nn.ReLU(True),
+                nn.ConvTranspose2d(16, 3, 3, 2, 1, output_padding=1),
+                nn.Tanh(),
+            )
+
         self.a, self.b = generator(), generator()
-        self.critic = nn.Sequential(nn.Conv2d(3, 8, 4, 2, 1), nn.LeakyReLU(0.2, True), nn.Conv2d(8, 1, 4, 1, 1))
+        self.critic = nn.Sequential(
+            nn.Conv2d(3, 8, 4, 2, 1), nn.LeakyReLU(0.2, True), nn.Conv2d(8, 1, 4, 1, 1)
+        )
         for p in self.critic.parameters():
             p.requires_grad = False
 
@@ -140,18 +169,40 @@ class ActorCritic(nn.Module):
         values = flow.squeeze(self.critic(states))
         ratios, gain = flow.exp(dist.log_prob(actions) - old.detach()), rewards - values.detach()
         clipped = flow.clamp(ratios, 0.8, 1.2) * gain
-        return (-flow.min(ratios * gain, clipped) + 0.5 * nn.MSELoss()(values, rewards) - 0.01 * dist.entropy()).mean()
+        return (
+            -flow.min(ratios * gain, clipped) + 0.5 * nn.MSELoss()(values, rewards) - 0.01 * dist.entropy()
+        ).mean()
 
 
 PROGRAMS = {
-    MoCo: (lambda m: flow.optim.SGD(m.q.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4), lambda: (flow.randn(4, 3, 2, 2), flow.randn(4, 3, 2, 2))),
-    MAE: (lambda m: flow.optim.AdamW([p for p in m.parameters() if p.requires_grad], lr=1e-2), lambda: (flow.rand(2, 3, 16, 16), flow.rand(2, 16))),
-    Denoiser: (lambda m: flow.optim.Adam(m.parameters(), lr=1e-2), lambda: (flow.randn(2, 3, 8, 8), flow.randint(0, 100, (2,)), flow.randn(2, 3, 8, 8))),
-    Seq2Seq: (lambda m: flow.optim.SGD(m.parameters(), lr=0.1), lambda: (flow.randint(0, 12, (6, 1)), flow.randint(0, 12, (5, 1)))),
-    CycleGan: (lambda m: flow.optim.Adam(itertools.chain(m.a.parameters(), m.b.parameters()), lr=2e-3, betas=(0.5, 0.999)),
-               lambda: (flow.rand(1, 3, 8, 8), flow.rand(1, 3, 8, 8))),
-    ActorCritic: (lambda m: flow.optim.Adam([{"params": m.actor.parameters(), "lr": 3e-3}, {"params": m.critic.parameters(), "lr": 1e-2}]),
-                  lambda: (flow.randn(8, 4), flow.randint(0, 2, (8,)), flow.randn(8) * 0.1 - 0.7, flow.randn(8))),
+    MoCo: (
+        lambda m: flow.optim.SGD(m.q.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4),
+        lambda: (flow.randn(4, 3, 2, 2), flow.randn(4, 3, 2, 2)),
+    ),
+    MAE: (
+        lambda m: flow.optim.AdamW([p for p in m.parameters() if p.requires_grad], lr=1e-2),
+        lambda: (flow.rand(2, 3, 16, 16), flow.rand(2, 16)),
+    ),
+    Denoiser: (
+        lambda m: flow.optim.Adam(m.parameters(), lr=1e-2),
+        lambda: (flow.randn(2, 3, 8, 8), flow.randint(0, 100, (2,)), flow.randn(2, 3, 8, 8)),
+    ),
+    Seq2Seq: (
+        lambda m: flow.optim.SGD(m.parameters(), lr=0.1),
+        lambda: (flow.randint(0, 12, (6, 1)), flow.randint(0, 12, (5, 1))),
+    ),
+    CycleGan: (
+        lambda m: flow.optim.Adam(
+            itertools.chain(m.a.parameters(), m.b.parameters()), lr=2e-3, betas=(0.5, 0.999)
+        ),
+        lambda: (flow.rand(1, 3, 8, 8), flow.rand(1, 3, 8, 8)),
+    ),
+    ActorCritic: (
+        lambda m: flow.optim.Adam(
+            [{"params": m.actor.parameters(), "lr": 3e-3}, {"params": m.critic.parameters(), "lr": 1e-2}]
+        ),
+        lambda: (flow.randn(8, 4), flow.randint(0, 2, (8,)), flow.randn(8) * 0.1 - 0.7, flow.randn(8)),
+    ),
 }
 
 

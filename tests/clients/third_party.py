@@ -6,6 +6,7 @@ with the command that installs them; so are modules that a library imports. All 
 pybind11 and --no-build-isolation): pip install flowvision einops vit-pytorch transformers safetensors
 Exit status 1 if a program fails. `--backend` chooses the backend of nn.Graph.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -61,7 +62,11 @@ def flowvision_model(name: str, size: int, **options):
     def make():
         from flowvision.models.registry import ModelCreator
 
-        return Training(ModelCreator.create_model(name, pretrained=False, num_classes=CLASSES, **options), pictures(size), classified)
+        return Training(
+            ModelCreator.create_model(name, pretrained=False, num_classes=CLASSES, **options),
+            pictures(size),
+            classified,
+        )
 
     return make
 
@@ -74,7 +79,12 @@ def flowvision_recipe():
 
     model, criterion = resnet18(num_classes=CLASSES), SoftTargetCrossEntropy()
     average = ModelEmaV2(model, decay=0.9)
-    return Training(model, [soft(x, y) for x, y in pictures(32)], lambda model, x, y: criterion(model(x), y), after_step=lambda model, step: average.update(model))
+    return Training(
+        model,
+        [soft(x, y) for x, y in pictures(32)],
+        lambda model, x, y: criterion(model(x), y),
+        after_step=lambda model, step: average.update(model),
+    )
 
 
 def soft(x, y):
@@ -91,7 +101,12 @@ def flowvision_smoothing():
     criterion = LabelSmoothingCrossEntropy(smoothing=0.1)
     model = mobilenet_v3_small(num_classes=CLASSES)
     model.classifier[2] = nn.Identity()  # dropout draws other numbers in the second run
-    return Training(model, pictures(32), lambda model, x, y: criterion(model(x), y), lambda parameters: flow.optim.AdamW(parameters, lr=1e-3))
+    return Training(
+        model,
+        pictures(32),
+        lambda model, x, y: criterion(model(x), y),
+        lambda parameters: flow.optim.AdamW(parameters, lr=1e-3),
+    )
 
 
 # --------------------------------------------------------------------------- einops
@@ -100,9 +115,13 @@ def einops_layers():
     from einops.layers.oneflow import EinMix, Rearrange, Reduce
 
     model = nn.Sequential(
-        Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=8, q=8), nn.Linear(192, 32),
-        EinMix("b t c -> b t d", weight_shape="c d", bias_shape="d", c=32, d=32), nn.GELU(),
-        Reduce("b t c -> b c", "mean"), nn.Linear(32, CLASSES))
+        Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=8, q=8),
+        nn.Linear(192, 32),
+        EinMix("b t c -> b t d", weight_shape="c d", bias_shape="d", c=32, d=32),
+        nn.GELU(),
+        Reduce("b t c -> b c", "mean"),
+        nn.Linear(32, CLASSES),
+    )
     return Training(model, pictures(32), classified)
 
 
@@ -150,9 +169,15 @@ def libai_gpt():
     placement = distributed.get_layer_placement(0)
     sbp = distributed.get_nd_sbp([flow.sbp.split(0), flow.sbp.broadcast])
     model, criterion = GPTModel(2, 32, 16, 32, 2, max_seq_length=12), GPTLoss()
-    tokens = [[flow.randint(0, 32, (4, 12)).to_global(placement, sbp) for _ in range(2)] for _ in range(STEPS)]
-    return Training(model, tokens, lambda model, ids, labels: next(iter(criterion(model(ids), labels).values())),
-                    lambda parameters: flow.optim.AdamW(parameters, lr=1e-2, weight_decay=0.1))
+    tokens = [
+        [flow.randint(0, 32, (4, 12)).to_global(placement, sbp) for _ in range(2)] for _ in range(STEPS)
+    ]
+    return Training(
+        model,
+        tokens,
+        lambda model, ids, labels: next(iter(criterion(model(ids), labels).values())),
+        lambda parameters: flow.optim.AdamW(parameters, lr=1e-2, weight_decay=0.1),
+    )
 
 
 # --------------------------------------------------------------------------- libraries for PyTorch
@@ -175,19 +200,29 @@ def under_mock(module: str):
 def vit_pytorch_model(module: str, cls: str, **options):
     def make():
         kind = getattr(under_mock(f"vit_pytorch.{module}"), cls)
-        return Training(kind(num_classes=CLASSES, **options), pictures(32), classified, lambda parameters: flow.optim.Adam(parameters, lr=1e-3))
+        return Training(
+            kind(num_classes=CLASSES, **options),
+            pictures(32),
+            classified,
+            lambda parameters: flow.optim.Adam(parameters, lr=1e-3),
+        )
 
     return make
 
 
 def transformers_model(cls: str, config: str, **options):
     """A language model of transformers with random weights, trained on random tokens."""
+
     def make():
         transformers = importlib.import_module("transformers")
         model = getattr(transformers, cls)(getattr(transformers, config)(vocab_size=64, **options))
         tokens = [(flow.randint(0, 64, (2, 16)),) for _ in range(STEPS)]
-        return Training(model, tokens, lambda model, ids: model(input_ids=ids, labels=ids, return_dict=False)[0],
-                        lambda parameters: flow.optim.AdamW(parameters, lr=1e-3))
+        return Training(
+            model,
+            tokens,
+            lambda model, ids: model(input_ids=ids, labels=ids, return_dict=False)[0],
+            lambda parameters: flow.optim.AdamW(parameters, lr=1e-3),
+        )
 
     return make
 
@@ -196,29 +231,94 @@ def safetensors_weights():
     """Weights written and read with safetensors, then trained."""
     from safetensors.torch import load, save
 
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, CLASSES),
+    )
     model.load_state_dict(load(save(model.state_dict())))
     return Training(model, pictures(16), classified)
 
 
 PROGRAMS = (
-    *(Program(f"flowvision {name}", "flowvision", flowvision_model(name, size)) for name, size in (
-        ("resnet18", 32), ("shufflenet_v2_x0_5", 32), ("regnet_y_400mf", 32), ("res2net50_26w_4s", 32))),
+    *(
+        Program(f"flowvision {name}", "flowvision", flowvision_model(name, size))
+        for name, size in (
+            ("resnet18", 32),
+            ("shufflenet_v2_x0_5", 32),
+            ("regnet_y_400mf", 32),
+            ("res2net50_26w_4s", 32),
+        )
+    ),
     Program("flowvision training recipe", "flowvision", flowvision_recipe),
     Program("flowvision label smoothing", "flowvision", flowvision_smoothing),
     Program("einops layers", "einops", einops_layers),
     Program("einops functions", "einops", einops_functions),
     Program("libai GPT", "libai", libai_gpt),
-    Program("vit-pytorch ViT", "vit-pytorch", vit_pytorch_model("vit", "ViT", image_size=32, patch_size=8, dim=32, depth=2, heads=2, mlp_dim=64)),
-    Program("vit-pytorch SimpleViT", "vit-pytorch", vit_pytorch_model("simple_vit", "SimpleViT", image_size=32, patch_size=8, dim=32, depth=2, heads=2, mlp_dim=64)),
-    Program("vit-pytorch CaiT", "vit-pytorch", vit_pytorch_model("cait", "CaiT", image_size=32, patch_size=8, dim=32, depth=2, cls_depth=1, heads=2, mlp_dim=64)),
-    Program("transformers GPT-2", "transformers", transformers_model(
-        "GPT2LMHeadModel", "GPT2Config", n_embd=32, n_layer=2, n_head=2, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
-    Program("transformers BERT", "transformers", transformers_model(
-        "BertForMaskedLM", "BertConfig", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)),
-    Program("transformers Llama", "transformers", transformers_model(
-        "LlamaForCausalLM", "LlamaConfig", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, intermediate_size=64)),
+    Program(
+        "vit-pytorch ViT",
+        "vit-pytorch",
+        vit_pytorch_model("vit", "ViT", image_size=32, patch_size=8, dim=32, depth=2, heads=2, mlp_dim=64),
+    ),
+    Program(
+        "vit-pytorch SimpleViT",
+        "vit-pytorch",
+        vit_pytorch_model(
+            "simple_vit", "SimpleViT", image_size=32, patch_size=8, dim=32, depth=2, heads=2, mlp_dim=64
+        ),
+    ),
+    Program(
+        "vit-pytorch CaiT",
+        "vit-pytorch",
+        vit_pytorch_model(
+            "cait", "CaiT", image_size=32, patch_size=8, dim=32, depth=2, cls_depth=1, heads=2, mlp_dim=64
+        ),
+    ),
+    Program(
+        "transformers GPT-2",
+        "transformers",
+        transformers_model(
+            "GPT2LMHeadModel",
+            "GPT2Config",
+            n_embd=32,
+            n_layer=2,
+            n_head=2,
+            n_positions=32,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+        ),
+    ),
+    Program(
+        "transformers BERT",
+        "transformers",
+        transformers_model(
+            "BertForMaskedLM",
+            "BertConfig",
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+    ),
+    Program(
+        "transformers Llama",
+        "transformers",
+        transformers_model(
+            "LlamaForCausalLM",
+            "LlamaConfig",
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            intermediate_size=64,
+        ),
+    ),
     Program("safetensors weights", "safetensors", safetensors_weights),
 )
 
@@ -285,11 +385,25 @@ def row(program: Program, backend: str) -> dict:
         return {**cells, "result": f"FAILED: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
     apart = max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(eager, graph))
     passed = apart <= TOLERANCE and all(map(math.isfinite, eager))
-    return {**cells, "eager": f"{eager[0]:.4f} -> {eager[-1]:.4f}", "graph": f"{graph[0]:.4f} -> {graph[-1]:.4f}", "apart": f"{apart:.1e}",
-            "seconds": f"{middle - begin:.1f} / {end - middle:.1f}", "result": "equal" if passed else "FAILED: losses differ"}
+    return {
+        **cells,
+        "eager": f"{eager[0]:.4f} -> {eager[-1]:.4f}",
+        "graph": f"{graph[0]:.4f} -> {graph[-1]:.4f}",
+        "apart": f"{apart:.1e}",
+        "seconds": f"{middle - begin:.1f} / {end - middle:.1f}",
+        "result": "equal" if passed else "FAILED: losses differ",
+    }
 
 
-COLUMNS = (("program", 32), ("version", 9), ("eager", 20), ("graph", 20), ("apart", 8), ("seconds", 12), ("result", 0))
+COLUMNS = (
+    ("program", 32),
+    ("version", 9),
+    ("eager", 20),
+    ("graph", 20),
+    ("apart", 8),
+    ("seconds", 12),
+    ("result", 0),
+)
 
 
 def line(cells: dict) -> str:
@@ -299,11 +413,15 @@ def line(cells: dict) -> str:
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="run only the programs whose names contain one of these")
-    parser.add_argument("--backend", default="aten", help="backend of nn.Graph (default: aten, which gives eager's bits)")
+    parser.add_argument(
+        "--backend", default="aten", help="backend of nn.Graph (default: aten, which gives eager's bits)"
+    )
     options = parser.parse_args(argv)
     chosen = [p for p in PROGRAMS if not options.names or any(name in p.name for name in options.names)]
     if not chosen:
-        parser.error(f"no program is called like {options.names}; there are: {', '.join(p.name for p in PROGRAMS)}")
+        parser.error(
+            f"no program is called like {options.names}; there are: {', '.join(p.name for p in PROGRAMS)}"
+        )
     print(line({name: name for name, _ in COLUMNS}))
     failed = 0
     for program in chosen:

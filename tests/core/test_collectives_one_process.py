@@ -1,4 +1,5 @@
 """comm and oneflow._C's collectives with one process: the identity, and errors that say so."""
+
 import pytest
 import torch
 
@@ -14,14 +15,23 @@ def test_each_collective_is_the_identity():
     out = [torch.empty(4)]
     flow.comm.all_gather(out, x)
     assert torch.equal(out[0], x)
-    for call in (flow.comm.all_gather_into_tensor, flow.comm.reduce_scatter_tensor, flow._C.local_all_gather, flow._C.local_reduce_scatter):
+    for call in (
+        flow.comm.all_gather_into_tensor,
+        flow.comm.reduce_scatter_tensor,
+        flow._C.local_all_gather,
+        flow._C.local_reduce_scatter,
+    ):
         target = torch.empty(4)
         call(target, x)
         assert torch.equal(target, x), call
     target = torch.empty(4)
     flow.comm.scatter(target, [x])
     assert torch.equal(target, x)
-    assert not torch.distributed.is_initialized() and flow.distributed.is_multi_client() and flow.distributed.get_world_size() == 1
+    assert (
+        not torch.distributed.is_initialized()
+        and flow.distributed.is_multi_client()
+        and flow.distributed.get_world_size() == 1
+    )
 
 
 def test_wrong_ranks_and_lists():
@@ -41,7 +51,11 @@ def test_raw_forms():
     assert flow._C.global_arange(3, placement=P, sbp=flow.sbp.broadcast).tolist() == [0, 1, 2]
     full = flow._C.global_constant((2,), 3, dtype=torch.int64, placement=P, sbp=[flow.sbp.split(0)])
     assert full.is_global and full.tolist() == [3, 3] and full.sbp == (flow.sbp.split(0),)
-    assert flow._C.global_tensor_constant((2,), torch.tensor(2.5), dtype=torch.float32, placement=P, sbp=flow.sbp.broadcast).tolist() == [2.5, 2.5]
-    assert flow._C.global_tensor_constant((1,), torch.tensor(0.1, dtype=torch.float64), dtype=torch.float64, placement=P, sbp=flow.sbp.broadcast).tolist() == [0.1]
+    assert flow._C.global_tensor_constant(
+        (2,), torch.tensor(2.5), dtype=torch.float32, placement=P, sbp=flow.sbp.broadcast
+    ).tolist() == [2.5, 2.5]
+    assert flow._C.global_tensor_constant(
+        (1,), torch.tensor(0.1, dtype=torch.float64), dtype=torch.float64, placement=P, sbp=flow.sbp.broadcast
+    ).tolist() == [0.1]
     assert flow._C.rfft(torch.ones(4)).shape == (3,) and flow._C.vector_norm(torch.ones(4)) == 2.0
     flow.multiprocessing.unlink_all_shared_memory()

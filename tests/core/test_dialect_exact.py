@@ -1,4 +1,5 @@
 """The dialect "oneflow-0.9": the recorded calls equal but for a short list, OneFlow's CPU stream, and everything put back."""
+
 import subprocess
 import sys
 
@@ -41,7 +42,11 @@ def test_everything_is_put_back():
     before = {n: vars(torch.Tensor).get(n) for n in TENSOR}, {n: golden_lookup(n) for n in FUNCTIONS}
     flow.set_dialect("oneflow-0.9")
     changed = {n: vars(torch.Tensor).get(n) for n in TENSOR}, {n: golden_lookup(n) for n in FUNCTIONS}
-    assert flow.get_dialect() == "oneflow-0.9" and all(changed[0][n] is not before[0][n] for n in TENSOR) and all(changed[1][n] is not before[1][n] for n in FUNCTIONS)
+    assert (
+        flow.get_dialect() == "oneflow-0.9"
+        and all(changed[0][n] is not before[0][n] for n in TENSOR)
+        and all(changed[1][n] is not before[1][n] for n in FUNCTIONS)
+    )
     flow.set_dialect("torch")
     assert torch.tensor([-7]) % 3 == 2
     flow.set_dialect("oneflow")
@@ -59,7 +64,9 @@ def test_stream_is_numpys_mersenne_twister():
         source = np.random.RandomState(seed)
         words = source.randint(0, 2**32, size=7, dtype=np.uint32)
         s = Stream(seed)
-        assert (s.raw(3) == words[:3]).all() and np.array_equal(s.uniform(2, False), words[3:5].astype(np.float32) / np.float32(2**32))
+        assert (s.raw(3) == words[:3]).all() and np.array_equal(
+            s.uniform(2, False), words[3:5].astype(np.float32) / np.float32(2**32)
+        )
         assert s.uniform(1, True)[0] == (float(words[5]) + float(words[6]) * 2.0**32) / 2.0**64
 
 
@@ -68,7 +75,7 @@ def test_normal_numbers_use_the_words_the_polar_method_uses(n):
     s, words = Stream(3), np.random.RandomState(3).randint(0, 2**32, size=4 * n + 40, dtype=np.uint32)
     got, i, want = s.normal(n, False), 0, []
     while len(want) < n + n % 2:
-        x, y = 2 * (words[i:i + 2].astype(np.float32) / np.float32(2**32)).astype(np.float64) - 1
+        x, y = 2 * (words[i : i + 2].astype(np.float32) / np.float32(2**32)).astype(np.float64) - 1
         i, r = i + 2, x * x + y * y
         if 0 < r <= 1:
             k = np.sqrt(-2 * np.log(r) / r)
@@ -89,15 +96,23 @@ def test_seeds_and_generators(exact):
 
 
 def test_operators(exact):
-    assert (torch.tensor([-7]) % 3).tolist() == [-1] and (torch.tensor([-7.5]) % 2).tolist() == [-1.5] and (7 % torch.tensor([-3])).tolist() == [1]
+    assert (
+        (torch.tensor([-7]) % 3).tolist() == [-1]
+        and (torch.tensor([-7.5]) % 2).tolist() == [-1.5]
+        and (7 % torch.tensor([-3])).tolist() == [1]
+    )
     assert (torch.tensor([-7]) // 2).tolist() == [-3] and (torch.tensor([-7.0]) // 2).tolist() == [-4.0]
-    assert (torch.tensor([1, 2]) + torch.tensor(2.5)).tolist() == [3, 4] and (torch.tensor([1, 2]) * 2.5).dtype is torch.float32
-    assert (torch.tensor([5]) / torch.tensor(2.5)).tolist() == [2.0] and (torch.tensor([5]) & 3).tolist() == [True]
+    assert (torch.tensor([1, 2]) + torch.tensor(2.5)).tolist() == [3, 4] and (
+        torch.tensor([1, 2]) * 2.5
+    ).dtype is torch.float32
+    assert (torch.tensor([5]) / torch.tensor(2.5)).tolist() == [2.0] and (torch.tensor([5]) & 3).tolist() == [
+        True
+    ]
     x = y = torch.tensor([5])
     y //= 2
     assert x.tolist() == [5] and y.tolist() == [2]
     w = torch.tensor([3.0], requires_grad=True)
-    ((w % 2) * (w ** 2) / 2 - w).sum().backward()
+    ((w % 2) * (w**2) / 2 - w).sum().backward()
     assert w.grad.tolist() == [4.5 + 1 * 3.0 - 1]
     with pytest.raises(TypeError):
         torch.ones(2) + "a"
@@ -121,7 +136,13 @@ def test_a_model_trains_in_this_dialect(exact):
 def test_the_environment_variable_chooses_the_dialect():
     code = "import oneflow as flow; print(flow.get_dialect(), (flow.tensor([-7]) % 3).item())"
     import os
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "ONEFLOW_DIALECT": "oneflow-0.9"})
+
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ONEFLOW_DIALECT": "oneflow-0.9"},
+    )
     assert out.stdout.split() == ["oneflow-0.9", "-1"], out.stderr
 
 

@@ -1,4 +1,5 @@
 """The table of differences: complete rows, tests that exist, ids that errors and tests may name."""
+
 import re
 from pathlib import Path
 
@@ -54,7 +55,13 @@ def test_no_id_is_in_two_tables():
         differences_ops,
     )
 
-    tables = differences_data.DATA, differences_eager.EAGER, differences_legacy.LEGACY, differences_nn.NN, differences_ops.OPS
+    tables = (
+        differences_data.DATA,
+        differences_eager.EAGER,
+        differences_legacy.LEGACY,
+        differences_nn.NN,
+        differences_ops.OPS,
+    )
     ids = [id for table in tables for id in table]
     assert len(ids) == len(set(ids))
 
@@ -63,9 +70,13 @@ def test_every_id_an_error_names_is_a_row():
     named = {}
     for file in SOURCE.rglob("*.py"):
         text = file.read_text()
-        for match in re.finditer(r"(?:difference_hint\(['\"]|difference row )([a-z0-9]+(?:-[a-z0-9]+)*)", text):
+        for match in re.finditer(
+            r"(?:difference_hint\(['\"]|difference row )([a-z0-9]+(?:-[a-z0-9]+)*)", text
+        ):
             named.setdefault(match[1], file.name)
-        assert "differences.md" not in text, f"{file.name} names a file that an installed package does not have"
+        assert "differences.md" not in text, (
+            f"{file.name} names a file that an installed package does not have"
+        )
         for match in re.finditer(r"unsupported\((?:[^()]|\([^()]*\))*?\"([a-z0-9]+(?:-[a-z0-9]+)+)\"", text):
             named.setdefault(match[1], file.name)
     missing = {i: f for i, f in named.items() if i not in DIFFERENCES and i not in PENDING}

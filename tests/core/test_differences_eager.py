@@ -1,4 +1,5 @@
 """Rows of _tables/differences*.py about ties, splits and global tensors of one rank. The oracle is OneFlow 0.9.0 on a CPU."""
+
 import pytest
 
 import oneflow as flow
@@ -25,22 +26,33 @@ def test_amin_and_amax_share_the_gradient_of_a_tie(name, gradient):
     assert x.grad.tolist() == [gradient]
 
 
-@pytest.mark.parametrize("split", [lambda: flow.split(flow.tensor(3.0), 0), lambda: flow.tensor(3.0).split(1),
-                                   lambda: flow.tensor(3.0).split([1]), lambda: flow.ones(3).split(0), lambda: flow.ones(3).split(-1)])
+@pytest.mark.parametrize(
+    "split",
+    [
+        lambda: flow.split(flow.tensor(3.0), 0),
+        lambda: flow.tensor(3.0).split(1),
+        lambda: flow.tensor(3.0).split([1]),
+        lambda: flow.ones(3).split(0),
+        lambda: flow.ones(3).split(-1),
+    ],
+)
 def test_a_tensor_that_cannot_be_split_raises(split):
     with pytest.raises(RuntimeError, match="split"):
         split()
 
 
-@pytest.mark.parametrize("result, sbp", [
-    (lambda s, b, p: s + b, flow.sbp.split(0)),  # OneFlow: broadcast
-    (lambda s, b, p: s.t(), flow.sbp.split(0)),  # split(1)
-    (lambda s, b, p: flow.relu(p), flow.sbp.partial_sum),  # split(0)
-    (lambda s, b, p: s.sum(1), flow.sbp.partial_sum),  # split(0)
-    (lambda s, b, p: p + b, flow.sbp.partial_sum),  # broadcast
-    (lambda s, b, p: s @ b, flow.sbp.split(0)),  # the same
-    (lambda s, b, p: p + p, flow.sbp.partial_sum),  # the same
-])
+@pytest.mark.parametrize(
+    "result, sbp",
+    [
+        (lambda s, b, p: s + b, flow.sbp.split(0)),  # OneFlow: broadcast
+        (lambda s, b, p: s.t(), flow.sbp.split(0)),  # split(1)
+        (lambda s, b, p: flow.relu(p), flow.sbp.partial_sum),  # split(0)
+        (lambda s, b, p: s.sum(1), flow.sbp.partial_sum),  # split(0)
+        (lambda s, b, p: p + b, flow.sbp.partial_sum),  # broadcast
+        (lambda s, b, p: s @ b, flow.sbp.split(0)),  # the same
+        (lambda s, b, p: p + p, flow.sbp.partial_sum),  # the same
+    ],
+)
 def test_rules_of_results_on_one_rank(result, sbp):
     operands = [global_ones(r) for r in (flow.sbp.split(0), flow.sbp.broadcast, flow.sbp.partial_sum)]
     out = result(*operands)

@@ -1,4 +1,5 @@
 """Eager oneflow on a GPU: devices, generators, loss scaling, data loading, files, readers, job functions, embeddings, global tensors, autotest."""
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +13,24 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 def test_devices_and_moves():
     x = flow.tensor([1.0, 2.0], device=DEVICE, requires_grad=True)
     assert x.device == flow.device(DEVICE) == flow.device(DEVICE, 0) and x.is_cuda and not x.is_lazy
-    assert isinstance(x.numpy(), np.ndarray) and x.numpy().tolist() == [1.0, 2.0] and x.to_numpy().dtype == np.float32
-    assert x.cpu().device.type == "cpu" and flow.from_numpy(np.ones(2, np.float32)).to(DEVICE).device.type == DEVICE
-    assert flow.zeros(2, device=flow.device(DEVICE)).cuda().device.index == 0 and x.detach().cpu().cuda().tolist() == [1.0, 2.0]
-    assert flow.cuda.is_available() and flow.cuda.device_count() >= 1 and flow.cuda.FloatTensor(2).is_cuda and flow.cuda.ComplexFloatTensor(2).dtype is torch.complex64
+    assert (
+        isinstance(x.numpy(), np.ndarray)
+        and x.numpy().tolist() == [1.0, 2.0]
+        and x.to_numpy().dtype == np.float32
+    )
+    assert (
+        x.cpu().device.type == "cpu"
+        and flow.from_numpy(np.ones(2, np.float32)).to(DEVICE).device.type == DEVICE
+    )
+    assert flow.zeros(
+        2, device=flow.device(DEVICE)
+    ).cuda().device.index == 0 and x.detach().cpu().cuda().tolist() == [1.0, 2.0]
+    assert (
+        flow.cuda.is_available()
+        and flow.cuda.device_count() >= 1
+        and flow.cuda.FloatTensor(2).is_cuda
+        and flow.cuda.ComplexFloatTensor(2).dtype is torch.complex64
+    )
     flow.cuda.synchronize()
 
 
@@ -72,8 +87,15 @@ def test_saved_tensors_come_back_on_the_device(tmp_path, as_external_data):
     flow.save(x, str(tmp_path / "x"), save_as_external_data=as_external_data)
     back, here = flow.load(str(tmp_path / "x")), flow.load(str(tmp_path / "x"), map_location="cpu")
     for key in ("w", "half"):
-        assert back[key].device.type == ("cpu" if as_external_data else DEVICE) or back[key].device.type == DEVICE
-        assert here[key].device.type == "cpu" and torch.equal(back[key].cpu(), here[key]) and torch.equal(here[key], x[key].cpu())
+        assert (
+            back[key].device.type == ("cpu" if as_external_data else DEVICE)
+            or back[key].device.type == DEVICE
+        )
+        assert (
+            here[key].device.type == "cpu"
+            and torch.equal(back[key].cpu(), here[key])
+            and torch.equal(here[key], x[key].cpu())
+        )
 
 
 def test_streams_of_asyncs():
@@ -85,7 +107,9 @@ def test_streams_of_asyncs():
 
 
 def test_profiler_sees_kernels():
-    with flow.profiler.profile(activities=[flow.profiler.ProfilerActivity.CPU, flow.profiler.ProfilerActivity.CUDA]) as found:
+    with flow.profiler.profile(
+        activities=[flow.profiler.ProfilerActivity.CPU, flow.profiler.ProfilerActivity.CUDA]
+    ) as found:
         (torch.randn(64, 64, device=DEVICE) @ torch.randn(64, 64, device=DEVICE)).sum().item()
     assert found.key_averages().table()
 
@@ -103,11 +127,23 @@ def test_detection_takes_every_dtype(name):
             rois = torch.cat([torch.zeros(3, 1), boxes], 1)
             there = flow.roi_align(image.to(DEVICE, dtype), rois.to(DEVICE, dtype), 1.0, 2, 2, 2, True)
             here = flow.roi_align(image, rois, 1.0, 2, 2, 2, True)
-            torch.testing.assert_close(there.float().cpu(), here, rtol=1e-2 if dtype is torch.float16 else 1e-4, atol=1e-2 if dtype is torch.float16 else 1e-4)
+            torch.testing.assert_close(
+                there.float().cpu(),
+                here,
+                rtol=1e-2 if dtype is torch.float16 else 1e-4,
+                atol=1e-2 if dtype is torch.float16 else 1e-4,
+            )
 
 
 def test_optimizers_step_as_on_the_cpu():
-    for make in (flow.optim.SGD, flow.optim.Adam, flow.optim.AdamW, flow.optim.RMSprop, flow.optim.Adagrad, flow.optim.LAMB):
+    for make in (
+        flow.optim.SGD,
+        flow.optim.Adam,
+        flow.optim.AdamW,
+        flow.optim.RMSprop,
+        flow.optim.Adagrad,
+        flow.optim.LAMB,
+    ):
         results = []
         for place in ("cpu", DEVICE):
             torch.manual_seed(0)
@@ -126,7 +162,14 @@ def test_global_tensors_of_one_rank():
     x = flow.ones(4, 2, placement=place, sbp=flow.sbp.split(0))
     assert x.is_global and x.placement == place and x.to_local().device.type == DEVICE
     assert (x @ flow.ones(2, 3, placement=place, sbp=flow.sbp.broadcast)).numpy().tolist() == [[2.0] * 3] * 4
-    assert torch.ones(2, device=DEVICE).to_global(placement=place, sbp=flow.sbp.broadcast).to_global(placement=flow.placement("cpu", [0])).to_local().device.type == "cpu"
+    assert (
+        torch.ones(2, device=DEVICE)
+        .to_global(placement=place, sbp=flow.sbp.broadcast)
+        .to_global(placement=flow.placement("cpu", [0]))
+        .to_local()
+        .device.type
+        == "cpu"
+    )
 
 
 def test_one_embedding_trains(tmp_path):
@@ -134,8 +177,13 @@ def test_one_embedding_trains(tmp_path):
 
     tables = [oe.make_table(oe.make_normal_initializer(0.0, 0.1))]
     store = oe.make_device_mem_store_options(persistent_path=str(tmp_path), capacity=100)
-    rows = oe.MultiTableEmbedding("e", 4, torch.float32, torch.int64, tables=tables, store_options=store).to(DEVICE)
-    optimizer, ids = oe.Optimizer(flow.optim.SGD(rows.parameters(), lr=0.5), [rows]), torch.tensor([[1], [2], [1]], device=DEVICE)
+    rows = oe.MultiTableEmbedding("e", 4, torch.float32, torch.int64, tables=tables, store_options=store).to(
+        DEVICE
+    )
+    optimizer, ids = (
+        oe.Optimizer(flow.optim.SGD(rows.parameters(), lr=0.5), [rows]),
+        torch.tensor([[1], [2], [1]], device=DEVICE),
+    )
     losses = []
     for _ in range(4):
         out = rows(ids)
@@ -157,11 +205,15 @@ def test_job_functions_run_on_the_gpu():
         config.default_logical_view(old.scope.consistent_view())
 
         @old.global_function(type="train", function_config=config)
-        def job(x: old.typing.Numpy.Placeholder((8, 4)), y: old.typing.Numpy.Placeholder((8,), dtype=old.int32)) -> old.typing.Numpy:
+        def job(
+            x: old.typing.Numpy.Placeholder((8, 4)), y: old.typing.Numpy.Placeholder((8,), dtype=old.int32)
+        ) -> old.typing.Numpy:
             with old.scope.placement(kind, "0:0"):
                 logits = old.layers.dense(x, 3, kernel_initializer=old.constant_initializer(0.1), name="d")
                 loss = old.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-            old.optimizer.SGD(old.optimizer.PiecewiseConstantScheduler([], [0.5]), momentum=0.9).minimize(loss)
+            old.optimizer.SGD(old.optimizer.PiecewiseConstantScheduler([], [0.5]), momentum=0.9).minimize(
+                loss
+            )
             return loss
 
         random = np.random.default_rng(0)
@@ -194,5 +246,11 @@ def test_what_readers_make_is_put_on_the_device():
     flips = flow.nn.CoinFlip(batch_size=6, random_seed=1, device=DEVICE)()
     assert flips.device.type == DEVICE and flips.shape == (6,)
     images = torch.randint(256, (6, 5, 7, 3), dtype=torch.uint8)
-    made = flow.nn.CropMirrorNormalize(color_space="RGB", output_layout="NCHW", mean=[1.0, 2.0, 3.0], std=[2.0, 2.0, 2.0], output_dtype=flow.float)
+    made = flow.nn.CropMirrorNormalize(
+        color_space="RGB",
+        output_layout="NCHW",
+        mean=[1.0, 2.0, 3.0],
+        std=[2.0, 2.0, 2.0],
+        output_dtype=flow.float,
+    )
     assert torch.equal(made(images.to(DEVICE), flips).cpu(), made(images, flips.cpu()))

@@ -1,4 +1,5 @@
 """Top-level functions: what OneFlow accepts and torch refuses, both spellings, and torch's own calls unchanged."""
+
 import inspect
 
 import numpy as np
@@ -26,7 +27,10 @@ def check(got, want, rtol=0.0):
             check(g, w, rtol)
     else:
         assert got.dtype is want.dtype and got.shape == want.shape, (got, want)
-        assert torch.equal(got, want) or torch.allclose(got, want, rtol=rtol, atol=0, equal_nan=True), (got, want)
+        assert torch.equal(got, want) or torch.allclose(got, want, rtol=rtol, atol=0, equal_nan=True), (
+            got,
+            want,
+        )
 
 
 # got by OneFlow's call, the same value by torch
@@ -60,42 +64,84 @@ CASES = {
     "max True": (lambda: flow.max(m(), True), lambda: tuple(torch.max(m(), 1))),
     "max dim": (lambda: flow.max(m(), dim=0, keepdim=True), lambda: tuple(torch.max(m(), 0, True))),
     "max pair": (lambda: flow.max(t(), -t()), lambda: torch.max(t(), -t())),
-    "pad value of another mode": (lambda: flow.pad(m()[None], (1, 1), "reflect", 1.5), lambda: torch.nn.functional.pad(m()[None], (1, 1), "reflect")),
+    "pad value of another mode": (
+        lambda: flow.pad(m()[None], (1, 1), "reflect", 1.5),
+        lambda: torch.nn.functional.pad(m()[None], (1, 1), "reflect"),
+    ),
     "prod list": (lambda: flow.prod(m() + 1, [0, 1], True), lambda: T([[720.0]])),
     "prod empty list": (lambda: flow.prod(m() + 1, []), lambda: T(720.0)),
     "prod torch": (lambda: flow.prod(T([2, 3]), dtype=torch.float64), lambda: T(6.0, dtype=torch.float64)),
     "std int": (lambda: flow.std(T([1, 2, -3])), lambda: T(2)),
-    "std positional": (lambda: flow.std(m(), 0, False, True), lambda: torch.std(m(), 0, correction=0, keepdim=True)),
+    "std positional": (
+        lambda: flow.std(m(), 0, False, True),
+        lambda: torch.std(m(), 0, correction=0, keepdim=True),
+    ),
     "std torch": (lambda: flow.std(t(), False), lambda: torch.std(t(), False)),
     "var unbiased=0": (lambda: flow.var(m(), 1, 0), lambda: torch.var(m(), 1, correction=0)),
     "std unbiased=0 of a tensor": (lambda: m().std(1, 0), lambda: torch.std(m(), 1, correction=0)),
     "std unbiased=1": (lambda: flow.std(m(), [1], 1, True), lambda: torch.std(m(), 1, keepdim=True)),
-    "var correction": (lambda: flow.var(m(), dim=(0, 1), correction=0), lambda: torch.var(m(), (0, 1), correction=0)),
+    "var correction": (
+        lambda: flow.var(m(), dim=(0, 1), correction=0),
+        lambda: torch.var(m(), (0, 1), correction=0),
+    ),
     "norm matrix 1": (lambda: flow.norm(m(), 1), lambda: T(7.0)),
-    "norm matrix inf": (lambda: flow.norm(m(), p=float("inf"), dim=(0, 1), keepdim=True), lambda: T([[12.0]])),
+    "norm matrix inf": (
+        lambda: flow.norm(m(), p=float("inf"), dim=(0, 1), keepdim=True),
+        lambda: T([[12.0]]),
+    ),
     "norm vector": (lambda: flow.norm(t(), 1), lambda: T(6.0)),
     "norm fro": (lambda: flow.norm(m()), lambda: torch.norm(m())),
-    "norm dtype": (lambda: flow.norm(m(), 1, 0, False, torch.float64), lambda: T([3.0, 5.0, 7.0], dtype=torch.float64)),
-    "quantile": (lambda: flow.quantile(m(), 0.5, 1, True, "lower"), lambda: torch.quantile(m(), 0.5, 1, True, interpolation="lower")),
+    "norm dtype": (
+        lambda: flow.norm(m(), 1, 0, False, torch.float64),
+        lambda: T([3.0, 5.0, 7.0], dtype=torch.float64),
+    ),
+    "quantile": (
+        lambda: flow.quantile(m(), 0.5, 1, True, "lower"),
+        lambda: torch.quantile(m(), 0.5, 1, True, interpolation="lower"),
+    ),
     "quantile nan": (lambda: flow.quantile(T([1.0, float("nan")]), 0.5, ignore_nan=True), lambda: T(1.0)),
     "topk dim None": (lambda: flow.topk(m(), 2, None), lambda: tuple(torch.topk(m(), 2))),
     "topk bool": (lambda: flow.topk(T([False, True]), 1), lambda: (T([True]), T([1]))),
     "sort stable": (lambda: flow.sort(torch.zeros(40))[1], lambda: torch.arange(40)),
-    "sort descending stable": (lambda: flow.sort(torch.zeros(40), descending=True)[1], lambda: torch.arange(40)),
+    "sort descending stable": (
+        lambda: flow.sort(torch.zeros(40), descending=True)[1],
+        lambda: torch.arange(40),
+    ),
     "argsort": (lambda: flow.argsort(torch.zeros(40), -1, True), lambda: torch.arange(40)),
-    "unique dtype": (lambda: flow.unique(T([2, 1, 2]), True, True, True, torch.int32),
-                     lambda: (T([1, 2]), T([1, 0, 1], dtype=torch.int32), T([1, 2], dtype=torch.int32))),
-    "unique by appearance": (lambda: flow.unique(T([[3, 1, 2], [2, 3, 5]]), False, True, True),
-                             lambda: (T([3, 1, 2, 5]), T([[0, 1, 2], [2, 0, 3]]), T([2, 1, 2, 1]))),
+    "unique dtype": (
+        lambda: flow.unique(T([2, 1, 2]), True, True, True, torch.int32),
+        lambda: (T([1, 2]), T([1, 0, 1], dtype=torch.int32), T([1, 2], dtype=torch.int32)),
+    ),
+    "unique by appearance": (
+        lambda: flow.unique(T([[3, 1, 2], [2, 3, 5]]), False, True, True),
+        lambda: (T([3, 1, 2, 5]), T([[0, 1, 2], [2, 0, 3]]), T([2, 1, 2, 1])),
+    ),
     "unique of nothing": (lambda: flow.unique(flow.empty(0, 2), False), lambda: flow.empty(0)),
     "unique dim": (lambda: flow.unique(T([[1, 1], [1, 1]]), True, False, False, 0), lambda: T([[1, 1]])),
     "bincount bool": (lambda: flow.bincount(T([True, False, True])), lambda: T([1, 2])),
     "cumsum dtype": (lambda: flow.cumsum(T([1, 2]), 0, torch.float32), lambda: T([1.0, 3.0])),
-    "bernoulli dtype": (lambda: flow.bernoulli(torch.ones(2), dtype=torch.float64), lambda: torch.ones(2, dtype=torch.float64)),
-    "in_top_k": (lambda: flow.in_top_k(T([1, 0, 9, -1]), T([[2.0, 2, 2, 3], [3, 3, 1, 0], [1, 2, 3, 4], [1, 2, 3, 4]]), 2), lambda: T([True, True, False, False])),
-    "in_top_k nan": (lambda: flow.in_top_k(T([1, 0]), T([[2.0, float("inf")], [float("nan"), 1]]), 2), lambda: T([False, False])),
-    "roc_auc_score": (lambda: flow.roc_auc_score(T([[0], [0], [1], [1]]), T([[0.1], [0.4], [0.4], [0.8]])), lambda: T([0.875])),
-    "roc_auc_score negative": (lambda: flow.roc_auc_score(T([0, 1, 0, 1]), T([-0.2, -0.1, 0.1, 0.3])), lambda: T([0.75])),
+    "bernoulli dtype": (
+        lambda: flow.bernoulli(torch.ones(2), dtype=torch.float64),
+        lambda: torch.ones(2, dtype=torch.float64),
+    ),
+    "in_top_k": (
+        lambda: flow.in_top_k(
+            T([1, 0, 9, -1]), T([[2.0, 2, 2, 3], [3, 3, 1, 0], [1, 2, 3, 4], [1, 2, 3, 4]]), 2
+        ),
+        lambda: T([True, True, False, False]),
+    ),
+    "in_top_k nan": (
+        lambda: flow.in_top_k(T([1, 0]), T([[2.0, float("inf")], [float("nan"), 1]]), 2),
+        lambda: T([False, False]),
+    ),
+    "roc_auc_score": (
+        lambda: flow.roc_auc_score(T([[0], [0], [1], [1]]), T([[0.1], [0.4], [0.4], [0.8]])),
+        lambda: T([0.875]),
+    ),
+    "roc_auc_score negative": (
+        lambda: flow.roc_auc_score(T([0, 1, 0, 1]), T([-0.2, -0.1, 0.1, 0.3])),
+        lambda: T([0.75]),
+    ),
     # indexing
     "where int": (lambda: flow.where(T([1, 0, 2]), t(), 0.0), lambda: T([1.0, 0.0, -3.0])),
     "where names": (lambda: flow.where(condition=t() > 1, x=t(), y=-t()), lambda: T([-1.0, 2.0, 3.0])),
@@ -106,24 +152,48 @@ CASES = {
     "argwhere dtype": (lambda: flow.argwhere(t() > 1, flow.int32), lambda: T([[1]], dtype=torch.int32)),
     "nonzero tuple": (lambda: flow.nonzero(t() > 1, True), lambda: (T([1]),)),
     "nonzero": (lambda: flow.nonzero(t() > 1), lambda: T([[1]])),
-    "searchsorted": (lambda: flow.searchsorted(T([1.0, 2.0]), values=T([2.0]), right=True, out_int32=True), lambda: T([2], dtype=torch.int32)),
-    "searchsorted positional": (lambda: flow.searchsorted(T([1.0, 2.0]), T([2.0]), True, True), lambda: T([2], dtype=torch.int32)),
+    "searchsorted": (
+        lambda: flow.searchsorted(T([1.0, 2.0]), values=T([2.0]), right=True, out_int32=True),
+        lambda: T([2], dtype=torch.int32),
+    ),
+    "searchsorted positional": (
+        lambda: flow.searchsorted(T([1.0, 2.0]), T([2.0]), True, True),
+        lambda: T([2], dtype=torch.int32),
+    ),
     "gather sparse": (lambda: flow.gather(m(), 1, T([[0], [1]]), False), lambda: T([[0.0], [4.0]])),
     "scatter scalar": (lambda: flow.scatter(torch.zeros(3), 0, T([1]), src=2.0), lambda: T([0.0, 2.0, 0.0])),
-    "index_add alpha": (lambda: flow.index_add(m(), 0, T([0]), torch.ones(1, 3), 2), lambda: m() + T([[2.0], [0.0]])),
-    "batch_gather": (lambda: flow.batch_gather(m(), T([[0, 1], [2, 0]])), lambda: T([[0.0, 1.0], [5.0, 3.0]])),
-    "batch_gather 1-D": (lambda: flow.batch_gather(**{"in": m()}, indices=T([1, 1])), lambda: T([[3.0, 4, 5], [3, 4, 5]])),
+    "index_add alpha": (
+        lambda: flow.index_add(m(), 0, T([0]), torch.ones(1, 3), 2),
+        lambda: m() + T([[2.0], [0.0]]),
+    ),
+    "batch_gather": (
+        lambda: flow.batch_gather(m(), T([[0, 1], [2, 0]])),
+        lambda: T([[0.0, 1.0], [5.0, 3.0]]),
+    ),
+    "batch_gather 1-D": (
+        lambda: flow.batch_gather(**{"in": m()}, indices=T([1, 1])),
+        lambda: T([[3.0, 4, 5], [3, 4, 5]]),
+    ),
     "gather_nd": (lambda: flow.gather_nd(m(), T([[[0, 1]], [[1, 2]]])), lambda: T([[1.0], [5.0]])),
     "scatter_nd": (lambda: flow.scatter_nd(T([[1], [1]]), T([5.0, 6.0]), [3]), lambda: T([0.0, 11.0, 0.0])),
-    "tensor_scatter_nd_update": (lambda: flow.tensor_scatter_nd_update(torch.zeros(2, 2), T([[1]]), T([[5.0, 6.0]])), lambda: T([[0.0, 0], [5, 6]])),
+    "tensor_scatter_nd_update": (
+        lambda: flow.tensor_scatter_nd_update(torch.zeros(2, 2), T([[1]]), T([[5.0, 6.0]])),
+        lambda: T([[0.0, 0], [5, 6]]),
+    ),
     "slice": (lambda: flow.slice(m(), [(1, None, None), [None, None, 2]]), lambda: T([[3.0, 5.0]])),
     # shape
     "transpose perm": (lambda: flow.transpose(m(), perm=[1, 0]), lambda: m().t()),
     "transpose list": (lambda: flow.transpose(m(), [1, 0]), lambda: m().t()),
     "transpose dims": (lambda: flow.transpose(m(), dim0=0, dim1=1), lambda: m().t()),
     "hsplit keyword": (lambda: flow.hsplit(m(), indices_or_sections=[1]), lambda: torch.hsplit(m(), [1])),
-    "tensor_split torch": (lambda: flow.tensor_split(m(), sections=2, dim=1), lambda: torch.tensor_split(m(), 2, 1)),
-    "split x": (lambda: flow.split(x=m(), split_size_or_sections=[1, 2], dim=1), lambda: torch.split(m(), [1, 2], 1)),
+    "tensor_split torch": (
+        lambda: flow.tensor_split(m(), sections=2, dim=1),
+        lambda: torch.tensor_split(m(), 2, 1),
+    ),
+    "split x": (
+        lambda: flow.split(x=m(), split_size_or_sections=[1, 2], dim=1),
+        lambda: torch.split(m(), [1, 2], 1),
+    ),
     "split tensor": (lambda: flow.split(tensor=m(), split_size_or_sections=1), lambda: torch.split(m(), 1)),
     "flip int": (lambda: flow.flip(t(), 0), lambda: torch.flip(t(), (0,))),
     "expand": (lambda: flow.expand(t(), 2, -1), lambda: t().expand(2, 3)),
@@ -134,26 +204,47 @@ CASES = {
     "bitwise scalar first": (lambda: flow.bitwise_and(6, T([3])), lambda: T([2])),
     "cast": (lambda: flow.cast(t(), flow.int32), lambda: t().int()),
     "broadcast_like": (lambda: flow.broadcast_like(torch.ones(3), m()), lambda: torch.ones(2, 3)),
-    "broadcast_like axes": (lambda: flow.broadcast_like(T([1.0, 2.0]), m(), [1]), lambda: T([[1.0] * 3, [2.0] * 3])),
+    "broadcast_like axes": (
+        lambda: flow.broadcast_like(T([1.0, 2.0]), m(), [1]),
+        lambda: T([[1.0] * 3, [2.0] * 3]),
+    ),
     "unflatten": (lambda: flow.unflatten(t(), 0, shape=(3, 1)), lambda: t().reshape(3, 1)),
     "broadcast_to": (lambda: flow.broadcast_to(t(), shape=(2, 3)), lambda: t().expand(2, 3)),
     "swapaxes": (lambda: flow.swapaxes(m(), dim0=0, dim1=1), lambda: m().t()),
-    "repeat_interleave": (lambda: flow.repeat_interleave(t(), T([1, 0, 2]), 0, 3), lambda: T([1.0, -3.0, -3.0])),
+    "repeat_interleave": (
+        lambda: flow.repeat_interleave(t(), T([1, 0, 2]), 0, 3),
+        lambda: T([1.0, -3.0, -3.0]),
+    ),
     "pad": (lambda: flow.pad(t().reshape(1, 3), (1, 0), "constant", 2), lambda: T([[2.0, 1, 2, -3]])),
-    "meshgrid": (lambda: flow.meshgrid(T([1]), T([2, 3])), lambda: torch.meshgrid(T([1]), T([2, 3]), indexing="ij")),
+    "meshgrid": (
+        lambda: flow.meshgrid(T([1]), T([2, 3])),
+        lambda: torch.meshgrid(T([1]), T([2, 3]), indexing="ij"),
+    ),
     # products
-    "matmul transpose_b": (lambda: flow.matmul(m(), m(), transpose_b=True, alpha=2.0), lambda: 2 * m() @ m().t()),
+    "matmul transpose_b": (
+        lambda: flow.matmul(m(), m(), transpose_b=True, alpha=2.0),
+        lambda: 2 * m() @ m().t(),
+    ),
     "matmul mixed": (lambda: flow.matmul(m().int(), m().t()), lambda: m() @ m().t()),
     "matmul 1-D": (lambda: flow.matmul(m(), t()), lambda: m() @ t()),
     "bmm": (lambda: flow.bmm(m()[None], m()[None], False, True), lambda: (m() @ m().t())[None]),
     "bmm torch": (lambda: flow.bmm(input=m()[None], mat2=m().t()[None]), lambda: (m() @ m().t())[None]),
     "mm mixed": (lambda: flow.mm(m().double(), mat2=m().t()), lambda: (m() @ m().t()).double()),
     "addmm": (lambda: flow.addmm(torch.ones(2, 2), m(), m().t(), 2, 3), lambda: 3 + 2 * m() @ m().t()),
-    "addmm torch": (lambda: flow.addmm(torch.ones(2, 2), m(), m().t(), beta=3, alpha=2), lambda: 3 + 2 * m() @ m().t()),
+    "addmm torch": (
+        lambda: flow.addmm(torch.ones(2, 2), m(), m().t(), beta=3, alpha=2),
+        lambda: 3 + 2 * m() @ m().t(),
+    ),
     "dot": (lambda: flow.dot(t(), other=t()), lambda: T(14.0)),
-    "linalg.norm dtype": (lambda: flow.linalg.norm(m(), None, None, False, torch.float64), lambda: torch.linalg.norm(m().double())),
+    "linalg.norm dtype": (
+        lambda: flow.linalg.norm(m(), None, None, False, torch.float64),
+        lambda: torch.linalg.norm(m().double()),
+    ),
     "linalg.vector_norm self": (lambda: flow.linalg.vector_norm(self=m(), ord=1), lambda: T(15.0)),
-    "linalg.cross": (lambda: flow.linalg.cross(t(), t().flip(0), -1), lambda: torch.linalg.cross(t(), t().flip(0))),
+    "linalg.cross": (
+        lambda: flow.linalg.cross(t(), t().flip(0), -1),
+        lambda: torch.linalg.cross(t(), t().flip(0)),
+    ),
     "linalg.diagonal": (lambda: flow.linalg.diagonal(m(), 1), lambda: T([1.0, 5.0])),
     "linalg.inv": (lambda: flow.linalg.inv(A=torch.eye(2) * 2), lambda: torch.eye(2) / 2),
     # activations
@@ -165,7 +256,10 @@ CASES = {
     "softmax 3-D": (lambda: flow.softmax(m()[None]), lambda: torch.softmax(m()[None], 0)),
     "softmax names": (lambda: flow.softmax(input=m(), dim=0), lambda: torch.softmax(m(), 0)),
     "log_softmax": (lambda: flow.log_softmax(t()), lambda: torch.log_softmax(t(), 0)),
-    "channels last pool": (lambda: flow.adaptive_avg_pool2d(torch.ones(1, 4, 4, 2), 2, "channels_last"), lambda: torch.ones(1, 2, 2, 2)),
+    "channels last pool": (
+        lambda: flow.adaptive_avg_pool2d(torch.ones(1, 4, 4, 2), 2, "channels_last"),
+        lambda: torch.ones(1, 2, 2, 2),
+    ),
 }
 
 
@@ -173,7 +267,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_value(case):
     ours, theirs = CASES[case]
-    check(ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0)  # a kernel of its own rounds once instead of twice
+    check(
+        ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0
+    )  # a kernel of its own rounds once instead of twice
 
 
 @pytest.mark.filterwarnings("ignore:.*rectangular window")
@@ -221,13 +317,25 @@ def test_slice_update_writes_in_place_with_gradient():
         flow.slice_update(torch.zeros(2, 3), torch.ones(2), [(0, 1, 1)])
 
 
-@pytest.mark.parametrize("f", [
-    lambda x: flow.batch_gather(x, T([[0, 1], [2, 0]])), lambda x: flow.gather_nd(x, T([[0, 1], [0, 1]])), lambda x: flow.scatter_nd(T([[1], [0]]), x, [3, 3]),
-    lambda x: flow.tensor_scatter_nd_update(x, T([[1]]), x[:1] * 2), lambda x: flow.broadcast_like(x[:, :1], x), lambda x: flow.matmul(x, x, transpose_b=True),
-    lambda x: flow.prod(x + 1, [0, 1]), lambda x: flow.norm(x, 1), lambda x: flow.softshrink(x), lambda x: flow.quick_gelu(x), lambda x: flow.slice(x, [(0, 1, 1)]),
-    lambda x: flow.scatter(x, 0, T([[0, 1, 0], [0, 0, 1]]), x * 2 + 1, reduce="add"), lambda x: flow.scatter(x, 1, T([[0, 1], [0, 0]]), x * 2 + 1, reduce="multiply"),
-    lambda x: flow.scatter(x, 0, T([[0, 1, 0]]), src=2.0, reduce="multiply"),
-])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: flow.batch_gather(x, T([[0, 1], [2, 0]])),
+        lambda x: flow.gather_nd(x, T([[0, 1], [0, 1]])),
+        lambda x: flow.scatter_nd(T([[1], [0]]), x, [3, 3]),
+        lambda x: flow.tensor_scatter_nd_update(x, T([[1]]), x[:1] * 2),
+        lambda x: flow.broadcast_like(x[:, :1], x),
+        lambda x: flow.matmul(x, x, transpose_b=True),
+        lambda x: flow.prod(x + 1, [0, 1]),
+        lambda x: flow.norm(x, 1),
+        lambda x: flow.softshrink(x),
+        lambda x: flow.quick_gelu(x),
+        lambda x: flow.slice(x, [(0, 1, 1)]),
+        lambda x: flow.scatter(x, 0, T([[0, 1, 0], [0, 0, 1]]), x * 2 + 1, reduce="add"),
+        lambda x: flow.scatter(x, 1, T([[0, 1], [0, 0]]), x * 2 + 1, reduce="multiply"),
+        lambda x: flow.scatter(x, 0, T([[0, 1, 0]]), src=2.0, reduce="multiply"),
+    ],
+)
 def test_gradients_of_our_own_functions(f):
     x = torch.rand(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     assert torch.autograd.gradcheck(f, (x,))
@@ -244,9 +352,18 @@ def test_in_place_functions():
 
 
 def test_wrong_calls_raise_torchs_error():
-    for call in (lambda: flow.matmul(m()), lambda: flow.eq("a", t()), lambda: flow.transpose(m()), lambda: flow.max(t(), True, True, True),
-                 lambda: flow.scatter(t(), 0, T([1]), src="x"), lambda: flow.median(t(), nonsense=1), lambda: flow.gather(m(), 1, T([0]), False, 1),
-                 lambda: flow.add([]), lambda: flow.cat(inputs=[t()], tensors=[t()]), lambda: flow.split(x=m(), tensor=m(), split_size_or_sections=1)):
+    for call in (
+        lambda: flow.matmul(m()),
+        lambda: flow.eq("a", t()),
+        lambda: flow.transpose(m()),
+        lambda: flow.max(t(), True, True, True),
+        lambda: flow.scatter(t(), 0, T([1]), src="x"),
+        lambda: flow.median(t(), nonsense=1),
+        lambda: flow.gather(m(), 1, T([0]), False, 1),
+        lambda: flow.add([]),
+        lambda: flow.cat(inputs=[t()], tensors=[t()]),
+        lambda: flow.split(x=m(), tensor=m(), split_size_or_sections=1),
+    ):
         with pytest.raises(TypeError):
             call()
     with pytest.raises(RuntimeError, match="selected index k out of range"):
@@ -268,15 +385,28 @@ class _Mine(torch.optim.SGD):
         super().__init__(params, lr=0.1)
 
 
-@pytest.mark.parametrize("call, error", [
-    (lambda: _sgd(lr=-1.0), ValueError), (lambda: _sgd(momentum=-1.0), ValueError), (lambda: flow.optim.Adam([t()], betas=(1.0, 0.9)), ValueError),
-    (lambda: flow.optim.AdamW([t()], eps=-1.0), ValueError), (lambda: flow.optim.LAMB([t()], betas=(2.0, 0.9)), ValueError),
-    (lambda: flow.optim.lr_scheduler.StepLR(_sgd(), 0), ValueError), (lambda: flow.optim.lr_scheduler.PolynomialLR(_sgd(), 0), ValueError),
-    (lambda: flow.nn.Graph().add_optimizer(3), TypeError), (lambda: flow.nn.Graph().set_grad_scaler(3), TypeError),
-    (lambda: flow.nn.Graph().config.enable_amp("x"), TypeError), (lambda: flow.nn.Graph().config.enable_zero(stage=7), ValueError),
-    (lambda: flow.nn.Graph().debug("a"), TypeError), (lambda: flow.zeros(2, sbp=flow.sbp.broadcast), TypeError),
-    (lambda: flow.zeros(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast, device="cpu"), TypeError),
-])
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda: _sgd(lr=-1.0), ValueError),
+        (lambda: _sgd(momentum=-1.0), ValueError),
+        (lambda: flow.optim.Adam([t()], betas=(1.0, 0.9)), ValueError),
+        (lambda: flow.optim.AdamW([t()], eps=-1.0), ValueError),
+        (lambda: flow.optim.LAMB([t()], betas=(2.0, 0.9)), ValueError),
+        (lambda: flow.optim.lr_scheduler.StepLR(_sgd(), 0), ValueError),
+        (lambda: flow.optim.lr_scheduler.PolynomialLR(_sgd(), 0), ValueError),
+        (lambda: flow.nn.Graph().add_optimizer(3), TypeError),
+        (lambda: flow.nn.Graph().set_grad_scaler(3), TypeError),
+        (lambda: flow.nn.Graph().config.enable_amp("x"), TypeError),
+        (lambda: flow.nn.Graph().config.enable_zero(stage=7), ValueError),
+        (lambda: flow.nn.Graph().debug("a"), TypeError),
+        (lambda: flow.zeros(2, sbp=flow.sbp.broadcast), TypeError),
+        (
+            lambda: flow.zeros(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast, device="cpu"),
+            TypeError,
+        ),
+    ],
+)
 def test_where_oneflow_asserts_both_classes_catch(call, error):
     for kind in (error, AssertionError):
         with pytest.raises(kind):
@@ -296,18 +426,35 @@ def test_distributed_partial_fc_sample_keeps_every_label():
     assert flow.distributed_partial_fc_sample(w, torch.arange(6), 4)[1].shape == (6,)
 
 
-@pytest.mark.parametrize("call, error", [
-    (lambda x: flow.slice(x, 3), ValueError), (lambda x: flow.slice(x, [[0, 1, 1]] * 3), ValueError), (lambda x: flow.slice(x, [[0, 1.5, 1]]), ValueError),
-    (lambda x: flow.slice(x, [[0, 1]]), ValueError), (lambda x: flow.slice_update(x, x, [[0, 1, 1]] * 3), ValueError),
-    (lambda x: flow.batch_gather(x, torch.zeros(2, 1)), TypeError), (lambda x: flow.gather_nd(x, torch.zeros(1, 2)), RuntimeError),
-    (lambda x: flow.gather_nd(x, T([[0, 0, 0]])), RuntimeError), (lambda x: flow.scatter_nd(T([[0, 0]]), torch.ones(1), [2]), RuntimeError),
-])
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda x: flow.slice(x, 3), ValueError),
+        (lambda x: flow.slice(x, [[0, 1, 1]] * 3), ValueError),
+        (lambda x: flow.slice(x, [[0, 1.5, 1]]), ValueError),
+        (lambda x: flow.slice(x, [[0, 1]]), ValueError),
+        (lambda x: flow.slice_update(x, x, [[0, 1, 1]] * 3), ValueError),
+        (lambda x: flow.batch_gather(x, torch.zeros(2, 1)), TypeError),
+        (lambda x: flow.gather_nd(x, torch.zeros(1, 2)), RuntimeError),
+        (lambda x: flow.gather_nd(x, T([[0, 0, 0]])), RuntimeError),
+        (lambda x: flow.scatter_nd(T([[0, 0]]), torch.ones(1), [2]), RuntimeError),
+    ],
+)
 def test_indexing_functions_refuse_with_oneflows_classes(call, error):
     with pytest.raises(error):
         call(torch.ones(2, 3))
 
 
-@pytest.mark.parametrize("targets, predictions", [(T([1, 2]), torch.ones(3, 3)), (T([1.0]), torch.ones(1, 3)), (T([[1]]), torch.ones(1, 3)), (T([1]), torch.ones(3)), (T([1]), T([[1, 2]]))])
+@pytest.mark.parametrize(
+    "targets, predictions",
+    [
+        (T([1, 2]), torch.ones(3, 3)),
+        (T([1.0]), torch.ones(1, 3)),
+        (T([[1]]), torch.ones(1, 3)),
+        (T([1]), torch.ones(3)),
+        (T([1]), T([[1, 2]])),
+    ],
+)
 def test_in_top_k_refuses_other_shapes_and_dtypes(targets, predictions):
     with pytest.raises(RuntimeError, match="in_top_k: targets must"):
         flow.in_top_k(targets, predictions, 1)
@@ -370,7 +517,12 @@ def test_shapes_of_0d_are_torchs():
 
 def test_splits_are_views():
     x = m()
-    for piece in (flow.tensor_split(x, 2, 1)[0], flow.hsplit(x, [1])[0], flow.vsplit(x, 2)[0], flow.split(x, 1)[0]):
+    for piece in (
+        flow.tensor_split(x, 2, 1)[0],
+        flow.hsplit(x, [1])[0],
+        flow.vsplit(x, 2)[0],
+        flow.split(x, 1)[0],
+    ):
         assert piece.data_ptr() == x.data_ptr()
     assert x.repeat(1, 1).data_ptr() != x.data_ptr()
 
@@ -385,7 +537,11 @@ def test_changing_a_saved_tensor_raises():
 
 
 def test_texts_are_torchs():
-    assert str(flow.float32) == "torch.float32" and repr(t()) == "tensor([ 1.,  2., -3.])" and str(m().shape) == "torch.Size([2, 3])"
+    assert (
+        str(flow.float32) == "torch.float32"
+        and repr(t()) == "tensor([ 1.,  2., -3.])"
+        and str(m().shape) == "torch.Size([2, 3])"
+    )
     assert (t().requires_grad_() * 2).grad_fn.name() == "MulBackward0"
     with flow.no_grad() as c:
         assert c is None
@@ -400,8 +556,20 @@ def test_defects_are_not_reproduced():
         flow.cat([])
 
 
-@pytest.mark.parametrize("call", [lambda x: x.sum(1, 1), lambda x: flow.mean(x, 0, 1), lambda x: flow.prod(x, 1, 0), lambda x: flow.logsumexp(x, 0, 1), lambda x: flow.all(x, 0, 1),
-                                  lambda x: flow.any(x, 0, 1), flow.vstack, flow.hstack, lambda x: x.requires_grad_(1)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.sum(1, 1),
+        lambda x: flow.mean(x, 0, 1),
+        lambda x: flow.prod(x, 1, 0),
+        lambda x: flow.logsumexp(x, 0, 1),
+        lambda x: flow.all(x, 0, 1),
+        lambda x: flow.any(x, 0, 1),
+        flow.vstack,
+        flow.hstack,
+        lambda x: x.requires_grad_(1),
+    ],
+)
 def test_flags_are_bools_and_lists_are_lists(call):
     with pytest.raises(TypeError):
         call(flow.ones(2, 3))
@@ -412,13 +580,26 @@ def test_parts_of_complex_numbers_are_attributes():
     assert x.real.tolist() == flow.real(x).tolist() == [1] and x.imag.tolist() == flow.imag(x).tolist() == [2]
 
 
-@pytest.mark.parametrize("call", [
-    lambda: flow.nn.functional.glu(T([1, 2])), lambda: flow.nn.functional.adaptive_max_pool3d(torch.ones(1, 1, 4, 4, 4), (2,)),
-    pytest.param(lambda: flow.nn.functional.grid_sample(torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), mode="bicubic", align_corners=True),
-                 marks=pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15), reason="torch 2.15 takes volumes")),
-    lambda: flow.fmod(T([True]), T([True])), lambda: T([True]) % T([True]),
-    lambda: flow.nn.ConvTranspose1d(1, 1, 3, output_padding=1)(torch.ones(1, 1, 4)), lambda: flow.nn.functional.avg_pool1d(torch.ones(1, 1, 4), 3, 1, (1, 0)),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: flow.nn.functional.glu(T([1, 2])),
+        lambda: flow.nn.functional.adaptive_max_pool3d(torch.ones(1, 1, 4, 4, 4), (2,)),
+        pytest.param(
+            lambda: flow.nn.functional.grid_sample(
+                torch.ones(1, 1, 2, 2, 2), torch.zeros(1, 1, 1, 1, 3), mode="bicubic", align_corners=True
+            ),
+            marks=pytest.mark.skipif(
+                tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15),
+                reason="torch 2.15 takes volumes",
+            ),
+        ),
+        lambda: flow.fmod(T([True]), T([True])),
+        lambda: T([True]) % T([True]),
+        lambda: flow.nn.ConvTranspose1d(1, 1, 3, output_padding=1)(torch.ones(1, 1, 4)),
+        lambda: flow.nn.functional.avg_pool1d(torch.ones(1, 1, 4), 3, 1, (1, 0)),
+    ],
+)
 def test_inputs_that_torch_refuses(call):
     """Difference inputs-torch-refuses."""
     with pytest.raises(RuntimeError):

@@ -1,4 +1,5 @@
 """Alias rows: the very same object as torch's, one test a row; and no row where a function of ours stands."""
+
 import importlib
 import inspect
 
@@ -20,8 +21,10 @@ def resolve(path):
 
 @pytest.mark.parametrize("space, name", ROWS, ids=lambda v: v)
 def test_alias_is_the_same_object(space, name):
-    ours, theirs = resolve(f"{space}.{name}"), resolve(f"torch{space[len('oneflow'):]}.{name}")
-    if inspect.isfunction(theirs):  # torch._dynamo wraps torch.manual_seed when it is imported, before or after the look-up
+    ours, theirs = resolve(f"{space}.{name}"), resolve(f"torch{space[len('oneflow') :]}.{name}")
+    if inspect.isfunction(
+        theirs
+    ):  # torch._dynamo wraps torch.manual_seed when it is imported, before or after the look-up
         ours, theirs = inspect.unwrap(ours), inspect.unwrap(theirs)
     assert ours is theirs
 

@@ -1,4 +1,5 @@
 """Edge cases of functions and methods against numbers recorded from OneFlow 0.9.0 (tests/golden/functions.json)."""
+
 import json
 import sys
 import warnings
@@ -44,8 +45,16 @@ KNOWN = {
 def problems(got, want, path=""):
     if isinstance(want, list):
         got = list(got)
-        return [f"{path}: {len(got)} results, recorded {len(want)}"] if len(got) != len(want) else [p for k, (g, w) in enumerate(zip(got, want)) for p in problems(g, w, f"{path}[{k}]")]
-    out = [] if str(got.dtype).split(".")[-1] == want["dtype"] else [f"{path}: dtype {got.dtype}, recorded {want['dtype']}"]
+        return (
+            [f"{path}: {len(got)} results, recorded {len(want)}"]
+            if len(got) != len(want)
+            else [p for k, (g, w) in enumerate(zip(got, want)) for p in problems(g, w, f"{path}[{k}]")]
+        )
+    out = (
+        []
+        if str(got.dtype).split(".")[-1] == want["dtype"]
+        else [f"{path}: dtype {got.dtype}, recorded {want['dtype']}"]
+    )
     a = got if isinstance(got, np.ndarray) else got.detach().numpy()
     if list(a.shape) != want["shape"]:
         return [*out, f"{path}: shape {a.shape}, recorded {want['shape']}"]
@@ -69,7 +78,9 @@ def run(case):
 def test_case(case):
     found = run(case)
     if case in KNOWN:
-        assert KNOWN[case] in DIFFERENCES and found, f"no longer different: take it out of KNOWN ({KNOWN[case]})"
+        assert KNOWN[case] in DIFFERENCES and found, (
+            f"no longer different: take it out of KNOWN ({KNOWN[case]})"
+        )
     else:
         assert not found
 

@@ -1,4 +1,5 @@
 """Placement, SBP, and global tensors on one rank."""
+
 import copy
 import pickle
 
@@ -18,7 +19,10 @@ def test_placement_is_a_value():
     assert P.ranks.tolist() == [0] and P.hierarchy == torch.Size([1]) and P.type == P.device_type == "cpu"
     grid = flow.placement("cpu", [[0, 1], [2, 3]])
     assert grid.hierarchy == torch.Size([2, 2]) and grid.ranks.shape == (2, 2)
-    assert grid == flow.placement("cpu", [[3, 1], [2, 0]]) and repr(flow.placement("cpu", [2, 0])) == 'oneflow.placement(type="cpu", ranks=[0, 2])'
+    assert (
+        grid == flow.placement("cpu", [[3, 1], [2, 0]])
+        and repr(flow.placement("cpu", [2, 0])) == 'oneflow.placement(type="cpu", ranks=[0, 2])'
+    )
     assert flow.placement("cpu", [3, 2, 1, 0], hierarchy=(2, 2)) == grid
     assert flow.placement.all("cpu") == P == flow.env.all_device_placement("cpu")
     assert pickle.loads(pickle.dumps(grid)) == grid
@@ -33,7 +37,11 @@ def test_placement_is_a_value():
 
 def test_sbp_rules():
     assert flow.sbp.split(0) == flow.sbp.split(dim=0) == flow.sbp.split(axis=0) != flow.sbp.split(1)
-    assert B() is B and repr(B) == "oneflow.sbp.broadcast" and repr(flow.sbp.split(1)) == "oneflow.sbp.split(dim=1)"
+    assert (
+        B() is B
+        and repr(B) == "oneflow.sbp.broadcast"
+        and repr(flow.sbp.split(1)) == "oneflow.sbp.split(dim=1)"
+    )
     assert isinstance(B, flow.sbp.sbp) and len({B, flow.sbp.partial_sum, flow.sbp.split(0)}) == 3
     for bad in (-1, 6):
         with pytest.raises(RuntimeError, match=str(bad)):
@@ -129,7 +137,11 @@ def test_modules_made_in_global_mode_are_global():
             assert nn.Linear(2, 2).weight.is_local
     held = [*net.parameters(), *net.buffers(), tied.weight]
     assert len(held) == 12 and all(t.is_global and t.placement == P and t.sbp == (B,) for t in held)
-    assert isinstance(net[0].weight, nn.Parameter) and net[0].weight.requires_grad and not net[1].running_mean.requires_grad
+    assert (
+        isinstance(net[0].weight, nn.Parameter)
+        and net[0].weight.requires_grad
+        and not net[1].running_mean.requires_grad
+    )
     assert 0 < net[0].weight.abs().max().item() <= 2**-0.5  # Linear's own first values
     net[2](net[1](net[0](flow.ones(3, 2, placement=P, sbp=B))))[0].sum().backward()
     assert net[0].weight.grad.is_global and nn.Linear(2, 2).weight.is_local
@@ -143,7 +155,12 @@ def test_global_mode_in_torchs_dialect():
     flow.set_dialect("torch")
     try:
         with global_mode(True, placement=P, sbp=B), global_mode(True, placement=P, sbp=B):
-            made = [flow.tensor([1.0]), flow.as_tensor([1.0], device="cpu"), flow.tensor(1, dtype=flow.int32, device="cpu"), flow.zeros(2)]
+            made = [
+                flow.tensor([1.0]),
+                flow.as_tensor([1.0], device="cpu"),
+                flow.tensor(1, dtype=flow.int32, device="cpu"),
+                flow.zeros(2),
+            ]
             assert all(t.is_global for t in made) and flow.tensor(np.float64(1)).dtype is flow.float64
             with global_mode(False):
                 assert flow.tensor([1.0]).is_local
@@ -159,15 +176,31 @@ def test_global_mode_in_torchs_dialect():
 def test_tensors_made_by_a_tensor_and_the_constructor():
     from oneflow.utils.global_view import global_mode
 
-    local, x, constructor = torch.ones(2), torch.ones(2, 3).to_global(P, flow.sbp.split(0)), torch.Tensor.__dict__["__new__"]
+    local, x, constructor = (
+        torch.ones(2),
+        torch.ones(2, 3).to_global(P, flow.sbp.split(0)),
+        torch.Tensor.__dict__["__new__"],
+    )
     with global_mode(True, placement=P, sbp=B):
-        made = [flow.Tensor(2, 3), flow.Tensor([1.0]), local.new_zeros(2), local.new_zeros(), local.new_empty((2,)), local.new_tensor([1]), local.new_full((2,), 3)]
+        made = [
+            flow.Tensor(2, 3),
+            flow.Tensor([1.0]),
+            local.new_zeros(2),
+            local.new_zeros(),
+            local.new_empty((2,)),
+            local.new_tensor([1]),
+            local.new_full((2,), 3),
+        ]
         assert all(t.is_global and t.sbp == (B,) for t in made) and made[-1].tolist() == [3, 3]
         assert x.new_ones(2).sbp == x.new_tensor([1]).sbp == flow.zeros_like(x).sbp == (flow.sbp.split(0),)
         with global_mode(False):
             assert flow.Tensor(2, 3).is_local and local.new_zeros(2).is_local
     assert flow.Tensor(2, 3).is_local and local.new_zeros(2).is_local and x.new_tensor([1.0]).is_global
-    assert x.new_zeros(4, sbp=B).sbp == (B,) and x.new_zeros(()).sbp == (B,) and torch.Tensor.__dict__["__new__"] is constructor
+    assert (
+        x.new_zeros(4, sbp=B).sbp == (B,)
+        and x.new_zeros(()).sbp == (B,)
+        and torch.Tensor.__dict__["__new__"] is constructor
+    )
 
 
 def test_global_mode_and_containers():
@@ -189,7 +222,9 @@ def test_global_mode_and_containers():
     state = {"weight": torch.ones(2, 2), "inner": {"step": torch.ones(1)}}
     made = to_global(state, placement=P, sbp=rule)
     assert made["weight"].sbp == (flow.sbp.split(0),) and made["inner"]["step"].sbp == (B,)
-    assert to_global(state, placement=P, sbp=lambda tensor: flow.sbp.split(0))["weight"].sbp == (flow.sbp.split(0),)
+    assert to_global(state, placement=P, sbp=lambda tensor: flow.sbp.split(0))["weight"].sbp == (
+        flow.sbp.split(0),
+    )
     with pytest.raises(ValueError, match="needs both"):
         global_mode(True, placement=P)
 

@@ -3,6 +3,7 @@
 KNOWN lists for each row of the differences table the calls it explains. It is strict both ways: a call
 that is not listed must be equal, a listed one must differ.
 """
+
 import importlib.util
 import warnings
 from pathlib import Path
@@ -25,7 +26,7 @@ KNOWN = {
     "bool-arith": "c075 c648 c650",
     "aug-rebinding": "c089 c090 c091 c092 c093 c094 c095 c096 c097",
     "index-int32": "c118 c119 c120 c121 c122 c123 c124 c125 c126 c127 c128 c129 c130 c131 c132 c133 c134 c135 c136 c137 "
-                   "c146 c147 c148 c149 c207 c210 c222 c223 c224 c262 c263 c264",
+    "c146 c147 c148 c149 c207 c210 c222 c223 c224 c262 c263 c264",
     "tie-order": "c138 c139 c150",
     "reduce-dtypes": "c140 c141 c142 c216",
     "nan-minmax": "c143 c144 c145 c261",
@@ -40,11 +41,13 @@ KNOWN = {
     "sgd-maximize": "c527",
     "param-group": "c612",
     "rng-streams": "c614 c615 c616 c617 c618 c619 c620 c621 c622 c623 c624 c625 c626 c627 c628 c629 c630 c631 c632 c633 c634 c635 "
-                   "c636 c637 c639 c640 c641",
+    "c636 c637 c639 c640 c641",
     "int-clamp": "c644",
 }
 WHY = {key: id for id, keys in KNOWN.items() for key in keys.split()}
-OLD_TORCH = ("c497",) if tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 13) else ()  # mse_loss of integers
+OLD_TORCH = (
+    ("c497",) if tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 13) else ()
+)  # mse_loss of integers
 
 
 def load(name="replay"):

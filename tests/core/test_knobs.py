@@ -1,4 +1,5 @@
 """Runtime knobs: checked, remembered, listed; and the small runtime namespaces."""
+
 import pytest
 import torch
 
@@ -30,7 +31,11 @@ def test_rdma_is_refused_by_name():
 
 
 def test_sizes_of_remat():
-    assert flow.remat.parse_size("2GB") == 2 << 30 and flow.remat.parse_size(100) == 100 and flow.remat.parse_size("1.5 kb") == 1536
+    assert (
+        flow.remat.parse_size("2GB") == 2 << 30
+        and flow.remat.parse_size(100) == 100
+        and flow.remat.parse_size("1.5 kb") == 1536
+    )
     with pytest.raises(ValueError, match="'lots'"):
         flow.remat.parse_size("lots")
     with pytest.raises(ValueError):
@@ -61,8 +66,17 @@ def test_what_clients_ask_of_the_internal_module():
         flow.ones(2) + 1
         inside.profiler.RangePop()
     assert "iteration" in {event.name for event in prof.key_averages()}
-    assert (inside.GetRank(), inside.GetLocalRank(), inside.GetWorldSize(), inside.GetNodeSize()) == (0, 0, 1, 1)
-    assert inside.EmptyCache() is None and inside._C.matmul is flow._C.matmul and inside.placement is flow.placement
+    assert (inside.GetRank(), inside.GetLocalRank(), inside.GetWorldSize(), inside.GetNodeSize()) == (
+        0,
+        0,
+        1,
+        1,
+    )
+    assert (
+        inside.EmptyCache() is None
+        and inside._C.matmul is flow._C.matmul
+        and inside.placement is flow.placement
+    )
     with pytest.raises(AttributeError, match="nothing_such"):
         inside.nothing_such
 
@@ -82,10 +96,23 @@ def test_averages_of_the_profiler_are_oneflows_events_too():
             for _ in range(2):
                 y = torch.matmul(x, torch.ones(3, 4)).relu()
         y.sum().backward()
-    events = {(e.name, getattr(e, "input_shapes", None) if isinstance(e, KernelEvent) else None): e for e in prof.key_averages(group_by_input_shape=True)}
+    events = {
+        (e.name, getattr(e, "input_shapes", None) if isinstance(e, KernelEvent) else None): e
+        for e in prof.key_averages(group_by_input_shape=True)
+    }
     product, ours = events["matmul", "(2,3), (3,4)"], events["forward", None]
-    assert isinstance(product, KernelEvent) and product.count >= 2 and product.cpu_time_total > 0 and not isinstance(product, CustomEvent)
-    assert isinstance(ours, CustomEvent) and ours.count == 1 and ours.cpu_time > 0 and events["relu_grad", "(2,4), (2,4)"].count == 1
+    assert (
+        isinstance(product, KernelEvent)
+        and product.count >= 2
+        and product.cpu_time_total > 0
+        and not isinstance(product, CustomEvent)
+    )
+    assert (
+        isinstance(ours, CustomEvent)
+        and ours.count == 1
+        and ours.cpu_time > 0
+        and events["relu_grad", "(2,4), (2,4)"].count == 1
+    )
     assert "aten::matmul" in prof.key_averages().table(sort_by="cpu_time_total")
 
 
@@ -100,9 +127,16 @@ def test_async_threads_run_in_place_on_the_cpu():
 def test_sysconfig_describes_torchs_build():
     assert flow.sysconfig.with_enterprise() is False
     assert flow.sysconfig.with_cuda() == (torch.version.cuda is not None)
-    assert any(f.startswith("-I") for f in flow.sysconfig.get_compile_flags()) and "-ltorch" in flow.sysconfig.get_link_flags()
+    assert (
+        any(f.startswith("-I") for f in flow.sysconfig.get_compile_flags())
+        and "-ltorch" in flow.sysconfig.get_link_flags()
+    )
     version = flow.sysconfig.get_cuda_version()
-    assert version == 0 if torch.version.cuda is None else version // 1000 == int(torch.version.cuda.split(".")[0])
+    assert (
+        version == 0
+        if torch.version.cuda is None
+        else version // 1000 == int(torch.version.cuda.split(".")[0])
+    )
 
 
 def test_deep_paths_name_the_public_objects():
@@ -116,12 +150,20 @@ def test_deep_paths_name_the_public_objects():
     assert Tensor is torch.Tensor and list(BalancedRanges(10, 3)) == [(0, 4), (4, 7), (7, 10)]
     import numpy as np
 
-    assert convert_oneflow_dtype_to_numpy_dtype(flow.float32) is np.float32 and convert_numpy_dtype_to_oneflow_dtype(np.int8) is flow.int8
+    assert (
+        convert_oneflow_dtype_to_numpy_dtype(flow.float32) is np.float32
+        and convert_numpy_dtype_to_oneflow_dtype(np.int8) is flow.int8
+    )
     with pytest.raises(NotImplementedError, match="bfloat16"):
         convert_oneflow_dtype_to_numpy_dtype(flow.bfloat16)
     test_api = flow._oneflow_internal.test_api
     assert test_api.divide(6, 2) == 3.0 and test_api.throw_if_zero(2) is None
-    for fails in (lambda: test_api.divide(1, 0), lambda: test_api.throw_if_zero(0), lambda: flow.ones(2)[3], lambda: flow.nn.BCELoss()(flow.ones(2), flow.ones(3))):
+    for fails in (
+        lambda: test_api.divide(1, 0),
+        lambda: test_api.throw_if_zero(0),
+        lambda: flow.ones(2)[3],
+        lambda: flow.nn.BCELoss()(flow.ones(2), flow.ones(3)),
+    ):
         with pytest.raises(flow._oneflow_internal.exception.Exception):
             fails()
 

@@ -1,4 +1,5 @@
 """`import torch` redirected to oneflow, and only where user code says it."""
+
 import pickle
 import shlex
 import subprocess
@@ -160,13 +161,17 @@ def test_extra_dict_redirects_other_modules():
 
 
 def test_a_file_is_another_module_outside(tmp_path, monkeypatch):
-    (tmp_path / "mock_example_file.py").write_text("import torch\n\n\ndef f():\n    return torch.__package__\n\n\nclass C:\n    pass\n")
+    (tmp_path / "mock_example_file.py").write_text(
+        "import torch\n\n\ndef f():\n    return torch.__package__\n\n\nclass C:\n    pass\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with mock.enable():
         from mock_example_file import C, f
 
         assert f() == "oneflow"
-    assert type(pickle.loads(pickle.dumps(C()))) is C  # what was imported stays, until the program imports it again
+    assert (
+        type(pickle.loads(pickle.dumps(C()))) is C
+    )  # what was imported stays, until the program imports it again
     from mock_example_file import f as outside
 
     assert outside() == "torch" and f() == "oneflow"
@@ -264,8 +269,12 @@ def test_command_line_runs_a_script_or_a_module(tmp_path, monkeypatch):
     assert mock("--lazy", "-m", "prog", "a").stdout.split() == ["oneflow", "['a']"]
     usage = mock("--help")
     assert usage.returncode == 0 and "SCRIPT" in usage.stdout
-    for args, why in ((["absent.py"], "there is no script absent.py"), (["-m", "absent.mod"], "there is no module absent.mod"), (["-m"], "-m needs the name of a module"),
-                      (["--lazy", "enable"], "enable takes no other arguments; --lazy and --verbose belong to a SCRIPT")):
+    for args, why in (
+        (["absent.py"], "there is no script absent.py"),
+        (["-m", "absent.mod"], "there is no module absent.mod"),
+        (["-m"], "-m needs the name of a module"),
+        (["--lazy", "enable"], "enable takes no other arguments; --lazy and --verbose belong to a SCRIPT"),
+    ):
         refused = mock(*args)
         assert (refused.returncode, refused.stderr) == (2, f"python -m oneflow.mock_torch: {why}\n")
     name, _, value = shlex.split(mock("enable").stdout)[1].partition("=")
@@ -307,7 +316,11 @@ def test_patches_by_name_reach_the_code_under_test():
     with mock.enable():
         before = probe()
         for _ in range(2):  # the first use of a name, and a later one
-            with patch("torch.cuda.is_available", return_value="patched"), patch("torch.linalg.inv", new=1), patch("torch.nn.Linear.forward", new=2):
+            with (
+                patch("torch.cuda.is_available", return_value="patched"),
+                patch("torch.linalg.inv", new=1),
+                patch("torch.nn.Linear.forward", new=2),
+            ):
                 assert probe() == ("patched", 1, 2)
             assert probe() == before
     with patch("torch.cuda.is_available", return_value="patched"):

@@ -1,4 +1,5 @@
 """How a name of oneflow resolves: rows, sub-modules, torch's own objects, the import hook."""
+
 import importlib
 import inspect
 import pkgutil
@@ -34,7 +35,16 @@ def test_names_only_torch_has_fall_through():
     assert IterableDataset is torch.utils.data.IterableDataset
 
 
-@pytest.mark.parametrize("path", ["nn.modules.conv", "nn.attention.flex_attention", "distributed.fsdp", "utils._pytree", "ao.quantization"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nn.modules.conv",
+        "nn.attention.flex_attention",
+        "distributed.fsdp",
+        "utils._pytree",
+        "ao.quantization",
+    ],
+)
 def test_import_of_a_torch_path_gives_torchs_module(path):
     ours, theirs = importlib.import_module(f"oneflow.{path}"), importlib.import_module(f"torch.{path}")
     assert ours is theirs
@@ -60,10 +70,21 @@ def test_unknown_names_say_what_was_asked():
         import oneflow.no_such_module  # noqa: F401
 
 
-@pytest.mark.parametrize("module, typed, meant", [
-    (flow, "abss", "abs"), (flow, "sni", "sin"), (flow, "Abs", "abs"), (flow, "cta", "cat"), (flow, "one", "ones"), (flow, "mn", "min"),
-    (flow.nn, "lstm", "LSTM"), (flow.nn, "Lnear", "Linear"), (flow.optim, "Adma", "Adam"), (flow.nn.functional, "rellu", "relu"),
-])
+@pytest.mark.parametrize(
+    "module, typed, meant",
+    [
+        (flow, "abss", "abs"),
+        (flow, "sni", "sin"),
+        (flow, "Abs", "abs"),
+        (flow, "cta", "cat"),
+        (flow, "one", "ones"),
+        (flow, "mn", "min"),
+        (flow.nn, "lstm", "LSTM"),
+        (flow.nn, "Lnear", "Linear"),
+        (flow.optim, "Adma", "Adam"),
+        (flow.nn.functional, "rellu", "relu"),
+    ],
+)
 def test_a_short_name_with_a_slip_gets_a_suggestion(module, typed, meant):
     with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
         getattr(module, typed)
@@ -111,8 +132,10 @@ def test_every_rename_row_names_a_torch_function():
 def test_the_binder_refuses_bad_rows():
     with pytest.raises(_bind.TableError, match="does not exist"):
         _bind.import_target("torch.no_such_function")
+
     class Fake:
         taken = 1
+
     with pytest.raises(_bind.TableError, match="torch's own"):
         _torch_attributes.add_attributes(Fake, {"taken": ("method", "_ops.core:get_dialect", "")})
     with pytest.raises(_bind.TableError, match="no such attribute"):
@@ -122,7 +145,10 @@ def test_the_binder_refuses_bad_rows():
 def test_device():
     assert flow.device("cuda") == torch.device("cuda:0") == flow.device("cuda", 0)
     assert flow.device("cpu") == torch.device("cpu") and flow.device("cpu").index is None
-    assert flow.device("cpu:0") == flow.device("cpu", 0) == flow.ones(1).device and flow.device("cpu", 1).index == 1
+    assert (
+        flow.device("cpu:0") == flow.device("cpu", 0) == flow.ones(1).device
+        and flow.device("cpu", 1).index == 1
+    )
     assert isinstance(torch.device("cpu"), flow.device)
     assert flow.device(flow.device("cuda:1")) == torch.device("cuda", 1)
 
@@ -142,8 +168,12 @@ def test_dialect_switches_its_rows_and_back():
             print(e)
     """)
     assert "'jax'" in out
-    out = subprocess.run([sys.executable, "-c", "import oneflow, torch; print(oneflow.optim.AdamW is torch.optim.AdamW)"],
-                         capture_output=True, text=True, env={**__import__("os").environ, "ONEFLOW_DIALECT": "torch"})
+    out = subprocess.run(
+        [sys.executable, "-c", "import oneflow, torch; print(oneflow.optim.AdamW is torch.optim.AdamW)"],
+        capture_output=True,
+        text=True,
+        env={**__import__("os").environ, "ONEFLOW_DIALECT": "torch"},
+    )
     assert out.stdout.strip() == "True", out.stderr
 
 
@@ -157,7 +187,12 @@ def test_every_dialect_row_exists_on_both_sides():
 
 
 def test_the_source_folder_refuses_to_be_imported():
-    out = subprocess.run([sys.executable, "-c", "import oneflow_compat"], capture_output=True, text=True, cwd=__import__("pathlib").Path(__file__).parents[2])
+    out = subprocess.run(
+        [sys.executable, "-c", "import oneflow_compat"],
+        capture_output=True,
+        text=True,
+        cwd=__import__("pathlib").Path(__file__).parents[2],
+    )
     assert out.returncode == 1
     assert "imported as `oneflow`" in out.stderr.strip().splitlines()[-1]
 

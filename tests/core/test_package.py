@@ -1,4 +1,5 @@
 """Building, installing and the command line of the package."""
+
 import re
 import subprocess
 import sys
@@ -18,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 def source(tmp_path_factory):
     """A copy of what git tracks, so that a build leaves nothing behind in the checkout."""
     copy = tmp_path_factory.mktemp("source")
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
     for name in filter(None, files):
         if name.startswith(("tests/", "docs/")) or not (ROOT / name).exists():
             continue
@@ -28,8 +31,13 @@ def source(tmp_path_factory):
 
 
 def build(source, out, *kind):
-    done = subprocess.run([sys.executable, "setup.py", "-q", *kind, "--dist-dir", str(out)], cwd=source, capture_output=True, text=True,
-                          env={**__import__("os").environ, "ONEFLOW_BUILD_EXT": "0"})
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", *kind, "--dist-dir", str(out)],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        env={**__import__("os").environ, "ONEFLOW_BUILD_EXT": "0"},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return next(out.iterdir())
 
@@ -42,8 +50,27 @@ def test_a_wheel_imports_in_a_fresh_environment(source, tmp_path):
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = venv / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "pip", "-q", "--python", str(python), "install", "--no-index", "--no-deps", str(wheel)], check=True)
-    site = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True).stdout.strip()
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "-q",
+            "--python",
+            str(python),
+            "install",
+            "--no-index",
+            "--no-deps",
+            str(wheel),
+        ],
+        check=True,
+    )
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
     requirements = {str(Path(__import__(name).__file__).parents[1]) for name in ("torch", "numpy")}
     code = f"""
 import sys
@@ -79,11 +106,19 @@ def test_the_source_distribution_holds_what_a_build_needs(source, tmp_path):
 
     sdist = build(source, tmp_path / "dist", "sdist")
     names = {n.partition("/")[2] for n in tarfile.open(sdist).getnames()}
-    assert {"setup.py", "pyproject.toml", "README.md", "oneflow_compat/__init__.py", "autotest/__init__.py"} <= names
+    assert {
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "oneflow_compat/__init__.py",
+        "autotest/__init__.py",
+    } <= names
 
 
 def test_doctor_lists_what_is_there():
-    out = subprocess.run([sys.executable, "-m", "oneflow", "--doctor"], capture_output=True, text=True, cwd="/")
+    out = subprocess.run(
+        [sys.executable, "-m", "oneflow", "--doctor"], capture_output=True, text=True, cwd="/"
+    )
     assert out.returncode == 0, out.stderr
     import torch
 
@@ -95,7 +130,9 @@ def test_doctor_lists_what_is_there():
 def test_the_launcher_takes_oneflows_options_and_leaves_the_scripts_alone():
     from oneflow.distributed.launch import parser
 
-    args = parser().parse_args(["--nproc_per_node", "2", "--logdir=x", "--redirect_stdout_and_stderr", "train.py", "--logdir", "y"])
+    args = parser().parse_args(
+        ["--nproc_per_node", "2", "--logdir=x", "--redirect_stdout_and_stderr", "train.py", "--logdir", "y"]
+    )
     assert (args.nproc_per_node, args.log_dir, args.redirects) == ("2", "x", "3")
     assert (args.training_script, args.training_script_args) == ("train.py", ["--logdir", "y"])
 
@@ -114,7 +151,9 @@ def test_the_wheel_has_its_license_and_types_and_no_link_into_the_repository(sou
     metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     assert "License-Expression: Apache-2.0" in metadata
     assert "A training step as one program" in metadata
-    assert [target for target in re.findall(r"\]\(([^)]+)\)", metadata) if not target.startswith("https://")] == []
+    assert [
+        target for target in re.findall(r"\]\(([^)]+)\)", metadata) if not target.startswith("https://")
+    ] == []
 
 
 def test_a_wheel_without_kernels_is_for_every_platform(source, tmp_path):
@@ -122,7 +161,9 @@ def test_a_wheel_without_kernels_is_for_every_platform(source, tmp_path):
 
 
 def test_version_is_printed():
-    out = subprocess.run([sys.executable, "-m", "oneflow", "--version"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "oneflow", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     assert out.startswith(f"oneflow-compat {oneflow.__version__} (torch ")
 
 
@@ -136,7 +177,11 @@ def test_a_difference_is_explained_by_its_id_and_by_a_name(capsys):
 
 
 def test_another_distribution_of_oneflow_in_the_same_folder_is_named(tmp_path):
-    for name, file in (("oneflow_compat-1.0.0", "oneflow/__init__.py"), ("oneflow-0.9.0", "oneflow/__init__.py"), ("oneflow_tools-2.0", "oneflow_tools.py")):
+    for name, file in (
+        ("oneflow_compat-1.0.0", "oneflow/__init__.py"),
+        ("oneflow-0.9.0", "oneflow/__init__.py"),
+        ("oneflow_tools-2.0", "oneflow_tools.py"),
+    ):
         folder = tmp_path / f"{name}.dist-info"
         folder.mkdir()
         (folder / "RECORD").write_text(f"{file},sha256=0,1\n")

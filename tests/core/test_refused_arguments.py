@@ -1,4 +1,5 @@
 """Calls that OneFlow 0.9.0 refuses on a CPU: the class of the error is OneFlow's, and often torch's too."""
+
 import json
 import re
 import warnings
@@ -16,7 +17,9 @@ CPU, BROADCAST = flow.placement("cpu", [0]), flow.sbp.broadcast
 
 
 def deform(**options):
-    return F.deform_conv2d(ones(1, 2, 4, 4), flow.zeros(1, 18, 2, 2), options.pop("weight", ones(3, 2, 3, 3)), **options)
+    return F.deform_conv2d(
+        ones(1, 2, 4, 4), flow.zeros(1, 18, 2, 2), options.pop("weight", ones(3, 2, 3, 3)), **options
+    )
 
 
 REFUSED = {
@@ -26,12 +29,21 @@ REFUSED = {
     "smooth_l1_of_two_dtypes": (lambda: nn.SmoothL1Loss()(ones(2), ones(2).double()), TypeError),
     "smooth_l1_function_of_two_dtypes": (lambda: F.smooth_l1_loss(ones(2), ones(2).long()), TypeError),
     "smooth_l1_of_two_sizes": (lambda: nn.SmoothL1Loss()(ones(2), ones(1)), RuntimeError),
-    "softmax_cross_entropy_of_two_dtypes": (lambda: flow._C.softmax_cross_entropy(ones(2, 3), ones(2, 3).double()), TypeError),
+    "softmax_cross_entropy_of_two_dtypes": (
+        lambda: flow._C.softmax_cross_entropy(ones(2, 3), ones(2, 3).double()),
+        TypeError,
+    ),
     "float_labels": (lambda: flow._C.sparse_softmax_cross_entropy(ones(2, 3), ones(2)), TypeError),
     "bool_labels": (lambda: flow._C.sparse_cross_entropy(ones(2, 3), ones(2).bool(), 3), TypeError),
     "float_labels_of_the_function": (lambda: F.sparse_softmax_cross_entropy(ones(2), ones(2, 3)), TypeError),
-    "labels_of_another_batch": (lambda: F.sparse_softmax_cross_entropy(ones(3).long(), ones(2, 3)), RuntimeError),
-    "split_like_other_sizes": (lambda: flow._C.split_like(ones(4, 2), [ones(2, 2), ones(2, 3)], 0), RuntimeError),
+    "labels_of_another_batch": (
+        lambda: F.sparse_softmax_cross_entropy(ones(3).long(), ones(2, 3)),
+        RuntimeError,
+    ),
+    "split_like_other_sizes": (
+        lambda: flow._C.split_like(ones(4, 2), [ones(2, 2), ones(2, 3)], 0),
+        RuntimeError,
+    ),
     "split_like_other_dimensions": (lambda: flow._C.split_like(ones(4), [ones(2), ones(2)], 1), RuntimeError),
     "deform_conv2d_stride": (lambda: deform(stride=(0, 0)), RuntimeError),
     "deform_conv2d_weight": (lambda: deform(weight=ones(2, 3, 3)), RuntimeError),
@@ -44,7 +56,10 @@ REFUSED = {
     "split_of_a_fraction": (lambda: flow.sbp.split(1.0), AssertionError),
     "to_global_without_placement": (lambda: ones(2).to_global(placement=None, sbp=BROADCAST), RuntimeError),
     "to_global_without_sbp": (lambda: ones(2).to_global(placement=3), RuntimeError),
-    "to_global_function_without_placement": (lambda: flow.to_global(ones(2), placement=None, sbp=BROADCAST), ValueError),
+    "to_global_function_without_placement": (
+        lambda: flow.to_global(ones(2), placement=None, sbp=BROADCAST),
+        ValueError,
+    ),
     "to_global_of_a_list_without_placement": (lambda: flow.to_global([ones(2)]), AssertionError),
     "grad_sbp": (lambda: ones(2, placement=CPU, sbp=BROADCAST).to_global(grad_sbp=3), TypeError),
 }
@@ -58,7 +73,11 @@ def test_refused_with_oneflows_class_of_error(name):
 
 
 ACCEPTED = {
-    "sums": lambda: flow.add(ones(2), ones(2), ones(2)).tolist() == flow._C.add(ones(2), ones(2), ones(2)).tolist() == [3, 3],
+    "sums": lambda: (
+        flow.add(ones(2), ones(2), ones(2)).tolist()
+        == flow._C.add(ones(2), ones(2), ones(2)).tolist()
+        == [3, 3]
+    ),
     "two_operands_broadcast": lambda: flow.add(ones(2, 1), ones(2).double()).shape == (2, 2),
     "alpha_by_position": lambda: flow._C.add(ones(2), 1, 2).tolist() == [3, 3],
     "smooth_l1": lambda: F.smooth_l1_loss(ones(2), ones(2)).item() == 0,
@@ -93,12 +112,21 @@ try:
 except (RuntimeError, NotImplementedError):
     print("refused")
 """
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "refused"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "refused"
+    )
 
 
 @pytest.mark.skipif(flow.cuda.is_available(), reason="is about a machine without CUDA")
 def test_the_current_device_without_cuda_is_the_rank(monkeypatch):
-    assert flow.cuda.current_device() == 0 and flow.cuda.set_device(0) is None and flow.cuda.synchronize() is None
+    assert (
+        flow.cuda.current_device() == 0
+        and flow.cuda.set_device(0) is None
+        and flow.cuda.synchronize() is None
+    )
     with pytest.raises(ValueError, match="the only index is 0"):
         flow.cuda.set_device(5)
     with pytest.raises(ValueError, match="takes a CUDA device"):
@@ -111,7 +139,11 @@ def test_the_current_device_without_cuda_is_the_rank(monkeypatch):
 
 def test_numbers_in_global_tensors_and_parameters_take_a_format():
     loss = ones(2, placement=CPU, sbp=BROADCAST).sum()
-    assert f"{loss:>7f}" == "2.000000" and f"{loss.long():5d}" == "    2" and f"{nn.Parameter(flow.tensor(1.5)):.2f}" == "1.50"
+    assert (
+        f"{loss:>7f}" == "2.000000"
+        and f"{loss.long():5d}" == "    2"
+        and f"{nn.Parameter(flow.tensor(1.5)):.2f}" == "1.50"
+    )
     with pytest.raises(TypeError):
         format(ones(2, placement=CPU, sbp=BROADCAST), ">7f")
 
@@ -125,11 +157,13 @@ def test_as_tensor_shares_an_arrays_memory_as_oneflows_does():
     assert shared.tolist() == [5, 0]
 
 
-CALLS = json.loads((Path(__file__).resolve().parents[1] / "golden" / "refused_calls.json").read_text(encoding="utf-8"))["calls"]
+CALLS = json.loads(
+    (Path(__file__).resolve().parents[1] / "golden" / "refused_calls.json").read_text(encoding="utf-8")
+)["calls"]
 
 
 def outcomes(call):
-    """"ok", or the names of the error's class and its bases."""
+    """ "ok", or the names of the error's class and its bases."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,13 +179,19 @@ NAMED_DIMENSION = re.compile(r"\(o\(2,3\)\)\.(all|any|mean|sum|cumsum|index_add)
 
 
 def accepted(call, expected):
-    return {*expected, "RuntimeError"} if HAS_NAMED_DIMENSIONS and NAMED_DIMENSION.match(call) else set(expected)
+    return (
+        {*expected, "RuntimeError"} if HAS_NAMED_DIMENSIONS and NAMED_DIMENSION.match(call) else set(expected)
+    )
 
 
 @pytest.mark.parametrize("part", range(8))
 def test_misfit_arguments_are_refused_as_recorded(part):
     """One argument of a documented function does not fit: OneFlow's outcome, or the other one that is recorded beside it."""
-    wrong = {call: (expected, sorted(found)) for call, expected in list(CALLS.items())[part::8] if not (found := outcomes(call)) & accepted(call, expected)}
+    wrong = {
+        call: (expected, sorted(found))
+        for call, expected in list(CALLS.items())[part::8]
+        if not (found := outcomes(call)) & accepted(call, expected)
+    }
     assert not wrong
 
 

@@ -1,4 +1,5 @@
 """The Tensor table: each row turns an error into OneFlow's result, and is the whole difference of torch.Tensor."""
+
 import copy
 import operator
 import subprocess
@@ -68,18 +69,37 @@ ROWS = {
     "__isub__": (lambda: T([1, 2]).__isub__(T([0.5, -2.5])), [0, 4]),
     "__imul__": (lambda: T([1, 2]).__imul__(T([1.5, 2.5])), [1, 5]),
     "add_": (lambda: T([1, 2]).add_(T([1.5, 2.5]), alpha=2), [4, 7]),
-    "add_ whole": (lambda: [T([-5, 5]).add_(T([0.9, -0.9])), T([-5, 5]).add_(T([0.9, -0.9]), alpha=2)], [[-5, 5], [-4, 4]]),
+    "add_ whole": (
+        lambda: [T([-5, 5]).add_(T([0.9, -0.9])), T([-5, 5]).add_(T([0.9, -0.9]), alpha=2)],
+        [[-5, 5], [-4, 4]],
+    ),
     "__isub__ masks": (lambda: operator.isub(T([True, True]), T([True, False])), [False, True]),
-    "clamp_": (lambda: [T([-5, 5]).clamp_(0.5, 3.5), T([-5, 5]).clamp_(min=-1.5), T([-5, 5]).clamp_(max=T([-1.5, 0.5]))], [[0, 3], [-1, 5], [-5, 0]]),
+    "clamp_": (
+        lambda: [
+            T([-5, 5]).clamp_(0.5, 3.5),
+            T([-5, 5]).clamp_(min=-1.5),
+            T([-5, 5]).clamp_(max=T([-1.5, 0.5])),
+        ],
+        [[0, 3], [-1, 5], [-5, 0]],
+    ),
     "clip_": (lambda: T([-5, 5, 2]).clip_(-1.5, 1.5), [-1, 1, 1]),
     "clamp_min_": (lambda: T([-5, 5]).clamp_min_(-1.5), [-1, 5]),
-    "clamp_max_ whole": (lambda: [T([-5, 5]).clamp_max_(1.5), T([-5, 5]).clamp_max_(min=1.5)], [[-5, 1], [-5, 1]]),
+    "clamp_max_ whole": (
+        lambda: [T([-5, 5]).clamp_max_(1.5), T([-5, 5]).clamp_max_(min=1.5)],
+        [[-5, 1], [-5, 1]],
+    ),
     "addcdiv": (lambda: T([1, 2, 3]).addcdiv(T([1, 2, 30]), T([2, 2, 4])), [1.5, 3.0, 10.5]),
     "addcdiv_": (lambda: t().addcdiv_(T([1, 2, 30]), T([2, 2, 4])), [1.5, 3.0, 4.5]),
     "cross": (lambda: T([[1.0, 0.0, 0.0]]).cross(T([0.0, 1.0, 0.0])), [[0.0, 0.0, 1.0]]),
     "squeeze": (lambda: [t()[None].squeeze(dim=None), t()[None].squeeze(None)], [[1.0, 2.0, -3.0]] * 2),
     "logaddexp": (lambda: T([0]).logaddexp(T([0])), [0.6931471824645996]),
-    "scatter": (lambda: [m().scatter(1, T([[2], [0]]), src=9.0), m().scatter(1, T([[2], [0]]), src=9.0, reduce="add")], [[[0.0, 1.0, 9.0], [9.0, 4.0, 5.0]], [[0.0, 1.0, 11.0], [12.0, 4.0, 5.0]]]),
+    "scatter": (
+        lambda: [
+            m().scatter(1, T([[2], [0]]), src=9.0),
+            m().scatter(1, T([[2], [0]]), src=9.0, reduce="add"),
+        ],
+        [[[0.0, 1.0, 9.0], [9.0, 4.0, 5.0]], [[0.0, 1.0, 11.0], [12.0, 4.0, 5.0]]],
+    ),
     "flip": (lambda: m().flip(dims=1), [[2.0, 1.0, 0.0], [5.0, 4.0, 3.0]]),
     "scatter_add": (lambda: m().scatter_add(1, T([[2], [0]]), 1.5), [[0.0, 1.0, 3.5], [4.5, 4.0, 5.0]]),
     "neg": (lambda: T([True, False]).neg(), [-1.0, 0.0]),
@@ -87,22 +107,55 @@ ROWS = {
     "__floordiv__": (lambda: zero_gradient(lambda x: x // 2), [[0.0, 1.0, -2.0], [0.0, 0.0, 0.0]]),
     "floor_divide": (lambda: zero_gradient(lambda x: x.floor_divide(2)), [[0.0, 1.0, -2.0], [0.0, 0.0, 0.0]]),
     "view_as": (lambda: (m().t() + 1).view_as(torch.ones(6)), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]),
-    "view": (lambda: [(m().t() + 1).view(-1), (m().t() + 1)[None].view(6), (m().t() + 1).view([6])], [[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]] * 3),
+    "view": (
+        lambda: [(m().t() + 1).view(-1), (m().t() + 1)[None].view(6), (m().t() + 1).view([6])],
+        [[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]] * 3,
+    ),
     "mul_": (lambda: T([1, 2]).mul_(T(2.5)), [2, 5]),
     "__matmul__": (lambda: m().int() @ m().t(), [[5.0, 14.0], [14.0, 50.0]]),
     "matmul": (lambda: m().matmul(m(), transpose_b=True), [[5.0, 14.0], [14.0, 50.0]]),
     "mm": (lambda: m().int().mm(m().t()), [[5.0, 14.0], [14.0, 50.0]]),
     "bmm": (lambda: m()[None].bmm(m()[None], False, True, 2.0), [[[10.0, 28.0], [28.0, 100.0]]]),
-    "__rsub__ bool": (lambda: [1 - T([True, False]), 1.0 - T([True, False]), True - T([True, False])], [[0, 1], [0.0, 1.0], [0, 1]]),
-    "__sub__ dtypes": (lambda: [T([True, False]) - T([1, 2], dtype=torch.int8), (T([True, False]) - T([1, 2], dtype=torch.uint8)).int(), T([1, 2], dtype=torch.int32) - T([True, False])], [[0, -2], [0, 254], [0, 2]]),
-    "__sub__ bool": (lambda: [T([True, False]) - 1, t()[:2] - T([True, False]), T([True, False]) - T([True, True])], [[0, -1], [0.0, 2.0], [False, True]]),
-    "sub_ bool": (lambda: [t()[:2].sub_(T([True, False])), t()[:2].sub_(T([True, False]), alpha=2)], [[0.0, 2.0], [-1.0, 2.0]]),
+    "__rsub__ bool": (
+        lambda: [1 - T([True, False]), 1.0 - T([True, False]), True - T([True, False])],
+        [[0, 1], [0.0, 1.0], [0, 1]],
+    ),
+    "__sub__ dtypes": (
+        lambda: [
+            T([True, False]) - T([1, 2], dtype=torch.int8),
+            (T([True, False]) - T([1, 2], dtype=torch.uint8)).int(),
+            T([1, 2], dtype=torch.int32) - T([True, False]),
+        ],
+        [[0, -2], [0, 254], [0, 2]],
+    ),
+    "__sub__ bool": (
+        lambda: [T([True, False]) - 1, t()[:2] - T([True, False]), T([True, False]) - T([True, True])],
+        [[0, -1], [0.0, 2.0], [False, True]],
+    ),
+    "sub_ bool": (
+        lambda: [t()[:2].sub_(T([True, False])), t()[:2].sub_(T([True, False]), alpha=2)],
+        [[0.0, 2.0], [-1.0, 2.0]],
+    ),
     "__isub__ bool": (lambda: operator.isub(t()[:2], T([True, False])), [0.0, 2.0]),
-    "sub bool": (lambda: [T([True, False]).sub(0.5), T([True, False]).subtract(1, alpha=2), flow.sub(T([True, False]), 1), flow.sub(1, T([True, False]))], [[0.5, -0.5], [-1, -2], [0, -1], [0, 1]]),
-    "__gt__ array": (lambda: [t() > np.ones(3), np.ones(3) > t()], [[False, True, False], [False, False, True]]),
+    "sub bool": (
+        lambda: [
+            T([True, False]).sub(0.5),
+            T([True, False]).subtract(1, alpha=2),
+            flow.sub(T([True, False]), 1),
+            flow.sub(1, T([True, False])),
+        ],
+        [[0.5, -0.5], [-1, -2], [0, -1], [0, 1]],
+    ),
+    "__gt__ array": (
+        lambda: [t() > np.ones(3), np.ones(3) > t()],
+        [[False, True, False], [False, False, True]],
+    ),
     "__ge__ array": (lambda: t() >= np.ones(3), [True, True, False]),
     "__lt__ array": (lambda: t() < np.ones(3), [False, False, True]),
-    "__le__ array": (lambda: [t() <= np.ones(3), np.ones(3) <= t()], [[True, False, True], [True, True, False]]),
+    "__le__ array": (
+        lambda: [t() <= np.ones(3), np.ones(3) <= t()],
+        [[True, False, True], [True, True, False]],
+    ),
     "__rmatmul__ array": (lambda: np.eye(3, dtype="float32") @ t(), [1.0, 2.0, -3.0]),
     "__rand__ number": (lambda: 2 & T([0.0, 1.0]), [False, True]),
     "__ror__ number": (lambda: 0 | T([0.0, 1.0]), [False, True]),
@@ -113,9 +166,21 @@ ROWS = {
     "__new__ number": (lambda: flow.Tensor(1.5), 1.5),
     "__new__ strides": (lambda: flow.Tensor(np.arange(3.0)[::-1]), [2.0, 1.0, 0.0]),
     "__new__ device": (lambda: flow.Tensor(t(), device="cpu"), [1.0, 2.0, -3.0]),
-    "__new__ dtype": (lambda: flow.Tensor(np.array([1, 2]), dtype=flow.float32, requires_grad=True) * flow.Tensor([2], dtype=flow.int32, device="cpu"), [2.0, 4.0]),
-    "__new__ global": (lambda: flow.Tensor([1, 2], placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast).to_local(), [1.0, 2.0]),
-    "__new__ other device": (lambda: flow.Tensor(2, 3, device="meta").new_ones((2,), device="cpu"), [1.0, 1.0]),
+    "__new__ dtype": (
+        lambda: (
+            flow.Tensor(np.array([1, 2]), dtype=flow.float32, requires_grad=True)
+            * flow.Tensor([2], dtype=flow.int32, device="cpu")
+        ),
+        [2.0, 4.0],
+    ),
+    "__new__ global": (
+        lambda: flow.Tensor([1, 2], placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast).to_local(),
+        [1.0, 2.0],
+    ),
+    "__new__ other device": (
+        lambda: flow.Tensor(2, 3, device="meta").new_ones((2,), device="cpu"),
+        [1.0, 1.0],
+    ),
     "masked_fill": (lambda: t().masked_fill(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
     "masked_fill_": (lambda: t().masked_fill_(T([1, 0, 2]), 9), [9.0, 2.0, 9.0]),
     "masked_select": (lambda: t().masked_select(T([1.0, 0.0, 0.0])), [1.0]),
@@ -195,7 +260,10 @@ def test_a_hook_on_the_summed_gradient():
     assert x.grad.tolist() == [0.0, 0.0]
     x._zero_grad_(set_to_none=True)
     assert x.grad is None and hooked(lambda g: None).grad.tolist() == [3.0, 3.0]
-    assert torch.zeros(2, 3)._meta_repr() == "tensor(..., size=(2, 3), dtype=oneflow.float32)" and "requires_grad=True" in x._meta_repr()
+    assert (
+        torch.zeros(2, 3)._meta_repr() == "tensor(..., size=(2, 3), dtype=oneflow.float32)"
+        and "requires_grad=True" in x._meta_repr()
+    )
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -203,7 +271,9 @@ def test_row(row):
     call, want = ROWS[row]
     got = call()
     got = got.detach() if isinstance(got, torch.Tensor) else got
-    assert np.allclose(np.asarray(got), np.asarray(want), rtol=1e-6, atol=0)  # float32 against decimal literals
+    assert np.allclose(
+        np.asarray(got), np.asarray(want), rtol=1e-6, atol=0
+    )  # float32 against decimal literals
     if isinstance(want, list) and want and not isinstance(want[0], list):
         assert isinstance(got.tolist()[0], type(want[0]))
 
@@ -220,7 +290,11 @@ def test_torchs_own_method_refuses_what_the_row_accepts(row, monkeypatch):
 
 def test_a_view_of_any_result_compiles():
     x = torch.arange(12.0).reshape(3, 4)
-    f = lambda x: (x.t() * 2).view(-1).sum() + (-x.view(2, -1)).squeeze(0)[0, 1] + (x // 2).flip(dims=[0]).view_as(x)[0, 0]
+    f = lambda x: (
+        (x.t() * 2).view(-1).sum()
+        + (-x.view(2, -1)).squeeze(0)[0, 1]
+        + (x // 2).flip(dims=[0]).view_as(x)[0, 0]
+    )
     assert torch.compile(f, fullgraph=True, backend="eager")(x) == f(x)
     with pytest.raises(RuntimeError, match="view size"):
         x.t().view(-1)
@@ -228,10 +302,14 @@ def test_a_view_of_any_result_compiles():
 
 def test_every_replaced_method_gives_torchs_result_and_torchs_error():
     for name, (kind, _, _) in TENSOR.items():
-        if name in ("__init__", "__new__"):  # see test_a_tensor_of_an_array_owns_its_memory, test_a_constructor_call_that_neither_library_knows
+        if (
+            name in ("__init__", "__new__")
+        ):  # see test_a_tensor_of_an_array_owns_its_memory, test_a_constructor_call_that_neither_library_knows
             continue
         if kind == "replace" and name.startswith("__") and name not in ("__deepcopy__", "__format__"):
-            assert getattr(torch.Tensor, name)(t(), object()) is original(name)(t(), object()) is NotImplemented
+            assert (
+                getattr(torch.Tensor, name)(t(), object()) is original(name)(t(), object()) is NotImplemented
+            )
         elif kind == "replace":
             with pytest.raises(Exception) as ours:
                 getattr(torch.Tensor, name)(t(), nonsense=1)
@@ -240,8 +318,22 @@ def test_every_replaced_method_gives_torchs_result_and_torchs_error():
             if name != "numpy":  # its arguments are our own
                 assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value), name
     x = torch.rand(3, 3)
-    for name, args in {"softmax": (1,), "argmax": (1,), "cumsum": (0,), "matmul": (x,), "std": (0,), "where": (x > 0.5, -x), "split": (1,), "topk": (2,),
-                       "masked_fill": (x > 0.5, 0.0), "new_zeros": ((2, 2),), "nonzero": (), "type": (torch.float64,), "unique": (), "prod": (1,)}.items():
+    for name, args in {
+        "softmax": (1,),
+        "argmax": (1,),
+        "cumsum": (0,),
+        "matmul": (x,),
+        "std": (0,),
+        "where": (x > 0.5, -x),
+        "split": (1,),
+        "topk": (2,),
+        "masked_fill": (x > 0.5, 0.0),
+        "new_zeros": ((2, 2),),
+        "nonzero": (),
+        "type": (torch.float64,),
+        "unique": (),
+        "prod": (1,),
+    }.items():
         a, b = getattr(x, name)(*args), original(name)(x, *args)
         for p, q in zip(a if isinstance(a, tuple) else (a,), b if isinstance(b, tuple) else (b,)):
             assert p.dtype is q.dtype and torch.equal(p, q), name
@@ -253,26 +345,54 @@ def test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refu
     before = w.numpy()
     with torch.no_grad():
         w.add_(1)
-    assert x[0].item() == 7 and before.tolist() == [1.0, 2.0, -3.0] and t().numpy(force=True).tolist() == [1.0, 2.0, -3.0]
+    assert (
+        x[0].item() == 7
+        and before.tolist() == [1.0, 2.0, -3.0]
+        and t().numpy(force=True).tolist() == [1.0, 2.0, -3.0]
+    )
     assert isinstance(torch.ones(2, device="meta").numpy, object)
     with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
         torch.ones(2, device="meta").numpy()
 
 
-@pytest.mark.parametrize("make", [flow.Tensor, flow.FloatTensor, lambda a: flow.Tensor(a, device="cpu"), lambda a: flow.nn.Parameter(flow.Tensor(a))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        flow.Tensor,
+        flow.FloatTensor,
+        lambda a: flow.Tensor(a, device="cpu"),
+        lambda a: flow.nn.Parameter(flow.Tensor(a)),
+    ],
+)
 def test_a_tensor_of_an_array_owns_its_memory(make):
     array = np.zeros(2, dtype="float32")
     x = make(array)
     x.data += 1
-    assert array.tolist() == [0.0, 0.0] and x.tolist() == [1.0, 1.0] and type(x) in (torch.Tensor, torch.nn.Parameter)
+    assert (
+        array.tolist() == [0.0, 0.0]
+        and x.tolist() == [1.0, 1.0]
+        and type(x) in (torch.Tensor, torch.nn.Parameter)
+    )
 
 
-@pytest.mark.parametrize("make", [flow.Tensor, flow.FloatTensor, lambda x: flow.Tensor(x, device="cpu"), lambda x: flow.nn.Parameter(flow.Tensor(x))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        flow.Tensor,
+        flow.FloatTensor,
+        lambda x: flow.Tensor(x, device="cpu"),
+        lambda x: flow.nn.Parameter(flow.Tensor(x)),
+    ],
+)
 def test_a_tensor_of_a_tensor_owns_its_memory(make):
     x = torch.zeros(2)
     y = make(x)
     y.data += 1
-    assert x.tolist() == [0.0, 0.0] and y.tolist() == [1.0, 1.0] and type(y) in (torch.Tensor, torch.nn.Parameter)
+    assert (
+        x.tolist() == [0.0, 0.0]
+        and y.tolist() == [1.0, 1.0]
+        and type(y) in (torch.Tensor, torch.nn.Parameter)
+    )
 
 
 def test_a_tensor_of_a_parameter_can_be_written_and_carries_its_gradient():
@@ -280,18 +400,31 @@ def test_a_tensor_of_a_parameter_can_be_written_and_carries_its_gradient():
     y = flow.Tensor(w)
     y[0] = 7.0
     (y * y).sum().backward()
-    assert w.tolist() == [1.0, 2.0, -3.0] and w.grad.tolist() == [0.0, 4.0, -6.0] and flow.Tensor(torch.tensor([1, 2])).dtype is flow.int64
+    assert (
+        w.tolist() == [1.0, 2.0, -3.0]
+        and w.grad.tolist() == [0.0, 4.0, -6.0]
+        and flow.Tensor(torch.tensor([1, 2])).dtype is flow.int64
+    )
 
 
 def test_a_constructor_call_that_neither_library_knows():
-    for args, more in [((2, 3), {"pin_memory": True}), (("x",), {}), (("x",), {"dtype": flow.float32}), ((object(),), {"device": "cpu"}), ((2, -3), {}), ((2,), {"placement": flow.placement("cpu", [0])})]:
+    for args, more in [
+        ((2, 3), {"pin_memory": True}),
+        (("x",), {}),
+        (("x",), {"dtype": flow.float32}),
+        ((object(),), {"device": "cpu"}),
+        ((2, -3), {}),
+        ((2,), {"placement": flow.placement("cpu", [0])}),
+    ]:
         with pytest.raises((TypeError, RuntimeError)):
             flow.Tensor(*args, **more)
 
 
 def test_a_tensor_differs_from_an_array_element_by_element():
     x, array = t(), np.array([1, 5, -3], dtype="float32")
-    assert original("__ne__")(x, array) is NotImplemented  # so torch's answer is that of two unrelated objects: True
+    assert (
+        original("__ne__")(x, array) is NotImplemented
+    )  # so torch's answer is that of two unrelated objects: True
     assert (x != array).tolist() == (array != x).tolist() == [False, True, False] and (x != "a") is True
 
 
@@ -337,8 +470,15 @@ def test_where_with_a_boolean_condition_argument_stays_torchs():
 
 def test_gradients_pass_through_the_rows():
     x = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    for f in (lambda x: x.softmax(), lambda x: x.matmul(x, transpose_a=True), lambda x: (x > 0.5).where(x, -x), lambda x: x.prod([0, 1]), lambda x: x.masked_fill((x > 0.5).int(), 0.0),
-              lambda x: x.mish() + x.silu() + x.selu() + x.gelu() + x.softplus(), lambda x: x.cast(flow.float64) @ x):
+    for f in (
+        lambda x: x.softmax(),
+        lambda x: x.matmul(x, transpose_a=True),
+        lambda x: (x > 0.5).where(x, -x),
+        lambda x: x.prod([0, 1]),
+        lambda x: x.masked_fill((x > 0.5).int(), 0.0),
+        lambda x: x.mish() + x.silu() + x.selu() + x.gelu() + x.softplus(),
+        lambda x: x.cast(flow.float64) @ x,
+    ):
         assert torch.autograd.gradcheck(f, (x,))
 
 
@@ -349,6 +489,7 @@ def test_state_and_memory():
     assert not y.is_contiguous() and y.contiguous_() is y and y.is_contiguous() and torch.equal(x, y)
     assert x.offload() is x and not x.is_offloaded() and x.load() is x
     from torch._subclasses.fake_tensor import FakeTensorMode
+
     with FakeTensorMode():
         assert torch.ones(2).is_lazy
 
@@ -357,10 +498,16 @@ def test_initialisers():
     torch.manual_seed(0)
     w = torch.empty(64, 32, requires_grad=True)
     assert w.xavier_uniform_() is w and w.abs().max() <= (6 / 96) ** 0.5
-    assert abs(w.kaiming_normal_(nonlinearity="relu").std().item() - (2 / 32) ** 0.5) < 0.02  # 2048 draws: about 6 standard errors
+    assert (
+        abs(w.kaiming_normal_(nonlinearity="relu").std().item() - (2 / 32) ** 0.5) < 0.02
+    )  # 2048 draws: about 6 standard errors
     assert torch.allclose(w.orthogonal_().T @ w, torch.eye(32), atol=1e-5)  # float32 QR of 64 x 32
     a, b = torch.empty(8, 3, 3, 4), torch.empty(8, 4, 3, 3)
-    assert a.kaiming_uniform_(data_format="NHWC").abs().max() <= (6 / 36 / 1) ** 0.5 >= b.kaiming_uniform_().abs().max()
+    assert (
+        a.kaiming_uniform_(data_format="NHWC").abs().max()
+        <= (6 / 36 / 1) ** 0.5
+        >= b.kaiming_uniform_().abs().max()
+    )
     assert a.xavier_normal_(data_format="NHWC") is a
 
 
@@ -370,7 +517,15 @@ def test_torch_compile_traces_the_rows():
         x = x + 0
         x += y
         x = torch.Tensor.add_(x @ y, 1).matmul(y).softmax(-1)
-        return x.argmax(1), x.cumsum(0).split(1), x.mish(), flow.where(x > 0, x, y), flow.cat(inputs=[x, y]), flow.zeros(2, dtype=flow.int32), flow.std(x, 1)
+        return (
+            x.argmax(1),
+            x.cumsum(0).split(1),
+            x.mish(),
+            flow.where(x > 0, x, y),
+            flow.cat(inputs=[x, y]),
+            flow.zeros(2, dtype=flow.int32),
+            flow.std(x, 1),
+        )
 
     assert len(f(torch.ones(2, 2), torch.ones(2, 2))) == 7
 
@@ -426,7 +581,13 @@ def test_einops_and_torch_function_subclasses_still_behave():
 
 def test_numpy_on_the_left():
     a = np.array([1.0, 2.0, 4.0])
-    for got, want in ((a + leaf(), [2.0, 4.0, 1.0]), (a - t(), [0.0, 0.0, 7.0]), (a * t(), [1.0, 4.0, -12.0]), (a // t(), [1.0, 1.0, -2.0]), (a % t(), [0.0, 0.0, -2.0])):
+    for got, want in (
+        (a + leaf(), [2.0, 4.0, 1.0]),
+        (a - t(), [0.0, 0.0, 7.0]),
+        (a * t(), [1.0, 4.0, -12.0]),
+        (a // t(), [1.0, 1.0, -2.0]),
+        (a % t(), [0.0, 0.0, -2.0]),
+    ):
         assert type(got) is np.ndarray and got.dtype == np.float64 and got.tolist() == want
     assert np.array_equal(a ** t(), a ** np.array([1.0, 2.0, -3.0]))
     for got in (np.float32(2) * t(), np.exp(t()), a / t(), 2 + t(), 2 - t(), t() + 1):  # torch's
@@ -446,5 +607,11 @@ def test_a_hook_gives_a_handle():
 
 def test_true_is_subtracted_as_one():
     x, i = torch.tensor([0.5]), torch.tensor([3])
-    assert [(x - True).item(), x.sub(True).item(), (True - x).item(), (i - True).item(), (True - i).item()] == [-0.5, -0.5, 0.5, 2, -2]
+    assert [
+        (x - True).item(),
+        x.sub(True).item(),
+        (True - x).item(),
+        (i - True).item(),
+        (True - i).item(),
+    ] == [-0.5, -0.5, 0.5, 2, -2]
     assert (i - True).dtype is torch.int64 and (x - True).dtype is torch.float32

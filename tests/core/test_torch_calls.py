@@ -1,4 +1,5 @@
 """Calls found in torch's own operator samples (torch.testing._internal) that once gave something else here."""
+
 import pytest
 import torch
 
@@ -8,9 +9,16 @@ from oneflow.nn import functional as F
 X = torch.randn(2, 3, 4, 4, 4, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("name, x, args", [
-    ("gelu", X, ()), ("hardshrink", X, (0.3,)), ("softshrink", X, (0.3,)), ("avg_pool2d", X[0], (2,)), ("avg_pool3d", X, (2,)),
-])
+@pytest.mark.parametrize(
+    "name, x, args",
+    [
+        ("gelu", X, ()),
+        ("hardshrink", X, (0.3,)),
+        ("softshrink", X, (0.3,)),
+        ("avg_pool2d", X[0], (2,)),
+        ("avg_pool3d", X, (2,)),
+    ],
+)
 def test_functions_with_out(name, x, args):
     want = getattr(torch.nn.functional, name)(x, *args)
     out = torch.zeros_like(want)
@@ -20,8 +28,14 @@ def test_functions_with_out(name, x, args):
 @pytest.mark.parametrize("complex_result", [False, True])
 def test_stft_of_complex_numbers(complex_result):
     x = torch.randn(40, dtype=torch.complex64)
-    assert torch.equal(flow.stft(x, 8, return_complex=complex_result), torch.stft(x, 8, return_complex=complex_result))
-    assert flow.stft(x, 8).is_complex() and flow.stft(x.real, 8, window=torch.ones(8) * 1j).is_complex() and not flow.stft(x.real, 8).is_complex()
+    assert torch.equal(
+        flow.stft(x, 8, return_complex=complex_result), torch.stft(x, 8, return_complex=complex_result)
+    )
+    assert (
+        flow.stft(x, 8).is_complex()
+        and flow.stft(x.real, 8, window=torch.ones(8) * 1j).is_complex()
+        and not flow.stft(x.real, 8).is_complex()
+    )
 
 
 def test_logaddexp_of_a_number():

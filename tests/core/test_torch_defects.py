@@ -1,5 +1,6 @@
 """Each defect of torch that this package mends is still there. A test fails once torch no longer has it: then remove the mend, the row of
 `_upstream/defects.py` and the reproducer here."""
+
 import os
 import re
 import socket
@@ -21,7 +22,11 @@ aten = torch.ops.aten
 def differs(found, right) -> bool:
     if isinstance(found, tuple):
         return any(map(differs, found, right))
-    return found.dtype != right.dtype or found.shape != right.shape or not torch.allclose(found, right, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return (
+        found.dtype != right.dtype
+        or found.shape != right.shape
+        or not torch.allclose(found, right, rtol=1e-4, atol=1e-5, equal_nan=True)
+    )
 
 
 # --------------------------------------------------------------------------- eager mode
@@ -30,7 +35,11 @@ def norm_gradient(norm, x, to_gradient, g):
 
 
 def batch_norm_of_one_image():
-    norm, x, g = nn.BatchNorm2d(6).double(), torch.randn(1, 6, 4, 3, dtype=torch.float64, requires_grad=True), torch.randn(1, 12, 6, dtype=torch.float64)
+    norm, x, g = (
+        nn.BatchNorm2d(6).double(),
+        torch.randn(1, 6, 4, 3, dtype=torch.float64, requires_grad=True),
+        torch.randn(1, 12, 6, dtype=torch.float64),
+    )
     (right,) = torch.autograd.grad(norm(x), x, g.transpose(1, 2).reshape(x.shape).contiguous())
     return differs(norm_gradient(norm, x, lambda y: y.flatten(2).transpose(1, 2), g), right)
 
@@ -39,11 +48,17 @@ def batch_norm_of_width_one():
     norm, x = nn.BatchNorm2d(3).double(), torch.randn(2, 5, 3, dtype=torch.float64)
     read, g = x.transpose(1, 2).unsqueeze(-1).requires_grad_(), torch.randn(2, 3, 5, 1, dtype=torch.float64)
     copied = read.detach().contiguous().requires_grad_()
-    return differs(torch.autograd.grad(norm(read), read, g)[0], torch.autograd.grad(norm(copied), copied, g)[0])
+    return differs(
+        torch.autograd.grad(norm(read), read, g)[0], torch.autograd.grad(norm(copied), copied, g)[0]
+    )
 
 
 def instance_norm_of_a_batch():
-    norm, x, g = nn.InstanceNorm2d(2).double(), torch.randn(3, 2, 4, 3, dtype=torch.float64, requires_grad=True), torch.randn(12, 3, 2, dtype=torch.float64)
+    norm, x, g = (
+        nn.InstanceNorm2d(2).double(),
+        torch.randn(3, 2, 4, 3, dtype=torch.float64, requires_grad=True),
+        torch.randn(12, 3, 2, dtype=torch.float64),
+    )
     (right,) = torch.autograd.grad(norm(x), x, g.permute(1, 2, 0).reshape(x.shape).contiguous())
     return differs(norm_gradient(norm, x, lambda y: y.flatten(2).permute(2, 0, 1), g), right)
 
@@ -92,7 +107,9 @@ def reduction_over_no_dimension(mesh):
 
 def logsumexp_with_keepdim(mesh):
     x = torch.arange(24.0).view(4, 6).sin()
-    return differs(torch.logsumexp(shards(mesh, x, dim=1)[0], [0], keepdim=True).full_tensor(), x.logsumexp(0, True))
+    return differs(
+        torch.logsumexp(shards(mesh, x, dim=1)[0], [0], keepdim=True).full_tensor(), x.logsumexp(0, True)
+    )
 
 
 def cumsum_of_the_last_dimension(mesh):
@@ -118,7 +135,9 @@ def integers_added_to_partial(mesh):
 
 def gather_of_other_rows(mesh):
     x, index = torch.arange(8.0).view(4, 2), torch.tensor([[0, 1], [1, 0]])
-    return differs(torch.gather(shards(mesh, x)[0], 1, shards(mesh, index)[0]).full_tensor(), x.gather(1, index))
+    return differs(
+        torch.gather(shards(mesh, x)[0], 1, shards(mesh, index)[0]).full_tensor(), x.gather(1, index)
+    )
 
 
 def embedding_gradient_by_frequency(mesh):
@@ -129,11 +148,15 @@ def embedding_gradient_by_frequency(mesh):
 
 def convolution_of_sharded_channels(mesh):
     x, weight = torch.arange(200.0).view(2, 4, 5, 5).sin(), torch.arange(108.0).view(3, 4, 3, 3).cos()
-    return differs(F.conv2d(*shards(mesh, x, dim=1), *replicas(mesh, weight)).full_tensor(), F.conv2d(x, weight))
+    return differs(
+        F.conv2d(*shards(mesh, x, dim=1), *replicas(mesh, weight)).full_tensor(), F.conv2d(x, weight)
+    )
 
 
 def division_by_partial(mesh):
-    return differs((replicas(mesh, torch.ones(2))[0] / partial(mesh, torch.ones(2))).full_tensor(), torch.full((2,), 0.5))
+    return differs(
+        (replicas(mesh, torch.ones(2))[0] / partial(mesh, torch.ones(2))).full_tensor(), torch.full((2,), 0.5)
+    )
 
 
 def selection_from_partial(mesh):
@@ -168,7 +191,10 @@ def outcomes_on_ranks():
     context = torch.multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         results = manager.dict()
-        processes = [context.Process(target=reproduce_on_ranks, args=(rank, port, list(DTENSOR), results)) for rank in (0, 1)]
+        processes = [
+            context.Process(target=reproduce_on_ranks, args=(rank, port, list(DTENSOR), results))
+            for rank in (0, 1)
+        ]
         for process in processes:
             process.start()
         for process in processes:
@@ -209,7 +235,9 @@ def weighed_by_counts(x, mask, index, values):
 
 
 def filtered(weight, x):
-    return torch.fft.irfft(torch.fft.rfft(x) @ torch.view_as_complex(weight.view(4, 4, 2)), n=6).square().mean()
+    return (
+        torch.fft.irfft(torch.fft.rfft(x) @ torch.view_as_complex(weight.view(4, 4, 2)), n=6).square().mean()
+    )
 
 
 def nearest_gradient(gradient):
@@ -237,36 +265,68 @@ REPRODUCERS = {
     "convolution of sharded channels": convolution_of_sharded_channels,
     "division by partial tensors": division_by_partial,
     "selection from partial tensors": selection_from_partial,
-    "softshrink of NaN": lambda: compiled_differs(lambda x: F.softshrink(x, 0.3), torch.tensor([float("nan"), 1.0] * 8)),
+    "softshrink of NaN": lambda: compiled_differs(
+        lambda x: F.softshrink(x, 0.3), torch.tensor([float("nan"), 1.0] * 8)
+    ),
     "sum with a multiple of a product": lambda: compiled_differs(
-        lambda a, b, c: torch.add(c, a @ b, alpha=-2), torch.randn(4, 5), torch.randn(5, 3), torch.randn(4, 3)),
-    "tensor written with a part of itself": lambda: compiled_differs(added_to_itself, torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5])),
-    "remainder": lambda: compiled_differs(lambda x, y: x % y, 1e4 * torch.rand(1000), torch.rand(1000) + 0.01),
-    "floor division": lambda: compiled_differs(lambda x, y: x // y, torch.tensor([11.0, -11, 5, 7] * 4), torch.full((16,), 0.44)),
+        lambda a, b, c: torch.add(c, a @ b, alpha=-2), torch.randn(4, 5), torch.randn(5, 3), torch.randn(4, 3)
+    ),
+    "tensor written with a part of itself": lambda: compiled_differs(
+        added_to_itself, torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5])
+    ),
+    "remainder": lambda: compiled_differs(
+        lambda x, y: x % y, 1e4 * torch.rand(1000), torch.rand(1000) + 0.01
+    ),
+    "floor division": lambda: compiled_differs(
+        lambda x, y: x // y, torch.tensor([11.0, -11, 5, 7] * 4), torch.full((16,), 0.44)
+    ),
     "write through unfold": lambda: compiled_differs(written_through_unfold, 3 * torch.randn(5, 7)),
-    "average pooling with ceil_mode": lambda: compiled_differs(pooling_gradient, torch.randn(1, 2, 5, 4), torch.randn(1, 2, 8, 6)),
-    "nearest resizing": lambda: compiled_differs(lambda x: F.interpolate(x, scale_factor=2.3, mode="nearest"), torch.randn(1, 1, 2, 5)),
+    "average pooling with ceil_mode": lambda: compiled_differs(
+        pooling_gradient, torch.randn(1, 2, 5, 4), torch.randn(1, 2, 8, 6)
+    ),
+    "nearest resizing": lambda: compiled_differs(
+        lambda x: F.interpolate(x, scale_factor=2.3, mode="nearest"), torch.randn(1, 1, 2, 5)
+    ),
     "gradient of nearest resizing": lambda: compiled_differs(nearest_gradient, torch.randn(1, 1, 4, 11)),
     "multilabel margin loss": lambda: compiled_differs(
-        lambda x: F.multilabel_margin_loss(x, torch.tensor([[1, -1, 2, 0], [0, 2, -1, 1]])), torch.randn(2, 4)),
-    "multi margin loss of one row": lambda: compiled_differs(lambda x: F.multi_margin_loss(x, torch.tensor(1), reduction="none"), torch.randn(4)),
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[1, -1, 2, 0], [0, 2, -1, 1]])), torch.randn(2, 4)
+    ),
+    "multi margin loss of one row": lambda: compiled_differs(
+        lambda x: F.multi_margin_loss(x, torch.tensor(1), reduction="none"), torch.randn(4)
+    ),
     "write before a read in a fused loop": lambda: compiled_differs(
-        weighed_by_counts, torch.arange(100.0).view(2, 2, 5, 5).sin(), torch.arange(10.0).view(2, 5).cos(), torch.arange(60) * 7 % 90, torch.arange(60.0).cos()),
-    "gradient of an inverse transform": lambda: compiled_gradient_differs(filtered, torch.randn(4, 8), torch.randn(5, 6)),
-    "cumsum of a constant": lambda: compiled_differs(lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)),
+        weighed_by_counts,
+        torch.arange(100.0).view(2, 2, 5, 5).sin(),
+        torch.arange(10.0).view(2, 5).cos(),
+        torch.arange(60) * 7 % 90,
+        torch.arange(60.0).cos(),
+    ),
+    "gradient of an inverse transform": lambda: compiled_gradient_differs(
+        filtered, torch.randn(4, 8), torch.randn(5, 6)
+    ),
+    "cumsum of a constant": lambda: compiled_differs(
+        lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)
+    ),
 }
 
 
 # --------------------------------------------------------------------------- the tests
 def check(name, is_wrong):
     if not is_wrong:
-        pytest.fail(f"torch {torch.__version__} no longer has the defect {name!r}. Remove its mend ({DEFECTS[name].mend}), its row and its reproducer.")
+        pytest.fail(
+            f"torch {torch.__version__} no longer has the defect {name!r}. Remove its mend ({DEFECTS[name].mend}), its row and its reproducer."
+        )
 
 
 def affected(names):
     return [
-        pytest.param(name, marks=pytest.mark.skipif(DEFECTS[name].last is not None and not torch_is_before(_next(DEFECTS[name].last)),
-                                                    reason=f"torch has it until {DEFECTS[name].last}"))
+        pytest.param(
+            name,
+            marks=pytest.mark.skipif(
+                DEFECTS[name].last is not None and not torch_is_before(_next(DEFECTS[name].last)),
+                reason=f"torch has it until {DEFECTS[name].last}",
+            ),
+        )
         for name in names
     ]
 

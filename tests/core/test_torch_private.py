@@ -1,4 +1,5 @@
 """The ledger of private names of torch is complete: each name exists in this torch, and the sources use no other."""
+
 import ast
 import functools
 import importlib
@@ -12,8 +13,12 @@ import torch
 from oneflow._upstream.hooks import HOOKS
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [file for folder in ("oneflow_compat", "autotest") for file in sorted((ROOT / folder).rglob("*.py"))
-           if "_tables" not in file.parts and "_upstream" not in file.parts]
+SOURCES = [
+    file
+    for folder in ("oneflow_compat", "autotest")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+    if "_tables" not in file.parts and "_upstream" not in file.parts
+]
 
 
 def is_private(path: str) -> bool:
@@ -63,7 +68,11 @@ def private_symbols(source: str) -> set[str]:
     tree = ast.parse(source)
     names, paths = {"torch": "torch"}, set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "torch":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and not node.level
+            and (node.module or "").split(".")[0] == "torch"
+        ):
             paths |= {f"{node.module}.{alias.name}" for alias in node.names}
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -73,18 +82,28 @@ def private_symbols(source: str) -> set[str]:
     symbols = {symbol(path) for path in {*paths, *chains(tree, names)} if is_private(path)}
     found = {path for path, _ in symbols if is_private(path) and path != "torch._C"}
     modules = {path for path, is_module in symbols if is_module}
-    return {path for path in found if not (path in modules and any(other.startswith(f"{path}.") for other in found))}
+    return {
+        path
+        for path in found
+        if not (path in modules and any(other.startswith(f"{path}.") for other in found))
+    }
 
 
 def test_the_search_finds_private_names_through_imports_and_attributes():
     source = "import torch\nfrom torch.utils import _pytree as tree\ntree.tree_map\ntorch.nn.Linear\nx._version\ntorch._C._nn.linear.__name__\ntorch.Tensor._nnz(x)\n"
-    assert private_symbols(source) == {"torch.utils._pytree.tree_map", "torch._C._nn.linear", "torch.Tensor._nnz"}
+    assert private_symbols(source) == {
+        "torch.utils._pytree.tree_map",
+        "torch._C._nn.linear",
+        "torch.Tensor._nnz",
+    }
 
 
 def test_the_sources_use_no_private_name_without_a_row():
     used = {path: file for file in SOURCES for path in private_symbols(file.read_text(encoding="utf-8"))}
     stray = {path: str(file.relative_to(ROOT)) for path, file in used.items() if path not in HOOKS}
-    assert not stray, "add rows to oneflow_compat/_upstream/hooks.py for " + ", ".join(f"{path} ({file})" for path, file in sorted(stray.items()))
+    assert not stray, "add rows to oneflow_compat/_upstream/hooks.py for " + ", ".join(
+        f"{path} ({file})" for path, file in sorted(stray.items())
+    )
 
 
 def test_each_row_is_used():

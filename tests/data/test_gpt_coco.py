@@ -1,4 +1,5 @@
 """GPTIndexedBinDataReader on Megatron files and COCOReader on a small annotation file, both made here."""
+
 import importlib.util
 import json
 from pathlib import Path
@@ -57,7 +58,11 @@ def prefix(tmp_path):
 def test_token_file(tmp_path, dtype, code):
     write_tokens(tmp_path / "t", [[1, 2, 3], [], [4]], dtype, code)
     tokens = TokenFile(tmp_path / "t")
-    assert [tokens.document(i).tolist() for i in range(len(tokens))] == [[1, 2, 3], [], [4]] and tokens.dtype == dtype
+    assert [tokens.document(i).tolist() for i in range(len(tokens))] == [
+        [1, 2, 3],
+        [],
+        [4],
+    ] and tokens.dtype == dtype
 
 
 def test_sequences_in_order(prefix):
@@ -93,7 +98,9 @@ def test_splits_and_ranks(prefix, monkeypatch):
     with pytest.raises(ValueError, match="split_index must be in 0..1"):
         nn.GPTIndexedBinDataReader(prefix, 2, 2, 1, split_sizes=[1, 1], split_index=2)
     tokens = TokenFile(prefix)
-    whole, first, second = (iter(SampleStream(tokens, 3, 6, False, 0, rank=r, ranks=n)) for r, n in ((0, 1), (0, 2), (1, 2)))
+    whole, first, second = (
+        iter(SampleStream(tokens, 3, 6, False, 0, rank=r, ranks=n)) for r, n in ((0, 1), (0, 2), (1, 2))
+    )
     for _ in range(6):
         assert next(whole).tolist() == next(first).tolist() and next(whole).tolist() == next(second).tolist()
 
@@ -105,7 +112,11 @@ def test_damaged_token_files(prefix, tmp_path):
     with pytest.raises(RuntimeError, match="text.bin: truncated"):
         TokenFile(prefix)
     body = (tmp_path / "text.idx").read_bytes()
-    for bad, text in ((b"NOTMEGATRON" + body[11:], "not a Megatron index"), (body[:50], "truncated or unknown"), (body[:17] + b"\x63" + body[18:], "element type 99")):
+    for bad, text in (
+        (b"NOTMEGATRON" + body[11:], "not a Megatron index"),
+        (body[:50], "truncated or unknown"),
+        (body[:17] + b"\x63" + body[18:], "element type 99"),
+    ):
         (tmp_path / "text.idx").write_bytes(bad)
         with pytest.raises(RuntimeError, match=text):
             TokenFile(prefix)
@@ -119,25 +130,46 @@ def coco(tmp_path):
     for i, (w, h) in enumerate([(40, 30), (20, 30), (36, 24), (18, 28), (50, 20), (10, 10)]):
         pil.fromarray(np.full((h, w, 3), 40 * i, np.uint8)).save(tmp_path / f"{i}.jpg")
         images.append({"id": 100 + i, "file_name": f"{i}.jpg", "width": w, "height": h})
-    add = lambda image, category, bbox, segm, **more: annotations.append({"image_id": image, "category_id": category, "bbox": bbox, "segmentation": segm, "iscrowd": 0, **more})
+    add = lambda image, category, bbox, segm, **more: annotations.append(
+        {"image_id": image, "category_id": category, "bbox": bbox, "segmentation": segm, "iscrowd": 0, **more}
+    )
     for i in range(5):
         add(100 + i, 18, [1, 2, 10, 12], [[1, 2, 11, 2, 11, 14]])
     add(100, 3, [5, 5, 100, 6], [[5, 5, 9, 5, 9, 9], [1, 1, 2, 2, 3, 1]])
     add(101, 3, [0, 0, 5, 5], {"counts": [1], "size": [1, 1]}, iscrowd=1)
     add(105, 3, [0, 0, 1, 5], [[0, 0, 1, 0, 1, 5]])  # too thin to count
     path = tmp_path / "annotations.json"
-    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 18}, {"id": 3}]}))
+    path.write_text(
+        json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 18}, {"id": 3}]})
+    )
     return path
 
 
 def test_coco_batches(coco):
-    reader = nn.COCOReader(str(coco), str(coco.parent), batch_size=1, shuffle=False, group_by_aspect_ratio=False)
+    reader = nn.COCOReader(
+        str(coco), str(coco.parent), batch_size=1, shuffle=False, group_by_aspect_ratio=False
+    )
     image, image_id, image_size, bbox, label, segm, index = reader()
-    assert image_id.tolist() == [100] and image_size.tolist() == [[30, 40]] and image_id.dtype is flow.int64 and image_size.dtype is flow.int32
+    assert (
+        image_id.tolist() == [100]
+        and image_size.tolist() == [[30, 40]]
+        and image_id.dtype is flow.int64
+        and image_size.dtype is flow.int32
+    )
     assert nn.image.decode(color_space="RGB")(image).cells[0].shape == (30, 40, 3)
     # labels count categories in the order of their ids; a box ends inside the image
     assert label.cells[0].tolist() == [2, 1] and bbox.cells[0].tolist() == [[1, 2, 10, 13], [5, 5, 39, 10]]
-    assert segm.cells[0].shape == (9, 2) and index.cells[0].tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 0, 1], [1, 0, 1], [2, 0, 1], [0, 1, 1], [1, 1, 1], [2, 1, 1]]
+    assert segm.cells[0].shape == (9, 2) and index.cells[0].tolist() == [
+        [0, 0, 0],
+        [1, 0, 0],
+        [2, 0, 0],
+        [0, 0, 1],
+        [1, 0, 1],
+        [2, 0, 1],
+        [0, 1, 1],
+        [1, 1, 1],
+        [2, 1, 1],
+    ]
     ids = [reader()[1].item() for _ in range(5)]
     assert ids == [101, 102, 103, 104, 100]  # 105 has no annotation that counts
 

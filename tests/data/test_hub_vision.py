@@ -1,4 +1,5 @@
 """oneflow.hub, utils.model_zoo and utils.vision, on local files and file:// addresses."""
+
 import gzip
 import hashlib
 import os
@@ -56,14 +57,21 @@ def test_hash_is_checked(hub, tmp_path):
     for name, good in ((f"net-{digest}.pth", True), ("net-00000000.pth", False)):
         shutil.copy(tmp_path / "x", tmp_path / name)
         if good:
-            assert hub.load_state_dict_from_url(f"file://{tmp_path / name}", check_hash=True, progress=False)["w"].item() == 1
+            assert (
+                hub.load_state_dict_from_url(f"file://{tmp_path / name}", check_hash=True, progress=False)[
+                    "w"
+                ].item()
+                == 1
+            )
         else:
             with pytest.raises(RuntimeError, match="invalid hash value"):
                 hub.load_state_dict_from_url(f"file://{tmp_path / name}", check_hash=True, progress=False)
 
 
 def test_local_repository(hub, tmp_path):
-    (tmp_path / "hubconf.py").write_text("dependencies = ['torch']\ndef net(n):\n    'A layer.'\n    import oneflow as flow\n    return flow.nn.Linear(n, 1)\n")
+    (tmp_path / "hubconf.py").write_text(
+        "dependencies = ['torch']\ndef net(n):\n    'A layer.'\n    import oneflow as flow\n    return flow.nn.Linear(n, 1)\n"
+    )
     net = hub.load(str(tmp_path), "net", 3, source="local")
     assert isinstance(net, torch.nn.Linear) and net.in_features == 3
     with pytest.raises(RuntimeError, match="Cannot find callable other"):
@@ -78,14 +86,18 @@ def test_mnist_from_files(tmp_path):
         raw = tmp_path / cls / "raw"
         raw.mkdir(parents=True)
         for part in ("train", "t10k"):
-            (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, 3, 28, 28) + images.tobytes())
+            (raw / f"{part}-images-idx3-ubyte").write_bytes(
+                struct.pack(">IIII", 2051, 3, 28, 28) + images.tobytes()
+            )
             (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, 3) + bytes([7, 1, 4]))
             for kind in ("images-idx3", "labels-idx1"):
                 with gzip.open(raw / f"{part}-{kind}-ubyte.gz", "wb") as file:
                     file.write((raw / f"{part}-{kind}-ubyte").read_bytes())
         from oneflow.utils.vision import transforms
 
-        dataset = getattr(flow.utils.vision.datasets, cls)(root=str(tmp_path), train=True, download=False, transform=transforms.ToTensor())
+        dataset = getattr(flow.utils.vision.datasets, cls)(
+            root=str(tmp_path), train=True, download=False, transform=transforms.ToTensor()
+        )
         x, y = dataset[2]
         assert len(dataset) == 3 and y == 4 and x.shape == (1, 28, 28)
         np.testing.assert_array_equal((x.numpy()[0] * 255).round().astype(np.uint8), images[2])

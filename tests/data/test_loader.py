@@ -1,4 +1,5 @@
 """oneflow.utils.data against what real OneFlow 0.9.0 gave (recorded in the tests), and its names."""
+
 import collections
 import subprocess
 import sys
@@ -23,7 +24,10 @@ COLLATED = [
     (["a", "b"], ["a", "b"]),
     ([b"x"], [b"x"]),
     ([(1, 2.0), (3, 4.0)], [torch.tensor([1, 3]), torch.tensor([2.0, 4.0], dtype=torch.float64)]),
-    ([{"a": np.float64(1), "b": np.ones(1)}], {"a": torch.tensor([1.0]), "b": torch.ones(1, 1, dtype=torch.float64)}),
+    (
+        [{"a": np.float64(1), "b": np.ones(1)}],
+        {"a": torch.tensor([1.0]), "b": torch.ones(1, 1, dtype=torch.float64)},
+    ),
 ]
 
 
@@ -101,7 +105,9 @@ def test_next_of_the_iterator(workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_iterable(workers):
-    found = [x for batch in data.DataLoader(Stream(), batch_size=2, num_workers=workers) for x in batch.tolist()]
+    found = [
+        x for batch in data.DataLoader(Stream(), batch_size=2, num_workers=workers) for x in batch.tolist()
+    ]
     assert sorted(found) == [0, 1, 2, 3, 4, 5]
 
 
@@ -118,10 +124,17 @@ def test_samplers():
             return len(self.source) // 2
 
     odd = Odd(Squares())
-    assert [b[1]["i"].tolist() for b in data.DataLoader(Squares(), batch_size=3, sampler=odd)] == [[1, 3, 5], [7, 9]]
-    assert isinstance(torch.utils.data.RandomSampler([1]), data.Sampler) and issubclass(data.BatchSampler, data.Sampler)
+    assert [b[1]["i"].tolist() for b in data.DataLoader(Squares(), batch_size=3, sampler=odd)] == [
+        [1, 3, 5],
+        [7, 9],
+    ]
+    assert isinstance(torch.utils.data.RandomSampler([1]), data.Sampler) and issubclass(
+        data.BatchSampler, data.Sampler
+    )
     for kind in (data.Sampler, data.DataLoader, data.DistributedSampler, data.Dataset):
-        assert issubclass(type("Typed", kind[int].__mro_entries__(()), {}), kind)  # class Typed(Sampler[int]), as timm has it
+        assert issubclass(
+            type("Typed", kind[int].__mro_entries__(()), {}), kind
+        )  # class Typed(Sampler[int]), as timm has it
     assert not isinstance([1], data.Sampler) and not isinstance(data.RandomSampler([1]), Odd)
     assert list(data.BatchSampler(data.SequentialSampler(range(5)), 2, True)) == [[0, 1], [2, 3]]
     assert sorted(data.SubsetRandomSampler([3, 5])) == [3, 5]
@@ -158,7 +171,10 @@ def test_names_and_paths():
     assert isinstance(ExceptionWrapper, type)
     for name in "functional_datapipe guaranteed_datapipes_determinism non_deterministic IterDataPipe _DatasetKind random_split sampler dataloader".split():
         assert getattr(data, name) is not None
-    assert data.DataLoader.check_worker_number_rationality is torch.utils.data.DataLoader.check_worker_number_rationality
+    assert (
+        data.DataLoader.check_worker_number_rationality
+        is torch.utils.data.DataLoader.check_worker_number_rationality
+    )
     assert collections.Counter(data.__dir__())["DataLoader"] == 1
 
 

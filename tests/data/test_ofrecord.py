@@ -1,4 +1,5 @@
 """OFRecord files and the pipeline against what real OneFlow 0.9.0 made of the same files (tests/golden/ofrecord)."""
+
 import json
 import pathlib
 import struct
@@ -33,7 +34,11 @@ def test_message_bytes_are_protobufs():
     )
     assert record.SerializeToString().hex() == wanted
     back = pb.OFRecord.FromString(record.SerializeToString())
-    assert back == record and back.feature["l"].int64_list.value == [1, -2, 300] and back.feature["i"].WhichOneof("kind") == "int32_list"
+    assert (
+        back == record
+        and back.feature["l"].int64_list.value == [1, -2, 300]
+        and back.feature["i"].WhichOneof("kind") == "int32_list"
+    )
     assert 'key: "b"\n  value {\n    bytes_list {\n      value: "abc"' in str(back)
 
 
@@ -46,7 +51,12 @@ def test_message_interface():
     copy.CopyFrom(record)
     assert copy == record and copy.ByteSize() == len(record.SerializeToString())
     assert pb.Feature().WhichOneof("kind") is None and pb.Feature.FromString(b"") == pb.Feature()
-    for bad in (lambda: pb.Int32List(value=[2**31]), lambda: pb.Int32List(value=[0.5]), lambda: pb.BytesList(value=["x"]), lambda: pb.OFRecord(nothing=1)):
+    for bad in (
+        lambda: pb.Int32List(value=[2**31]),
+        lambda: pb.Int32List(value=[0.5]),
+        lambda: pb.BytesList(value=["x"]),
+        lambda: pb.OFRecord(nothing=1),
+    ):
         with pytest.raises((TypeError, ValueError, AttributeError)):
             bad()
     with pytest.raises(ValueError, match="not a OFRecord message"):
@@ -60,14 +70,22 @@ def test_numbers_round_trip(seed):
     ints = (random.randint(-(2**31), 2**31, 50) >> random.randint(0, 31, 50)).tolist()
     doubles = random.randn(7)
     made = pb.OFRecord.FromString(
-        pb.OFRecord(feature={"l": pb.Feature(int64_list=pb.Int64List(value=longs.tolist())), "i": pb.Feature(int32_list=pb.Int32List(value=ints)), "d": pb.Feature(double_list=pb.DoubleList(value=doubles))}).SerializeToString()
+        pb.OFRecord(
+            feature={
+                "l": pb.Feature(int64_list=pb.Int64List(value=longs.tolist())),
+                "i": pb.Feature(int32_list=pb.Int32List(value=ints)),
+                "d": pb.Feature(double_list=pb.DoubleList(value=doubles)),
+            }
+        ).SerializeToString()
     )
     assert made.feature["l"].int64_list.value == longs.tolist() and made.feature["i"].int32_list.value == ints
     assert made.feature["d"].double_list.value == doubles.tolist()
 
 
 # --------------------------------------------------------------------------- reader
-@pytest.mark.parametrize("case", EXPECTED["orders"], ids=[f"{c[0]}-{c[1]}-{'-'.join(c[2]) or 'plain'}" for c in EXPECTED["orders"]])
+@pytest.mark.parametrize(
+    "case", EXPECTED["orders"], ids=[f"{c[0]}-{c[1]}-{'-'.join(c[2]) or 'plain'}" for c in EXPECTED["orders"]]
+)
 def test_order_of_records(case):
     folder, parts, options, expected = case
     reader = nn.OFRecordReader(GOLDEN / folder, batch_size=4, data_part_num=parts, **options)
@@ -75,7 +93,9 @@ def test_order_of_records(case):
     assert [decoder(reader()).ravel().tolist() for _ in expected] == expected
 
 
-@pytest.mark.parametrize("case", EXPECTED["values"], ids=[f"{c[0]}-{c[1]}-{'-'.join(c[3])}" for c in EXPECTED["values"]])
+@pytest.mark.parametrize(
+    "case", EXPECTED["values"], ids=[f"{c[0]}-{c[1]}-{'-'.join(c[3])}" for c in EXPECTED["values"]]
+)
 def test_values(case):
     field, dtype, shape, options, expected = case
     reader = nn.OfrecordReader(str(GOLDEN / "numbers"), batch_size=5, data_part_num=3)
@@ -85,7 +105,9 @@ def test_values(case):
 
 def test_random_seed_and_shuffle():
     def first(seed):
-        reader = nn.OFRecordReader(GOLDEN / "many", batch_size=16, data_part_num=8, random_shuffle=True, random_seed=seed)
+        reader = nn.OFRecordReader(
+            GOLDEN / "many", batch_size=16, data_part_num=8, random_shuffle=True, random_seed=seed
+        )
         return nn.OFRecordRawDecoder("y", (1,), flow.int32)(reader()).ravel().tolist()
 
     assert first(1) == first(1) != first(2)
@@ -119,11 +141,17 @@ def test_global_batches():
 def test_errors_say_what_and_where(tmp_path):
     batch = nn.OFRecordReader(GOLDEN / "numbers", batch_size=2, data_part_num=1)()
     assert batch.shape == (2,) and batch.dtype is flow.record and batch.device.type == "cpu"
-    with pytest.raises(KeyError, match=r"part-0, record at byte 0: there is no field 'z'; the record has 'd', 'l'"):
+    with pytest.raises(
+        KeyError, match=r"part-0, record at byte 0: there is no field 'z'; the record has 'd', 'l'"
+    ):
         nn.OFRecordRawDecoder("z", (1,), flow.int32)(batch)
-    with pytest.raises(RuntimeError, match=r"record at byte 0: field 'x' has 2 values, asked for 3 \(shape \(3,\)\)"):
+    with pytest.raises(
+        RuntimeError, match=r"record at byte 0: field 'x' has 2 values, asked for 3 \(shape \(3,\)\)"
+    ):
         nn.OFRecordRawDecoder("x", (3,), flow.float32)(batch)
-    with pytest.raises(records.CorruptRecord, match="should be one byte string, found 2 values of float_list"):
+    with pytest.raises(
+        records.CorruptRecord, match="should be one byte string, found 2 values of float_list"
+    ):
         nn.OFRecordBytesDecoder("x")(batch)
     with pytest.raises(records.CorruptRecord, match=r"part-0, record at byte 0: field 'n' is not an image"):
         nn.OFRecordImageDecoder("n")(batch).cells
@@ -142,15 +170,42 @@ def test_errors_say_what_and_where(tmp_path):
 
 def test_writer_and_values(tmp_path):
     with records.RecordWriter(tmp_path / "new" / "part-00007") as out:
-        offsets = [out.write({"f": [1.5, 2], "i": 3, "big": 2**40, "b": b"\0\1", "s": "text", "t": torch.tensor([[1, 2], [3, 4]]), "d": np.float64(0.1), "u8": np.uint8([5]), "flags": [True, False]})]
+        offsets = [
+            out.write(
+                {
+                    "f": [1.5, 2],
+                    "i": 3,
+                    "big": 2**40,
+                    "b": b"\0\1",
+                    "s": "text",
+                    "t": torch.tensor([[1, 2], [3, 4]]),
+                    "d": np.float64(0.1),
+                    "u8": np.uint8([5]),
+                    "flags": [True, False],
+                }
+            )
+        ]
         offsets.append(out.write(pb.OFRecord()))
         with pytest.raises(TypeError, match="field 'x'"):
             out.write({"x": object()})
     found = list(records.read_file(tmp_path / "new" / "part-00007"))
     assert [r.offset for r in found] == offsets and out.count == 2
-    assert flow.utils.data.OFRecordWriter is records.RecordWriter and flow.utils.data.read_ofrecord is records.read_file
+    assert (
+        flow.utils.data.OFRecordWriter is records.RecordWriter
+        and flow.utils.data.read_ofrecord is records.read_file
+    )
     kinds = {name: found[0].field(name)[0] for name in found[0].features}
-    assert kinds == {"b": "bytes_list", "s": "bytes_list", "f": "float_list", "d": "double_list", "i": "int32_list", "u8": "int32_list", "flags": "int32_list", "big": "int64_list", "t": "int64_list"}
+    assert kinds == {
+        "b": "bytes_list",
+        "s": "bytes_list",
+        "f": "float_list",
+        "d": "double_list",
+        "i": "int32_list",
+        "u8": "int32_list",
+        "flags": "int32_list",
+        "big": "int64_list",
+        "t": "int64_list",
+    }
     assert found[0].field("t")[1].tolist() == [1, 2, 3, 4] and found[0].field("big")[1].tolist() == [2**40]
 
 
@@ -167,11 +222,31 @@ def _set_length(body, at, value):
 
 
 DAMAGE = {
-    "length too long": (lambda body, o: _set_length(body, o[3], 1 << 40), 3, [0, 1, 2], "its length is 1099511627776"),
+    "length too long": (
+        lambda body, o: _set_length(body, o[3], 1 << 40),
+        3,
+        [0, 1, 2],
+        "its length is 1099511627776",
+    ),
     "negative length": (lambda body, o: _set_length(body, o[3], -1), 3, [0, 1, 2], "its length is -1"),
-    "message": (lambda body, o: body.__setitem__(o[2] + 8, 0xFF), 2, [0, 1, 3, 4, 5, 6], "not an OFRecord message"),
-    "cut off": (lambda body, o: body.__delitem__(slice(o[6] + 20, None)), 6, [0, 1, 2, 3, 4, 5], "bytes are left"),
-    "cut in the length": (lambda body, o: body.__delitem__(slice(o[6] + 3, None)), 6, [0, 1, 2, 3, 4, 5], "3 bytes are left"),
+    "message": (
+        lambda body, o: body.__setitem__(o[2] + 8, 0xFF),
+        2,
+        [0, 1, 3, 4, 5, 6],
+        "not an OFRecord message",
+    ),
+    "cut off": (
+        lambda body, o: body.__delitem__(slice(o[6] + 20, None)),
+        6,
+        [0, 1, 2, 3, 4, 5],
+        "bytes are left",
+    ),
+    "cut in the length": (
+        lambda body, o: body.__delitem__(slice(o[6] + 3, None)),
+        6,
+        [0, 1, 2, 3, 4, 5],
+        "3 bytes are left",
+    ),
 }
 
 
@@ -179,7 +254,9 @@ DAMAGE = {
 def test_corrupt_records(tmp_path, name):
     change, at, kept, text = DAMAGE[name]
     offsets = _corrupted(tmp_path, change)
-    with pytest.raises(records.CorruptRecord, match=f"part-0: corrupt record at byte {offsets[at]}: .*{text}"):
+    with pytest.raises(
+        records.CorruptRecord, match=f"part-0: corrupt record at byte {offsets[at]}: .*{text}"
+    ):
         list(records.read_file(tmp_path / "part-0"))
     reader = nn.OFRecordReader(tmp_path, batch_size=len(kept), data_part_num=1, on_corrupt="skip")
     with pytest.warns(UserWarning, match=f"corrupt record at byte {offsets[at]}.*skipped"):
@@ -195,7 +272,9 @@ def test_nothing_readable_is_an_error_not_a_loop(tmp_path):
 
 # --------------------------------------------------------------------------- images
 def _decoded(color_space="RGB"):
-    return nn.OFRecordImageDecoder("encoded", color_space=color_space)(nn.OFRecordReader(GOLDEN / "images", batch_size=4)())
+    return nn.OFRecordImageDecoder("encoded", color_space=color_space)(
+        nn.OFRecordReader(GOLDEN / "images", batch_size=4)()
+    )
 
 
 def _backends():
@@ -232,7 +311,15 @@ def test_resize_is_oneflows(backend, kind, size):
     assert np.abs(image.numpy().astype(int) - expected.astype(int)).max() <= (0 if exact else 1)
 
 
-@pytest.mark.parametrize("name,options", [("30", {}), ("30-longer", {"resize_side": "longer"}), ("30-max35", {"max_size": 35}), ("30-longer-min25", {"resize_side": "longer", "min_size": 25})])
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("30", {}),
+        ("30-longer", {"resize_side": "longer"}),
+        ("30-max35", {"max_size": 35}),
+        ("30-longer-min25", {"resize_side": "longer", "min_size": 25}),
+    ],
+)
 def test_resize_keeping_the_aspect(name, options):
     image, scale, new_size = nn.image.Resize(target_size=30, keep_aspect_ratio=True, **options)(_decoded())
     np.testing.assert_array_equal(new_size.numpy(), ARRAYS[f"keep/{name}/size"])
@@ -241,7 +328,13 @@ def test_resize_keeping_the_aspect(name, options):
 
 
 @pytest.mark.skipif(images.opencv() is None, reason="needs opencv-python-headless for OneFlow's exact resize")
-@pytest.mark.parametrize("name,options", [("centre", {"mean": [123.68, 116.779, 103.939], "std": [58.393, 57.12, 57.375]}), ("corner", {"crop_pos_y": 0.3, "crop_pos_x": 0.9, "mean": [10.0], "std": [2.0]})])
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("centre", {"mean": [123.68, 116.779, 103.939], "std": [58.393, 57.12, 57.375]}),
+        ("corner", {"crop_pos_y": 0.3, "crop_pos_x": 0.9, "mean": [10.0], "std": [2.0]}),
+    ],
+)
 def test_crop_mirror_normalize_is_oneflows(name, options):
     module = nn.CropMirrorNormalize(color_space="RGB", crop_h=16, crop_w=18, **options)
     image = nn.image.Resize(target_size=(20, 24), interpolation_type="bilinear")(_decoded())[0]
@@ -250,10 +343,18 @@ def test_crop_mirror_normalize_is_oneflows(name, options):
     np.testing.assert_array_equal(module(image, flags).numpy(), ARRAYS[f"cmn/{name}/mirror"])
 
 
-@pytest.mark.parametrize("name,options", [("centre", {"mean": [123.68, 116.779, 103.939], "std": [58.393, 57.12, 57.375]}), ("corner", {"crop_pos_y": 0.3, "crop_pos_x": 0.9, "mean": [10.0], "std": [2.0]})])
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("centre", {"mean": [123.68, 116.779, 103.939], "std": [58.393, 57.12, 57.375]}),
+        ("corner", {"crop_pos_y": 0.3, "crop_pos_x": 0.9, "mean": [10.0], "std": [2.0]}),
+    ],
+)
 def test_crop_mirror_normalize_of_buffers(name, options):
     module = nn.CropMirrorNormalize(color_space="RGB", crop_h=16, crop_w=18, **options)
-    np.testing.assert_array_equal(module(_decoded(), flow.tensor([0, 1, 1, 0], dtype=flow.int8)).numpy(), ARRAYS[f"cmn/{name}/buffer"])
+    np.testing.assert_array_equal(
+        module(_decoded(), flow.tensor([0, 1, 1, 0], dtype=flow.int8)).numpy(), ARRAYS[f"cmn/{name}/buffer"]
+    )
     with pytest.raises(ValueError, match="no window of 49x18x3"):
         nn.CropMirrorNormalize(color_space="RGB", crop_h=49, crop_w=18)(_decoded())
     with pytest.raises(ValueError, match="mean has 2 numbers"):
@@ -266,14 +367,24 @@ def test_decode_normalize_flip():
     floats = nn.image.decode(color_space="RGB", dtype=flow.float)(data)
     normal = nn.image.normalize(std=(102.9801, 115.9465, 122.7717), mean=(1.0, 2.0, 3.0))(floats)
     aligned = nn.image.batch_align((64, 64, 3), flow.float, 16)(normal)
-    np.testing.assert_array_equal(aligned.numpy().astype(np.float16), ARRAYS["normalized"])  # recorded as float16
+    np.testing.assert_array_equal(
+        aligned.numpy().astype(np.float16), ARRAYS["normalized"]
+    )  # recorded as float16
     flipped = nn.image.flip()(floats, flow.tensor([0, 1, 16, 17], dtype=flow.int8))
-    for cell, out, steps in zip(floats.cells, flipped.cells, [(1, 1), (1, -1), (-1, 1), (-1, -1)], strict=True):
+    for cell, out, steps in zip(
+        floats.cells, flipped.cells, [(1, 1), (1, -1), (-1, 1), (-1, -1)], strict=True
+    ):
         assert np.array_equal(out, cell[:: steps[0], :: steps[1]])
     buffer = _decoded()
-    assert buffer.numel() == len(buffer) == 4 and buffer.numpy().shape == (4,) and torch.equal(buffer[1], torch.from_numpy(buffer.cells[1]))
+    assert (
+        buffer.numel() == len(buffer) == 4
+        and buffer.numpy().shape == (4,)
+        and torch.equal(buffer[1], torch.from_numpy(buffer.cells[1]))
+    )
     with pytest.raises(records.CorruptRecord, match="part-0, record at byte 0: field 'n' is not an image"):
-        nn.image.Resize(target_size=(2, 2))(nn.OFRecordImageDecoder("n")(nn.OFRecordReader(GOLDEN / "numbers")()))
+        nn.image.Resize(target_size=(2, 2))(
+            nn.OFRecordImageDecoder("n")(nn.OFRecordReader(GOLDEN / "numbers")())
+        )
     with pytest.raises(ValueError, match="does not fit"):
         nn.image.batch_align((50, 64, 3), flow.float, 16)(floats)
 
@@ -288,21 +399,34 @@ def test_random_crops():
     made = crops(7)
     assert all(np.array_equal(a, b) for a, b in zip(made, crops(7), strict=True))
     assert any(a.shape != b.shape for a, b in zip(made, crops(8), strict=True))
-    shares = [c.shape[0] * c.shape[1] / (o.shape[0] * o.shape[1]) for c, o in zip(made, originals * 25, strict=True)]
+    shares = [
+        c.shape[0] * c.shape[1] / (o.shape[0] * o.shape[1]) for c, o in zip(made, originals * 25, strict=True)
+    ]
     ratios = [c.shape[1] / c.shape[0] for c in made]
     # sizes are whole pixels, so shares and ratios leave their ranges by a rounding
-    assert 0.06 < min(shares) < 0.2 and 0.8 < max(shares) <= 1 and 0.7 < min(ratios) < 0.85 and 1.2 < max(ratios) < 1.45
+    assert (
+        0.06 < min(shares) < 0.2
+        and 0.8 < max(shares) <= 1
+        and 0.7 < min(ratios) < 0.85
+        and 1.2 < max(ratios) < 1.45
+    )
     small = crops(7, random_area=[0.1, 0.1], random_aspect_ratio=[1.0, 1.0])
     assert all(c.shape[0] == c.shape[1] for c in small)
     whole = crops(7, random_area=[1.0, 1.0], random_aspect_ratio=[20.0, 21.0])
-    assert {c.shape for c in whole} == {(48, 64, 3), (60, 40, 3), (33, 47, 3), (50, 50, 3)} or all(c.shape[0] < 33 for c in whole)
-    resized = nn.OFRecordImageGpuDecoderRandomCropResize(20, 24, seed=3)(nn.OFRecordBytesDecoder("encoded")(nn.OFRecordReader(GOLDEN / "images", batch_size=4)()))
+    assert {c.shape for c in whole} == {(48, 64, 3), (60, 40, 3), (33, 47, 3), (50, 50, 3)} or all(
+        c.shape[0] < 33 for c in whole
+    )
+    resized = nn.OFRecordImageGpuDecoderRandomCropResize(20, 24, seed=3)(
+        nn.OFRecordBytesDecoder("encoded")(nn.OFRecordReader(GOLDEN / "images", batch_size=4)())
+    )
     assert resized.shape == (4, 24, 20, 3) and resized.dtype is flow.uint8
 
 
 def test_coin_flip():
     flips = torch.cat([nn.CoinFlip(batch_size=500, random_seed=7, probability=0.3)() for _ in range(2)])
-    assert flips.dtype is flow.int8 and torch.equal(flips[:500], flips[500:]) and set(flips.tolist()) == {0, 1}
+    assert (
+        flips.dtype is flow.int8 and torch.equal(flips[:500], flips[500:]) and set(flips.tolist()) == {0, 1}
+    )
     coin = nn.CoinFlip(batch_size=5000, random_seed=1, probability=0.3)
     assert 0.25 < coin().float().mean() < 0.35 and not torch.equal(coin(), coin())
     assert nn.CoinFlip(4, probability=1.0)().tolist() == [1, 1, 1, 1]
@@ -313,12 +437,21 @@ def test_coin_flip():
 class Pipeline(torch.nn.Module):
     def __init__(self, **options):
         super().__init__()
-        self.reader = nn.OFRecordReader(GOLDEN / "images", batch_size=3, random_shuffle=True, shuffle_buffer_size=2, random_seed=1, **options)
+        self.reader = nn.OFRecordReader(
+            GOLDEN / "images",
+            batch_size=3,
+            random_shuffle=True,
+            shuffle_buffer_size=2,
+            random_seed=1,
+            **options,
+        )
         self.label = nn.OFRecordRawDecoder("class/label", (1,), flow.int32)
         self.decode = nn.OFRecordImageDecoderRandomCrop("encoded", color_space="RGB", random_seed=1)
         self.resize = nn.image.Resize(target_size=(20, 24))
         self.coin = nn.CoinFlip(3, random_seed=1)
-        self.normalise = nn.CropMirrorNormalize(color_space="RGB", crop_h=16, crop_w=16, mean=[100.0], std=[50.0])
+        self.normalise = nn.CropMirrorNormalize(
+            color_space="RGB", crop_h=16, crop_w=16, mean=[100.0], std=[50.0]
+        )
 
     def forward(self):
         batch = self.reader()
@@ -327,7 +460,12 @@ class Pipeline(torch.nn.Module):
 
 def _train_on_records(graph, **options):
     flow.manual_seed(0)
-    pipeline, net = Pipeline(**options), torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(784, 4))
+    pipeline, net = (
+        Pipeline(**options),
+        torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(784, 4)
+        ),
+    )
     opt = flow.optim.SGD(net.parameters(), lr=0.01)
 
     def step(self=None):
@@ -359,7 +497,11 @@ def _train_on_records(graph, **options):
     return [(loss.item(), label.flatten().tolist()) for loss, label in (run() for _ in range(6))]
 
 
-@pytest.mark.parametrize("options", [{}, {"placement": flow.placement("cpu", [0]), "sbp": [flow.sbp.split(0)]}], ids=["local", "global"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"placement": flow.placement("cpu", [0]), "sbp": [flow.sbp.split(0)]}],
+    ids=["local", "global"],
+)
 def test_pipeline_inside_a_graph(options):
     """Reader and decoders in build(): every call gets the next batch, and trains as eager does, bit for bit."""
     in_graph = _train_on_records(True, **options)
@@ -408,4 +550,9 @@ class Decoding(flow.utils.data.Dataset):
 def test_decoding_in_forked_workers():
     """The parent's threads do not exist in a forked worker."""
     _decoded().cells
-    assert [b.tolist() for b in flow.utils.data.DataLoader(Decoding(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60)] == [[48, 60], [33, 50]]
+    assert [
+        b.tolist()
+        for b in flow.utils.data.DataLoader(
+            Decoding(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60
+        )
+    ] == [[48, 60], [33, 50]]

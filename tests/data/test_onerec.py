@@ -1,4 +1,5 @@
 """OneRec files: written, read in real OneFlow's order, decoded as it does; every damage names file and offset."""
+
 import numpy as np
 import pytest
 
@@ -24,11 +25,15 @@ def files(tmp_path):
 
 
 def reader(files, batch=4, **options):
-    return flow.nn.OneRecReader(files, batch, options.pop("shuffle", False), options.pop("mode", "batch"), **options)
+    return flow.nn.OneRecReader(
+        files, batch, options.pop("shuffle", False), options.pop("mode", "batch"), **options
+    )
 
 
 def numbers(r, count):
-    return [flow.decode_onerec(r(), "a", dtype=flow.int64, shape=(1,)).flatten().tolist() for _ in range(count)]
+    return [
+        flow.decode_onerec(r(), "a", dtype=flow.int64, shape=(1,)).flatten().tolist() for _ in range(count)
+    ]
 
 
 # orders recorded from real OneFlow 0.9.0 for the same files
@@ -47,7 +52,10 @@ def test_files_are_reordered_from_the_first_epoch_on(files, tmp_path):
     with OneRecWriter(tmp_path / "2") as out:
         for i in range(10):
             out.write({"a": np.array([200 + i])})
-    firsts = [batch[0] for batch in numbers(reader([*files, str(tmp_path / "2")], batch=10, shuffle_after_epoch=True), 12)]
+    firsts = [
+        batch[0]
+        for batch in numbers(reader([*files, str(tmp_path / "2")], batch=10, shuffle_after_epoch=True), 12)
+    ]
     assert firsts == [100, 0, 200, 0, 100, 200, 200, 0, 100, 0, 100, 200]  # as real OneFlow 0.9.0
 
 
@@ -58,7 +66,10 @@ def test_decoding(files):
     assert decode("u", flow.int8, (2, 2))[3].tolist() == [[0, 1], [2, 3]]
     assert decode("u", flow.int8, (4, 1), reshape=(-1, 1))[0].tolist() == [[0], [1], [2], [3]]
     padded = decode("v", flow.float32, (5,), batch_padding=(5,))
-    assert padded.tolist() == [[1, 0, 0, 0, 0], [1, 2, 0, 0, 0], [1, 2, 3, 0, 0], [1, 2, 3, 4, 0]] and padded.dtype == flow.float32
+    assert (
+        padded.tolist() == [[1, 0, 0, 0, 0], [1, 2, 0, 0, 0], [1, 2, 3, 0, 0], [1, 2, 3, 4, 0]]
+        and padded.dtype == flow.float32
+    )
     assert decode("m", flow.float64, (4, 3), batch_padding=(4, 0)).sum(dim=(1, 2)).tolist() == [0, 6, 18, 36]
     assert decode("u", flow.int8, (9, 9), is_dynamic=True).shape == (4, 2, 2)
     assert flow._C.decode_onerec(batch, "a", flow.int64, (1,)).tolist() == [[0], [1], [2], [3]]
@@ -104,9 +115,14 @@ def test_a_payload_that_is_no_message_is_corrupt_however_it_is_cut(tmp_path):
     from oneflow._data import onerec
 
     payload = onerec._encode({"a": np.arange(3)})
-    for cut in [payload[:n] for n in range(0, len(payload) - 8, 5)] + [payload[:4] + b"2REC" + payload[8:], b"\xff" * 64]:
+    for cut in [payload[:n] for n in range(0, len(payload) - 8, 5)] + [
+        payload[:4] + b"2REC" + payload[8:],
+        b"\xff" * 64,
+    ]:
         head = onerec._HEAD.pack(onerec._MAGIC, 0, len(cut))
-        (tmp_path / "f").write_bytes(head + onerec._digest(head) + cut + bytes(-len(cut) % 8) + onerec._digest(cut))
+        (tmp_path / "f").write_bytes(
+            head + onerec._digest(head) + cut + bytes(-len(cut) % 8) + onerec._digest(cut)
+        )
         with pytest.raises(CorruptRecord, match="not a OneRec message"):
             reader([str(tmp_path / "f")], batch=1)()
         batch = reader([str(tmp_path / "f")], batch=1, verify_example=False)()
@@ -122,7 +138,10 @@ def test_in_a_graph(files):
 
         def build(self):
             batch = self.reader()
-            return flow.decode_onerec(batch, "a", flow.int64, (1,)).sum() + flow.decode_onerec(batch, "u", flow.int8, (2, 2)).sum()
+            return (
+                flow.decode_onerec(batch, "a", flow.int64, (1,)).sum()
+                + flow.decode_onerec(batch, "u", flow.int8, (2, 2)).sum()
+            )
 
     graph = Sum()
     assert [int(graph()) for _ in range(3)] == [0 + 1 + 12, 2 + 3 + 12, 4 + 5 + 12]
@@ -141,6 +160,12 @@ def test_bad_arguments(files, tmp_path):
 
 def test_the_function_goes_on_where_it_was(files):
     def read(batch):
-        return flow.decode_onerec(flow.read_onerec(files, batch, False, "instance"), "a", dtype=flow.int64, shape=(1,)).flatten().tolist()
+        return (
+            flow.decode_onerec(
+                flow.read_onerec(files, batch, False, "instance"), "a", dtype=flow.int64, shape=(1,)
+            )
+            .flatten()
+            .tolist()
+        )
 
     assert [read(3), read(3), read(2), read(3)] == [[0, 1, 2], [3, 4, 5], [0, 1], [6, 7, 8]]

@@ -1,4 +1,5 @@
 """The Python blocks of a Markdown page, and a run of them as one program."""
+
 import re
 import sys
 import types
@@ -21,7 +22,7 @@ def python_blocks(markdown):
     for fence in FENCE.finditer(markdown):
         indent, language, source = fence.groups()
         if language in ("python", "py"):
-            marker = NOT_RUN.search(markdown[:fence.start()])
+            marker = NOT_RUN.search(markdown[: fence.start()])
             source = re.sub(rf"^{indent}", "", source, flags=re.M)
             line = markdown.count("\n", 0, fence.start()) + 2
             blocks.append(Block(source, line, marker[1] if marker else ""))
@@ -49,5 +50,13 @@ def run_page(page, modules=sys.modules):
             continue
         earlier = set(map(id, vars(module).values()))
         exec(compile("\n" * (block.line - 1) + block.source, str(page), "exec"), module.__dict__)
-        run_test_classes([value for value in vars(module).values() if isinstance(value, type) and id(value) not in earlier
-                          and issubclass(value, unittest.TestCase) and value.__module__ == module.__name__])
+        run_test_classes(
+            [
+                value
+                for value in vars(module).values()
+                if isinstance(value, type)
+                and id(value) not in earlier
+                and issubclass(value, unittest.TestCase)
+                and value.__module__ == module.__name__
+            ]
+        )

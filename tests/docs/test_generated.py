@@ -1,4 +1,5 @@
 """The generated pages are current, and every link in the documentation leads somewhere."""
+
 import importlib.util
 import re
 import subprocess
@@ -30,12 +31,19 @@ def names_of_page(markdown):
 def test_api_pages_have_every_name():
     """Signatures and identities belong to one version of torch; the names do not."""
     folder = ROOT / "docs" / "api"
-    written = {page.stem: names_of_page(page.read_text(encoding="utf-8")) for page in folder.glob("oneflow*.md")}
+    written = {
+        page.stem: names_of_page(page.read_text(encoding="utf-8")) for page in folder.glob("oneflow*.md")
+    }
     current = {module: names_of_page(text) for module, text in generator().api_pages().items()}
     assert written == current, "run: python docs/generate.py"
     names = {f"{module}.{name}" for module, page in written.items() for name in page}
     assert set((folder / "names.txt").read_text(encoding="utf-8").split()) <= names
-    assert {"oneflow.optim.AdamW", "oneflow.one_embedding.MultiTableEmbedding", "oneflow.nn.Graph.build", "oneflow.Tensor.abs"} <= names
+    assert {
+        "oneflow.optim.AdamW",
+        "oneflow.one_embedding.MultiTableEmbedding",
+        "oneflow.nn.Graph.build",
+        "oneflow.Tensor.abs",
+    } <= names
 
 
 def test_every_api_entry_has_a_sentence_and_a_relation():
@@ -44,7 +52,9 @@ def test_every_api_entry_has_a_sentence_and_a_relation():
 
     for module, entries in api_reference.entries_by_module().items():
         for entry in entries:
-            assert re.search(r"[.!?]$", entry.description) and entry.relation, f"{module}.{entry.name}: {entry.description!r}"
+            assert re.search(r"[.!?]$", entry.description) and entry.relation, (
+                f"{module}.{entry.name}: {entry.description!r}"
+            )
 
 
 def test_api_sentence_comes_from_the_docstring():
@@ -68,10 +78,19 @@ def test_every_name_of_the_api_pages_has_a_description_of_its_own():
 
 
 def test_links_lead_somewhere():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), ROOT / "csrc" / "README.md"]
-    broken = [f"{page.relative_to(ROOT)}: {target}" for page in pages
-              for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-              if "://" not in target and not (page.parent / target).exists()]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "csrc" / "README.md",
+    ]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
     assert not broken, broken
 
 
@@ -83,7 +102,12 @@ def test_readme_example_is_the_one_that_runs():
 
 
 def test_readme_example_prints_falling_losses():
-    out = subprocess.run([sys.executable, ROOT / "docs" / "examples" / "first_graph.py"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, ROOT / "docs" / "examples" / "first_graph.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     losses = [float(line.rpartition(" ")[2]) for line in out.splitlines()]
     assert len(losses) == 5 and losses[0] > 0.2 and losses[-1] < 0.06
 

@@ -1,4 +1,5 @@
 """The Python blocks of each documentation page run, as one program in an empty folder."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,12 @@ from time_limits import seconds
 import oneflow as flow
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "api"
-               and any(not block.reason for block in python_blocks(path.read_text(encoding="utf-8"))))
+PAGES = sorted(
+    path
+    for path in DOCS.rglob("*.md")
+    if path.parent.name != "api"
+    and any(not block.reason for block in python_blocks(path.read_text(encoding="utf-8")))
+)
 REQUIREMENTS = {"files-and-data.md": ["lmdb"]}
 
 
@@ -40,16 +45,22 @@ def test_blocks_of_page_run(page, empty_folder):
 @pytest.mark.slow
 def test_distributed_tutorial_runs_on_two_processes(empty_folder):
     """The program that the page says to save as train.py, started as the page says."""
-    program, = python_blocks((DOCS / "tutorials" / "distributed.md").read_text(encoding="utf-8"))
+    (program,) = python_blocks((DOCS / "tutorials" / "distributed.md").read_text(encoding="utf-8"))
     Path("train.py").write_text(program.source, encoding="utf-8")
-    run = subprocess.run([sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "train.py"],
-                         capture_output=True, text=True, timeout=seconds(300))
+    run = subprocess.run(
+        [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "train.py"],
+        capture_output=True,
+        text=True,
+        timeout=seconds(300),
+    )
     assert run.returncode == 0 and "batch 64, losses" in run.stdout, run.stderr[-2000:]
 
 
 def test_failing_block_fails_with_the_line_of_the_page(tmp_path):
     page = tmp_path / "wrong.md"
-    page.write_text("# Wrong\n\n```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 1\nassert x == 2\n```\n")
+    page.write_text(
+        "# Wrong\n\n```python\nx = 1\n```\n\ntext\n\n```python\nassert x == 1\nassert x == 2\n```\n"
+    )
     with pytest.raises(AssertionError) as error:
         run_page(page, modules={})
     assert error.traceback[-1].lineno + 1 == 11
@@ -71,6 +82,8 @@ def test_marker_needs_a_reason(tmp_path):
 
 def test_failing_unittest_of_page_fails(tmp_path):
     page = tmp_path / "failing.md"
-    page.write_text("```python\nimport unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.fail('planted')\n```\n")
+    page.write_text(
+        "```python\nimport unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.fail('planted')\n```\n"
+    )
     with pytest.raises(AssertionError, match="planted"):
         run_page(page, modules={})

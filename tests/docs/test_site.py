@@ -1,4 +1,5 @@
 """The documentation site builds without a warning, and its pages load nothing from other hosts."""
+
 import os
 import re
 import subprocess
@@ -15,26 +16,49 @@ def site(tmp_path_factory):
     pytest.importorskip("material", reason="mkdocs-material is not installed")
     folder = tmp_path_factory.mktemp("site")
     build = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", ROOT / "mkdocs.yml", "--site-dir", folder],
-        capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--config-file",
+            ROOT / "mkdocs.yml",
+            "--site-dir",
+            folder,
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
     assert build.returncode == 0, build.stderr[-4000:]
     return folder
 
 
 def test_pages_load_nothing_from_other_hosts(site):
-    loads = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//|<link\b(?![^>]*canonical)[^>]*\bhref=\"?(?:https?:)?//")
+    loads = re.compile(
+        r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//|<link\b(?![^>]*canonical)[^>]*\bhref=\"?(?:https?:)?//"
+    )
     pages = list(site.rglob("*.html"))
     assert len(pages) > 80
     assert [str(page) for page in pages if loads.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_site_leaves_out_sources_of_the_generator(site):
-    assert not list(site.rglob("*.j2")) and not (site / "generate.py").exists() and not (site / "api" / "names.txt").exists()
+    assert (
+        not list(site.rglob("*.j2"))
+        and not (site / "generate.py").exists()
+        and not (site / "api" / "names.txt").exists()
+    )
 
 
 def test_search_index_has_pages_and_names(site):
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    for location in ("graph/values.html", "tutorials/first-graph.html", "api/oneflow.optim.html#oneflow.optim.AdamW"):
+    for location in (
+        "graph/values.html",
+        "tutorials/first-graph.html",
+        "api/oneflow.optim.html#oneflow.optim.AdamW",
+    ):
         assert f'"location":"{location}"' in index
 
 

@@ -1,4 +1,5 @@
 """docs/examples/dlrm.py learns, in eager and in Graph alike, and restarts from its snapshot."""
+
 import importlib.util
 import pathlib
 
@@ -15,7 +16,16 @@ def _main(arguments):
     return module.main(arguments)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--graph"], pytest.param(["--store", "ssd"], marks=pytest.mark.skipif(not HAS_LMDB, reason="needs the package lmdb"))])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--graph"],
+        pytest.param(
+            ["--store", "ssd"], marks=pytest.mark.skipif(not HAS_LMDB, reason="needs the package lmdb")
+        ),
+    ],
+)
 def test_example(arguments):
     before, after, restarted = _main(["--steps", "80", *arguments])
     # measured: 0.50 before, 0.86 after 80 steps

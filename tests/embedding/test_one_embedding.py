@@ -1,4 +1,5 @@
 """oneflow.one_embedding: rows on first sight, training in eager and in Graph, snapshots, stores."""
+
 import copy
 import os
 import signal
@@ -18,7 +19,12 @@ from oneflow.one_embedding.index import KeyIndex
 from oneflow.one_embedding.store import DiskStore, MemoryStore
 
 oe = flow.one_embedding
-needs_lmdb = pytest.param("ssd", marks=pytest.mark.skipif(not __import__("importlib").util.find_spec("lmdb"), reason="needs the package lmdb"))
+needs_lmdb = pytest.param(
+    "ssd",
+    marks=pytest.mark.skipif(
+        not __import__("importlib").util.find_spec("lmdb"), reason="needs the package lmdb"
+    ),
+)
 STORES = ["device", "host", needs_lmdb]
 UNIFORM = oe.make_table_options(oe.make_uniform_initializer(-1, 1))
 
@@ -32,7 +38,9 @@ def options(kind, path, size_factor=1, storage_dim=-1):
 
 
 def embedding(path, kind="device", size_factor=1, tables=(UNIFORM,), dim=4, **more):
-    return oe.MultiTableEmbedding("e", dim, flow.float, flow.int64, list(tables), options(kind, path, size_factor), **more)
+    return oe.MultiTableEmbedding(
+        "e", dim, flow.float, flow.int64, list(tables), options(kind, path, size_factor), **more
+    )
 
 
 # --------------------------------------------------------------------------- options
@@ -40,13 +48,28 @@ def test_option_dicts_are_oneflows():
     """Recorded from OneFlow 0.9.0."""
     assert oe.make_uniform_initializer(-1, 1) == {"type": "uniform", "low": -1, "high": 1}
     assert oe.make_normal_initializer(0, 2) == {"type": "normal", "mean": 0, "std": 2}
-    assert oe.make_table(oe.make_uniform_initializer(-1, 1)) == {"initializer": {"type": "uniform", "low": -1, "high": 1}}
+    assert oe.make_table(oe.make_uniform_initializer(-1, 1)) == {
+        "initializer": {"type": "uniform", "low": -1, "high": 1}
+    }
     table = {"path": "/x", "physical_block_size": 4096, "capacity_hint": 1000}
     lru = {"policy": "lru", "cache_memory_budget_mb": 16, "value_memory_kind": "device"}
     assert oe.make_device_mem_store_options("/x", capacity=1000) == {
-        "kv_store": {"caches": [{"policy": "full", "capacity": 1000, "value_memory_kind": "device"}], "persistent_table": table}, "size_factor": 1, "storage_dim": -1}
-    assert oe.make_cached_host_mem_store_options(16, "/x", 1000)["kv_store"]["caches"] == [lru, {"policy": "full", "capacity": 1000, "value_memory_kind": "host"}]
-    assert oe.make_cached_ssd_store_options(16, "/x", capacity=1000, size_factor=3) == {"kv_store": {"caches": [lru], "persistent_table": table}, "size_factor": 3, "storage_dim": -1}
+        "kv_store": {
+            "caches": [{"policy": "full", "capacity": 1000, "value_memory_kind": "device"}],
+            "persistent_table": table,
+        },
+        "size_factor": 1,
+        "storage_dim": -1,
+    }
+    assert oe.make_cached_host_mem_store_options(16, "/x", 1000)["kv_store"]["caches"] == [
+        lru,
+        {"policy": "full", "capacity": 1000, "value_memory_kind": "host"},
+    ]
+    assert oe.make_cached_ssd_store_options(16, "/x", capacity=1000, size_factor=3) == {
+        "kv_store": {"caches": [lru], "persistent_table": table},
+        "size_factor": 3,
+        "storage_dim": -1,
+    }
     both = oe.make_cached_ssd_store_options(16, "/x", host_cache_budget_mb=8)["kv_store"]["caches"]
     assert both == [lru, {"policy": "lru", "cache_memory_budget_mb": 8, "value_memory_kind": "host"}]
 
@@ -101,7 +124,10 @@ def test_initializers(initializer, mean, std, low, high):
     assert made.dtype == np.float32 and low <= made.min() and made.max() <= high
     assert abs(made.mean() - mean) <= 5 * std / 80000**0.5 and abs(made.std() - std) <= 5 * std / 80000**0.5
     if std:
-        assert abs(np.corrcoef(made[:-1, 0], made[1:, 0])[0, 1]) < 0.05 and abs(np.corrcoef(made[:, 0], made[:, 1])[0, 1]) < 0.05
+        assert (
+            abs(np.corrcoef(made[:-1, 0], made[1:, 0])[0, 1]) < 0.05
+            and abs(np.corrcoef(made[:, 0], made[:, 1])[0, 1]) < 0.05
+        )
 
 
 def test_tables_and_columns(tmp_path):
@@ -109,11 +135,19 @@ def test_tables_and_columns(tmp_path):
     e = embedding(tmp_path, tables=tables)
     assert e(torch.tensor([[1, 11], [2, 12]]))[:, :, 0].tolist() == [[1, 2], [1, 2]]
     assert e(torch.tensor([3, 13, 4]), torch.tensor([0, 1, 1], dtype=torch.uint8))[:, 0].tolist() == [1, 2, 2]
-    for wrong in (lambda: e(torch.tensor([1, 2, 3])), lambda: e(torch.tensor([1]), torch.tensor([0, 1])), lambda: e(torch.tensor([99]), torch.tensor([5]))):
+    for wrong in (
+        lambda: e(torch.tensor([1, 2, 3])),
+        lambda: e(torch.tensor([1]), torch.tensor([0, 1])),
+        lambda: e(torch.tensor([99]), torch.tensor([5])),
+    ):
         with pytest.raises(ValueError):
             wrong()
-    columns = [oe.make_table_options([oe.make_column_options(oe.make_constant_initializer(c)) for c in (1.0, 5.0)])]
-    wide = oe.MultiTableMultiColumnEmbedding("w", [2, 1], flow.float, flow.int64, columns, options("device", tmp_path / "w"))
+    columns = [
+        oe.make_table_options([oe.make_column_options(oe.make_constant_initializer(c)) for c in (1.0, 5.0)])
+    ]
+    wide = oe.MultiTableMultiColumnEmbedding(
+        "w", [2, 1], flow.float, flow.int64, columns, options("device", tmp_path / "w")
+    )
     assert wide(torch.tensor([7])).tolist() == [[1, 1, 5]] and wide.embedding_dim == 3
 
 
@@ -129,7 +163,9 @@ def test_padding(tmp_path):
 
 
 def test_capacity(tmp_path):
-    e = oe.MultiTableEmbedding("e", 4, flow.float, flow.int64, [UNIFORM], oe.make_device_mem_store_options(str(tmp_path), capacity=3))
+    e = oe.MultiTableEmbedding(
+        "e", 4, flow.float, flow.int64, [UNIFORM], oe.make_device_mem_store_options(str(tmp_path), capacity=3)
+    )
     e(torch.arange(3))
     with pytest.raises(RuntimeError, match="3 rows, 1 new ids, capacity 3"):
         e(torch.tensor([3]))
@@ -160,7 +196,11 @@ class Net(torch.nn.Module):
 def batches(count, whole=False):
     g = torch.Generator().manual_seed(1)
     for _ in range(count):
-        ids = torch.stack([torch.randperm(20, generator=g), 100 + torch.randperm(20, generator=g)], 1) if whole else torch.randint(0, 20, (32, 2), generator=g) + torch.tensor([0, 100])
+        ids = (
+            torch.stack([torch.randperm(20, generator=g), 100 + torch.randperm(20, generator=g)], 1)
+            if whole
+            else torch.randint(0, 20, (32, 2), generator=g) + torch.tensor([0, 100])
+        )
         yield ids, (ids.sum(1, keepdim=True) % 2).float()
 
 
@@ -170,7 +210,9 @@ def test_rows_train_as_a_dense_embedding(tmp_path, name):
     size_factor, make = OPTIMIZERS[name]
     e = embedding(tmp_path, size_factor=size_factor, tables=[UNIFORM] * 2)
     net = Net(e)
-    table = torch.nn.Parameter(e(torch.cat([torch.arange(20), torch.arange(100, 120)]), torch.arange(40) // 20).detach().clone())
+    table = torch.nn.Parameter(
+        e(torch.cat([torch.arange(20), torch.arange(100, 120)]), torch.arange(40) // 20).detach().clone()
+    )
     dense = torch.nn.Linear(8, 1)
     dense.load_state_dict(net.l.state_dict())
     e.store.replace(lambda: [])  # rows made before the optimizer have no first state
@@ -268,7 +310,10 @@ def test_update_methods(tmp_path):
     e(torch.tensor([4])).sum().backward()
     e.adam_update({"lr": 0.5, "betas": (0.9, 0.999), "eps": 1e-8}, 1)
     torch.testing.assert_close(e(torch.tensor([4])), before[:1] - 1.5)
-    for update in (lambda: e.adagrad_update({"lr": 0.1, "eps": 1e-10}, 3), lambda: e.ftrl_update({"lr": 0.1, "lr_power": -0.5, "lambda1": 0.0, "lambda2": 0.0, "beta": 0.0}, 4)):
+    for update in (
+        lambda: e.adagrad_update({"lr": 0.1, "eps": 1e-10}, 3),
+        lambda: e.ftrl_update({"lr": 0.1, "lr_power": -0.5, "lambda1": 0.0, "lambda2": 0.0, "beta": 0.0}, 4),
+    ):
         last = e(torch.tensor([4])).detach()
         e(torch.tensor([4])).sum().backward()
         update()
@@ -280,7 +325,14 @@ def test_smart_decay_adam(tmp_path):
     rows = {}
     for name, make, dim in (("adam", flow.optim.Adam, 12), ("smart", oe.SmartDecayAdam, 13)):
         for gap in (False, True):
-            e = oe.MultiTableEmbedding("e", 4, flow.float, flow.int64, [UNIFORM], options("device", tmp_path / name / str(gap), storage_dim=dim))
+            e = oe.MultiTableEmbedding(
+                "e",
+                4,
+                flow.float,
+                flow.int64,
+                [UNIFORM],
+                options("device", tmp_path / name / str(gap), storage_dim=dim),
+            )
             opt = oe.Optimizer(make(e.parameters(), lr=0.1), [e])
             for ids in ([1], [2] if gap else [1], [2] if gap else [1], [1]):
                 e(torch.tensor(ids)).square().sum().backward()
@@ -293,7 +345,9 @@ def test_smart_decay_adam(tmp_path):
 
 def test_wrong_optimizers(tmp_path):
     e = embedding(tmp_path)
-    with pytest.raises(ValueError, match="keeps rows of 12 numbers, the store has 4; make the store with size_factor=3"):
+    with pytest.raises(
+        ValueError, match="keeps rows of 12 numbers, the store has 4; make the store with size_factor=3"
+    ):
         oe.Optimizer(flow.optim.Adam(e.parameters()), [e])
     with pytest.raises(NotImplementedError, match="RMSprop cannot update rows"):
         oe.Optimizer(flow.optim.RMSprop(e.parameters()), [e])
@@ -346,7 +400,11 @@ def graph_of(model, optimizer, scaler=None, steps=1):
     return Step()
 
 
-SCALERS = {"none": lambda: None, "static": lambda: flow.amp.StaticGradScaler(64.0), "dynamic": lambda: flow.amp.GradScaler(init_scale=64.0, growth_interval=2)}
+SCALERS = {
+    "none": lambda: None,
+    "static": lambda: flow.amp.StaticGradScaler(64.0),
+    "dynamic": lambda: flow.amp.GradScaler(init_scale=64.0, growth_interval=2),
+}
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -357,7 +415,9 @@ def test_a_graph_updates_rows_as_a_dense_table(tmp_path, steps, scaler, clip):
     ours, dense = twins(tmp_path)
     graphs = []
     for model in (ours, dense):
-        group = {"params": list(model.parameters())} | ({"clip_grad_max_norm": clip, "clip_grad_norm_type": 2.0} if clip else {})
+        group = {"params": list(model.parameters())} | (
+            {"clip_grad_max_norm": clip, "clip_grad_norm_type": 2.0} if clip else {}
+        )
         graphs.append(graph_of(model, flow.optim.Adam([group], lr=0.1), SCALERS[scaler](), steps))
     ids, factor = torch.tensor([0, 2, 4, 6, 0, 1, 2, 3]), torch.ones(8, 1)
     for _ in range(4):
@@ -374,7 +434,11 @@ def test_an_overflow_in_a_graph_changes_no_row(tmp_path):
     graph = graph_of(ours, flow.optim.Adam(ours.parameters(), lr=0.1), scaler)
     ids, before = torch.tensor([0, 2]), ours.rows(torch.arange(8)).detach()
     graph(ids, torch.tensor([[float("inf")]]))
-    assert torch.equal(ours.rows(torch.arange(8)), before) and ours.rows._step == 0 and scaler.get_scale() == 32.0
+    assert (
+        torch.equal(ours.rows(torch.arange(8)), before)
+        and ours.rows._step == 0
+        and scaler.get_scale() == 32.0
+    )
     graph(ids, torch.ones(1, 1))
     changed = (ours.rows(torch.arange(8)) != before).any(1).tolist()
     assert changed == [True, True, True, True, False, False, False, False]
@@ -453,7 +517,9 @@ def test_state_dict_carries_a_snapshot(tmp_path):
     other.load_state_dict(flow.load(tmp_path / "ckpt"))
     assert torch.equal(other(ids), want)
     with pytest.raises(RuntimeError, match="OneEmbeddingSnapshot"):
-        other.load_state_dict({"e.shadow": torch.zeros(1), **{f"l.{k}": v for k, v in other.l.state_dict().items()}})
+        other.load_state_dict(
+            {"e.shadow": torch.zeros(1), **{f"l.{k}": v for k, v in other.l.state_dict().items()}}
+        )
 
 
 def test_persistent_tables(tmp_path):
@@ -463,7 +529,10 @@ def test_persistent_tables(tmp_path):
         writer.write(keys[:1], values[:1] + 100)
     with oe.make_persistent_table_reader([str(tmp_path)], "s", flow.int64, flow.float, 4) as reader:
         found = {k: v.tolist() for ks, vs in reader for k, v in zip(ks.tolist(), vs)}
-    assert found == {0: [100, 101, 102, 103], **{k: v.tolist() for k, v in zip(keys[1:].tolist(), values[1:])}}
+    assert found == {
+        0: [100, 101, 102, 103],
+        **{k: v.tolist() for k, v in zip(keys[1:].tolist(), values[1:])},
+    }
     e = embedding(tmp_path)
     e.load_snapshot("s")
     assert e(torch.tensor([28])).tolist() == [values[4].tolist()]
@@ -481,7 +550,10 @@ def test_key_index_against_a_dict():
             truth[k] = row
         probe = np.concatenate([keys, random.randint(-100, 100, 20)])
         assert index.find(probe).tolist() == [truth.get(k, -1) for k in probe.tolist()]
-    assert sorted(truth.values()) == list(range(index.count)) and dict(zip(*(a.tolist() for a in index.items()))) == truth
+    assert (
+        sorted(truth.values()) == list(range(index.count))
+        and dict(zip(*(a.tolist() for a in index.items()))) == truth
+    )
 
 
 def test_disk_store_beyond_its_memory(tmp_path):
@@ -542,7 +614,11 @@ def test_killed_while_training_on_disk(tmp_path):
     """)
     for delay in ("0.05", "0.21", "0.43"):
         path = str(tmp_path / delay)
-        done = subprocess.run([sys.executable, "-c", script, path, delay], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=seconds(60))
+        done = subprocess.run(
+            [sys.executable, "-c", script, path, delay],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            timeout=seconds(60),
+        )
         assert done.returncode == -signal.SIGKILL
         store = DiskStore(path, 64, 1)
         rows = np.concatenate([r for _, r in store.chunks()] or [np.empty((0, 64))])
@@ -572,4 +648,8 @@ def test_lifetime(tmp_path):
     assert gone() is None
     with pytest.raises(RuntimeError, match="no longer exists"):
         out.sum().backward()
-    assert len(MemoryStore("x", 4)) == 0 and copy.copy(oe.make_uniform_initializer()) == {"type": "uniform", "low": 0.0, "high": 1.0}
+    assert len(MemoryStore("x", 4)) == 0 and copy.copy(oe.make_uniform_initializer()) == {
+        "type": "uniform",
+        "low": 0.0,
+        "high": 1.0,
+    }

@@ -1,4 +1,5 @@
 """Shared by the tests of files: the recorded checkpoints and how to compare with them."""
+
 import json
 import pathlib
 
@@ -7,7 +8,19 @@ import torch
 
 CKPT = pathlib.Path(__file__).parents[1] / "golden" / "ckpt"
 EXPECTED = json.loads((CKPT / "expected.json").read_text())
-DTYPES = {str(d).split(".")[1]: d for d in (torch.float32, torch.float64, torch.float16, torch.int8, torch.int32, torch.int64, torch.uint8, torch.bool)}
+DTYPES = {
+    str(d).split(".")[1]: d
+    for d in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int8,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+    )
+}
 
 
 def compare(found, tree, arrays, where="data"):

@@ -3,6 +3,7 @@
 `hostile(folder)` writes them and yields (name, path). The pickles are assembled by hand and put into each container
 that holds one: a single file, a folder, torch's zip file, torch's stream of before 2020.
 """
+
 import io
 import json
 import os
@@ -74,7 +75,15 @@ def storage(kind="FloatStorage", key="0", count=4) -> Code:
 
 
 def tensor(offset=0, size=(4,), stride=(1,), of=None) -> Code:
-    return call("torch._utils._rebuild_tensor_v2", of or storage(), offset, size, stride, False, call("collections.OrderedDict"))
+    return call(
+        "torch._utils._rebuild_tensor_v2",
+        of or storage(),
+        offset,
+        size,
+        stride,
+        False,
+        call("collections.OrderedDict"),
+    )
 
 
 def layer(module: str, **attributes) -> Code:
@@ -294,7 +303,11 @@ def pickles() -> dict:
 
 
 # --------------------------------------------------------------------------- containers of pickles
-VALUES = {"0": bytes(16), "b": bytes(8), "i": struct.pack("<4q", 0, 1, 99, 10**12)}  # the storages that the pickles name
+VALUES = {
+    "0": bytes(16),
+    "b": bytes(8),
+    "i": struct.pack("<4q", 0, 1, 99, 10**12),
+}  # the storages that the pickles name
 
 
 def single_file(path, body):
@@ -319,7 +332,16 @@ def torch_zip(path, body, packed=zipfile.ZIP_STORED, members=()):
 def torch_stream(path, body):
     storages = b"".join(struct.pack("<q", 4) + data for data in VALUES.values())
     # the stream names a sixth field, the part of a storage
-    path.write_bytes(_MAGIC + value_file(1001) + value_file({}) + b"\x80\x02" + body.replace(b"tQ", b"NtQ") + b"." + value_file(list(VALUES)) + storages)
+    path.write_bytes(
+        _MAGIC
+        + value_file(1001)
+        + value_file({})
+        + b"\x80\x02"
+        + body.replace(b"tQ", b"NtQ")
+        + b"."
+        + value_file(list(VALUES))
+        + storages
+    )
 
 
 def value_file(obj) -> bytes:
@@ -351,14 +373,25 @@ def hostile_zips(folder):
     torch_zip(path, tensor(of=storage(key="z", count=30 << 20)), zipfile.ZIP_DEFLATED)
     del VALUES["z"]
     yield path.name, path
-    for title, members in (("two pickles", [("other/data.pkl", b"N.")]), ("a script", [("archive/constants.pkl", b"N.")]), ("a name above", [("../../evil", b"x")])):
+    for title, members in (
+        ("two pickles", [("other/data.pkl", b"N.")]),
+        ("a script", [("archive/constants.pkl", b"N.")]),
+        ("a name above", [("../../evil", b"x")]),
+    ):
         path = folder / f"zip with {title}"
         torch_zip(path, good, members=members)
         yield path.name, path
     torch_zip(folder / "zip", good)
     body = (folder / "zip").read_bytes()
     for at in range(0, 8):  # sizes and offsets of the central directory of each member
-        for offset, size, declared in ((20, 4, 0xFFFFFFFF), (24, 4, 0x7FFFFFFF), (42, 4, 0), (28, 2, 0xFFFF), (8, 2, 1), (10, 2, 14)):
+        for offset, size, declared in (
+            (20, 4, 0xFFFFFFFF),
+            (24, 4, 0x7FFFFFFF),
+            (42, 4, 0),
+            (28, 2, 0xFFFF),
+            (8, 2, 1),
+            (10, 2, 14),
+        ):
             altered, start = bytearray(body), 0
             for _ in range(at % 5 + 1):
                 start = body.index(b"PK\x01\x02", start + 1)
@@ -488,7 +521,11 @@ def _linked_folders(folder, good):
 def hostile_others(folder):
     path = folder / "tar of a torch file"
     with tarfile.open(path, "w") as archive:
-        for member, data in (("storages", b"\x80\x02K\x00."), ("tensors", b"\x80\x02K\x00."), ("pickle", b"\x80\x02" + call("posix.system", f"touch {MARKER}") + b".")):
+        for member, data in (
+            ("storages", b"\x80\x02K\x00."),
+            ("tensors", b"\x80\x02K\x00."),
+            ("pickle", b"\x80\x02" + call("posix.system", f"touch {MARKER}") + b"."),
+        ):
             info = tarfile.TarInfo(member)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))

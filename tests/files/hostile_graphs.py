@@ -3,6 +3,7 @@
 `files` maps the names in the folder to bytes, or to a Link. A payload that runs makes the file `marker`. No graph of these may load,
 except those named in CALLED: they are valid, and a call of them must end in an ordinary error or result.
 """
+
 from __future__ import annotations
 
 import io
@@ -125,7 +126,9 @@ def _set(*path, to):
 
 def _call(document, name=None):
     """The first node that calls an operator (of this name)."""
-    return next(n for n in document["nodes"] if n["op"] == "call" and (name is None or n["target"].startswith(name)))
+    return next(
+        n for n in document["nodes"] if n["op"] == "call" and (name is None or n["target"].startswith(name))
+    )
 
 
 def _in_call(key, value, name=None):
@@ -180,14 +183,44 @@ def _code_edits(payload):
     yield "newline_in_assertion", "masked", lambda d: _set_assertion(d, f"a\n{payload}")
     yield "number_for_an_assertion", "masked", lambda d: _set_assertion(d, 3)
     yield "code_in_mode", "infer", _in_call("kwargs", {"approximate": f"tanh'); {payload} #"}, "aten::gelu")
-    yield "code_in_constant_name", "infer", lambda d: d["nodes"].insert(-1, {"op": "get_attr", "name": "k", "target": f"k = {payload} #", "tensor": "model.0.weight"})
-    yield "constant_named_as_a_method", "infer", lambda d: d["nodes"].insert(-1, {"op": "get_attr", "name": "k", "target": "forward", "tensor": "model.0.weight"})
+    yield (
+        "code_in_constant_name",
+        "infer",
+        lambda d: d["nodes"].insert(
+            -1, {"op": "get_attr", "name": "k", "target": f"k = {payload} #", "tensor": "model.0.weight"}
+        ),
+    )
+    yield (
+        "constant_named_as_a_method",
+        "infer",
+        lambda d: d["nodes"].insert(
+            -1, {"op": "get_attr", "name": "k", "target": "forward", "tensor": "model.0.weight"}
+        ),
+    )
     yield "code_in_dtype", "infer", _in_slot("dtype", {"dtype": f"float32 if {payload} else float32"})
     yield "module_for_a_dtype", "infer", _in_slot("dtype", {"dtype": "_dynamo"})
     yield "code_in_device", "infer", _in_slot("device", f"cpu'); {payload} #")
     yield "unknown_device", "infer", _in_slot("device", "abacus:3")
-    yield "code_in_index", "train", lambda d: d["nodes"].insert(-1, {"op": "call", "name": "i", "target": "operator.getitem", "args": [{"node": d["nodes"][0]["name"]}, payload]})
-    yield "text_for_a_number", "infer", lambda d: d["nodes"].insert(-1, {"op": "call", "name": "i", "target": "operator.mul", "args": [payload, 2**40]})
+    yield (
+        "code_in_index",
+        "train",
+        lambda d: d["nodes"].insert(
+            -1,
+            {
+                "op": "call",
+                "name": "i",
+                "target": "operator.getitem",
+                "args": [{"node": d["nodes"][0]["name"]}, payload],
+            },
+        ),
+    )
+    yield (
+        "text_for_a_number",
+        "infer",
+        lambda d: d["nodes"].insert(
+            -1, {"op": "call", "name": "i", "target": "operator.mul", "args": [payload, 2**40]}
+        ),
+    )
 
 
 def _set_assertion(document, text):
@@ -257,7 +290,11 @@ def _value_edits():
     yield "role_unknown", "infer", _in_slot("role", "system")
     yield "role_of_a_list", "infer", _in_slot("role", [])
     yield "argument_without_shape", "infer", _in_slot("shape", None, "arg")
-    yield "number_for_a_tensor", "train", lambda d: next(s for s in d["slots"] if s["role"] == "lr").update(name="model.weight")
+    yield (
+        "number_for_a_tensor",
+        "train",
+        lambda d: next(s for s in d["slots"] if s["role"] == "lr").update(name="model.weight"),
+    )
     yield "text_for_a_rate", "train", _in_slot("value", "0.1", "lr")
     yield "list_for_a_rate", "train", _in_slot("value", [0.1] * 10, "lr")
     yield "constant_out_of_range", "infer", _set("out_constants", to=[[10**9, 2]])
@@ -282,7 +319,11 @@ def _value_edits():
 
 
 def _node_edits():
-    yield "node_of_the_future", "infer", lambda d: _call(d)["args"].__setitem__(0, {"node": d["nodes"][-2]["name"]})
+    yield (
+        "node_of_the_future",
+        "infer",
+        lambda d: _call(d)["args"].__setitem__(0, {"node": d["nodes"][-2]["name"]}),
+    )
     yield "node_unknown", "infer", _in_call("args", [{"node": "nothing"}])
     yield "node_twice", "infer", lambda d: d["nodes"].insert(1, d["nodes"][0])
     yield "node_method", "infer", lambda d: _call(d).update(op="call_method", target="__reduce__")
@@ -292,21 +333,57 @@ def _node_edits():
     yield "output_first", "infer", lambda d: d["nodes"].insert(0, d["nodes"][-1])
     yield "output_missing", "infer", lambda d: d["nodes"].pop()
     yield "output_of_texts", "infer", lambda d: d["nodes"][-1].update(args=["a"])
-    yield "placeholder_too_many", "infer", lambda d: d["nodes"].insert(0, {"op": "placeholder", "name": "more"})
+    yield (
+        "placeholder_too_many",
+        "infer",
+        lambda d: d["nodes"].insert(0, {"op": "placeholder", "name": "more"}),
+    )
     yield "placeholder_missing", "infer", lambda d: d["slots"].append(d["slots"][0])
-    yield "constant_unknown", "infer", lambda d: d["nodes"].insert(-1, {"op": "get_attr", "name": "k", "target": "k", "tensor": "nothing"})
+    yield (
+        "constant_unknown",
+        "infer",
+        lambda d: d["nodes"].insert(-1, {"op": "get_attr", "name": "k", "target": "k", "tensor": "nothing"}),
+    )
     yield "guard_out_of_range", "infer", _set("guard", to={"inputs": [10**6], "nodes": []})
-    yield "guard_negative", "infer", _set("guard", to={"inputs": [-1], "nodes": [{"op": "placeholder", "name": "p"}, {"op": "output", "args": []}]})
+    yield (
+        "guard_negative",
+        "infer",
+        _set(
+            "guard",
+            to={"inputs": [-1], "nodes": [{"op": "placeholder", "name": "p"}, {"op": "output", "args": []}]},
+        ),
+    )
     yield "guard_empty", "infer", _set("guard", to={"inputs": [], "nodes": []})
-    yield "guard_with_code", "infer", _set("guard", to={"inputs": [], "nodes": [{"op": "call", "name": "a", "target": "builtins.exec", "args": ["1"]}, {"op": "output", "args": []}]})
+    yield (
+        "guard_with_code",
+        "infer",
+        _set(
+            "guard",
+            to={
+                "inputs": [],
+                "nodes": [
+                    {"op": "call", "name": "a", "target": "builtins.exec", "args": ["1"]},
+                    {"op": "output", "args": []},
+                ],
+            },
+        ),
+    )
     yield "layer_unknown", "infer", _set("recurrent", to=[["os", False, 1, 0, 0, False]])
     yield "layer_short", "infer", _set("recurrent", to=[["gru"]])
     yield "layer_index", "infer", _in_call("recurrent", [[7, "given", 0]])
     yield "meta_of_texts", "infer", _in_call("tensor", ["a", "b", "c", "d"])
     yield "meta_short", "infer", _in_call("tensor", [[1]])
     yield "call_full_of_a_terabyte", "infer", lambda d: _append(d, "aten::full.default", [[10**12], 1.0])
-    yield "call_pow_of_large_integers", "infer", lambda d: _append(d, "aten::pow.Scalar", [2.0, {"node": d["nodes"][0]["name"]}])
-    yield "call_of_shapes_that_do_not_fit", "infer", lambda d: _append(d, "aten::mm.default", [{"node": d["nodes"][0]["name"]}] * 2)
+    yield (
+        "call_pow_of_large_integers",
+        "infer",
+        lambda d: _append(d, "aten::pow.Scalar", [2.0, {"node": d["nodes"][0]["name"]}]),
+    )
+    yield (
+        "call_of_shapes_that_do_not_fit",
+        "infer",
+        lambda d: _append(d, "aten::mm.default", [{"node": d["nodes"][0]["name"]}] * 2),
+    )
 
 
 def _append(document, target, args):
@@ -376,7 +453,9 @@ def _members(data):
 
 
 def _with_pickle(data, pickled):
-    return _zipped([(name, pickled if name.endswith("/data.pkl") else content) for name, content in _members(data)])
+    return _zipped(
+        [(name, pickled if name.endswith("/data.pkl") else content) for name, content in _members(data)]
+    )
 
 
 def _saved(value, **options):
@@ -389,7 +468,10 @@ def _tensor_files(data, marker):
     run = pickle.dumps(_Payload(marker), protocol=2)
     yield "tensors_pickle_that_runs", run
     yield "tensors_zip_with_a_pickle_that_runs", _with_pickle(data, run)
-    yield "tensors_bytearray_of_gigabytes", _with_pickle(data, b"\x80\x02cbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85R.")
+    yield (
+        "tensors_bytearray_of_gigabytes",
+        _with_pickle(data, b"\x80\x02cbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85R."),
+    )
     yield "tensors_bytearray8", _with_pickle(data, b"\x80\x05\x96" + struct.pack("<Q", 1 << 32) + b".")
     yield "tensors_text_of_gigabytes", _with_pickle(data, b"\x80\x02X\xff\xff\xff\x7fa.")
     yield "tensors_memo_of_gigabytes", _with_pickle(data, b"\x80\x02}r\xff\xff\xff\x7f.")
@@ -405,7 +487,10 @@ def _tensor_files(data, marker):
     yield "tensors_of_other_shapes", _saved({"model.0.weight": torch.ones(1)})
     yield "tensors_old_format", _saved({"a": torch.ones(1)}, _use_new_zipfile_serialization=False)
     yield "tensors_compressed", _zipped(_members(data), zipfile.ZIP_DEFLATED)
-    yield "tensors_bomb", _zipped([*_members(data), ("archive/data/99", bytes(1 << 26))], zipfile.ZIP_DEFLATED)
+    yield (
+        "tensors_bomb",
+        _zipped([*_members(data), ("archive/data/99", bytes(1 << 26))], zipfile.ZIP_DEFLATED),
+    )
     yield "tensors_two_pickles", _zipped([*_members(data), ("other/data.pkl", b"\x80\x02}.")])
     yield "tensors_behind_something", b"x" * 100 + data
     yield "tensors_before_something", data + b"x" * 100

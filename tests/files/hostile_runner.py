@@ -3,6 +3,7 @@
 One JSON line a graph: its name, the error (class and text) or the result of a call, seconds of CPU, MiB that the process grew, and modules
 that were imported meanwhile.
 """
+
 import json
 import os
 import resource
@@ -45,14 +46,27 @@ def main(root, limit_s=20, memory=6 << 30):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, out_of_time)
     names = sorted(os.listdir(root))
-    for name in [n for n in names if n.startswith("legit-")] + [n for n in names if not n.startswith("legit-")]:
-        modules, before, start = set(sys.modules), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    for name in [n for n in names if n.startswith("legit-")] + [
+        n for n in names if not n.startswith("legit-")
+    ]:
+        modules, before, start = (
+            set(sys.modules),
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            time.process_time(),
+        )
         signal.setitimer(signal.ITIMER_PROF, limit_s)
         stage, error, text = attempt(os.path.join(root, name))
         signal.setitimer(signal.ITIMER_PROF, 0)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-        record = {"name": name, "stage": stage, "error": error, "text": text, "seconds": time.process_time() - start, "grown": grown,
-                  "imported": sorted(set(sys.modules) - modules)}
+        record = {
+            "name": name,
+            "stage": stage,
+            "error": error,
+            "text": text,
+            "seconds": time.process_time() - start,
+            "grown": grown,
+            "imported": sorted(set(sys.modules) - modules),
+        }
         print(json.dumps(record), flush=True)
 
 

@@ -1,4 +1,5 @@
 """What a safe load constructs: a test for every entry of the table, saved and loaded in each container."""
+
 import argparse
 import collections
 import datetime
@@ -84,20 +85,37 @@ def test_tensor_of_a_torch_file(tmp_path, name, options):
     made = TENSORS[name]()
     torch.save(made, tmp_path / "file", **options)
     ours = flow.load(tmp_path / "file")
-    theirs = made if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)  # torch cannot read those back from a stream
+    theirs = (
+        made if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)
+    )  # torch cannot read those back from a stream
     for a, b in zip(ours, theirs, strict=True) if isinstance(made, list) else [(ours, theirs)]:
-        assert type(a) is type(b) and a.dtype is b.dtype and a.shape == b.shape and a.layout is b.layout and a.requires_grad == b.requires_grad and a.device == b.device
+        assert (
+            type(a) is type(b)
+            and a.dtype is b.dtype
+            and a.shape == b.shape
+            and a.layout is b.layout
+            and a.requires_grad == b.requires_grad
+            and a.device == b.device
+        )
         assert vars(a) == vars(b) and a.is_conj() == b.is_conj() and a.is_neg() == b.is_neg()
         if a.layout is torch.strided:
             assert a.stride() == b.stride()
         if a.device.type == "cpu":
-            assert torch.equal(a.to_dense().double() if a.dtype is torch.float8_e4m3fn else a.to_dense(), b.to_dense().double() if a.dtype is torch.float8_e4m3fn else b.to_dense())
+            assert torch.equal(
+                a.to_dense().double() if a.dtype is torch.float8_e4m3fn else a.to_dense(),
+                b.to_dense().double() if a.dtype is torch.float8_e4m3fn else b.to_dense(),
+            )
 
 
 def test_nested_and_quantized_tensors(tmp_path):
     nested = torch.nested.nested_tensor([torch.ones(2), torch.arange(3.0)])
-    per_channel = torch.quantize_per_channel(torch.ones(2, 3), torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), 0, torch.qint8)
-    torch.save({"n": nested, "q": torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.quint8), "c": per_channel}, tmp_path / "file")
+    per_channel = torch.quantize_per_channel(
+        torch.ones(2, 3), torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), 0, torch.qint8
+    )
+    torch.save(
+        {"n": nested, "q": torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.quint8), "c": per_channel},
+        tmp_path / "file",
+    )
     back = flow.load(tmp_path / "file")
     assert [t.tolist() for t in back["n"].unbind()] == [[1, 1], [0, 1, 2]]
     assert back["q"].dequantize().tolist() == [1, 1, 1] and back["c"].q_per_channel_axis() == 0
@@ -115,7 +133,9 @@ def test_storages_are_shared_as_they_were_saved(tmp_path):
 def test_every_constructor_of_torchs_has_a_row_or_a_reason():
     """The names that torch's own safe load calls, and which of them this one does not."""
     ours = set(allow.CONSTRUCTORS)
-    assert {f"torch._utils.{f.__name__}" for f in torch._weights_only_unpickler._tensor_rebuild_functions()} <= ours
+    assert {
+        f"torch._utils.{f.__name__}" for f in torch._weights_only_unpickler._tensor_rebuild_functions()
+    } <= ours
     not_called = {  # each allocates what a file tells it, and no file of torch 0.4 or newer calls it
         name for name, value in torch._weights_only_unpickler._get_allowed_globals().items()
         if callable(value) and not name.endswith("Storage") and name not in ours
@@ -125,7 +145,17 @@ def test_every_constructor_of_torchs_has_a_row_or_a_reason():
 
 def test_no_constructor_is_called_without_its_check(tmp_path):
     """Names that stand as values may not be called."""
-    for full in ("builtins.list", "builtins.int", "builtins.str", "builtins.tuple", "builtins.dict", "numpy.ndarray", "numpy.float32", "torch.Tensor", "torch.nn.functional.relu"):
+    for full in (
+        "builtins.list",
+        "builtins.int",
+        "builtins.str",
+        "builtins.tuple",
+        "builtins.dict",
+        "numpy.ndarray",
+        "numpy.float32",
+        "torch.Tensor",
+        "torch.nn.functional.relu",
+    ):
         h.single_file(tmp_path / "file", h.call(full, 3))
         with pytest.raises(pickle.UnpicklingError, match="file: it calls"):
             flow.load(tmp_path / "file")
@@ -136,7 +166,12 @@ def test_own_attributes_of_layers_survive(tmp_path):
     layer.note, layer.sizes = "mine", [1, 2]
     torch.save(layer, tmp_path / "file")
     back = flow.load(tmp_path / "file")
-    assert type(back) is torch.nn.Linear and back.note == "mine" and back.sizes == [1, 2] and torch.equal(back.weight, layer.weight)
+    assert (
+        type(back) is torch.nn.Linear
+        and back.note == "mine"
+        and back.sizes == [1, 2]
+        and torch.equal(back.weight, layer.weight)
+    )
     with pytest.raises(pickle.UnpicklingError):
         flow.load(tmp_path / "file", weights_only=True)
 
@@ -158,9 +193,15 @@ def test_layer_keeps_its_attributes(tmp_path, make, layout):
     state = torch.get_rng_state()
     back = flow.load(tmp_path / "file")
     assert torch.equal(state, torch.get_rng_state())
-    assert type(back) is type(layer) and repr(back) == repr(layer) and back.__dict__.keys() == layer.__dict__.keys()
+    assert (
+        type(back) is type(layer)
+        and repr(back) == repr(layer)
+        and back.__dict__.keys() == layer.__dict__.keys()
+    )
     same(dict(back.state_dict()), dict(layer.state_dict()))
     skipped = {"_parameters", "_buffers", "_modules", "_flat_weights", "_flat_weight_refs"}
     plain = {k for k, v in layer.__dict__.items() if k not in skipped and not callable(v)}
     assert all(back.__dict__[k] == layer.__dict__[k] for k in plain)
-    assert [p is q for p, q in zip(getattr(back, "_flat_weights", []), back.parameters())] == [True] * len(getattr(layer, "_flat_weights", []))
+    assert [p is q for p, q in zip(getattr(back, "_flat_weights", []), back.parameters())] == [True] * len(
+        getattr(layer, "_flat_weights", [])
+    )

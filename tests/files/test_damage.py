@@ -1,4 +1,5 @@
 """Damaged and hostile files: an error that names the file, nothing executed, the old checkpoint whole."""
+
 import os
 import pickle
 import signal
@@ -41,7 +42,9 @@ def test_own_classes_need_the_opt_out(tmp_path, layout, make):
     path = tmp_path / "c"
     flow.save({"x": make(), "t": torch.ones(1)}, path, layout=layout)
     Custom.ran = False
-    with pytest.raises(pickle.UnpicklingError, match=r"c(/pickled_data)?: .*(Custom|Net).*weights_only=False"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"c(/pickled_data)?: .*(Custom|Net).*weights_only=False"
+    ):
         flow.load(path)
     assert not Custom.ran
     back = flow.load(path, weights_only=False)["x"]
@@ -113,7 +116,9 @@ def test_truncated(tmp_path, layout, keep):
     path = _make(tmp_path, layout)
     for file in [f for f in path.rglob("*") if f.name in ("out", "pickled_data", "meta")] or [path]:
         whole = file.read_bytes()
-        file.write_bytes(whole[: min(int(len(whole) * keep), len(whole) - 2)])  # a meta file may lack its last newline
+        file.write_bytes(
+            whole[: min(int(len(whole) * keep), len(whole) - 2)]
+        )  # a meta file may lack its last newline
         with pytest.raises(RuntimeError, match=file.name):
             flow.load(path)
         file.write_bytes(whole)
@@ -158,7 +163,9 @@ def test_damage_anywhere_in_a_torch_file_of_before_2020(tmp_path, damage):
     torch.save({"w": torch.arange(4.0), "name": "something"}, path, _use_new_zipfile_serialization=False)
     whole = path.read_bytes()
     for at in range(0, len(whole), 2):
-        path.write_bytes(whole[:at] if damage == "cut" else whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        path.write_bytes(
+            whole[:at] if damage == "cut" else whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :]
+        )
         try:
             flow.load(path)
         except (RuntimeError, pickle.UnpicklingError) as error:
@@ -172,7 +179,9 @@ def test_missing_and_wrong_parts(tmp_path):
     (path / "tensor_0" / "crc32").unlink()
     flow.load(path)
     (path / "tensor_0" / "meta").write_text("shape {\n  dim: 99\n}\ndata_type: kFloat\n")
-    with pytest.raises(RuntimeError, match=r"out: truncated or altered: meta says \[99\] of kFloat, 396 bytes; found 400"):
+    with pytest.raises(
+        RuntimeError, match=r"out: truncated or altered: meta says \[99\] of kFloat, 396 bytes; found 400"
+    ):
         flow.load(path)
     (path / "tensor_0" / "meta").write_text("shape { dim: 100 } data_type: kOFRecord")
     with pytest.raises(RuntimeError, match="kOFRecord is none of"):
@@ -213,7 +222,8 @@ def test_a_failed_save_leaves_the_old_one(tmp_path, layout):
 def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path, layout):
     """Kill the process at each system call that makes a change visible; what is left loads, old or new."""
     script = tmp_path / "kill.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import os, signal, sys
         import oneflow as flow, torch
         left = int(sys.argv[3])
@@ -228,13 +238,18 @@ def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path, layout):
         for name in ("fsync", "replace", "makedirs", "rmdir", "unlink"):
             setattr(os, name, dying(getattr(os, name)))
         flow.save({"w": torch.full((100,), 7.0), "v": torch.full((3,), 7.0)}, sys.argv[1], layout=sys.argv[2])
-    """))
+    """)
+    )
     seen = set()
     for step in (1, 6, 9, 12, 60) if layout == "folder" else (1, 2, 40):
         path = tmp_path / f"s{step}" / "c"
         path.parent.mkdir()
         flow.save({"w": torch.ones(100), "v": torch.ones(3)}, path, layout=layout)
-        done = subprocess.run([sys.executable, script, path, layout, str(step)], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=seconds(60))
+        done = subprocess.run(
+            [sys.executable, script, path, layout, str(step)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            timeout=seconds(60),
+        )
         assert done.returncode in (0, -signal.SIGKILL)
         back = flow.load(path)
         value = back["w"][0].item()
@@ -260,7 +275,12 @@ def test_processes_that_save_to_one_folder_wait_for_each_other(tmp_path):
     """Four ranks without global_dst_rank: whichever is last, the checkpoint is whole and holds one rank's tensors only."""
     code = "import sys, oneflow as flow, torch\nfor _ in range(5): flow.save({'a': torch.full((999,), float(sys.argv[2])), 'b': torch.full((9,), float(sys.argv[2]))}, sys.argv[1], save_as_external_data=True)"
     path = tmp_path / "c"
-    running = [subprocess.Popen([sys.executable, "-c", code, path, str(i)], env={**os.environ, "OMP_NUM_THREADS": "1"}) for i in range(3)]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, path, str(i)], env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        for i in range(3)
+    ]
     assert [p.wait(60) for p in running] == [0, 0, 0]
     back = flow.load(path)
     assert len(set(back["a"].tolist()) | set(back["b"].tolist())) == 1

@@ -1,4 +1,5 @@
 """Saved graphs that attack their reader, and damaged ones, loaded and called in a child process with limits of memory and time."""
+
 import json
 import os
 import random
@@ -25,8 +26,14 @@ def outcomes(graphs, tmp_path):
     for name, files in graphs:
         write_folder(root / name, files)
     path = os.pathsep.join([str(modules), *filter(None, sys.path)])
-    done = subprocess.run([sys.executable, RUNNER, str(root)], capture_output=True, text=True, timeout=seconds(500), cwd=tmp_path,
-                          env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, RUNNER, str(root)],
+        capture_output=True,
+        text=True,
+        timeout=seconds(500),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
     found = {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 0, (list(found)[-1:], done.stderr[-2000:])
     return found
@@ -53,7 +60,9 @@ def test_a_hostile_graph_is_refused_with_its_path(hostile):
     for name, record in found.items():
         if name.startswith("legit-") or name in CALLED:
             continue
-        if (record["stage"], record["error"]) != ("load", "PackageError") or str(tmp_path / "graphs" / name) not in record["text"]:
+        if (record["stage"], record["error"]) != ("load", "PackageError") or str(
+            tmp_path / "graphs" / name
+        ) not in record["text"]:
             wrong[name] = record["stage"], record["error"], record["text"][:300]
     assert not wrong, wrong
 
@@ -67,13 +76,19 @@ def test_a_call_of_a_hostile_graph_ends_in_an_ordinary_error(hostile):
 def test_a_hostile_graph_executes_and_imports_nothing(hostile):
     found, tmp_path = hostile
     assert not (tmp_path / "marker").exists()
-    imported = {m for name, record in found.items() if not name.startswith("legit-") for m in record["imported"]}
+    imported = {
+        m for name, record in found.items() if not name.startswith("legit-") for m in record["imported"]
+    }
     assert imported <= {"encodings.cp437"}, imported  # which zipfile reads the names of members with
 
 
 def test_a_hostile_graph_takes_little_time_and_memory(hostile):
     found, _ = hostile
-    assert not {name: (r["seconds"], r["grown"]) for name, r in found.items() if r["seconds"] > 10 or r["grown"] > LARGEST_GROWTH}
+    assert not {
+        name: (r["seconds"], r["grown"])
+        for name, r in found.items()
+        if r["seconds"] > 10 or r["grown"] > LARGEST_GROWTH
+    }
 
 
 def test_an_error_is_short_and_printable(hostile):
@@ -93,7 +108,10 @@ def damaged(files, count, seed):
             yield f"{name}-cut-{part}", {**files, name: data[: len(data) * part // 16]}
         for number in range(count):
             at = draw.randrange(len(data))
-            yield f"{name}-byte-{number}", {**files, name: data[:at] + bytes([data[at] ^ (1 << draw.randrange(8))]) + data[at + 1 :]}
+            yield (
+                f"{name}-byte-{number}",
+                {**files, name: data[:at] + bytes([data[at] ^ (1 << draw.randrange(8))]) + data[at + 1 :]},
+            )
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.slow)])
@@ -101,9 +119,12 @@ def test_a_damaged_graph_is_refused_or_right(tmp_path, count):
     files = legit_graphs()["infer"]
     found = outcomes([("legit-infer", files), *damaged(files, count, seed=0)], tmp_path)
     right = found.pop("legit-infer")["text"]
-    wrong = {name: record for name, record in found.items()
-             if not (record["stage"] == "done" and record["text"] == right)
-             and not (record["error"] == "PackageError" and str(tmp_path / "graphs" / name) in record["text"])}
+    wrong = {
+        name: record
+        for name, record in found.items()
+        if not (record["stage"] == "done" and record["text"] == right)
+        and not (record["error"] == "PackageError" and str(tmp_path / "graphs" / name) in record["text"])
+    }
     assert len(found) == 2 * (16 + count) and not wrong, wrong
 
 

@@ -1,4 +1,5 @@
 """Saves that fail or are killed, for every layout that is written: the old content stays whole."""
+
 import ctypes
 import os
 import signal
@@ -32,13 +33,15 @@ def _save(folder, layout, value):
     if layout == "embedding":
         snapshot.write(str(folder), "c", [(np.arange(300), np.full((300, 4), value, np.float32))], 4)
     else:
-        flow.save({"w": torch.full((1200,), value), "v": torch.full((3,), value)}, folder / "c", layout=layout)
+        flow.save(
+            {"w": torch.full((1200,), value), "v": torch.full((3,), value)}, folder / "c", layout=layout
+        )
 
 
 def _value(folder, layout) -> float:
     """The one value that all of the saved content has."""
     if layout == "embedding":
-        (_, rows), = snapshot.read(str(folder), "c")[1]
+        ((_, rows),) = snapshot.read(str(folder), "c")[1]
         values = set(rows.reshape(-1).tolist())
     else:
         back = flow.load(folder / "c")
@@ -50,7 +53,14 @@ def _value(folder, layout) -> float:
 def _run(code, *arguments, before=None):
     script = textwrap.dedent(SAVE) + textwrap.dedent(code)
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=seconds(120), preexec_fn=before)
+    return subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=seconds(120),
+        preexec_fn=before,
+    )
 
 
 def _obey_permission_bits() -> None:
@@ -132,7 +142,13 @@ def test_killed_save_leaves_the_old_or_the_new_content(tmp_path, layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_two_processes_write_one_target(tmp_path, layout):
     code = textwrap.dedent(SAVE) + "for _ in range(8): save(sys.argv[1], sys.argv[2], float(sys.argv[3]))\n"
-    running = [subprocess.Popen([sys.executable, "-c", code, tmp_path, layout, str(value)], env={**os.environ, "OMP_NUM_THREADS": "1"}) for value in (2, 3)]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, tmp_path, layout, str(value)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for value in (2, 3)
+    ]
     assert [process.wait(120) for process in running] == [0, 0]
     assert _value(tmp_path, layout) in (2.0, 3.0)
     assert not list(tmp_path.glob(".c.*.tmp"))

@@ -1,4 +1,5 @@
 """oneflow.load on what real OneFlow 0.9.0 wrote, on torch's files, on safetensors."""
+
 import io
 import json
 import struct
@@ -26,7 +27,9 @@ def test_recorded_checkpoint_gives_usable_parameters():
     assert state["0.weight"].requires_grad and not state["1.running_mean"].requires_grad
     state["0.weight"].sum().backward()
     assert torch.equal(state["0.weight"].grad, torch.ones_like(state["0.weight"]))
-    net = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    )
     shapes = {k: v.shape for k, v in net.state_dict().items()}
     if shapes == {k: v.shape for k, v in state.items()}:
         net.load_state_dict(state)
@@ -52,16 +55,23 @@ def test_bfloat16_folder_as_oneflow_writes_it(tmp_path):
     (folder / "meta").write_text("shape {\n  dim: 2\n}\ndata_type: kBFloat16\n")
     (folder / "out").write_bytes(np.array([1.0, -2.5], np.float32).tobytes())
     assert flow.load(tmp_path)["x"].tolist() == [1.0, -2.5]
-    (folder / "out").write_bytes(torch.tensor([1.0, -2.5], dtype=torch.bfloat16).view(torch.int16).numpy().tobytes())
+    (folder / "out").write_bytes(
+        torch.tensor([1.0, -2.5], dtype=torch.bfloat16).view(torch.int16).numpy().tobytes()
+    )
     loaded = flow.load(tmp_path)["x"]
     assert loaded.dtype is torch.bfloat16 and loaded.tolist() == [1.0, -2.5]
 
 
 def test_older_folder_of_named_variables(tmp_path):
-    for name, value in (("conv.weight", np.arange(6, dtype=np.float32).reshape(2, 3)), ("step", np.array(7, np.int64))):
+    for name, value in (
+        ("conv.weight", np.arange(6, dtype=np.float32).reshape(2, 3)),
+        ("step", np.array(7, np.int64)),
+    ):
         (tmp_path / name).mkdir()
         dims = "".join(f"  dim: {d}\n" for d in value.shape)
-        (tmp_path / name / "meta").write_text(f"shape {{\n{dims}}}\ndata_type: {'kFloat' if value.ndim else 'kInt64'}\n")
+        (tmp_path / name / "meta").write_text(
+            f"shape {{\n{dims}}}\ndata_type: {'kFloat' if value.ndim else 'kInt64'}\n"
+        )
         (tmp_path / name / "out").write_bytes(value.tobytes())
     (tmp_path / "snapshot_done").touch()
     state = flow.load(tmp_path)
@@ -106,7 +116,10 @@ def test_torch_files(tmp_path):
 
 def test_torch_call_forms(tmp_path):
     torch.save({"w": torch.ones(2)}, tmp_path / "f")
-    assert flow.load(f=tmp_path / "f", map_location=torch.device("cpu"), weights_only=True)["w"].tolist() == [1, 1]
+    assert flow.load(f=tmp_path / "f", map_location=torch.device("cpu"), weights_only=True)["w"].tolist() == [
+        1,
+        1,
+    ]
     assert flow.load(tmp_path / "f", "cpu")["w"].device.type == "cpu"
     assert flow.load(tmp_path / "f", torch.device("meta"))["w"].device.type == "meta"
     assert flow.load(str(tmp_path / "f"), mmap=True)["w"].tolist() == [1, 1]
@@ -137,7 +150,11 @@ def test_safetensors(tmp_path):
     values = {"a": np.arange(3, dtype=np.float32), "b": np.array([[1, 2]], np.int64)}
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, value in values.items():
-        header[name] = {"dtype": "F32" if value.dtype == np.float32 else "I64", "shape": list(value.shape), "data_offsets": [len(data), len(data) + value.nbytes]}
+        header[name] = {
+            "dtype": "F32" if value.dtype == np.float32 else "I64",
+            "shape": list(value.shape),
+            "data_offsets": [len(data), len(data) + value.nbytes],
+        }
         data += value.tobytes()
     head = json.dumps(header).encode()
     path = tmp_path / "m.safetensors"
@@ -151,7 +168,12 @@ def test_safetensors(tmp_path):
 
 def test_safetensors_of_the_library(tmp_path):
     st = pytest.importorskip("safetensors.torch", reason="needs the package safetensors")
-    tensors = {"h": torch.randn(3, 2).half(), "b": torch.randn(4).bfloat16(), "e": torch.empty(0, 2), "t": torch.tensor([True, False])}
+    tensors = {
+        "h": torch.randn(3, 2).half(),
+        "b": torch.randn(4).bfloat16(),
+        "e": torch.empty(0, 2),
+        "t": torch.tensor([True, False]),
+    }
     st.save_file(tensors, tmp_path / "x.safetensors")
     out = flow.load(tmp_path / "x.safetensors")
     assert out.keys() == tensors.keys()

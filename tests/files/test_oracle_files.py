@@ -1,4 +1,5 @@
 """Both ways with real OneFlow: ONEFLOW_ORACLE names an interpreter that imports it (0.9.0 or newer)."""
+
 import os
 import subprocess
 import sys
@@ -17,13 +18,20 @@ from time_limits import seconds
 ORACLE = os.environ.get("ONEFLOW_ORACLE", "")
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.skipif(not ORACLE, reason="ONEFLOW_ORACLE (an interpreter that imports real OneFlow) is not set"),
+    pytest.mark.skipif(
+        not ORACLE, reason="ONEFLOW_ORACLE (an interpreter that imports real OneFlow) is not set"
+    ),
 ]
 DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8", "bool"]
 
 
 def _oracle(code, *args):
-    done = subprocess.run([ORACLE, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True, timeout=seconds(120))
+    done = subprocess.run(
+        [ORACLE, "-c", textwrap.dedent(code), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=seconds(120),
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -63,7 +71,13 @@ DUMP = """
 def _plain(o):
     if isinstance(o, torch.Tensor):
         name = "Parameter" if isinstance(o, torch.nn.Parameter) else "Tensor"
-        return ("tensor", name, str(o.dtype).replace("torch", "oneflow"), tuple(o.shape), o.detach().numpy().tobytes())
+        return (
+            "tensor",
+            name,
+            str(o.dtype).replace("torch", "oneflow"),
+            tuple(o.shape),
+            o.detach().numpy().tobytes(),
+        )
     if isinstance(o, dict):
         return {k: _plain(v) for k, v in o.items()}
     if isinstance(o, (torch.Size, torch.dtype)):
@@ -84,7 +98,11 @@ def test_we_open_what_oneflow_writes(tmp_path):
     """The object of `_object`, made by OneFlow, saved by it, loaded here, saved here, and opened by it again."""
     obj = _object()
     flow.save(obj, tmp_path / "a", save_as_external_data=True)
-    _oracle("import sys, oneflow as flow; flow.save(flow.load(sys.argv[1]), sys.argv[2])", tmp_path / "a", tmp_path / "b")
+    _oracle(
+        "import sys, oneflow as flow; flow.save(flow.load(sys.argv[1]), sys.argv[2])",
+        tmp_path / "a",
+        tmp_path / "b",
+    )
     same(flow.load(tmp_path / "b"), obj)
     flow.save(flow.load(tmp_path / "b"), tmp_path / "c", save_as_external_data=True)
     assert _oracle(DUMP, tmp_path / "c", "folder") == repr(_plain(obj))
@@ -119,8 +137,18 @@ def test_oneflow_reads_the_onerec_files_we_write(tmp_path):
     path = str(tmp_path / "records")
     with flow.utils.data.OneRecWriter(path) as out:
         for i in range(6):
-            out.write({"i": np.array([i]), "text": "hello", **{d: np.full((2, i % 3 + 1), i, d) for d in ("int8", "int32", "int64", "float32", "float64")}})
-    theirs = _oracle("""
+            out.write(
+                {
+                    "i": np.array([i]),
+                    "text": "hello",
+                    **{
+                        d: np.full((2, i % 3 + 1), i, d)
+                        for d in ("int8", "int32", "int64", "float32", "float64")
+                    },
+                }
+            )
+    theirs = _oracle(
+        """
         import sys, oneflow as flow
         reader = flow.nn.OneRecReader([sys.argv[1]], 3, True, "instance", random_seed=5, shuffle_buffer_size=4)
         out = []
@@ -130,11 +158,17 @@ def test_oneflow_reads_the_onerec_files_we_write(tmp_path):
             for dtype in "int8 int32 int64 float32 float64".split():
                 out.append(flow.decode_onerec(batch, dtype, getattr(flow, dtype), (6, 1), reshape=(-1, 1), batch_padding=(6, 0)).numpy().tolist())
         print(out)
-    """, path)
+    """,
+        path,
+    )
     reader, ours = flow.nn.OneRecReader([path], 3, True, "instance", random_seed=5, shuffle_buffer_size=4), []
     for _ in range(4):
         batch = reader()
         ours.append(flow.decode_onerec(batch, "i", flow.int64, (1,)).tolist())
         for dtype in "int8 int32 int64 float32 float64".split():
-            ours.append(flow.decode_onerec(batch, dtype, getattr(flow, dtype), (6, 1), reshape=(-1, 1), batch_padding=(6, 0)).tolist())
+            ours.append(
+                flow.decode_onerec(
+                    batch, dtype, getattr(flow, dtype), (6, 1), reshape=(-1, 1), batch_padding=(6, 0)
+                ).tolist()
+            )
     assert eval(theirs.strip().splitlines()[-1]) == ours

@@ -1,4 +1,5 @@
 """oneflow.save: layouts, round trips, torch's call forms, what OneFlow does with paths."""
+
 import argparse
 import collections
 import io
@@ -42,7 +43,9 @@ def test_round_trip(tmp_path, name, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_whole_module_and_optimizer(tmp_path, layout):
-    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 2)
+    )
     opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     x = torch.randn(3, 1, 4, 4)
     net(x).sum().backward()
@@ -76,22 +79,34 @@ def test_which_layout(tmp_path):
 
 
 def _opcodes(body):
-    return [(op.name, arg) for op, arg, _ in pickletools.genops(body) if op.name not in ("FRAME", "MEMOIZE", "BINGET", "LONG_BINGET")]
+    return [
+        (op.name, arg)
+        for op, arg, _ in pickletools.genops(body)
+        if op.name not in ("FRAME", "MEMOIZE", "BINGET", "LONG_BINGET")
+    ]
 
 
 def test_folder_is_what_oneflow_writes(tmp_path):
     """pickled_data opcode for opcode and the meta files byte for byte, against the recorded state_dict."""
     state = flow.load(CKPT / "state_dict")
     flow.save(state, tmp_path / "c", save_as_external_data=True)
-    ours, theirs = _opcodes((tmp_path / "c" / "pickled_data").read_bytes()), _opcodes((CKPT / "state_dict" / "pickled_data").read_bytes())
+    ours, theirs = (
+        _opcodes((tmp_path / "c" / "pickled_data").read_bytes()),
+        _opcodes((CKPT / "state_dict" / "pickled_data").read_bytes()),
+    )
     rename = {f"tensor_{i + 7}": f"tensor_{i}" for i in range(9)}
     assert ours == [(op, rename.get(arg, arg)) for op, arg in theirs]
     for theirs_name, ours_name in rename.items():
         for part in ("meta", "out"):
-            assert (tmp_path / "c" / ours_name / part).read_bytes() == (CKPT / "state_dict" / theirs_name / part).read_bytes()
+            assert (tmp_path / "c" / ours_name / part).read_bytes() == (
+                CKPT / "state_dict" / theirs_name / part
+            ).read_bytes()
 
 
-@pytest.mark.parametrize("name,value", [("tensor", torch.tensor([1.0, 2.0])), ("parameter", torch.nn.Parameter(torch.tensor([1.0, 2.0])))])
+@pytest.mark.parametrize(
+    "name,value",
+    [("tensor", torch.tensor([1.0, 2.0])), ("parameter", torch.nn.Parameter(torch.tensor([1.0, 2.0])))],
+)
 def test_single_file_is_what_oneflow_pickles(name, value):
     """The tensor inside, opcode for opcode, against OneFlow 0.9.0's pickle of the same tensor."""
     buffer = io.BytesIO()
@@ -107,7 +122,10 @@ def test_torch_call_forms(tmp_path):
     torch_bytes, ours = io.BytesIO(), io.BytesIO()
     torch.save({"a": torch.ones(2)}, torch_bytes)
     flow.save({"a": torch.ones(2)}, ours, pickle, 2)
-    assert torch.load(io.BytesIO(ours.getvalue()))["a"].tolist() == torch.load(io.BytesIO(torch_bytes.getvalue()))["a"].tolist()
+    assert (
+        torch.load(io.BytesIO(ours.getvalue()))["a"].tolist()
+        == torch.load(io.BytesIO(torch_bytes.getvalue()))["a"].tolist()
+    )
     flow.save({"a": 1}, f=tmp_path / "k", _use_new_zipfile_serialization=False)
     assert torch.load(tmp_path / "k") == {"a": 1}
     flow.save({"a": 1}, path=tmp_path / "p")

@@ -1,4 +1,5 @@
 """Random training programs as source text: drawn statement by statement, each tried in eager before it is kept."""
+
 from __future__ import annotations
 
 import linecache
@@ -56,13 +57,21 @@ class Program:
         return (
             HEADER
             + "\n\nclass Program(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            + "".join(f"        self.{name} = nn.Parameter({text})\n" for name, text in self.parameters.items())
+            + "".join(
+                f"        self.{name} = nn.Parameter({text})\n" for name, text in self.parameters.items()
+            )
             + "".join(layers)
             + f"\n    def forward(self, {', '.join(self.inputs)}):\n"
-            + (f"        {', '.join(self.parameters)}, = {', '.join('self.' + p for p in self.parameters)},\n" if self.parameters else "")
+            + (
+                f"        {', '.join(self.parameters)}, = {', '.join('self.' + p for p in self.parameters)},\n"
+                if self.parameters
+                else ""
+            )
             + "".join(f"        {s.out + ' = ' if s.out else ''}{s.text}\n" for s in self.statements)
             + f"        return [{', '.join(self.results)}]\n\n\ndef inputs():\n    return [{', '.join(self.inputs.values())}]\n"
-            + "\n\ndef training(trained):\n    optimizer = {}\n    return optimizer, {}, lambda: {}\n".format(*self.training)
+            + "\n\ndef training(trained):\n    optimizer = {}\n    return optimizer, {}, lambda: {}\n".format(
+                *self.training
+            )
         )
 
     def load(self):
@@ -147,17 +156,30 @@ def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=F
     draw = Draw(seed, sizes)
     program = Program(
         seed,
-        {f"p{i}": draw_parameter(draw, i) for i in range(draw.one_of(0, 1, 1, 2, 2, 3, 3))},  # without any it is inference
-        {f"x{i}": draw.rng.choice([INPUTS[0], *INPUTS]).replace("{}", str(draw.shape(2, 4))) for i in range(draw.integer(1, 3))},
+        {
+            f"p{i}": draw_parameter(draw, i) for i in range(draw.one_of(0, 1, 1, 2, 2, 3, 3))
+        },  # without any it is inference
+        {
+            f"x{i}": draw.rng.choice([INPUTS[0], *INPUTS]).replace("{}", str(draw.shape(2, 4)))
+            for i in range(draw.integer(1, 3))
+        },
         training=tuple(map(draw.rng.choice, (OPTIMIZERS, SCHEDULES, CLIPS))),
     )
-    program = replace(program, inputs={**program.inputs, "n0": f"torch.randint(0, 4, {draw.shape(1, 2)})"}, results=("p0",) if program.parameters else ("x0",))
+    program = replace(
+        program,
+        inputs={**program.inputs, "n0": f"torch.randint(0, 4, {draw.shape(1, 2)})"},
+        results=("p0",) if program.parameters else ("x0",),
+    )
     draw.values, program = run(program)
     number = 0
     for _ in range(40 * length):
         if len(program.statements) == length:
             break
-        statement = draw_again(draw, program, f"v{number}") if draw.rng.random() < 0.03 else draw_statement(draw, f"v{number}", UNKNOWN * unknown + BRANCHES * branches)
+        statement = (
+            draw_again(draw, program, f"v{number}")
+            if draw.rng.random() < 0.03
+            else draw_statement(draw, f"v{number}", UNKNOWN * unknown + BRANCHES * branches)
+        )
         tried = statement and run_or_none(extended(program, statement))
         if tried:
             draw.values, program = tried
@@ -167,7 +189,20 @@ def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=F
 
 def draw_parameter(draw, i):
     text = f"torch.randn({draw.shape()})"
-    return draw.one_of(text, text, text, text, text[:-1] + ", dtype=torch.bfloat16)", text + ", requires_grad=False", "torch.randn(())", text + ".transpose(0, -1)") if i else text
+    return (
+        draw.one_of(
+            text,
+            text,
+            text,
+            text,
+            text[:-1] + ", dtype=torch.bfloat16)",
+            text + ", requires_grad=False",
+            "torch.randn(())",
+            text + ".transpose(0, -1)",
+        )
+        if i
+        else text
+    )
 
 
 def draw_again(draw, program, out):
@@ -195,8 +230,14 @@ def draw_statement(draw, out, of_values):
 
 def extended(program, statement):
     """With the statement, and its result (or the tensor it writes) among the results instead of those it reads."""
-    keep = [r for r in program.results if r not in statement.uses()] if statement.out else list(program.results)
-    new = [statement.out] if statement.out else [n for n in sorted(statement.uses(), reverse=True)[:1] if n not in keep]
+    keep = (
+        [r for r in program.results if r not in statement.uses()] if statement.out else list(program.results)
+    )
+    new = (
+        [statement.out]
+        if statement.out
+        else [n for n in sorted(statement.uses(), reverse=True)[:1] if n not in keep]
+    )
     return replace(program, statements=(*program.statements, statement), results=tuple((keep + new)[-5:]))
 
 
@@ -207,12 +248,24 @@ def run(program):
     torch.manual_seed(program.seed)
     given = inputs()
     values.update(zip(program.inputs, given))
-    space = {"torch": torch, "F": torch.nn.functional, "nn": torch.nn, "self": module, **dict(module.named_parameters(recurse=False)), **dict(zip(program.inputs, given))}
+    space = {
+        "torch": torch,
+        "F": torch.nn.functional,
+        "nn": torch.nn,
+        "self": module,
+        **dict(module.named_parameters(recurse=False)),
+        **dict(zip(program.inputs, given)),
+    }
     for statement in program.statements:
         exec(f"{statement.out} = {statement.text}" if statement.out else statement.text, space)
         if statement.out:
             value = space[statement.out]
-            if not torch.is_tensor(value) or value.numel() > MOST_ELEMENTS or not value.isfinite().all() or (value.numel() and value.abs().max() > LARGEST):
+            if (
+                not torch.is_tensor(value)
+                or value.numel() > MOST_ELEMENTS
+                or not value.isfinite().all()
+                or (value.numel() and value.abs().max() > LARGEST)
+            ):
                 raise ValueError("no tensor, too many elements, or too large")
     for name in [s.out for s in program.statements if s.out]:
         values[name] = space[name].detach()
@@ -222,7 +275,11 @@ def run(program):
         loss.backward()
         if all(p.grad is None for p in module.parameters()):
             raise ValueError("nothing to train")
-        if not all(p.grad is None or (p.grad.isfinite().all() and p.grad.abs().max() < LARGEST) for p in module.parameters() if p.numel()):
+        if not all(
+            p.grad is None or (p.grad.isfinite().all() and p.grad.abs().max() < LARGEST)
+            for p in module.parameters()
+            if p.numel()
+        ):
             raise ValueError("gradients too large")
     return values, replace(program, shapes={name: (tuple(v.shape), v.dtype) for name, v in values.items()})
 

@@ -3,6 +3,7 @@
 Each program is drawn from its seed, trains three steps in eager and in a graph in a process of its own, and results, parameters and
 buffers must agree. A program that does not is made smaller and written to --out as a script that shows it. Exit status 1 where any did not.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,10 +27,20 @@ from training import train
 from oneflow_autotest.progress import Progress
 
 STEPS = 3
-NO_FAILURE = ("slow", "not run", "UnsupportedError: saving")  # a program that decides by values is not saved, which the message says
+NO_FAILURE = (
+    "slow",
+    "not run",
+    "UnsupportedError: saving",
+)  # a program that decides by values is not saved, which the message says
 # relative to the largest element (inductor leaves bfloat16 numbers between fused operators as wide as they were), for programs of a few dozen operators whose rounding errors grow with them; the aten backend has eager's bits
 # but in the gradients of products of elements (docs/graph.md), and where options change the program
-TOLERANCE = {"dtype=torch.bfloat16": 0.05, "bfloat16": 4e-3, "float32": 1e-3, ".float()": 1e-3, "": 1e-8}  # of the first that the program or its dtype has
+TOLERANCE = {
+    "dtype=torch.bfloat16": 0.05,
+    "bfloat16": 4e-3,
+    "float32": 1e-3,
+    ".float()": 1e-3,
+    "": 1e-8,
+}  # of the first that the program or its dtype has
 
 
 def difference(program, backend, dtype, options="", reopen=False):
@@ -38,7 +49,9 @@ def difference(program, backend, dtype, options="", reopen=False):
     tolerance = next(t for name, t in TOLERANCE.items() if name in f"{program.source()} dtype={dtype}")
     try:
         expected = train(*program.load(), STEPS, reopen=reopen)
-    except Exception as error:  # drawn for the numbers of its seed: with others a size or an index may not fit
+    except (
+        Exception
+    ) as error:  # drawn for the numbers of its seed: with others a size or an index may not fit
         return f"not run: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     try:
         found = train(*program.load(), STEPS, backend, options, reopen)
@@ -54,7 +67,11 @@ def difference(program, backend, dtype, options="", reopen=False):
         e, f = e.to(wide), f.to(wide)
         apart = ((e - f).abs() / (1 + e.abs().nan_to_num().max())).max().item()
         same_nan = torch.equal(e.isnan(), f.isnan())
-        if not same_nan or (backend == "aten" and not options and "prod(" not in program.source()) or apart > tolerance:
+        if (
+            not same_nan
+            or (backend == "aten" and not options and "prod(" not in program.source())
+            or apart > tolerance
+        ):
             return f"{name}: {apart:.3g} apart (relative to the largest), first {e.flatten()[0]:.8g} in eager, {f.flatten()[0]:.8g} in the graph"
     return None
 
@@ -99,9 +116,19 @@ def main():
     parser.add_argument("--length", type=int, default=24, help="statements of a program")
     parser.add_argument("--sizes", default="1,2,3,4,5,7,8,16,17", help="what sizes are drawn from")
     parser.add_argument("--unknown", action="store_true", help="programs with sizes that depend on values")
-    parser.add_argument("--branches", action="store_true", help="programs with branches that depend on values")
-    parser.add_argument("--options", default="", help="statements on `graph`, such as graph.config.set_gradient_accumulation_steps(2)")
-    parser.add_argument("--reopen", action="store_true", help="save each graph before its last call, which what is loaded takes")
+    parser.add_argument(
+        "--branches", action="store_true", help="programs with branches that depend on values"
+    )
+    parser.add_argument(
+        "--options",
+        default="",
+        help="statements on `graph`, such as graph.config.set_gradient_accumulation_steps(2)",
+    )
+    parser.add_argument(
+        "--reopen",
+        action="store_true",
+        help="save each graph before its last call, which what is loaded takes",
+    )
     parser.add_argument("--limit", type=float, default=240, help="seconds a program may take")
     parser.add_argument("--shrink", type=float, default=600, help="seconds to make a failing program smaller")
     parser.add_argument("--out", default="fuzz_output")
@@ -109,12 +136,19 @@ def main():
     dtype = getattr(torch, args.dtype)
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
-    check = lambda program: in_child(lambda: difference(program, args.backend, dtype, args.options, args.reopen), args.limit)
+    check = lambda program: in_child(
+        lambda: difference(program, args.backend, dtype, args.options, args.reopen), args.limit
+    )
     first, end = map(int, args.seeds.split(":"))
     outcomes, progress = collections.Counter(), Progress("fuzz", "programs", end - first, 10)
     for seed in range(first, end):
         begin = time.time()
-        program = in_child(lambda: draw_program(seed, args.length, tuple(map(int, args.sizes.split(","))), args.unknown, args.branches), args.limit)
+        program = in_child(
+            lambda: draw_program(
+                seed, args.length, tuple(map(int, args.sizes.split(","))), args.unknown, args.branches
+            ),
+            args.limit,
+        )
         if isinstance(program, str):
             print(f"{seed}: not run: eager has a {program} while it is drawn", flush=True)
             outcomes["not run"] += 1
@@ -123,14 +157,22 @@ def main():
         said = check(program)
         outcomes["equal" if not said else "no failure" if said.startswith(NO_FAILURE) else "different"] += 1
         if said:
-            print(f"{seed}: {said} ({len(program.statements)} statements, {time.time() - begin:.0f} s)", flush=True)
+            print(
+                f"{seed}: {said} ({len(program.statements)} statements, {time.time() - begin:.0f} s)",
+                flush=True,
+            )
         if said and not said.startswith(NO_FAILURE):
             small = shrink(program, check, args.shrink)
             path = Path(args.out) / f"seed{seed}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(script(small, check(small) or said, STEPS, args.backend, dtype, args.options, args.reopen))
+            path.write_text(
+                script(small, check(small) or said, STEPS, args.backend, dtype, args.options, args.reopen)
+            )
             print(f"  {len(small.statements)} statements: {path}", flush=True)
-    print(f"{end - first} programs: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())))
+    print(
+        f"{end - first} programs: "
+        + ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    )
     return 1 if outcomes["different"] else 0
 
 

@@ -7,6 +7,7 @@ for each seed (flipped bits, declared sizes, cuts, swapped and repeated ranges).
 error of `oneflow.CheckpointError`'s family that names the file, or content; for a format with check sums the content is
 the right one. Anything else is printed with the command that repeats it, and the exit status is 1.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -77,7 +78,11 @@ def _save(**options):
 def _save_modules(path):
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        flow.save(flow.nn.Sequential(flow.nn.Conv2d(1, 2, 3), flow.nn.BatchNorm2d(2), flow.nn.LSTM(2, 2)), path, layout="pickle")
+        flow.save(
+            flow.nn.Sequential(flow.nn.Conv2d(1, 2, 3), flow.nn.BatchNorm2d(2), flow.nn.LSTM(2, 2)),
+            path,
+            layout="pickle",
+        )
 
 
 def _read_modules(path):
@@ -91,7 +96,11 @@ def _save_safetensors(path):
     for name, tensor in tensors.items():
         body = tensor.numpy().tobytes()
         of = {torch.float32: "F32", torch.int64: "I64", torch.float16: "F16"}[tensor.dtype]
-        header[name] = {"dtype": of, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(body)]}
+        header[name] = {
+            "dtype": of,
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(body)],
+        }
         data += body
     path.write_bytes(hostile_files._safetensors(header, data))
 
@@ -130,7 +139,9 @@ def _save_snapshot(path):
     from oneflow.one_embedding import snapshot
 
     keys = np.arange(50)
-    snapshot.write(path, "one", [(keys, np.ones((50, 4), np.float32)), (keys + 50, np.zeros((50, 4), np.float32))], 4)
+    snapshot.write(
+        path, "one", [(keys, np.ones((50, 4), np.float32)), (keys + 50, np.zeros((50, 4), np.float32))], 4
+    )
 
 
 def _read_snapshot(path):
@@ -192,14 +203,25 @@ def _flip(body, rng):
 def _declare(body, rng):
     """Write a large number over a place where one may stand."""
     size = rng.choice((1, 2, 4, 8))
-    number = rng.choice((0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size - 1), 2 ** (8 * size) - 1, rng.randrange(2 ** (8 * size))))
+    number = rng.choice(
+        (
+            0,
+            1,
+            2 ** (8 * size - 1) - 1,
+            2 ** (8 * size - 1),
+            2 ** (8 * size) - 1,
+            rng.randrange(2 ** (8 * size)),
+        )
+    )
     at = rng.randrange(max(1, len(body) - size))
     return body[:at] + number.to_bytes(size, rng.choice(("little", "big"))) + body[at + size :]
 
 
 def _swap(body, rng):
     a, b = sorted(rng.randrange(len(body) + 1) for _ in range(2))
-    return rng.choice((body[:a] + body[b:], body[:b] + body[a:], body[b:] + body[:b], body[:a] + bytes(b - a) + body[b:]))
+    return rng.choice(
+        (body[:a] + body[b:], body[:b] + body[a:], body[b:] + body[:b], body[:a] + bytes(b - a) + body[b:])
+    )
 
 
 def _digits(body, rng):
@@ -252,17 +274,61 @@ def _is_cyclic(module) -> bool:
     return any(child is module for child in module._modules.values())
 
 
-_WRITES = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "socket.connect", "ctypes.dlopen", "os.remove", "os.rename", "shutil.rmtree", "webbrowser.open", "pty.spawn")
+_WRITES = (
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "subprocess.Popen",
+    "socket.connect",
+    "ctypes.dlopen",
+    "os.remove",
+    "os.rename",
+    "shutil.rmtree",
+    "webbrowser.open",
+    "pty.spawn",
+)
 
 
 def _watch(read_is_hub, seen) -> None:
     """Record imports of modules that no loader needs, and calls that change the system."""
-    allowed = ("oneflow", "torch", "numpy", "safetensors", "zipfile", "encodings", "json", "tarfile", "lzma", "bz2", "_bz2", "_lzma", "xxhash", "flatbuffers", "_strptime", "pathlib", "uuid", "fractions", "decimal")
+    allowed = (
+        "oneflow",
+        "torch",
+        "numpy",
+        "safetensors",
+        "zipfile",
+        "encodings",
+        "json",
+        "tarfile",
+        "lzma",
+        "bz2",
+        "_bz2",
+        "_lzma",
+        "xxhash",
+        "flatbuffers",
+        "_strptime",
+        "pathlib",
+        "uuid",
+        "fractions",
+        "decimal",
+    )
 
     def hook(event, arguments):
-        if event == "import" and arguments[0].split(".")[0] not in allowed and arguments[0] not in sys.modules:
+        if (
+            event == "import"
+            and arguments[0].split(".")[0] not in allowed
+            and arguments[0] not in sys.modules
+        ):
             seen.append(f"import {arguments[0]}")
-        elif event in _WRITES and not read_is_hub or event in ("exec", "compile") and not str(getattr(arguments[0], "co_filename", arguments[-1])).startswith(("/", "<frozen", "<string>", "<attrs", "<@beartype")):
+        elif (
+            event in _WRITES
+            and not read_is_hub
+            or event in ("exec", "compile")
+            and not str(getattr(arguments[0], "co_filename", arguments[-1])).startswith(
+                ("/", "<frozen", "<string>", "<attrs", "<@beartype")
+            )
+        ):
             seen.append(f"{event} {arguments!r:.80}")
 
     sys.addaudithook(hook)
@@ -335,7 +401,9 @@ class Outcome:
 def load_in_children(items) -> list[Outcome]:
     """Load (form, path, expected) in one forked process; those without a good outcome again, each in its own."""
     outcomes, _ = _forked(items)
-    return [o if o is not None and o.kind in GOOD else load_in_child(*item) for item, o in zip(items, outcomes)]
+    return [
+        o if o is not None and o.kind in GOOD else load_in_child(*item) for item, o in zip(items, outcomes)
+    ]
 
 
 def load_in_child(form, path, expected=None) -> Outcome:
@@ -393,7 +461,9 @@ class Tally:
     def print(self) -> None:
         for (family, kind), count in sorted(self.counts.items()):
             print(f"{family:24} {kind:10} {count}")
-        print(f"{sum(self.counts.values())} files, {len(self.bad)} bad; at most {self.most >> 20} MiB and {self.longest:.1f} s for a file")
+        print(
+            f"{sum(self.counts.values())} files, {len(self.bad)} bad; at most {self.most >> 20} MiB and {self.longest:.1f} s for a file"
+        )
 
 
 def warm_up(folder) -> dict:
@@ -473,12 +543,16 @@ def seed_cases(references, folder, seeds, until=float("inf")):
         home, content = references[name]
         path = _copy(home, folder)
         how = damage(path, rng)
-        repeat = f"seed {seed}, {how} (python tests/fuzz/fuzz_files.py --seeds {seed}:{seed + 1} --no-hostile)"
+        repeat = (
+            f"seed {seed}, {how} (python tests/fuzz/fuzz_files.py --seeds {seed}:{seed + 1} --no-hostile)"
+        )
         yield f"damaged {name}", repeat, (FORMATS[name], path, content)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", default="0:200", help="first:last of the damaged files")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     parser.add_argument("--no-hostile", action="store_true", help="only the seeds")

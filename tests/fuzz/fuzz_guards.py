@@ -7,6 +7,7 @@
 A trial ends in one of: equal (the same bits), warned (they differ, and a warning named the fact), error (a readable
 error), both (eager raises, too), lenient (only eager raises), SILENT (they differ without a word), UNREADABLE (another error).
 """
+
 from __future__ import annotations
 
 import argparse
@@ -57,12 +58,16 @@ def draw_change(program, rng, share):
     return change.__name__, change, ("train()",) if change.__name__ == "train_mode" else ()
 
 
-def run_program(seed: int, mode: str = "graph", trials: int = TRIALS, share: float = 0.5, verbose: bool = False):
+def run_program(
+    seed: int, mode: str = "graph", trials: int = TRIALS, share: float = 0.5, verbose: bool = False
+):
     """Yield (change, verdict) of each trial; the program ends with the first that is not equal."""
     program, rng = Program(seed), random.Random(seed + 10**6)
     if verbose:
         print(program.source())
-    announced = ("does not follow what build() reads",) if any(f.kind in ANNOUNCED for f in program.facts) else ()
+    announced = (
+        ("does not follow what build() reads",) if any(f.kind in ANNOUNCED for f in program.facts) else ()
+    )
     environment = dict(os.environ)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -99,7 +104,9 @@ def changes(change, world, rng) -> bool:
     """Apply a change; return False if it does not fit, or raises."""
     try:
         change(world, rng)
-    except Exception:  # Inapplicable, or load_state_dict() with the state of a parameter that was removed, for example
+    except (
+        Exception
+    ):  # Inapplicable, or load_state_dict() with the state of a parameter that was removed, for example
         return False
     return True
 
@@ -134,20 +141,31 @@ def print_table(tables):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", default="0:100", help="A:B")
     parser.add_argument("--trials", type=int, default=TRIALS, help="changes in each program")
-    parser.add_argument("--share", type=float, default=0.5, help="share of changes of Python values; the others change modules and optimizers")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.5,
+        help="share of changes of Python values; the others change modules and optimizers",
+    )
     parser.add_argument("--peer", type=int, default=0, help="programs that run under torch.compile as well")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     first, last = map(int, options.seeds.split(":"))
-    table, failures = run_all(range(first, last), "graph", options.trials, options.share, options.verbose, options.seconds)
+    table, failures = run_all(
+        range(first, last), "graph", options.trials, options.share, options.verbose, options.seconds
+    )
     tables = {"graph": table}
     if options.peer:
-        tables["compiled"] = run_all(range(first, first + options.peer), "compiled", options.trials, options.share)[0]
+        tables["compiled"] = run_all(
+            range(first, first + options.peer), "compiled", options.trials, options.share
+        )[0]
     print_table(tables)
     print(f"{sum(sum(c.values()) for c in table.values())} trials, {len(failures)} failures")
     raise SystemExit(bool(failures))

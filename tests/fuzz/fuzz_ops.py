@@ -5,6 +5,7 @@ refused. It fails where the process ends, where it takes longer than --limit sec
 argument and what was found, where the result depends on the layout of the arguments, where the fake kernel gives another shape,
 stride or dtype, and where the gradient raises. A failure prints its seed and the command that repeats it; exit status 1.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -36,7 +37,13 @@ from oneflow_autotest.progress import Progress
 
 CALLS_A_CHILD = 2000
 MEMORY = 1 << 28  # that a child may allocate besides what it started with
-TOO_LARGE = ("can't allocate memory", "bad_alloc", "Storage size calculation overflowed", "Stride calculation overflowed", "out of memory")
+TOO_LARGE = (
+    "can't allocate memory",
+    "bad_alloc",
+    "Storage size calculation overflowed",
+    "Stride calculation overflowed",
+    "out of memory",
+)
 NO_TENSOR = "There were no tensor arguments"  # an empty list of tensors: torch finds no kernel to call
 ROUNDS_BY_LAYOUT = ("mm", "bmm", "convolution")  # sums whose order follows the layout
 
@@ -70,7 +77,11 @@ class Caller:
 
         def make(spec: TensorSpec) -> torch.Tensor:
             values, arena = spec.fill(generator), next(arenas, None)
-            memory = values.to(self.device) if arena is None else arena.tensor(values, bool(torch.randint(0, 2, (1,), generator=generator)))
+            memory = (
+                values.to(self.device)
+                if arena is None
+                else arena.tensor(values, bool(torch.randint(0, 2, (1,), generator=generator)))
+            )
             return memory.as_strided(spec.shape, spec.strides())
 
         return tree_map_only(TensorSpec, make, list(call.values))
@@ -81,7 +92,9 @@ class Caller:
             arguments = self.arguments(call, seed)
         except RuntimeError as error:
             return Outcome("too large", f"torch has no such tensor: {error}")
-        small = all(max(x.shape, default=0) < 1 << 20 and x.numel() < 1 << 20 for x in _tensors(arguments))  # others have no copy, or no strides
+        small = all(
+            max(x.shape, default=0) < 1 << 20 and x.numel() < 1 << 20 for x in _tensors(arguments)
+        )  # others have no copy, or no strides
         copies = tree_map_only(torch.Tensor, _dense_copy, arguments) if small else None
         try:
             result = op(*arguments)
@@ -113,13 +126,22 @@ def refusal(op, error: Exception) -> Outcome:
     if isinstance(error, NotImplementedError) and message.startswith(NO_TENSOR):
         return Outcome("refused", message)
     prefix = f"{op._schema.name}: "
-    argument = message[len(prefix):].split(" ")[0].split("[")[0]
-    named = message.startswith(prefix) and argument in {a.name for a in op._schema.arguments} and "found" in message
+    argument = message[len(prefix) :].split(" ")[0].split("[")[0]
+    named = (
+        message.startswith(prefix)
+        and argument in {a.name for a in op._schema.arguments}
+        and "found" in message
+    )
     return Outcome("refused" if named else "unnamed error", f"{type(error).__name__}: {message}")
 
 
 def _tensors(value) -> list[torch.Tensor]:
-    return [x for item in (value if isinstance(value, (list, tuple)) else [value]) for x in (item if isinstance(item, list) else [item]) if isinstance(x, torch.Tensor)]
+    return [
+        x
+        for item in (value if isinstance(value, (list, tuple)) else [value])
+        for x in (item if isinstance(item, list) else [item])
+        if isinstance(x, torch.Tensor)
+    ]
 
 
 def _layout_difference(call: Call, op, arguments, copies, result) -> str:
@@ -128,7 +150,12 @@ def _layout_difference(call: Call, op, arguments, copies, result) -> str:
     if special and call.operator.startswith(ROUNDS_BY_LAYOUT):
         return ""
     pairs = list(zip(_tensors(result), _tensors(op(*copies))))
-    pairs += [pair for a, x, y in zip(op._schema.arguments, arguments, copies) if a.alias_info is not None and a.alias_info.is_write for pair in zip(_tensors([x]), _tensors([y]))]
+    pairs += [
+        pair
+        for a, x, y in zip(op._schema.arguments, arguments, copies)
+        if a.alias_info is not None and a.alias_info.is_write
+        for pair in zip(_tensors([x]), _tensors([y]))
+    ]
     for i, (found, expected) in enumerate(pairs):
         if not found.is_floating_point():
             same = torch.equal(found, expected)
@@ -187,7 +214,13 @@ def _child(run: Callable[[int], Outcome], seeds: Iterable[int], progress: mmap.m
         os.write(pipe, line.encode())
 
 
-def run_in_children(run: Callable[[int], Outcome], seeds: range, limit: float, deadline: float = float("inf"), a_child: int = CALLS_A_CHILD):
+def run_in_children(
+    run: Callable[[int], Outcome],
+    seeds: range,
+    limit: float,
+    deadline: float = float("inf"),
+    a_child: int = CALLS_A_CHILD,
+):
     """Yield (seed, outcome) of each seed, whatever a call does to its process."""
     progress = mmap.mmap(-1, 8)
     at = seeds.start
@@ -212,7 +245,14 @@ def run_in_children(run: Callable[[int], Outcome], seeds: range, limit: float, d
         if status and time.monotonic() < deadline:
             at = struct.unpack("q", progress[:8])[0]
             number = os.waitstatus_to_exitcode(status)
-            yield at, Outcome("slow", f"more than {limit:g} s") if number == -signal.SIGKILL else Outcome("crash", signal.Signals(-number).name if number < 0 else f"exit status {number}")
+            yield (
+                at,
+                Outcome("slow", f"more than {limit:g} s")
+                if number == -signal.SIGKILL
+                else Outcome(
+                    "crash", signal.Signals(-number).name if number < 0 else f"exit status {number}"
+                ),
+            )
             at += 1
 
 
@@ -233,13 +273,21 @@ def _outcomes(reader: int, child: int, limit: float, deadline: float):
 
 
 # --------------------------------------------------------------------------- the command
-def fuzz(seeds: range, device: str = "cpu", limit: float = 30.0, seconds: float = float("inf"), only: list[str] | None = None):
+def fuzz(
+    seeds: range,
+    device: str = "cpu",
+    limit: float = 30.0,
+    seconds: float = float("inf"),
+    only: list[str] | None = None,
+):
     """Yield (seed, call, outcome) of each seed."""
     names = only or operators(device)
     caller = Caller(device)
     torch.set_num_threads(1)
     FakeTensorMode()  # imports much of torch, here and not in every child
-    for seed, outcome in run_in_children(lambda seed: caller.outcome(draw(seed, names), seed), seeds, limit, time.monotonic() + seconds):
+    for seed, outcome in run_in_children(
+        lambda seed: caller.outcome(draw(seed, names), seed), seeds, limit, time.monotonic() + seconds
+    ):
         yield seed, draw(seed, names), outcome
 
 
@@ -259,15 +307,23 @@ def main() -> int:
     kinds: collections.Counter = collections.Counter()
     accepted: collections.Counter = collections.Counter()
     progress = Progress("fuzz_ops", "calls", last - first, 1000)
-    for seed, call, outcome in fuzz(range(first, last), options.device, options.limit, options.seconds, options.operators):
+    for seed, call, outcome in fuzz(
+        range(first, last), options.device, options.limit, options.seconds, options.operators
+    ):
         progress.add()
         kinds[outcome.kind] += 1
         accepted[call.operator] += outcome.kind == "accepted"
         if outcome.failed or options.verbose:
             extra = f" --operators {' '.join(options.operators)}" if options.operators else ""
             print(f"seed {seed}: {outcome.kind}: {outcome.detail}\n    {call}")
-            print(f"    repeat: python tests/fuzz/fuzz_ops.py --seeds {seed}:{seed + 1} --device {options.device}{extra}", flush=True)
-    print(f"{sum(kinds.values())} calls of {len(accepted)} operators: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
+            print(
+                f"    repeat: python tests/fuzz/fuzz_ops.py --seeds {seed}:{seed + 1} --device {options.device}{extra}",
+                flush=True,
+            )
+    print(
+        f"{sum(kinds.values())} calls of {len(accepted)} operators: "
+        + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+    )
     print("accepted: " + ", ".join(f"{name} {n}" for name, n in sorted(accepted.items())))
     return int(any(Outcome(kind).failed for kind in kinds))
 

@@ -5,6 +5,7 @@ every rank that lives ends in time with an error that names the failing rank, an
 afterwards. A seed draws which rank fails, how it dies, who holds the store, and how many good calls come first.
 ONEFLOW_TEST_TIME_SCALE multiplies all time limits. Exit status 1 if a program failed.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -54,7 +55,12 @@ class Program:
     """What one rank has for the entry points: tensors, a folder, and what it is to do in the failing call."""
 
     def __init__(self, folder):
-        self.rank, self.world, self.folder, self.way = flow.env.get_rank(), flow.env.get_world_size(), folder, "good"
+        self.rank, self.world, self.folder, self.way = (
+            flow.env.get_rank(),
+            flow.env.get_world_size(),
+            folder,
+            "good",
+        )
         self.ranks = flow.placement.all("cpu")
         self.local = torch.arange(8.0).reshape(2, 4) + self.rank
         self.split = self.local.to_global(self.ranks, S0)
@@ -82,6 +88,7 @@ ENTRIES: dict = {}  # name -> (function, the ways in which one rank can differ, 
 
 def entry(*ways, named, first=False, apart=False):
     """`first`: the call communicates the first time only. `apart`: ranks that disagree are out of step."""
+
     def add(function):
         function.first, function.apart = first, apart
         ENTRIES[function.__name__] = (function, ways, named)
@@ -124,7 +131,15 @@ def stage(p):
 @entry("bad", "other", named="placement", first=True)
 def ones(p):
     """The first tensor on a placement makes its process groups."""
-    flow.ones(4, placement=p.choose(flow.placement("cpu", list(range(1, p.world))), flow.placement("cpu", [p.world]), flow.placement("cpu", [0])), sbp=B)
+    flow.ones(
+        4,
+        placement=p.choose(
+            flow.placement("cpu", list(range(1, p.world))),
+            flow.placement("cpu", [p.world]),
+            flow.placement("cpu", [0]),
+        ),
+        sbp=B,
+    )
 
 
 @entry("bad", "other", named="Module.to_global")
@@ -169,7 +184,11 @@ def unwritable(p):
 
 
 def saved(p, name, **options):
-    flow.save(p.choose({"w": p.split}, {"w": p.split}, {"w": p.split, "more": p.sum}), p.choose(p.path(name), unwritable(p), p.path(name)), **options)
+    flow.save(
+        p.choose({"w": p.split}, {"w": p.split}, {"w": p.split, "more": p.sum}),
+        p.choose(p.path(name), unwritable(p), p.path(name)),
+        **options,
+    )
 
 
 @entry("bad", "other", named="save")
@@ -209,7 +228,10 @@ def save_objects(p):
 
 @entry("bad", "other", named="load")
 def load(p):
-    flow.load(p.choose(p.path("saved"), p.path("nothing"), p.path("saved")), global_src_rank=p.choose(0, 0, p.world - 1))
+    flow.load(
+        p.choose(p.path("saved"), p.path("nothing"), p.path("saved")),
+        global_src_rank=p.choose(0, 0, p.world - 1),
+    )
 
 
 @entry("bad", named="load")
@@ -224,7 +246,12 @@ def all_reduce(p):
 
 @entry("bad", "other", named="comm.all_gather")
 def all_gather(p):
-    flow.comm.all_gather(p.choose([torch.ones(3) for _ in range(p.world)], [torch.ones(3)], [torch.ones(5) for _ in range(p.world)]), torch.ones(p.choose(3, 3, 5)))
+    flow.comm.all_gather(
+        p.choose(
+            [torch.ones(3) for _ in range(p.world)], [torch.ones(3)], [torch.ones(5) for _ in range(p.world)]
+        ),
+        torch.ones(p.choose(3, 3, 5)),
+    )
 
 
 @entry("bad", "other", named="comm.all_gather_into_tensor")
@@ -235,7 +262,10 @@ def all_gather_into_tensor(p):
 @entry("bad", "other", named="comm.all_to_all")
 def all_to_all(p):
     size = p.choose(2, 2, 5)
-    flow.comm.all_to_all([torch.ones(size) for _ in range(p.world)], p.choose([torch.ones(2)] * p.world, [], [torch.ones(5)] * p.world))
+    flow.comm.all_to_all(
+        [torch.ones(size) for _ in range(p.world)],
+        p.choose([torch.ones(2)] * p.world, [], [torch.ones(5)] * p.world),
+    )
 
 
 @entry("bad", "other", named="comm.broadcast")
@@ -245,7 +275,9 @@ def broadcast(p):
 
 @entry("bad", "other", named="comm.reduce")
 def reduce(p):
-    flow.comm.reduce(torch.ones(3, dtype=p.choose(torch.float32, torch.float32, torch.float64)), p.choose(0, -1, 0))
+    flow.comm.reduce(
+        torch.ones(3, dtype=p.choose(torch.float32, torch.float32, torch.float64)), p.choose(0, -1, 0)
+    )
 
 
 @entry("bad", "other", named="comm.reduce_scatter")
@@ -261,12 +293,18 @@ def reduce_scatter_tensor(p):
 
 @entry("bad", "other", named="comm.gather")
 def gather(p):
-    flow.comm.gather(torch.ones(p.choose(2, 2, 3)), [torch.ones(p.choose(2, 2, 3)) for _ in range(p.world)], p.choose(0, "0", 0))
+    flow.comm.gather(
+        torch.ones(p.choose(2, 2, 3)),
+        [torch.ones(p.choose(2, 2, 3)) for _ in range(p.world)],
+        p.choose(0, "0", 0),
+    )
 
 
 @entry("bad", "other", named="comm.scatter")
 def scatter(p):
-    flow.comm.scatter(torch.ones(p.choose(2, 2, 3)), [torch.ones(p.choose(2, 2, 3))] * p.world, p.choose(0, 99, 0))
+    flow.comm.scatter(
+        torch.ones(p.choose(2, 2, 3)), [torch.ones(p.choose(2, 2, 3))] * p.world, p.choose(0, 99, 0)
+    )
 
 
 @entry(named="comm.barrier")
@@ -351,7 +389,10 @@ def randn(p):
 
 @entry("bad", "other", named="distributed_partial_fc_sample")
 def partial_fc(p):
-    weight, label = flow.ones(8, 4, placement=p.ranks, sbp=S0), flow.ones(4, dtype=torch.int64, placement=p.ranks, sbp=B)
+    weight, label = (
+        flow.ones(8, 4, placement=p.ranks, sbp=S0),
+        flow.ones(4, dtype=torch.int64, placement=p.ranks, sbp=B),
+    )
     flow.distributed_partial_fc_sample(weight, label, p.choose(4, 0, 8))
 
 
@@ -391,7 +432,12 @@ def run_rank(name, failing, before, death, folder, report):
     try:
         act(program, function, kind if program.rank == failing else "good", death)
     except Exception as error:
-        result.update(error=type(error).__name__, text=str(error), seconds=time.monotonic() - start, trace=traceback.format_exc()[-3000:])
+        result.update(
+            error=type(error).__name__,
+            text=str(error),
+            seconds=time.monotonic() - start,
+            trace=traceback.format_exc()[-3000:],
+        )
     program.way, start = "good", time.monotonic()
     try:
         result["probe"] = program.probe()
@@ -426,7 +472,14 @@ def fork_rank(name, rank, world, port, failing, before, death, folder, own_store
     log = open(os.path.join(folder, f"log{rank}"), "w")
     os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
     faulthandler.dump_traceback_later(LIMIT - 2, exit=False)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), ONEFLOW_TIMEOUT_SECONDS=str(TIMEOUT))
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        ONEFLOW_TIMEOUT_SECONDS=str(TIMEOUT),
+    )
     if not own_store:
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     torch.manual_seed(rank)
@@ -449,7 +502,14 @@ class Run:
         self.name, self.world, self.seed = name, world, seed
         self.failing, self.before = rng.randrange(world), rng.randrange(2)
         self.death, self.own_store = rng.choice(("kill", "exit", "raise")), rng.random() < 0.5
-        if name.split("/")[1] == "raises" and name.split("/")[0] in ("save", "save_folder_on_one", "save_pickle", "scatter", "load", "save_last"):
+        if name.split("/")[1] == "raises" and name.split("/")[0] in (
+            "save",
+            "save_folder_on_one",
+            "save_pickle",
+            "scatter",
+            "load",
+            "save_last",
+        ):
             self.failing = world - 1 if name.startswith("save_last") else 0  # the rank that does the work
         if name.startswith("none_outside"):
             self.failing = 1
@@ -458,7 +518,12 @@ class Run:
         port = free_port()
         self.store = None if self.own_store else fork_store(port, world)
         self.start = time.monotonic()
-        self.pids = {fork_rank(name, r, world, port, self.failing, self.before, self.death, self.folder, self.own_store): r for r in range(world)}
+        self.pids = {
+            fork_rank(
+                name, r, world, port, self.failing, self.before, self.death, self.folder, self.own_store
+            ): r
+            for r in range(world)
+        }
 
     def problems(self, hung):
         """What went wrong, as lines."""
@@ -483,9 +548,18 @@ class Run:
                 yield "went on as if all ranks had made the call"
         elif error is None:
             yield f"raised nothing; probe {probe}"
-        if kind in ("raises", "disagrees") and probe is not True and not ENTRIES[self.name.split("/")[0]][0].apart:
+        if (
+            kind in ("raises", "disagrees")
+            and probe is not True
+            and not ENTRIES[self.name.split("/")[0]][0].apart
+        ):
             yield f"the ranks agreed on the failure and could not go on: {probe}"
-        if error is not None and rank != self.failing and f"rank {self.failing}" not in error and str(self.failing) not in error.partition("ranks")[2]:
+        if (
+            error is not None
+            and rank != self.failing
+            and f"rank {self.failing}" not in error
+            and str(self.failing) not in error.partition("ranks")[2]
+        ):
             yield f"does not name rank {self.failing}: {error}"
         if error is not None and rank != self.failing and named not in error:
             yield f"does not name the call {named}: {error}"
@@ -559,15 +633,24 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], help="programs, as save/raises, or entry points")
     parser.add_argument("--corpus", action="store_true", help="the few programs of the default test suite")
     parser.add_argument("--at-once", type=int, default=4, help="how many programs run at a time")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no program after so much time")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="start no program after so much time"
+    )
     parser.add_argument("--verbose", action="store_true", help="print the errors of every program")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split(":"))
-    names = [n for n in programs() if (not options.corpus or n in CORPUS) and (not options.only or n in options.only or n.split("/")[0] in options.only)]
+    names = [
+        n
+        for n in programs()
+        if (not options.corpus or n in CORPUS)
+        and (not options.only or n in options.only or n.split("/")[0] in options.only)
+    ]
     end = time.monotonic() + options.seconds
     todo = [(name, world, seed) for seed in range(first, last) for world in options.ranks for name in names]
     failures = run_all(todo, options.at_once, options.verbose, end)
-    print(f"{len(names)} programs, {failures} failed; repeat with: {sys.argv[0]} --only NAME --ranks N --seeds S:S+1")
+    print(
+        f"{len(names)} programs, {failures} failed; repeat with: {sys.argv[0]} --only NAME --ranks N --seeds S:S+1"
+    )
     return 1 if failures else 0
 
 

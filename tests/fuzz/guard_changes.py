@@ -3,6 +3,7 @@
 Each takes the world (model, optimizer) and a random.Random, and changes one fact. It runs with the same random
 numbers in eager's world and in the graph's. A change that does not apply to the model raises `Inapplicable`.
 """
+
 from __future__ import annotations
 
 import random
@@ -53,15 +54,21 @@ def freeze_module(world, rng):
 
 
 def add_forward_hook(world, rng):
-    pick(rng, layers(world, nn.Linear, nn.LayerNorm, nn.Identity)).register_forward_hook(lambda m, args, result: result * 1.5)
+    pick(rng, layers(world, nn.Linear, nn.LayerNorm, nn.Identity)).register_forward_hook(
+        lambda m, args, result: result * 1.5
+    )
 
 
 def add_forward_pre_hook(world, rng):
-    pick(rng, layers(world, nn.Linear, nn.LayerNorm)).register_forward_pre_hook(lambda m, args: (args[0] * 1.5, *args[1:]))
+    pick(rng, layers(world, nn.Linear, nn.LayerNorm)).register_forward_pre_hook(
+        lambda m, args: (args[0] * 1.5, *args[1:])
+    )
 
 
 def add_backward_hook(world, rng):
-    linear(world, rng).register_full_backward_hook(lambda m, gradients, _: tuple(g if g is None else g * 1.5 for g in gradients))
+    linear(world, rng).register_full_backward_hook(
+        lambda m, gradients, _: tuple(g if g is None else g * 1.5 for g in gradients)
+    )
 
 
 def add_parameter_hook(world, rng):
@@ -88,7 +95,15 @@ def restore_forward(world, rng):
 
 
 def replace_layer(world, rng):
-    parent, name = pick(rng, [(m, n) for m in world.model.modules() for n, c in m.named_children() if isinstance(c, (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU))])
+    parent, name = pick(
+        rng,
+        [
+            (m, n)
+            for m in world.model.modules()
+            for n, c in m.named_children()
+            if isinstance(c, (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU))
+        ],
+    )
     setattr(parent, name, rng.choice([nn.Identity, nn.ReLU, nn.Tanh, nn.GELU])())
 
 
@@ -105,7 +120,15 @@ def drop_bias(world, rng):
 
 
 def change_float(world, rng):
-    module, name = pick(rng, [(m, n) for m in layers(world) for n in ("p", "eps", "momentum") if isinstance(vars(m).get(n), float)])
+    module, name = pick(
+        rng,
+        [
+            (m, n)
+            for m in layers(world)
+            for n in ("p", "eps", "momentum")
+            if isinstance(vars(m).get(n), float)
+        ],
+    )
     setattr(module, name, {"p": 0.25, "eps": 1e-3, "momentum": 0.3}[name])
 
 
@@ -128,7 +151,14 @@ def weight_norm(world, rng):
 
 def tie(world, rng):
     first = linear(world, rng)
-    pick(rng, [m for m in layers(world, nn.Linear) if m is not first and "weight" in m._parameters and m.weight.shape == first.weight.shape]).weight = first.weight
+    pick(
+        rng,
+        [
+            m
+            for m in layers(world, nn.Linear)
+            if m is not first and "weight" in m._parameters and m.weight.shape == first.weight.shape
+        ],
+    ).weight = first.weight
 
 
 def untie(world, rng):
@@ -153,7 +183,15 @@ def write_parameter(world, rng):
 
 
 def replace_buffer(world, rng):
-    module, name = pick(rng, [(m, n) for m in world.model.modules() for n, b in m._buffers.items() if b is not None and b.is_floating_point()])
+    module, name = pick(
+        rng,
+        [
+            (m, n)
+            for m in world.model.modules()
+            for n, b in m._buffers.items()
+            if b is not None and b.is_floating_point()
+        ],
+    )
     setattr(module, name, torch.ones_like(module._buffers[name]))
 
 
@@ -166,18 +204,39 @@ def train_mode(world, rng):
 
 def option(world, rng):
     group = pick(rng, world.optimizer.param_groups)
-    name = pick(rng, [n for n in ("lr", "momentum", "weight_decay", "betas", "eps", "nesterov", "dampening", "alpha") if n in group])
-    group[name] = {"lr": rng.choice([0.05, 0.2]), "momentum": rng.choice([0.0, 0.5]), "weight_decay": rng.choice([0.0, 0.1]), "betas": (0.5, 0.9), "eps": 1e-3, "nesterov": False, "dampening": 0.1, "alpha": 0.5}[name]
+    name = pick(
+        rng,
+        [
+            n
+            for n in ("lr", "momentum", "weight_decay", "betas", "eps", "nesterov", "dampening", "alpha")
+            if n in group
+        ],
+    )
+    group[name] = {
+        "lr": rng.choice([0.05, 0.2]),
+        "momentum": rng.choice([0.0, 0.5]),
+        "weight_decay": rng.choice([0.0, 0.1]),
+        "betas": (0.5, 0.9),
+        "eps": 1e-3,
+        "nesterov": False,
+        "dampening": 0.1,
+        "alpha": 0.5,
+    }[name]
 
 
 def replace_state(world, rng):
     p = pick(rng, [p for p, state in world.optimizer.state.items() if state])
-    world.optimizer.state[p] = {k: v * 0.5 if isinstance(v, torch.Tensor) and v.dim() else v for k, v in world.optimizer.state[p].items()}
+    world.optimizer.state[p] = {
+        k: v * 0.5 if isinstance(v, torch.Tensor) and v.dim() else v
+        for k, v in world.optimizer.state[p].items()
+    }
 
 
 def replace_state_tensor(world, rng):
     p = pick(rng, [p for p, state in world.optimizer.state.items() if state])
-    name = pick(rng, [k for k, v in world.optimizer.state[p].items() if isinstance(v, torch.Tensor) and v.dim()])
+    name = pick(
+        rng, [k for k, v in world.optimizer.state[p].items() if isinstance(v, torch.Tensor) and v.dim()]
+    )
     world.optimizer.state[p][name] = torch.full_like(world.optimizer.state[p][name], 0.1)
 
 

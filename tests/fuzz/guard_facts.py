@@ -4,6 +4,7 @@ A fact has text for the program's file, a statement of the module's __init__, an
 and statements that change it. `N` in a text is the number of the fact, which makes its names unique. The statements
 run in the namespace of the file, where `model` is the module and `settings` another module that the file imports.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -24,11 +25,20 @@ class Fact:
         def fill(text):
             return text.replace("N_", f"{number}_")
 
-        return Fact(self.kind, fill(self.read), tuple(map(fill, self.changes)), fill(self.file), fill(self.init), fill(self.word))
+        return Fact(
+            self.kind,
+            fill(self.read),
+            tuple(map(fill, self.changes)),
+            fill(self.file),
+            fill(self.init),
+            fill(self.word),
+        )
 
 
 def global_fact(kind, read, file="", init=""):
-    return Fact(kind, read, ("KN_ = 3.0", "KN_ = 1.0", "KN_ = -0.5", "KN_ = 1"), "KN_ = 1.0\n" + file, init, "KN_")
+    return Fact(
+        kind, read, ("KN_ = 3.0", "KN_ = 1.0", "KN_ = -0.5", "KN_ = 1"), "KN_ = 1.0\n" + file, init, "KN_"
+    )
 
 
 def attribute(kind, value, read, *changes, file=""):
@@ -125,4 +135,3 @@ IMPORTS = (
     "import collections, contextvars, dataclasses, enum, fractions, functools, itertools, math, os, random, threading, types\n"
     "import numpy, torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 )
-

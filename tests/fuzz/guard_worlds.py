@@ -1,4 +1,5 @@
 """Random programs for the fuzzer of guards: a file, a module, an optimizer, and steps in eager, as a graph or compiled."""
+
 from __future__ import annotations
 
 import random
@@ -29,7 +30,7 @@ BODIES = {
 """,
 }
 
-LAYERS = '''
+LAYERS = """
 class View(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -74,7 +75,7 @@ class Recurrent(nn.Module):
         self.cell = cell
     def forward(self, x):
         return self.cell(x)[0]
-'''
+"""
 
 OPTIMIZERS = (
     "torch.optim.SGD(PARAMETERS, lr=0.1, momentum=0.9)",
@@ -117,8 +118,6 @@ class Program:
             + "        self.seen.add_(shift + 1)\n        return y * factor + self.seen * 0.1\n"
             + f"model = Model()\noptimizer = {self.optimizer.replace('PARAMETERS', 'model.parameters()')}\n"
         )  # fmt: skip
-
-
 
 
 class World:
@@ -194,6 +193,12 @@ class World:
 def same(first, second) -> bool:
     """Whether two lists of tensors have the same bits, nan included."""
     return len(first) == len(second) and all(
-        a.shape == b.shape and a.dtype == b.dtype and (torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and (
+            torch.equal(a, b)
+            or torch.equal(a.isnan(), b.isnan())
+            and torch.equal(a.nan_to_num(), b.nan_to_num())
+        )
         for a, b in zip(first, second)
     )

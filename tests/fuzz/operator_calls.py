@@ -3,6 +3,7 @@
 A `Call` is data (shapes, strides, dtypes, numbers), drawn from a seed without looking at the operators' code; `Call.arguments`
 makes tensors of it. The call that fits comes from BUILDERS, which has one function for each operator.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,9 +15,35 @@ import torch
 
 SIZES = (0, 1, 1, 2, 2, 3, 4, 5, 8, 9, 17, 33)
 HOSTILE_SIZES = (0, 1, 2, 7, 64, 65, 1 << 20, 1 << 31, 1 << 40, 1 << 62)
-HOSTILE_INTEGERS = (0, 1, -1, 2, 3, -7, 100, 1 << 15, 1 << 31, (1 << 31) - 1, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63))
+HOSTILE_INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    -7,
+    100,
+    1 << 15,
+    1 << 31,
+    (1 << 31) - 1,
+    1 << 40,
+    1 << 62,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
 HOSTILE_FLOATS = (0.0, -1.0, 1.0, 0.5, 1e-30, 1e30, 1e300, math.inf, -math.inf, math.nan)
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64)
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +82,15 @@ class TensorSpec:
         if self.values == "index":
             return torch.randint(0, max(self.high, 1), (count,), generator=generator).to(self.dtype)
         if not self.dtype.is_floating_point and not self.dtype.is_complex:
-            low, high = (0, 2) if self.dtype is torch.bool else (0, 100) if self.dtype is torch.uint8 else (-100, 100)
+            low, high = (
+                (0, 2) if self.dtype is torch.bool else (0, 100) if self.dtype is torch.uint8 else (-100, 100)
+            )
             return torch.randint(low, high, (count,), generator=generator).to(self.dtype)
-        out = torch.rand(count, generator=generator) if self.values == "unit" else torch.randn(count, generator=generator) * 3
+        out = (
+            torch.rand(count, generator=generator)
+            if self.values == "unit"
+            else torch.randn(count, generator=generator) * 3
+        )
         if self.values == "special" and count:
             special = torch.tensor([math.nan, math.inf, -math.inf, 1e30, -1e30, 0.0])
             where = torch.rand(count, generator=generator) < 0.2
@@ -121,7 +154,13 @@ def _pointwise(rng):
 
 def _fake_quantize(rng):
     dtype = _wide(rng)
-    return [spec(*_shape(rng), dtype=_floating(rng)), spec(1, dtype=dtype, values="unit"), spec(dtype=dtype), -128.0, 127.0]
+    return [
+        spec(*_shape(rng), dtype=_floating(rng)),
+        spec(1, dtype=dtype, values="unit"),
+        spec(dtype=dtype),
+        -128.0,
+        127.0,
+    ]
 
 
 def _biased(rng):
@@ -155,7 +194,11 @@ def _bias_dropout_backward_sums(rng):
 
 def _masked(rng):
     x = spec(*_shape(rng, 1, 5), dtype=_floating(rng))
-    mask = spec(*(rng.choice((1, n)) for n in x.shape), dtype=torch.bool, layout=_layout(rng)) if rng.random() < 0.6 else None
+    mask = (
+        spec(*(rng.choice((1, n)) for n in x.shape), dtype=torch.bool, layout=_layout(rng))
+        if rng.random() < 0.6
+        else None
+    )
     p = rng.choice((0.0, 0.4))
     return x, mask, rng.randint(-3, 3), p, _seed() if p else None
 
@@ -178,8 +221,18 @@ def _rotary(rng):
     b, m, h, parts = _size(rng), _size(rng), _size(rng), rng.choice((1, 2))
     size = 2 * parts * rng.randint(0, 3)
     dtype = _floating(rng)
-    table = spec(rng.choice((1, b)), m, size, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
-    return [spec(b, m, h, size + rng.choice((0, 1, 5)), dtype=dtype), table, table, parts, rng.random() < 0.5, [*rng.sample((0, 1, 2), 3), 3], rng.random() < 0.5]
+    table = spec(
+        rng.choice((1, b)), m, size, dtype=torch.float64 if dtype is torch.float64 else torch.float32
+    )
+    return [
+        spec(b, m, h, size + rng.choice((0, 1, 5)), dtype=dtype),
+        table,
+        table,
+        parts,
+        rng.random() < 0.5,
+        [*rng.sample((0, 1, 2), 3), 3],
+        rng.random() < 0.5,
+    ]
 
 
 def _pair_dots(rng):
@@ -199,7 +252,13 @@ def _recurrent(rng, gates):
 
 def _lstm(rng):
     t, steps, batch, hidden, columns = _recurrent(rng, 4)
-    return [t(steps, batch, columns), t(columns, hidden), t(batch, hidden), t(batch, hidden), rng.random() < 0.5]
+    return [
+        t(steps, batch, columns),
+        t(columns, hidden),
+        t(batch, hidden),
+        t(batch, hidden),
+        rng.random() < 0.5,
+    ]
 
 
 def _lstm_backward(rng):
@@ -210,23 +269,50 @@ def _lstm_backward(rng):
 
 def _rnn(rng):
     t, steps, batch, hidden, _ = _recurrent(rng, 1)
-    return [t(steps, batch, hidden), t(hidden, hidden), rng.choice((t(hidden), None)), t(batch, hidden), rng.random() < 0.5, rng.random() < 0.5]
+    return [
+        t(steps, batch, hidden),
+        t(hidden, hidden),
+        rng.choice((t(hidden), None)),
+        t(batch, hidden),
+        rng.random() < 0.5,
+        rng.random() < 0.5,
+    ]
 
 
 def _rnn_backward(rng):
     t, steps, batch, hidden, _ = _recurrent(rng, 1)
-    return [rng.choice((t(steps, batch, hidden), None)), rng.choice((t(batch, hidden), None)), t(steps, batch, hidden), t(hidden, hidden), rng.random() < 0.5, rng.random() < 0.5]
+    return [
+        rng.choice((t(steps, batch, hidden), None)),
+        rng.choice((t(batch, hidden), None)),
+        t(steps, batch, hidden),
+        t(hidden, hidden),
+        rng.random() < 0.5,
+        rng.random() < 0.5,
+    ]
 
 
 def _gru(rng):
     t, steps, batch, hidden, columns = _recurrent(rng, 3)
-    return [t(steps, batch, columns), t(columns, hidden), rng.choice((t(columns), None)), t(batch, hidden), rng.random() < 0.5]
+    return [
+        t(steps, batch, columns),
+        t(columns, hidden),
+        rng.choice((t(columns), None)),
+        t(batch, hidden),
+        rng.random() < 0.5,
+    ]
 
 
 def _gru_backward(rng):
     t, steps, batch, hidden, columns = _recurrent(rng, 3)
     optional = [rng.choice((x, None)) for x in (t(steps, batch, hidden), t(batch, hidden))]
-    return [*optional, t(steps, batch, hidden), t(steps, batch, 4 * hidden), t(batch, hidden), t(columns, hidden), rng.random() < 0.5]
+    return [
+        *optional,
+        t(steps, batch, hidden),
+        t(steps, batch, 4 * hidden),
+        t(batch, hidden),
+        t(columns, hidden),
+        rng.random() < 0.5,
+    ]
 
 
 def _update(rng, lists, scalars):
@@ -238,8 +324,29 @@ def _update(rng, lists, scalars):
 def _blocks(rng):
     lanes, dtype = rng.randint(1, 3), _wide(rng)
     shapes = [_shape(rng) for _ in range(lanes)]
-    written, read = ([spec(*shape, dtype=dtype) for shape in shapes for _ in range(count)] for count in (2, 1))
-    code = [rng.randrange(8), 3, 2, -1, -1, 0, rng.randrange(8, 13), 0, 1, 3, -1, 1, rng.randrange(14, 16), 1, 0, 1, 2, 0]  # to temporary 3, then from it
+    written, read = (
+        [spec(*shape, dtype=dtype) for shape in shapes for _ in range(count)] for count in (2, 1)
+    )
+    code = [
+        rng.randrange(8),
+        3,
+        2,
+        -1,
+        -1,
+        0,
+        rng.randrange(8, 13),
+        0,
+        1,
+        3,
+        -1,
+        1,
+        rng.randrange(14, 16),
+        1,
+        0,
+        1,
+        2,
+        0,
+    ]  # to temporary 3, then from it
     return [written, read, lanes, code, [0.5], [0.25] * lanes]
 
 
@@ -256,10 +363,22 @@ def _bmm(rng):
 
 def _convolved(rng, stride):
     """(images, kernel, gradient, the numbers of the window)."""
-    n, channels, outputs, (kh, kw), padding, dilation = rng.randint(0, 3), rng.randint(0, 4), rng.randint(0, 4), (rng.randint(1, 3), rng.randint(1, 3)), rng.randint(0, 2), rng.randint(1, 2)
+    n, channels, outputs, (kh, kw), padding, dilation = (
+        rng.randint(0, 3),
+        rng.randint(0, 4),
+        rng.randint(0, 4),
+        (rng.randint(1, 3), rng.randint(1, 3)),
+        rng.randint(0, 2),
+        rng.randint(1, 2),
+    )
     h, w = (max(_size(rng), dilation * (k - 1) + 1 - 2 * padding, 0) for k in (kh, kw))
     oh, ow = ((size + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for size, k in ((h, kh), (w, kw)))
-    return spec(n, channels, h, w), spec(outputs, channels, kh, kw), spec(n, outputs, oh, ow), ([stride] * 2, [padding] * 2, [dilation] * 2)
+    return (
+        spec(n, channels, h, w),
+        spec(outputs, channels, kh, kw),
+        spec(n, outputs, oh, ow),
+        ([stride] * 2, [padding] * 2, [dilation] * 2),
+    )
 
 
 def _convolution(rng):
@@ -278,9 +397,24 @@ def _convolution_backward_weight(rng):
 
 
 def _crop_mirror_normalize(rng):
-    n, channels, h, w, top, left = rng.randint(0, 3), rng.choice((1, 3)), _size(rng), _size(rng), rng.randint(0, 3), rng.randint(0, 3)
+    n, channels, h, w, top, left = (
+        rng.randint(0, 3),
+        rng.choice((1, 3)),
+        _size(rng),
+        _size(rng),
+        rng.randint(0, 3),
+        rng.randint(0, 3),
+    )
     mirror = rng.choice((None, spec(n, dtype=torch.int8)))
-    return [spec(n, h + top, w + left, channels, dtype=torch.uint8), mirror, top, left, [1.0] * channels, [0.5] * channels, spec(n, channels, h, w)]
+    return [
+        spec(n, h + top, w + left, channels, dtype=torch.uint8),
+        mirror,
+        top,
+        left,
+        [1.0] * channels,
+        [0.5] * channels,
+        spec(n, channels, h, w),
+    ]
 
 
 def _nms_mask(rng):
@@ -289,27 +423,69 @@ def _nms_mask(rng):
 
 def _regions(rng):
     x = spec(rng.randint(1, 3), rng.randint(0, 3), _size(rng), _size(rng), dtype=_wide(rng))
-    return x, spec(rng.randint(0, 4), 5, dtype=x.dtype, values="index", high=rng.choice((1, x.shape[0]))), rng.randint(0, 5), rng.randint(0, 5)
+    return (
+        x,
+        spec(rng.randint(0, 4), 5, dtype=x.dtype, values="index", high=rng.choice((1, x.shape[0]))),
+        rng.randint(0, 5),
+        rng.randint(0, 5),
+    )
 
 
 def _roi_align(rng):
     x, rois, h, w = _regions(rng)
-    return [x, rois, rng.choice((0.125, 1.0, 1e6, -1.0)), h, w, rng.choice((-1, 0, 1, 2, 5)), rng.random() < 0.5]
+    return [
+        x,
+        rois,
+        rng.choice((0.125, 1.0, 1e6, -1.0)),
+        h,
+        w,
+        rng.choice((-1, 0, 1, 2, 5)),
+        rng.random() < 0.5,
+    ]
 
 
 def _roi_align_backward(rng):
     x, rois, h, w = _regions(rng)
-    return [spec(rois.shape[0], x.shape[1], h, w, dtype=x.dtype), rois, list(x.shape), rng.choice((0.125, 1.0, 1e6, -1.0)), rng.choice((-1, 0, 1, 2, 5)), rng.random() < 0.5]
+    return [
+        spec(rois.shape[0], x.shape[1], h, w, dtype=x.dtype),
+        rois,
+        list(x.shape),
+        rng.choice((0.125, 1.0, 1e6, -1.0)),
+        rng.choice((-1, 0, 1, 2, 5)),
+        rng.random() < 0.5,
+    ]
 
 
 def _deformed(rng):
-    groups, dtype, kernel, stride, padding, dilation = rng.randint(1, 2), _wide(rng), [rng.randint(1, 3), rng.randint(1, 3)], [rng.randint(1, 2)] * 2, [rng.randint(0, 2)] * 2, [rng.randint(1, 2)] * 2
+    groups, dtype, kernel, stride, padding, dilation = (
+        rng.randint(1, 2),
+        _wide(rng),
+        [rng.randint(1, 3), rng.randint(1, 3)],
+        [rng.randint(1, 2)] * 2,
+        [rng.randint(0, 2)] * 2,
+        [rng.randint(1, 2)] * 2,
+    )
     n, channels, h, w = rng.randint(0, 2), groups * rng.randint(0, 2), _size(rng, 3), _size(rng, 3)
-    oh, ow = ((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in zip((h, w), kernel, stride, padding, dilation))
+    oh, ow = (
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip((h, w), kernel, stride, padding, dilation)
+    )
     oh, ow, taps = max(oh, 0), max(ow, 0), kernel[0] * kernel[1]
-    offset, mask = spec(n, 2 * groups * taps, oh, ow, dtype=dtype), spec(n, groups * taps, oh, ow, dtype=dtype)
+    offset, mask = (
+        spec(n, 2 * groups * taps, oh, ow, dtype=dtype),
+        spec(n, groups * taps, oh, ow, dtype=dtype),
+    )
     columns = spec(n, channels, taps, oh, ow, dtype=dtype)
-    return columns, [spec(n, channels, h, w, dtype=dtype), offset, rng.choice((mask, None)), kernel, stride, padding, dilation, groups]
+    return columns, [
+        spec(n, channels, h, w, dtype=dtype),
+        offset,
+        rng.choice((mask, None)),
+        kernel,
+        stride,
+        padding,
+        dilation,
+        groups,
+    ]
 
 
 def _deform_columns(rng):
@@ -328,7 +504,10 @@ def _ctc_greedy_decode(rng):
 
 def _unique_pairs(rng):
     n = _size(rng)
-    return [spec(n, dtype=torch.int64, values="index", high=5), spec(n, dtype=rng.choice((torch.uint8, torch.int64, torch.float32)))]
+    return [
+        spec(n, dtype=torch.int64, values="index", high=5),
+        spec(n, dtype=rng.choice((torch.uint8, torch.int64, torch.float32))),
+    ]
 
 
 BUILDERS: dict[str, Callable[[random.Random], list]] = {
@@ -410,7 +589,9 @@ def change(rng, value, type_name: str):
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return min(max(rng.choice((value + 1, value - 1, rng.choice(HOSTILE_INTEGERS))), -(1 << 63)), (1 << 63) - 1)
+        return min(
+            max(rng.choice((value + 1, value - 1, rng.choice(HOSTILE_INTEGERS))), -(1 << 63)), (1 << 63) - 1
+        )
     return rng.choice(HOSTILE_FLOATS) if isinstance(value, float) else value
 
 

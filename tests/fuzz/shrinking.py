@@ -1,4 +1,5 @@
 """A failing program made smaller, and written as a script."""
+
 from __future__ import annotations
 
 import inspect
@@ -19,7 +20,10 @@ def shrink(program, check, seconds):
     """The smallest program found for which `check` says the same kind of thing; it gives None for one that is right or does not run."""
     end, kind = time.time() + seconds, kind_of(check(program))
     while time.time() < end:
-        program, before = next((p for p in smaller(program) if time.time() < end and kind_of(check(p)) == kind), program), program
+        program, before = (
+            next((p for p in smaller(program) if time.time() < end and kind_of(check(p)) == kind), program),
+            program,
+        )
         if program is before:
             break
     return program
@@ -51,13 +55,19 @@ def smaller(program):
 def without(program, i):
     """Programs without statement i, and the one that ends with it."""
     statement, rest = program.statements[i], program.statements[:i] + program.statements[i + 1 :]
-    if statement.out is None or not any(statement.out in s.uses() for s in rest) and statement.out not in program.results:
+    if (
+        statement.out is None
+        or not any(statement.out in s.uses() for s in rest)
+        and statement.out not in program.results
+    ):
         yield replace(program, statements=rest)
         return
     if i + 1 < len(program.statements):
         yield replace(program, statements=program.statements[: i + 1], results=(statement.out,))
     earlier = [*program.parameters, *program.inputs, *(s.out for s in program.statements[:i] if s.out)]
-    for other in [name for name in earlier if program.shapes.get(name) == program.shapes.get(statement.out)][:1]:
+    for other in [name for name in earlier if program.shapes.get(name) == program.shapes.get(statement.out)][
+        :1
+    ]:
         renamed = tuple(replace(s, text=re.sub(rf"\b{statement.out}\b", other, s.text)) for s in rest)
         results = dict.fromkeys(other if r == statement.out else r for r in program.results)
         yield replace(program, statements=renamed, results=tuple(results))
@@ -75,4 +85,6 @@ def script(program, said, steps, backend, dtype, options="", reopen=False):
     for name, value in made[0].items():
         print(name, (value - made[1][name]).abs().max().item())
 """
-    return f'"""{said}"""\nimport copy\nimport tempfile\n\n' + "\n\n".join([*parts, run]).replace(HEADER, HEADER + "\nimport oneflow as flow\n")
+    return f'"""{said}"""\nimport copy\nimport tempfile\n\n' + "\n\n".join([*parts, run]).replace(
+        HEADER, HEADER + "\nimport oneflow as flow\n"
+    )

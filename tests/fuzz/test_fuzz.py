@@ -1,4 +1,5 @@
 """The random programs: they train alike in eager and in a graph, and a failure becomes a small script that shows it."""
+
 import re
 import subprocess
 import sys
@@ -28,7 +29,11 @@ def test_eager_bits_on_aten(seed, of_values):
 
 
 def test_a_seed_is_a_program():
-    assert drawing.draw_program(11).source() == drawing.draw_program(11).source() != drawing.draw_program(12).source()
+    assert (
+        drawing.draw_program(11).source()
+        == drawing.draw_program(11).source()
+        != drawing.draw_program(12).source()
+    )
 
 
 def test_most_operators_are_drawn_and_run():
@@ -62,5 +67,9 @@ def test_a_failure_becomes_a_small_script(tmp_path):
 @pytest.mark.slow
 def test_inductor(tmp_path):
     """Eleven programs, each in a process of its own (the next one floors what is zero but for rounding)."""
-    run = subprocess.run([sys.executable, HERE / "fuzz.py", "--seeds", "500:511", "--out", tmp_path], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, HERE / "fuzz.py", "--seeds", "500:511", "--out", tmp_path],
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0 and int(re.search(r"(\d+) equal", run.stdout)[1]) >= 10, run.stdout

@@ -1,4 +1,5 @@
 """A fixed part of what fuzz_files.py loads: hostile files, files cut short, damaged files."""
+
 import sys
 
 import pytest

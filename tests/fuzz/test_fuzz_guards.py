@@ -1,4 +1,5 @@
 """The fuzzer of guards: a fixed corpus of changes that graphs follow, and self-tests that plant a missed change."""
+
 import collections
 
 import fuzz_guards
@@ -35,7 +36,9 @@ def test_a_program_whose_guard_is_off_is_found(monkeypatch):
     from oneflow._graph.call.state_identity import StateIdentity
 
     monkeypatch.setattr(StateIdentity, "holds", lambda self: True)
-    results = collections.Counter(result for seed in (1000, 1001) for _, result in fuzz_guards.run_program(seed, trials=3, share=0.0))
+    results = collections.Counter(
+        result for seed in (1000, 1001) for _, result in fuzz_guards.run_program(seed, trials=3, share=0.0)
+    )
     assert results["SILENT"] + results["UNREADABLE"]
 
 

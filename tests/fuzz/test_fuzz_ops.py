@@ -1,4 +1,5 @@
 """A fixed part of `make fuzz-ops`, and that it reports what it is there to find."""
+
 import ctypes
 import os
 import random
@@ -20,13 +21,23 @@ pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel l
 
 def test_random_calls_are_accepted_or_refused_by_name():
     outcomes = list(fuzz_ops.fuzz(range(1500)))
-    failures = [f"seed {seed}: {outcome.kind}: {outcome.detail}\n    {call}" for seed, call, outcome in outcomes if outcome.failed]
+    failures = [
+        f"seed {seed}: {outcome.kind}: {outcome.detail}\n    {call}"
+        for seed, call, outcome in outcomes
+        if outcome.failed
+    ]
     assert len(outcomes) == 1500 and not failures, "\n".join(failures)
-    assert {call.operator for _, call, outcome in outcomes if outcome.kind == "accepted"} == set(fuzz_ops.operators("cpu"))
+    assert {call.operator for _, call, outcome in outcomes if outcome.kind == "accepted"} == set(
+        fuzz_ops.operators("cpu")
+    )
 
 
 def test_every_operator_has_a_builder():
-    registered = {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("oneflow::")}
+    registered = {
+        name.split("::")[1].split(".")[0]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("oneflow::")
+    }
     assert registered == set(BUILDERS)
 
 
@@ -39,7 +50,11 @@ def test_a_seed_is_a_call():
 def test_opcheck_of_empty_tensors(name, monkeypatch):
     monkeypatch.setattr(operator_calls, "SIZES", (0,))
     arguments = fuzz_ops.Caller("cpu").arguments(Call(name, tuple(BUILDERS[name](random.Random(0)))), 0)
-    torch.library.opcheck(getattr(torch.ops.oneflow, name).default, tuple(arguments), test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+    torch.library.opcheck(
+        getattr(torch.ops.oneflow, name).default,
+        tuple(arguments),
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )
 
 
 @pytest.mark.parametrize("at_end", [True, False])
@@ -53,7 +68,11 @@ def test_a_read_beyond_a_tensor_is_a_crash(at_end):
         return Outcome("accepted", str(tensor.sum().item()))
 
     found = dict(run_in_children(run, range(3), 30.0))
-    assert {seed: outcome.kind for seed, outcome in found.items()} == {0: "accepted", 1: "crash", 2: "accepted"}
+    assert {seed: outcome.kind for seed, outcome in found.items()} == {
+        0: "accepted",
+        1: "crash",
+        2: "accepted",
+    }
     assert found[0].detail == "10.0" and found[1].detail == "SIGSEGV"
 
 

@@ -1,4 +1,5 @@
 """How a program is trained; scripts that show a failure hold the text of these functions."""
+
 import copy
 import tempfile
 
@@ -44,7 +45,9 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
                 self.add_optimizer(optimizer, lr_sch=schedule)
 
         def build(self, *xs):
-            return compute(*xs), xs  # a graph's writes to its arguments stay inside the call: they are results
+            return compute(
+                *xs
+            ), xs  # a graph's writes to its arguments stay inside the call: they are results
 
     step, state, seen = Step() if backend else compute, module.state_dict, {}
     for i in range(steps):
@@ -56,11 +59,17 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
             optimizer.zero_grad()
             if schedule is not None:
                 schedule.step()
-        named = {**{f"result {k}": r for k, r in enumerate(results)}, **state(), **{f"input {k}": x for k, x in enumerate(given)}}
+        named = {
+            **{f"result {k}": r for k, r in enumerate(results)},
+            **state(),
+            **{f"input {k}": x for k, x in enumerate(given)},
+        }
         seen.update({f"{name} after step {i + 1}": copy.deepcopy(v.detach()) for name, v in named.items()})
         if reopen and backend and i == steps - 2:
             with tempfile.TemporaryDirectory() as folder:
                 step.save(folder)
                 step = flow.load_graph(folder, backend=backend)
-            state = lambda: {name: step.state_dict().get(f"module.{name}", v) for name, v in module.state_dict().items()}
+            state = lambda: {
+                name: step.state_dict().get(f"module.{name}", v) for name, v in module.state_dict().items()
+            }
     return seen

@@ -1,4 +1,5 @@
 """Functions with checks of values, in a file of their own: pytest rewrites the assertions of test files."""
+
 import torch
 
 

@@ -1,11 +1,14 @@
 """Graphs in these tests run on the aten backend unless they choose one: instant start, the reference numbers."""
+
 import os
 
 import pytest
 import torch
 
 os.environ.setdefault("ONEFLOW_GRAPH_BACKEND", "aten")
-os.environ.setdefault("ONEFLOW_CACHE_SIZE", "0")  # a program of an earlier run would hide a failure of the compiler
+os.environ.setdefault(
+    "ONEFLOW_CACHE_SIZE", "0"
+)  # a program of an earlier run would hide a failure of the compiler
 
 
 @pytest.fixture(autouse=True)

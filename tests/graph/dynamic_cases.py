@@ -3,6 +3,7 @@
 Two programs are a static one for the first size and one with symbols for the other four. More programs are
 those that torch's own kernels or Python need: the reason stands beside the number.
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -100,7 +101,11 @@ def half(m, x):
 
 
 def pooled(m, x):
-    return squared(F.max_pool2d(m(x), 2)) + squared(F.avg_pool2d(m(x), 3, 2, 1)) + squared(F.adaptive_avg_pool2d(m(x), 1))
+    return (
+        squared(F.max_pool2d(m(x), 2))
+        + squared(F.avg_pool2d(m(x), 3, 2, 1))
+        + squared(F.adaptive_avg_pool2d(m(x), 1))
+    )
 
 
 def patches(m, x):

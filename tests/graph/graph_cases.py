@@ -1,4 +1,5 @@
 """Shared by the graph tests: the same training loop in eager torch and as an nn.Graph, compared bit for bit."""
+
 import copy
 
 import torch
@@ -47,12 +48,16 @@ def train_graph(model, make_optimizer, make_scheduler, loss_of, batches, seed=7,
     return losses, optimizer, graph
 
 
-def assert_same_training(model, make_optimizer, loss_of, batches, make_scheduler=None, same=torch.equal, setup=None):
+def assert_same_training(
+    model, make_optimizer, loss_of, batches, make_scheduler=None, same=torch.equal, setup=None
+):
     """10 steps in eager and in a graph from the same start: losses, weights, buffers, optimizer state and generator agree."""
     other = copy.deepcopy(model)
     expected, optimizer_e = train_eager(model, make_optimizer, make_scheduler, loss_of, batches)
     state_e = torch.get_rng_state()
-    got, optimizer_g, graph = train_graph(other, make_optimizer, make_scheduler, loss_of, batches, setup=setup)
+    got, optimizer_g, graph = train_graph(
+        other, make_optimizer, make_scheduler, loss_of, batches, setup=setup
+    )
     assert torch.equal(state_e, torch.get_rng_state()), "the graph drew other random numbers than eager"
     for step, (a, b) in enumerate(zip(expected, got)):
         assert same(a, b), f"loss differs at step {step}: eager {a}, graph {b}"
@@ -63,7 +68,9 @@ def assert_same_training(model, make_optimizer, loss_of, batches, make_scheduler
     for index in flat_e:
         for key, a in flat_e[index].items():
             b = flat_g[index][key]
-            assert same(a, b) if isinstance(a, torch.Tensor) else a == b, f"optimizer state {index}.{key} differs"
+            assert same(a, b) if isinstance(a, torch.Tensor) else a == b, (
+                f"optimizer state {index}.{key} differs"
+            )
     return graph
 
 

@@ -1,4 +1,5 @@
 """Runs programs as instrumented copies of their bytecode: `python observe_programs.py`, in any Python, without torch."""
+
 import dis
 import importlib.util
 import sys
@@ -23,7 +24,8 @@ def load():
     return modules
 
 
-PROGRAM = '''
+PROGRAM = (
+    """
 import collections, dataclasses, contextlib
 
 COUNT = 0
@@ -105,7 +107,9 @@ def stores():
 
 def long():
     x = 0
-''' + "".join(f"    if x == {i}: x += {i} + SCALE - TABLE['k'][0] * {i}\n" for i in range(300)) + '''
+"""
+    + "".join(f"    if x == {i}: x += {i} + SCALE - TABLE['k'][0] * {i}\n" for i in range(300))
+    + """
     return x
 
 def main():
@@ -114,12 +118,15 @@ def main():
     sent = [next(g), g.send(7), *g]
     return (inner(1), inner(2), sent, errors("e"), matched(Point()), matched({"k": [1, 2, 3]}), matched([1, 2]),
             matched(3), calls(), stores(), long(), [i * j for i in range(3) for j in range(i)], {k: v for k, v in TABLE.items()})
-'''
+"""
+)
 
 
 def instrumented(code, hooks, instrument):
     """Instrument a code object and the codes of its functions."""
-    constants = tuple(instrumented(c, hooks, instrument) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    constants = tuple(
+        instrumented(c, hooks, instrument) if isinstance(c, types.CodeType) else c for c in code.co_consts
+    )
     code = code.replace(co_consts=constants)
     return instrument(code, hooks, True) if code.co_flags & 1 else code
 
@@ -128,6 +135,7 @@ def recording_hooks(instructions, seen):
     """A hook for each kind of read that notes the operands; those of 3.10 pick them from a tuple."""
     hooks = {}
     for name in {read.hook for read in instructions.READS.values()}:
+
         def hook(*operands, name=name):
             seen.append((name, len(operands) - 1, operands[-1].expression))
 
@@ -143,7 +151,9 @@ def check():
     bytecode, instructions, instrument = load()
     unknown = set(dis.opmap) - set(instructions.READS) - instructions.READS_NOTHING - instructions.PSEUDO
     unknown = {name for name in unknown if not name.startswith("INSTRUMENTED_")}
-    assert not unknown, f"instructions of Python {sys.version_info[:2]} that no table names: {sorted(unknown)}"
+    assert not unknown, (
+        f"instructions of Python {sys.version_info[:2]} that no table names: {sorted(unknown)}"
+    )
     assert sys.version_info[:2] in instructions.VERSIONS
     results, seen = [], []
     for change in (False, True):
@@ -191,17 +201,26 @@ def standard_library():
 
     def work():
         generator = random.Random(3)
-        values = [generator.gauss(0, 1) for _ in range(20)] + [generator.choice([1, 2, 3]), generator.randint(1, 9)]
+        values = [generator.gauss(0, 1) for _ in range(20)] + [
+            generator.choice([1, 2, 3]),
+            generator.randint(1, 9),
+        ]
         generator.shuffle(values)
         return (
-            statistics.stdev(values), fractions.Fraction(3, 4) ** 3 + fractions.Fraction("0.25"), values,
-            json.loads(json.dumps({"a": [1, 2.5, None, {"b": "c"}]}, indent=2)), textwrap.fill("some words " * 30, 40),
+            statistics.stdev(values),
+            fractions.Fraction(3, 4) ** 3 + fractions.Fraction("0.25"),
+            values,
+            json.loads(json.dumps({"a": [1, 2.5, None, {"b": "c"}]}, indent=2)),
+            textwrap.fill("some words " * 30, 40),
             string.Template("$a and ${b}").substitute(a=1, b=2),
         )
 
     before, count = repr(work()), 0
     for module in modules:
-        for owner in [module, *[c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]]:
+        for owner in [
+            module,
+            *[c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__],
+        ]:
             for function in list(vars(owner).values()):
                 if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
                     function.__code__ = instrumented(function.__code__, hooks, instrument.instrument)
@@ -211,4 +230,6 @@ def standard_library():
 
 
 if __name__ == "__main__":
-    print(sys.version_info[:2], len(check()), "hooks,", standard_library(), "functions of the standard library")
+    print(
+        sys.version_info[:2], len(check()), "hooks,", standard_library(), "functions of the standard library"
+    )

@@ -2,6 +2,7 @@
 
 A rewritten program may be no further from float64 than the program as captured, up to a few units of the last place.
 """
+
 import pytest
 import torch
 
@@ -44,7 +45,12 @@ def graph_of(function, tensors, set_config=everything, backward=True, skip=()):
     if set_config is not None:
         set_config(graph.config)
     with torch.set_grad_enabled(backward):
-        return [t.detach() for t in graph(*(t.detach().clone().requires_grad_(backward and t.is_floating_point()) for t in tensors))], graph
+        return [
+            t.detach()
+            for t in graph(
+                *(t.detach().clone().requires_grad_(backward and t.is_floating_point()) for t in tensors)
+            )
+        ], graph
 
 
 def weights(out):
@@ -85,7 +91,9 @@ def assert_rewritten(function, tensors, appear, vanish, set_config=everything, b
 def assert_untouched(function, tensors, backward=True):
     """With the option on, the program is the captured one."""
     _, plain = graph_of(function, tensors, None, backward)
-    _, graph = graph_of(function, tensors, lambda config: config.allow_fuse_compositions(True, dropout=True), backward)
+    _, graph = graph_of(
+        function, tensors, lambda config: config.allow_fuse_compositions(True, dropout=True), backward
+    )
     assert targets(graph) == targets(plain), graph.program
 
 
@@ -93,4 +101,9 @@ def with_dropout(config):
     everything(config, dropout=True)
 
 
-SCALED = {"times": lambda x: x * 0.35, "over": lambda x: x / 1.7, "0-d": lambda x: x * torch.tensor(0.35, dtype=x.dtype), "none": lambda x: x}
+SCALED = {
+    "times": lambda x: x * 0.35,
+    "over": lambda x: x / 1.7,
+    "0-d": lambda x: x * torch.tensor(0.35, dtype=x.dtype),
+    "none": lambda x: x,
+}

@@ -1,4 +1,5 @@
 """The default backend: aten at once, inductor when it pays."""
+
 import gc
 import json
 import os
@@ -17,7 +18,9 @@ from time_limits import seconds
 import oneflow.nn as nn
 from oneflow._graph.compile import auto, compiling
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("c++") is None, reason="needs a C++ compiler"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +30,9 @@ def nothing_known(monkeypatch):
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 1.0)
     monkeypatch.setattr(auto, "_failed", set())
     yield
-    for compilation in auto.background._running:  # the child process of one test would keep the next one waiting
+    for (
+        compilation
+    ) in auto.background._running:  # the child process of one test would keep the next one waiting
         compilation.stop()
 
 
@@ -103,7 +108,9 @@ def test_how_long_calls_take_decides(clock, seconds, expected):
 
 
 def test_a_few_steps_of_a_large_model_on_a_busy_machine_never_wait_for_the_compiler(clock, monkeypatch):
-    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 5.0)  # ResNet-50: 20 s a step, 450 s to compile
+    monkeypatch.setattr(
+        auto, "_capture_seconds", lambda program: 5.0
+    )  # ResNet-50: 20 s a step, 450 s to compile
     clock.aten = 20.0
     g = graph()
     for _ in range(6):
@@ -118,7 +125,9 @@ def test_costs_and_savings_of_this_process_are_learned(clock):
         for _ in range(20):
             g(torch.zeros(1))
     assert auto.experience.saving == pytest.approx((0.3 + 0.9 + 0.9) / 3)
-    assert auto.experience.cost == pytest.approx((40 + 199) / 2)  # the first compilation loads the compiler as well
+    assert auto.experience.cost == pytest.approx(
+        (40 + 199) / 2
+    )  # the first compilation loads the compiler as well
 
 
 def test_a_compiled_program_that_is_slower_goes_back_to_aten(clock, capfd):
@@ -215,7 +224,12 @@ def test_compilation_is_announced_on_stderr(monkeypatch, capfd, backend, quiet):
         assert not lines
     else:
         begin, end = lines
-        assert "compiling 2 operators with inductor" in begin and "compiled after" in end and g.name in begin and g.name in end
+        assert (
+            "compiling 2 operators with inductor" in begin
+            and "compiled after" in end
+            and g.name in begin
+            and g.name in end
+        )
 
 
 @needs_compiler
@@ -224,7 +238,9 @@ def test_the_switch_keeps_the_numbers(monkeypatch):
     g, x = graph(), torch.linspace(0, 1, 64)
     outs = call_until_switched(g, x)
     outs += [g(x) for _ in range(auto.TRIAL + 2)]
-    assert torch.allclose(outs[0], outs[-1], rtol=1e-6, atol=1e-7)  # sin of inductor's vector library and of ATen's, one ulp apart
+    assert torch.allclose(
+        outs[0], outs[-1], rtol=1e-6, atol=1e-7
+    )  # sin of inductor's vector library and of ATen's, one ulp apart
     assert torch.equal(outs[-1], outs[-2]), "fixed numbers from the decision on"
 
 
@@ -265,7 +281,9 @@ def test_programs_compile_one_after_the_other(monkeypatch):
             g(torch.ones(2))
     first, second = map(state_of, graphs)
     try:
-        assert first.compilation.is_running() and second.compilation is None and second.current == second._timed
+        assert (
+            first.compilation.is_running() and second.compilation is None and second.current == second._timed
+        )
     finally:
         first.compilation.stop()
     del graphs[0], first, g
@@ -313,7 +331,11 @@ def test_the_child_process_ends_with_its_parent(how):
 
 
 def test_the_first_figures_are_those_recorded():
-    recorded = json.loads((pathlib.Path(__file__).parent.parent / "golden" / "compile_costs.json").read_text())
+    recorded = json.loads(
+        (pathlib.Path(__file__).parent.parent / "golden" / "compile_costs.json").read_text()
+    )
     cost = statistics.median(r["compile_seconds"] / r["capture_seconds"] for r in recorded)
     saving = statistics.median(1 - r["inductor_seconds"] / r["aten_seconds"] for r in recorded)
-    assert auto.Experience().cost == pytest.approx(cost, rel=0.5) and auto.Experience().saving == pytest.approx(saving, abs=0.15)
+    assert auto.Experience().cost == pytest.approx(
+        cost, rel=0.5
+    ) and auto.Experience().saving == pytest.approx(saving, abs=0.15)

@@ -2,6 +2,7 @@
 
 The models are those of flowvision, vit-pytorch and transformers, small and on small inputs.
 """
+
 import pytest
 import torch
 from graph_cases import assert_same_training
@@ -12,7 +13,13 @@ import oneflow as flow
 
 def images(size, classes=10, count=10, batch=2):
     generator = torch.Generator().manual_seed(5)
-    return [(torch.randn(batch, 3, size, size, generator=generator), torch.randint(0, classes, (batch,), generator=generator)) for _ in range(count)]
+    return [
+        (
+            torch.randn(batch, 3, size, size, generator=generator),
+            torch.randint(0, classes, (batch,), generator=generator),
+        )
+        for _ in range(count)
+    ]
 
 
 def tokens(vocabulary, length=8, count=10, batch=2):
@@ -56,10 +63,25 @@ FLOWVISION = {
     "levit_128s": ({}, 224, adamw),
     "swin_tiny_patch4_window7_224": ({}, 224, adamw),
 }
-HEAVY = {"alexnet", "poolformer_s12", "vit_tiny_patch16_224", "densenet121", "swin_tiny_patch4_window7_224", "pvt_tiny", "levit_128s", "mobilevit_xx_small", "deit_tiny_patch16_224", "efficientnet_b0", "regnet_y_400mf", "ghostnet"}
+HEAVY = {
+    "alexnet",
+    "poolformer_s12",
+    "vit_tiny_patch16_224",
+    "densenet121",
+    "swin_tiny_patch4_window7_224",
+    "pvt_tiny",
+    "levit_128s",
+    "mobilevit_xx_small",
+    "deit_tiny_patch16_224",
+    "efficientnet_b0",
+    "regnet_y_400mf",
+    "ghostnet",
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in FLOWVISION])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in FLOWVISION]
+)
 def test_flowvision(name):
     models = pytest.importorskip("flowvision.models")
     kwargs, size, optimizer = FLOWVISION[name]
@@ -71,7 +93,17 @@ def test_flowvision(name):
 def test_vit_pytorch():
     vit = pytest.importorskip("vit_pytorch")
     torch.manual_seed(0)
-    model = vit.ViT(image_size=16, patch_size=4, num_classes=10, dim=16, depth=2, heads=2, mlp_dim=32, dropout=0.1, emb_dropout=0.1)
+    model = vit.ViT(
+        image_size=16,
+        patch_size=4,
+        num_classes=10,
+        dim=16,
+        depth=2,
+        heads=2,
+        mlp_dim=32,
+        dropout=0.1,
+        emb_dropout=0.1,
+    )
     assert_same_training(model, adamw, image_loss, images(16))
 
 
@@ -86,14 +118,40 @@ def transformer(config_name, model_name, **sizes):
     return model.train()
 
 
-BERT = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=16)
-LLAMA = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, intermediate_size=32)
+BERT = dict(
+    vocab_size=50,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
+LLAMA = dict(
+    vocab_size=50,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    intermediate_size=32,
+)
 TRANSFORMERS = {
     "bert": ("BertConfig", "BertForMaskedLM", BERT),
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", dict(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=16)),
+    "gpt2": (
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        dict(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=16),
+    ),
     "roberta": ("RobertaConfig", "RobertaForMaskedLM", dict(BERT, pad_token_id=1)),
-    "distilbert": ("DistilBertConfig", "DistilBertForMaskedLM", dict(vocab_size=50, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=16)),
-    "t5": ("T5Config", "T5ForConditionalGeneration", dict(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0)),
+    "distilbert": (
+        "DistilBertConfig",
+        "DistilBertForMaskedLM",
+        dict(vocab_size=50, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=16),
+    ),
+    "t5": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        dict(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0),
+    ),
     "llama": ("LlamaConfig", "LlamaForCausalLM", LLAMA),
 }
 
@@ -106,7 +164,15 @@ def test_transformers(name):
 
 @pytest.mark.slow
 def test_patches_chosen_by_chance_are_seen_as_windows():  # their number divided and multiplied: torch could not tell whether there are any
-    sizes = dict(embed_dim=4, image_size=[64, 64], depths=[1] * 4, num_heads=[1] * 4, decoder_hidden_size=8, decoder_depth=1, decoder_num_heads=2)
+    sizes = dict(
+        embed_dim=4,
+        image_size=[64, 64],
+        depths=[1] * 4,
+        num_heads=[1] * 4,
+        decoder_hidden_size=8,
+        decoder_depth=1,
+        decoder_num_heads=2,
+    )
     model = transformer("HieraConfig", "HieraForPreTraining", **sizes)
     batches = [(torch.randn(2, 3, 64, 64), torch.rand(2, 4)) for _ in range(4)]
     assert_same_training(model, adamw, lambda m, x, noise: m(pixel_values=x, noise=noise).loss, batches)
@@ -128,7 +194,9 @@ class Tagger(nn.Module):
 def test_recurrent(cell, bidirectional):
     torch.manual_seed(0)
     model = Tagger(cell, bidirectional=bidirectional)
-    assert_same_training(model, adamw, lambda m, i: nn.functional.cross_entropy(m(i).flatten(0, 1), i.flatten()), tokens(20))
+    assert_same_training(
+        model, adamw, lambda m, i: nn.functional.cross_entropy(m(i).flatten(0, 1), i.flatten()), tokens(20)
+    )
 
 
 def test_sparse_embedding():
@@ -161,7 +229,9 @@ class NormOfViews(nn.Module):
 
 def test_group_norm_of_one_image_after_a_transpose():
     torch.manual_seed(0)
-    assert_same_training(NormOfViews(), adamw, lambda m, x: m(x).sin().sum(), [(torch.randn(1, 8, 4, 4),) for _ in range(3)])
+    assert_same_training(
+        NormOfViews(), adamw, lambda m, x: m(x).sin().sum(), [(torch.randn(1, 8, 4, 4),) for _ in range(3)]
+    )
 
 
 def test_an_inference_graph_under_no_grad_takes_the_attention_that_eager_takes():
@@ -172,7 +242,9 @@ def test_an_inference_graph_under_no_grad_takes_the_attention_that_eager_takes()
 
         def forward(self, x):
             bias = self.table[self.index].view(4, 4, 1).permute(2, 0, 1).unsqueeze(0)
-            return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=bias)  # the fused kernel refuses a mask that requires grad
+            return nn.functional.scaled_dot_product_attention(
+                x, x, x, attn_mask=bias
+            )  # the fused kernel refuses a mask that requires grad
 
     class Infer(flow.nn.Graph):
         def __init__(self):

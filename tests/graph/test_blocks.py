@@ -1,4 +1,5 @@
 """The update of an optimizer block by block (backends/blocks.py): the same bits, in a few calls."""
+
 import copy
 
 import pytest
@@ -54,9 +55,15 @@ def batches(n=10, *shape):
 
 def calls(graph):
     """The calls of blocks_ in the graph's program, and the elementwise operators left beside them, but for those of counters."""
-    nodes = [n for n in update_blocks.in_blocks(graph.program).graph.nodes if n.op == "call_function" and n.meta.get("phase") == "update"]
+    nodes = [
+        n
+        for n in update_blocks.in_blocks(graph.program).graph.nodes
+        if n.op == "call_function" and n.meta.get("phase") == "update"
+    ]
     found = [n.target for n in nodes if isinstance(n.target, update_blocks.Blocks)]
-    return found, [n for n in nodes if any(step.to.meta["tensor"].shape != () for step in update_blocks._steps_of(n))]
+    return found, [
+        n for n in nodes if any(step.to.meta["tensor"].shape != () for step in update_blocks._steps_of(n))
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -80,7 +87,11 @@ def test_groups_with_other_numbers_share_a_call():
         return AdamW([{"params": [first], "lr": 0.1, "weight_decay": 0.3}, {"params": rest}], lr=0.01)
 
     torch.manual_seed(0)
-    found, left = calls(assert_same_training(Net(), groups, loss_of, batches(), make_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 2)))
+    found, left = calls(
+        assert_same_training(
+            Net(), groups, loss_of, batches(), make_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 2)
+        )
+    )
     assert [call.lanes for call in found] in ([6], [1, 5]) and not left
 
 
@@ -91,8 +102,15 @@ class Odd(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
         self.turned = nn.Parameter(torch.randn(7, 5).t())
-        self.number, self.empty, self.one = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.ones(0, 4)), nn.Parameter(torch.ones(1))
-        self.low, self.right = nn.Parameter(torch.randn(7, dtype=torch.bfloat16)), nn.Parameter(torch.randn(7, 4))
+        self.number, self.empty, self.one = (
+            nn.Parameter(torch.tensor(0.5)),
+            nn.Parameter(torch.ones(0, 4)),
+            nn.Parameter(torch.ones(1)),
+        )
+        self.low, self.right = (
+            nn.Parameter(torch.randn(7, dtype=torch.bfloat16)),
+            nn.Parameter(torch.randn(7, 4)),
+        )
         self.hole, self.unused = nn.Parameter(torch.randn(4, 6)[:, ::2]), nn.Parameter(torch.ones(3))
 
     def forward(self, x):
@@ -100,7 +118,15 @@ class Odd(nn.Module):
         return (y * self.low.float() @ self.right) @ self.hole * self.one + self.empty.sum()
 
 
-@pytest.mark.parametrize("make", [lambda p: SGD(p, lr=1e-4, momentum=0.9), lambda p: AdamW(p, lr=0.01), lambda p: AdamW(p, lr=0.01, foreach=False)], ids=["sgd", "adamw", "loop"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: SGD(p, lr=1e-4, momentum=0.9),
+        lambda p: AdamW(p, lr=0.01),
+        lambda p: AdamW(p, lr=0.01, foreach=False),
+    ],
+    ids=["sgd", "adamw", "loop"],
+)
 def test_layouts(make):
     torch.manual_seed(0)
     found, left = calls(assert_same_training(Odd(), make, loss_of, batches(10, 48)))
@@ -166,7 +192,9 @@ def test_what_cannot_be_taken_leaves_the_rest():
 
     graph = trained_beside_eager(Mixed)
     found, left = calls(graph)
-    assert [(call.lanes, len(call.code) // 6) for call in found] == [(1, 3), (7, 8)], "of its optimizer state, and of all the others"
+    assert [(call.lanes, len(call.code) // 6) for call in found] == [(1, 3), (7, 8)], (
+        "of its optimizer state, and of all the others"
+    )
     lists = [n for n in left if "_foreach_" in str(n.target)]
     assert lists and all(len(n.args[0]) == 1 for n in lists)
 
@@ -246,11 +274,17 @@ def test_a_wrong_program_is_refused(code, scalars, match):
 
 def test_tensors_that_do_not_fit_are_refused():
     copy_second = [0, 0, 1, -1, -1, -1]
-    with pytest.raises(RuntimeError, match=r"read\[0\] must have the shape of what its lane writes, \(4\), found \(5\)"):
+    with pytest.raises(
+        RuntimeError, match=r"read\[0\] must have the shape of what its lane writes, \(4\), found \(5\)"
+    ):
         torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(5)], 1, copy_second, [], [])
     with pytest.raises(RuntimeError, match=r"read\[0\] must have the dtype of .*, float32, found float64"):
-        torch.ops.oneflow.blocks_([torch.ones(4)], [torch.ones(4, dtype=torch.float64)], 1, copy_second, [], [])
-    with pytest.raises(RuntimeError, match=r"written\[0\] must be dense, found shape \(4\) and strides \(2\)"):
+        torch.ops.oneflow.blocks_(
+            [torch.ones(4)], [torch.ones(4, dtype=torch.float64)], 1, copy_second, [], []
+        )
+    with pytest.raises(
+        RuntimeError, match=r"written\[0\] must be dense, found shape \(4\) and strides \(2\)"
+    ):
         torch.ops.oneflow.blocks_([torch.ones(8)[::2]], [torch.ones(4)], 1, copy_second, [], [])
     with pytest.raises(RuntimeError, match="lanes must be 1 to 1, found 2"):
         torch.ops.oneflow.blocks_([torch.ones(8)], [torch.ones(8)], 2, copy_second, [], [])

@@ -1,4 +1,5 @@
 """What build() writes to tensors of its caller stays inside the call (OneFlow's numbers: test_recorded_programs.py); state persists."""
+
 import copy
 import warnings
 
@@ -34,7 +35,11 @@ class Holder(nn.Module):
         super().__init__()
         self.register_buffer("count", torch.zeros(2))
         self.weight = nn.Parameter(torch.zeros(2))
-        self.plain, self.listed, self.helper = torch.zeros(2), [{"x": torch.zeros(2)}], type("Helper", (), {})()
+        self.plain, self.listed, self.helper = (
+            torch.zeros(2),
+            [{"x": torch.zeros(2)}],
+            type("Helper", (), {})(),
+        )
         self.helper.sum = torch.zeros(2)
 
     def forward(self, x):
@@ -72,19 +77,33 @@ def test_parameters_outside_modules_persist():
 def test_views_of_state_outside_modules_persist():
     holder = Holder()
     view = holder.count[:1]
-    assert counted(lambda self, x: view.add_(1).expand(2) + 0, holder=holder) == [1.0, 2.0, 3.0] and holder.count.tolist() == [3.0, 0.0]
+    assert counted(lambda self, x: view.add_(1).expand(2) + 0, holder=holder) == [
+        1.0,
+        2.0,
+        3.0,
+    ] and holder.count.tolist() == [3.0, 0.0]
 
 
 def test_copy_into_a_captured_tensor_persists():
     total = torch.zeros(2)
-    assert counted(lambda self, x: total.copy_(total + x) + 0) == [1.0, 2.0, 3.0] and total.tolist() == [3.0, 3.0]
+    assert counted(lambda self, x: total.copy_(total + x) + 0) == [1.0, 2.0, 3.0] and total.tolist() == [
+        3.0,
+        3.0,
+    ]
 
 
 @pytest.mark.parametrize("layout", ["dense", "transposed", "gaps", "one column", "empty", "scalar"])
 @pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_copies_keep_the_layout(layout, backend):
     base = torch.arange(24.0).reshape(4, 6)
-    x = {"dense": base, "transposed": base.t(), "gaps": base[::2, 1::3], "one column": base[:, :1], "empty": base[:0], "scalar": torch.tensor(3.0)}[layout]
+    x = {
+        "dense": base,
+        "transposed": base.t(),
+        "gaps": base[::2, 1::3],
+        "one column": base[:, :1],
+        "empty": base[:0],
+        "scalar": torch.tensor(3.0),
+    }[layout]
     before = base.clone()
 
     def build(self, x):
@@ -94,7 +113,12 @@ def test_copies_keep_the_layout(layout, backend):
     graph = graph_of(build)
     graph.config.set_backend(backend)
     out, flat = graph(x)
-    assert out.stride() == x.stride() and torch.equal(out, x + 1) and torch.equal(flat, (x + 1).reshape(-1) * 2) and torch.equal(base, before)
+    assert (
+        out.stride() == x.stride()
+        and torch.equal(out, x + 1)
+        and torch.equal(flat, (x + 1).reshape(-1) * 2)
+        and torch.equal(base, before)
+    )
 
 
 def test_in_place_layers_leave_the_argument_alone():

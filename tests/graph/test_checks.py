@@ -1,4 +1,5 @@
 """Checks of values in build(): those that raise become checks of the program; numbers drawn outside torch are warned about."""
+
 import random
 
 import numpy as np
@@ -99,7 +100,9 @@ def test_other_branches_on_values_stay_errors(function):
         graph_of(lambda x: function(x))(torch.ones(3))
 
 
-@pytest.mark.parametrize("draw, whose", [(random.random, "Python's random module"), (np.random.rand, "NumPy's generator")])
+@pytest.mark.parametrize(
+    "draw, whose", [(random.random, "Python's random module"), (np.random.rand, "NumPy's generator")]
+)
 def test_numbers_drawn_outside_torch(draw, whose):
     with pytest.warns(UserWarning, match=whose):
         graph_of(lambda x: x * draw())(torch.ones(3))
@@ -112,8 +115,12 @@ def test_numbers_an_optimizer_draws_outside_torch():
                 super().step(closure)
 
     layer = torch.nn.Linear(3, 1)
-    with pytest.warns(UserWarning, match=r"step\(\) of Noisy draws numbers from Python's random module.*eager mode"):
-        graph_of(lambda x: layer(x).sum().backward(), Noisy(layer.parameters(), lr=0.1), layer=layer)(torch.ones(2, 3))
+    with pytest.warns(
+        UserWarning, match=r"step\(\) of Noisy draws numbers from Python's random module.*eager mode"
+    ):
+        graph_of(lambda x: layer(x).sum().backward(), Noisy(layer.parameters(), lr=0.1), layer=layer)(
+            torch.ones(2, 3)
+        )
 
 
 def test_numbers_drawn_in_torch(recwarn):

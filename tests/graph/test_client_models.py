@@ -1,4 +1,5 @@
 """What programs of other packages do in build(), cut down to plain torch: each test is one such finding."""
+
 import copy
 
 import pytest
@@ -30,7 +31,9 @@ def steps(build_of, make, xs, in_graph, optimizer=lambda p: torch.optim.SGD(p, l
 
 
 def same_as_eager(build_of, make, xs, **kwargs):
-    (outs_e, state_e, _), (outs_g, state_g, module) = (steps(build_of, make, xs, in_graph, **kwargs) for in_graph in (False, True))
+    (outs_e, state_e, _), (outs_g, state_g, module) = (
+        steps(build_of, make, xs, in_graph, **kwargs) for in_graph in (False, True)
+    )
     assert all(map(torch.equal, outs_e, outs_g))
     assert state_e.keys() == state_g.keys() and all(torch.equal(state_e[k], state_g[k]) for k in state_e)
     return module
@@ -56,7 +59,11 @@ def test_gradients_through_activations_of_transposed_tensors_can_be_reshaped():
     same_as_eager(build_of, lambda: nn.Linear(4, 2), inputs(2, 5, 4))
 
 
-@pytest.mark.parametrize("optimizer", [lambda p: torch.optim.Adam(p), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)], ids=["Adam", "SGD"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [lambda p: torch.optim.Adam(p), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)],
+    ids=["Adam", "SGD"],
+)
 def test_batches_of_two_lengths_share_two_programs(optimizer, monkeypatch):
     """Capturing the second length left the first one's program without the optimizer's state: every call captured again."""
     captures, run = [], Capture.run
@@ -70,7 +77,9 @@ def test_batches_of_two_lengths_share_two_programs(optimizer, monkeypatch):
 
         return build
 
-    same_as_eager(build_of, lambda: nn.Linear(4, 2), [torch.ones(n, 4) for n in (3, 5) * 4], optimizer=optimizer)
+    same_as_eager(
+        build_of, lambda: nn.Linear(4, 2), [torch.ones(n, 4) for n in (3, 5) * 4], optimizer=optimizer
+    )
     assert len(captures) == 2
 
 
@@ -110,13 +119,18 @@ def test_a_deep_copy_is_of_each_calls_values():
             with torch.no_grad():
                 for p, g in zip(inner.parameters(), grads):
                     p -= 0.1 * g
-            loss = sum((a - b.detach()).square().sum() for a, b in zip(m.parameters(), inner.parameters())) + m(x).mean()
+            loss = (
+                sum((a - b.detach()).square().sum() for a, b in zip(m.parameters(), inner.parameters()))
+                + m(x).mean()
+            )
             loss.backward()
             return loss
 
         return build
 
-    same_as_eager(build_of, lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), inputs(5, 4))
+    same_as_eager(
+        build_of, lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), inputs(5, 4)
+    )
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
@@ -164,7 +178,11 @@ class Keeps(nn.Linear):
         total = out.detach().sum()
         if self.result is not None:
             out = out + self.result - 2 * self.largest
-        self.previous, self.result, self.largest = x, total, total if self.largest is None else torch.maximum(total, self.largest)
+        self.previous, self.result, self.largest = (
+            x,
+            total,
+            total if self.largest is None else torch.maximum(total, self.largest),
+        )
         return out, total
 
 
@@ -284,7 +302,11 @@ class Record:
         self.held = held
 
 
-pytree.register_pytree_node(Record, lambda r: (list(r.held.values()), list(r.held)), lambda values, names: Record(**dict(zip(names, values))))
+pytree.register_pytree_node(
+    Record,
+    lambda r: (list(r.held.values()), list(r.held)),
+    lambda values, names: Record(**dict(zip(names, values))),
+)
 
 
 @pytest.mark.parametrize("in_a_dict", [False, True])
@@ -386,7 +408,9 @@ def test_an_object_made_in_the_first_call(keep):
             if x.shape[0] == 1:
                 raise ValueError("one row")
             out = super().forward(x)
-            if (out.detach() > 0).sum() > 1000:  # taken for likely, so that the first program is not the right one
+            if (
+                out.detach() > 0
+            ).sum() > 1000:  # taken for likely, so that the first program is not the right one
                 out = out * 2
             return self.criterion(out)
 

@@ -1,4 +1,5 @@
 """Where optimizers of other packages keep their numbers and tensors: nn.Graph follows it, or refuses by name."""
+
 from collections import deque
 
 import pytest
@@ -136,7 +137,11 @@ def test_numbers_of_options_are_the_optimizers_own():
     step = graph_of(one_loss(layer), optimizer, layer=layer)
     for x in inputs(3, 4, count=4):
         step(x)
-    assert optimizer.param_groups[0]["step"] == 4 and type(optimizer.param_groups[0]["step"]) is int and len(step._engine.programs) == 1
+    assert (
+        optimizer.param_groups[0]["step"] == 4
+        and type(optimizer.param_groups[0]["step"]) is int
+        and len(step._engine.programs) == 1
+    )
     assert optimizer.state_dict()["param_groups"][0]["seen"] == 0.1 * 0.125 + 0.1 * 0.25 + 0.1 * 0.5 + 0.1
 
 
@@ -206,7 +211,16 @@ class Nested(Plain):
         p.sub_(p.grad, alpha=group["lr"] / state["counts"]["n"])
 
 
-@pytest.mark.parametrize("kind, place", [(Queue, "'queue', a deque"), (Outside, "'held', a dict"), (Flag, "'odd' from True to False"), (Attribute, "'count'"), (Nested, "'counts'")])
+@pytest.mark.parametrize(
+    "kind, place",
+    [
+        (Queue, "'queue', a deque"),
+        (Outside, "'held', a dict"),
+        (Flag, "'odd' from True to False"),
+        (Attribute, "'count'"),
+        (Nested, "'counts'"),
+    ],
+)
 def test_refused_by_name(kind, place):
     layer = nn.Linear(4, 2)
     optimizer = kind(layer.parameters())

@@ -1,4 +1,5 @@
 """Graphs called under what a program may have switched on around them."""
+
 import pytest
 import torch
 from torch import nn
@@ -44,7 +45,11 @@ def test_autocast_keeps_no_weights_from_before_a_capture_or_of_it(model, before)
         first = model(x) if before else None
         found = graph(x)
         after = model(x)
-        assert type(after) is torch.Tensor and torch.equal(found, after) and (first is None or torch.equal(first, after))
+        assert (
+            type(after) is torch.Tensor
+            and torch.equal(found, after)
+            and (first is None or torch.equal(first, after))
+        )
     with torch.no_grad():
         model[0].weight.add_(1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -66,7 +71,10 @@ def test_what_is_computed_without_autocast_stays_so(backend, tmp_path):
     torch.manual_seed(0)
     module = Positions(8, 8)
     graph, plain = Predict(module, backend), Predict(module, backend)
-    expected, same = module(x), torch.equal if backend == "aten" else torch.allclose  # fused sums may round otherwise
+    expected, same = (
+        module(x),
+        torch.equal if backend == "aten" else torch.allclose,
+    )  # fused sums may round otherwise
     assert same(plain(x), expected)
     plain.save(tmp_path)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -92,7 +100,11 @@ def test_affine_grid_multiplies_in_the_type_of_autocast():
     theta = torch.randn(2, 2, 3, requires_grad=True)
     grid, loss = loss_of(theta)
     found = graph(theta)
-    assert found[0].dtype is torch.bfloat16 and torch.equal(found[0], grid) and torch.equal(found[1], torch.autograd.grad(loss, theta)[0])
+    assert (
+        found[0].dtype is torch.bfloat16
+        and torch.equal(found[0], grid)
+        and torch.equal(found[1], torch.autograd.grad(loss, theta)[0])
+    )
 
 
 def test_a_search_for_nan_in_gradients_does_not_stop_a_capture(model):
@@ -102,7 +114,9 @@ def test_a_search_for_nan_in_gradients_does_not_stop_a_capture(model):
         assert torch.is_anomaly_enabled()
 
 
-@pytest.mark.parametrize("transform", [torch.vmap, lambda f: torch.func.grad(lambda t: f(t).sum())], ids=["vmap", "grad"])
+@pytest.mark.parametrize(
+    "transform", [torch.vmap, lambda f: torch.func.grad(lambda t: f(t).sum())], ids=["vmap", "grad"]
+)
 def test_a_transform_around_a_graph_is_an_error_that_says_so(model, transform):
     graph = Predict(model)
     with pytest.raises(CaptureError, match="under a transform of torch.func"):

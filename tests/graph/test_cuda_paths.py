@@ -1,4 +1,5 @@
 """What a program does on a GPU, as far as it shows without one: symbolic tensors on "cuda", and torch.cuda's functions replaced."""
+
 import contextlib
 
 import pytest
@@ -31,26 +32,70 @@ def symbols(recorder, **shapes):
     ("lstm", 5, 0, True, ()), ("lstm", 5, 3, False, ()), ("gru", 5, 0, True, ()), ("rnn_tanh", 5, 0, False, ()), ("lstm", 5, 0, False, (2, 2, 1)),
 ])  # fmt: skip
 def test_a_recurrent_layer_is_one_operator(name, hidden, projected, batch_first, sizes):
-    layer = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}[name](4, hidden, 2, batch_first=batch_first, **({"proj_size": projected} if projected else {}))
+    layer = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}[name](
+        4, hidden, 2, batch_first=batch_first, **({"proj_size": projected} if projected else {})
+    )
     given = torch.randn(5, 4) if sizes else torch.randn((2, 3, 4) if batch_first else (3, 2, 4))
     expected, _ = layer(given if not sizes else nn.utils.rnn.PackedSequence(given, torch.tensor(sizes)))
     recorder = Recorder()
     x, h, c = symbols(recorder, x=given.shape, h=(2, 2, projected or hidden), c=(2, 2, hidden))
     weights = symbols(recorder, **{n: w.shape for n, w in layer.named_parameters()})
     with recorder:
-        out, *last = _cudnn_layer(name, x, sizes, (h, c) if name == "lstm" else h, weights, True, 2, 0.0, True, False, batch_first)
+        out, *last = _cudnn_layer(
+            name, x, sizes, (h, c) if name == "lstm" else h, weights, True, 2, 0.0, True, False, batch_first
+        )
     assert out.shape == (expected.data if sizes else expected).shape and out.device.type == "cuda"
     assert [t.shape for t in last] == [h.shape, c.shape][: len(last)]
-    assert [n.target for n in recorder.graph.nodes if n.op == "call_function" and n.target is not len].count(aten._cudnn_rnn.default) == 1
+    assert [n.target for n in recorder.graph.nodes if n.op == "call_function" and n.target is not len].count(
+        aten._cudnn_rnn.default
+    ) == 1
 
 
 def test_the_gradients_of_all_weights_are_a_list_among_the_results():
     recorder = Recorder()
-    x, h, out, kept, reserve, *weights = symbols(recorder, x=(3, 2, 4), h=(1, 2, 5), out=(3, 2, 5), kept=(65,), reserve=(0,), a=(15, 4), b=(15, 5), c=(15,), d=(15,))
+    x, h, out, kept, reserve, *weights = symbols(
+        recorder,
+        x=(3, 2, 4),
+        h=(1, 2, 5),
+        out=(3, 2, 5),
+        kept=(65,),
+        reserve=(0,),
+        a=(15, 4),
+        b=(15, 5),
+        c=(15,),
+        d=(15,),
+    )
     with recorder:
-        dx, dh, dc, found = aten._cudnn_rnn_backward(x, weights, 4, kept, h, None, out, out, None, None, 3, 5, 0, 1, False, 0.0, True, False, [], None, reserve, [True, True, False, True])
+        dx, dh, dc, found = aten._cudnn_rnn_backward(
+            x,
+            weights,
+            4,
+            kept,
+            h,
+            None,
+            out,
+            out,
+            None,
+            None,
+            3,
+            5,
+            0,
+            1,
+            False,
+            0.0,
+            True,
+            False,
+            [],
+            None,
+            reserve,
+            [True, True, False, True],
+        )
         total = found[0].sum() + found[3].sum() + dx.sum()
-    assert [g.shape for g in found] == [w.shape for w in weights] and (dx.shape, dh.shape, dc) == (x.shape, h.shape, None)
+    assert [g.shape for g in found] == [w.shape for w in weights] and (dx.shape, dh.shape, dc) == (
+        x.shape,
+        h.shape,
+        None,
+    )
     names = [str(n) for n in recorder.graph.nodes if n.op == "call_function" and n.target is not len]
     assert len(names) == len(set(names)) and total._of_node.name in names
 
@@ -63,7 +108,18 @@ def test_the_fused_sgd_runs_no_kernel_while_it_is_recorded(monkeypatch):
     recorder = Recorder()
     w, g = symbols(recorder, w=(3, 2), g=(3, 2))
     with recorder:
-        torch._fused_sgd_([w], [g], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=False)
+        torch._fused_sgd_(
+            [w],
+            [g],
+            [],
+            weight_decay=0.0,
+            momentum=0.0,
+            lr=0.1,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
     assert aten._fused_sgd_.default in [n.target for n in recorder.graph.nodes]
 
 
@@ -91,7 +147,7 @@ def test_gradients_of_an_amp_graph_have_the_types_of_the_forward_operators():
     before = layer.weight.detach().clone()
     x.requires_grad_(False)
     y = layer(x)
-    expected, = torch.autograd.grad(y.square().sum(), layer.weight)
+    (expected,) = torch.autograd.grad(y.square().sum(), layer.weight)
     graph(x)
     assert torch.equal(before - expected, layer.weight)
 
@@ -118,8 +174,12 @@ def test_states_of_cuda_generators_are_read_and_set_by_the_program(monkeypatch):
     state = torch.arange(16, dtype=torch.uint8)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     for place in (torch.cuda, torch.cuda.random):
-        monkeypatch.setattr(place, "get_rng_state", lambda device="cuda": calls.append(("get", device)) or state)
-        monkeypatch.setattr(place, "set_rng_state", lambda new, device="cuda": calls.append(("set", new.tolist(), device)))
+        monkeypatch.setattr(
+            place, "get_rng_state", lambda device="cuda": calls.append(("get", device)) or state
+        )
+        monkeypatch.setattr(
+            place, "set_rng_state", lambda new, device="cuda": calls.append(("set", new.tolist(), device))
+        )
 
     def build(x):
         kept = torch.cuda.get_rng_state()
@@ -145,7 +205,11 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
     assert _autocast(capture).device == "cpu"
     with flow._graph.capture.recorder.FakeTensorMode():
         capture.tensors = [torch.empty(0), torch.empty(0, device="cuda")]
-    with pytest.warns(UserWarning, match="CUDA is not available") if not torch.cuda.is_available() else contextlib.nullcontext():
+    with (
+        pytest.warns(UserWarning, match="CUDA is not available")
+        if not torch.cuda.is_available()
+        else contextlib.nullcontext()
+    ):
         assert _autocast(capture).device == "cuda"
 
 
@@ -207,7 +271,11 @@ def on_gpu(program):
     """The program with its slots said to be on a GPU; its operators run where the tensors are."""
     from dataclasses import replace
 
-    return program.with_(slots=tuple(s if s.shape is None else replace(s, device=torch.device("cuda", 0)) for s in program.slots))
+    return program.with_(
+        slots=tuple(
+            s if s.shape is None else replace(s, device=torch.device("cuda", 0)) for s in program.slots
+        )
+    )
 
 
 def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
@@ -217,7 +285,9 @@ def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
 
     def compiler_for(name):
         made = plain(name)
-        return lambda program, config: cudagraph.compile(on_gpu(program), config, "aten") if config.cudagraph else made(program, config)
+        return lambda program, config: (
+            cudagraph.compile(on_gpu(program), config, "aten") if config.cudagraph else made(program, config)
+        )
 
     def train(cuda_graph):
         torch.manual_seed(3)

@@ -1,4 +1,5 @@
 """Graphs on disk: a fresh process runs them without their class; damaged files are refused."""
+
 import copy
 import json
 import subprocess
@@ -18,7 +19,9 @@ from oneflow._kernels import _ext
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        self.body = nn.Sequential(
+            nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2)
+        )
 
     def forward(self, x):
         return self.body(x)
@@ -69,7 +72,7 @@ def test_inference_in_a_fresh_process(tmp_path):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("None 2 ")
-    assert eval(done.stdout[len("None 2 "):]) == want["logits"].flatten().tolist()
+    assert eval(done.stdout[len("None 2 ") :]) == want["logits"].flatten().tolist()
 
 
 def test_training_goes_on_exactly(tmp_path):
@@ -87,7 +90,10 @@ def test_training_goes_on_exactly(tmp_path):
     assert [loaded(x, y).item() for _ in range(4)] == want
     loaded.save(tmp_path / "again")
     again = flow.load_graph(tmp_path / "again")
-    assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(again.state_dict()[k])) for k, v in loaded.state_dict().items())
+    assert all(
+        torch.equal(torch.as_tensor(v), torch.as_tensor(again.state_dict()[k]))
+        for k, v in loaded.state_dict().items()
+    )
     loaded.set_lr(0.0)
     before = loaded.state_dict()["model.body.0.weight"].clone()
     loaded(x, y)
@@ -108,7 +114,9 @@ def test_a_loaded_update_runs_in_blocks(tmp_path):
     assert loaded.backend == "aten"  # as the graph was set to
 
     def taken(program):
-        return sum(isinstance(n.target, update_blocks.Blocks) for n in update_blocks.in_blocks(program).graph.nodes)
+        return sum(
+            isinstance(n.target, update_blocks.Blocks) for n in update_blocks.in_blocks(program).graph.nodes
+        )
 
     assert taken(loaded.program) == taken(graph.program)
     assert str(loaded.program).partition("def ")[2] == str(graph.program).partition("def ")[2]
@@ -136,7 +144,10 @@ def test_a_loaded_graph_is_compiled(tmp_path, layer):
     assert flow.load_graph(tmp_path / "g").backend == default_backend()
     loaded = flow.load_graph(tmp_path / "g", backend="inductor")
     assert loaded.backend == "inductor" and all(torch.equal(loaded(x, y), w) for w in want)
-    ours, theirs = ({str(n.target) for n in run.region.graph.nodes if "oneflow" in str(n.target)} for run in (loaded.programs[0]._run, graph._engine._last.run))
+    ours, theirs = (
+        {str(n.target) for n in run.region.graph.nodes if "oneflow" in str(n.target)}
+        for run in (loaded.programs[0]._run, graph._engine._last.run)
+    )
     assert ours == theirs and bool(ours) == (layer is nn.GRU and _ext.status() == "loaded")
     loaded.save(tmp_path / "again")
     with pytest.raises(ValueError, match="unknown graph backend 'fast'"):
@@ -191,7 +202,10 @@ def test_wrong_arguments_are_named(tmp_path):
     loaded = flow.load_graph(tmp_path / "g")
     with pytest.raises(TypeError, match=r"argument 'x'.*float32\[6, 4\], found torch.float32\[2, 4\]"):
         loaded(x[:2], y)
-    with pytest.raises(TypeError, match=r"saved for the call \(torch.float32\[6, 4\], torch.int64\[6\]\), found \(torch.float32\[6, 4\]\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"saved for the call \(torch.float32\[6, 4\], torch.int64\[6\]\), found \(torch.float32\[6, 4\]\)",
+    ):
         loaded(x)
     with pytest.raises(TypeError, match="argument 'y'.*must be a tensor, found ndarray"):
         loaded(x, y.numpy())
@@ -207,17 +221,24 @@ def test_python_arguments_of_a_saved_program_are_fixed(tmp_path):
     scaled.save(tmp_path / "g")
     loaded = flow.load_graph(tmp_path / "g")
     assert loaded(torch.ones(2), 3, by=torch.ones(2), turned=False).tolist() == [4, 4]  # in any order
-    for wrong, message in (((4, False), "'factor'.*was 3 when it was saved, found 4"), ((3, True), "'turned'.*was False.*found True"), ((3.0, False), "'factor'.*found 3.0"),
-                           ((torch.ones(1), False), "'factor'")):
+    for wrong, message in (
+        ((4, False), "'factor'.*was 3 when it was saved, found 4"),
+        ((3, True), "'turned'.*was False.*found True"),
+        ((3.0, False), "'factor'.*found 3.0"),
+        ((torch.ones(1), False), "'factor'"),
+    ):
         with pytest.raises(ValueError, match=message):
             loaded(torch.ones(2), wrong[0], turned=wrong[1], by=torch.ones(2))
 
 
 def test_a_generator_nobody_draws_from_is_no_part_of_a_saved_program(tmp_path):
     """onediff's modules make one whenever their dropout is called."""
+
     @nn.Graph.trace
     def evaluated(x):
-        return nn.functional.dropout(x * 2, 0.5, False, generator=flow.Generator()), flow.Generator().manual_seed(3).initial_seed()
+        return nn.functional.dropout(
+            x * 2, 0.5, False, generator=flow.Generator()
+        ), flow.Generator().manual_seed(3).initial_seed()
 
     evaluated.config.set_backend("aten")
     evaluated(torch.ones(2))
@@ -228,6 +249,7 @@ def test_a_generator_nobody_draws_from_is_no_part_of_a_saved_program(tmp_path):
 
 def test_a_state_dict_of_a_call_by_name_warms_up():
     """onediffx.load_pipe: a U-Net is called with keywords, some of them None."""
+
     class Named(nn.Graph):
         def __init__(self):
             super().__init__()
@@ -276,17 +298,50 @@ def edit(folder, change):
     (folder / "program.json").write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize("what, change, message", [
-    ("foreign operator", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="os::system.default"), "not allowed"),
-    ("file operator", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="aten::from_file.default"), "not allowed"),
-    ("unknown operator", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="aten::nothing.default"), "no operator"),
-    ("python function", lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="operator.attrgetter"), "not allowed"),
-    ("format", lambda d: d.update(format=99), "format"),
-    ("shape", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(shape=[1, 1]), "needs"),
-    ("strides", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(stride=[1, 1]), "strides"),
-    ("missing tensor", lambda d: next(s for s in d["slots"] if s["role"] == "param").update(tensor="other"), "damaged"),
-    ("lost node", lambda d: d["nodes"].pop(len(d["nodes"]) // 2), "damaged"),
-])
+@pytest.mark.parametrize(
+    "what, change, message",
+    [
+        (
+            "foreign operator",
+            lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="os::system.default"),
+            "not allowed",
+        ),
+        (
+            "file operator",
+            lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(
+                target="aten::from_file.default"
+            ),
+            "not allowed",
+        ),
+        (
+            "unknown operator",
+            lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="aten::nothing.default"),
+            "no operator",
+        ),
+        (
+            "python function",
+            lambda d: next(n for n in d["nodes"] if n["op"] == "call").update(target="operator.attrgetter"),
+            "not allowed",
+        ),
+        ("format", lambda d: d.update(format=99), "format"),
+        (
+            "shape",
+            lambda d: next(s for s in d["slots"] if s["role"] == "param").update(shape=[1, 1]),
+            "needs",
+        ),
+        (
+            "strides",
+            lambda d: next(s for s in d["slots"] if s["role"] == "param").update(stride=[1, 1]),
+            "strides",
+        ),
+        (
+            "missing tensor",
+            lambda d: next(s for s in d["slots"] if s["role"] == "param").update(tensor="other"),
+            "damaged",
+        ),
+        ("lost node", lambda d: d["nodes"].pop(len(d["nodes"]) // 2), "damaged"),
+    ],
+)
 def test_altered_files_are_refused(saved, what, change, message):
     edit(saved, change)
     with pytest.raises(PackageError, match=message) as error:
@@ -373,7 +428,9 @@ def test_onnx_runs_in_another_runtime(tmp_path):
     want = graph(x)["logits"]
     graph.export(tmp_path / "net.onnx", format="onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
-    assert [i.name for i in session.get_inputs()] == ["x"] and [o.name for o in session.get_outputs()] == ["logits"]
+    assert [i.name for i in session.get_inputs()] == ["x"] and [o.name for o in session.get_outputs()] == [
+        "logits"
+    ]
     torch.testing.assert_close(torch.from_numpy(session.run(None, {"x": x.numpy()})[0]), want)
 
 
@@ -441,6 +498,7 @@ def test_export_refuses_what_it_cannot_write(tmp_path):
 
 def test_all_programs_of_a_graph_are_kept(tmp_path):
     """Shapes, Python arguments and structures that it was called with before; they share weights and state."""
+
     class Step(nn.Graph):
         def __init__(self, model):
             super().__init__()
@@ -455,14 +513,22 @@ def test_all_programs_of_a_graph_are_kept(tmp_path):
 
     flow.manual_seed(0)
     graph, weight = Step(nn.Linear(4, 2)), torch.tensor([1.0, 2.0])
-    calls = [lambda g, x, y: g(x, y), lambda g, x, y: g(x[:3], y[:3]), lambda g, x, y: g(x, y, 0.1), lambda g, x, y: g(x, y, weight=weight)]
+    calls = [
+        lambda g, x, y: g(x, y),
+        lambda g, x, y: g(x[:3], y[:3]),
+        lambda g, x, y: g(x, y, 0.1),
+        lambda g, x, y: g(x, y, weight=weight),
+    ]
     for call in calls:
         call(graph, *data())
     graph.save(tmp_path / "g")
     want = [call(graph, *data()) for call in calls * 2]
     loaded = flow.load_graph(tmp_path / "g")
     assert [torch.equal(call(loaded, *data()), w) for call, w in zip(calls * 2, want)] == [True] * 8
-    assert len(loaded.programs) == 4 and loaded.state_dict().keys() == flow.load_graph(tmp_path / "g").state_dict().keys()
+    assert (
+        len(loaded.programs) == 4
+        and loaded.state_dict().keys() == flow.load_graph(tmp_path / "g").state_dict().keys()
+    )
     assert sum(name.startswith("model.") for name in loaded.state_dict()) == 2
     loaded.set_lr(0.0)
     before = loaded.state_dict()["model.weight"].clone()
@@ -518,7 +584,9 @@ def test_both_ways_of_a_branch_on_a_size_are_kept(tmp_path):
             return rows * 2 if rows.numel() > 2 else rows - 1
 
     def inputs():
-        return [torch.tensor(v) for v in ([1.0, -1, -1, -1], [1.0, 2, 3, -1], [1.0, 2, -1, -1], [3.0, 2, 1, 0.5])]
+        return [
+            torch.tensor(v) for v in ([1.0, -1, -1, -1], [1.0, 2, 3, -1], [1.0, 2, -1, -1], [3.0, 2, 1, 0.5])
+        ]
 
     model = Counting()
     graph = Infer.__new__(Infer)
@@ -578,6 +646,7 @@ def test_runtime_state_dict_without_eager_state_leaves_the_weights_alone():
 
 def test_runtime_state_dict_of_a_dynamic_graph_is_named(tmp_path):
     """onediff walks through the programs of such a graph, looks at their `outputs_original` and saves them."""
+
     class Dynamic(nn.Graph):
         @nn.Graph.with_dynamic_input_shape()
         def __init__(self, model):
@@ -593,7 +662,10 @@ def test_runtime_state_dict_of_a_dynamic_graph_is_named(tmp_path):
     graph._dynamic_input_graph_cache.enable_shared(True)
     want = graph(x)
     assert graph._engine.config.cache_size == 9
-    assert dict(zip(*graph._c_nn_graph.get_runtime_var_states())) == {"model.weight": model.weight, "model.bias": model.bias}
+    assert dict(zip(*graph._c_nn_graph.get_runtime_var_states())) == {
+        "model.weight": model.weight,
+        "model.bias": model.bias,
+    }
     state = graph.runtime_state_dict()
     assert list(state) == [graph.name] and "outputs_original" in state[graph.name]
     flow.save(nn.Graph.runtime_state_dict_to(state, "cpu"), tmp_path / "g")

@@ -1,4 +1,5 @@
 """One program for many sizes of the arguments: eager's bits at every size, guards, and what needs a program per size."""
+
 import copy
 import importlib
 
@@ -113,7 +114,9 @@ def kept_by_size(x, cache={}):
     return x + cache.setdefault(str(x.shape[0]), len(str(x.shape[0])))
 
 
-@pytest.mark.parametrize("function", [by_steps, named_by_the_size, kept_by_size, lambda x: x * int(x.shape[0])])
+@pytest.mark.parametrize(
+    "function", [by_steps, named_by_the_size, kept_by_size, lambda x: x * int(x.shape[0])]
+)
 def test_a_size_that_python_needs_has_a_program_for_each_value(function):
     graph = Inference(function)
     for n in (4, 7, 12, 7, 5, 12):
@@ -166,7 +169,15 @@ def test_a_call_that_fails_leaves_symbols_allowed():
 def test_numbers_and_flags_beside_sizes():
     function = lambda x, k, flag=False: x * k - x.mean() if flag else x.repeat_interleave(k, 0)
     graph = Inference(function)
-    for n, k, flag in ((4, 2, False), (5, 2, False), (6, 2, False), (6, 3, True), (7, 3, True), (8, 3, True), (9, 2, False)):
+    for n, k, flag in (
+        (4, 2, False),
+        (5, 2, False),
+        (6, 2, False),
+        (6, 3, True),
+        (7, 3, True),
+        (8, 3, True),
+        (9, 2, False),
+    ):
         x = torch.randn(n, 3)
         assert torch.equal(graph(x, k, flag=flag), function(x, k, flag=flag))
     assert len(graph._engine.programs) == 4
@@ -221,7 +232,8 @@ def test_mixed_precision():
     module = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
     other = copy.deepcopy(module)
     graphs = [
-        Training(m, loss, adamw(m.parameters()), dynamic=dynamic) for m, dynamic in ((module, False), (other, None))
+        Training(m, loss, adamw(m.parameters()), dynamic=dynamic)
+        for m, dynamic in ((module, False), (other, None))
     ]
     for graph in graphs:
         graph.config.enable_amp(True, dtype=torch.bfloat16)
@@ -337,7 +349,9 @@ def test_a_saved_program_serves_all_sizes(tmp_path):
     with pytest.raises(TypeError, match="saved for the calls"):
         loaded(torch.randn(2, 6, 8), torch.ones(5, 1))
     loaded.save(tmp_path / "again")
-    assert torch.equal(flow.load_graph(tmp_path / "again")(x, torch.ones(5, 1))[0], model(x, torch.ones(5, 1))[0])
+    assert torch.equal(
+        flow.load_graph(tmp_path / "again")(x, torch.ones(5, 1))[0], model(x, torch.ones(5, 1))[0]
+    )
 
 
 def test_a_saved_training_program_serves_all_sizes(tmp_path):

@@ -1,4 +1,5 @@
 """One compiled region for many sizes: within rounding of eager, variants by guards, the program cache, the default backend."""
+
 import copy
 import shutil
 import sys
@@ -15,7 +16,8 @@ from oneflow._graph.compile.inductor import compiler, symbols
 from oneflow._graph.compile.program_cache.store import Store
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None), reason="needs Linux and a C++ compiler"
+    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
+    reason="needs Linux and a C++ compiler",
 )
 
 
@@ -78,7 +80,9 @@ def assert_trains_like_eager(graph, module, loss, batches, rtol=1e-4):
     """Within rounding: inductor sums in another order, and has its own exp and tanh."""
     reference = copy.deepcopy(module)
     found = [graph(*batch).detach() for batch in batches]
-    torch.testing.assert_close(found, train_in_eager_mode(reference, loss, batches), rtol=rtol, atol=rtol / 10)
+    torch.testing.assert_close(
+        found, train_in_eager_mode(reference, loss, batches), rtol=rtol, atol=rtol / 10
+    )
     torch.testing.assert_close(module.state_dict(), reference.state_dict(), rtol=rtol, atol=rtol / 10)
 
 
@@ -97,7 +101,9 @@ def test_sizes_outside_the_guards_of_the_code_get_another_variant(folder, compil
     batches = [(torch.randn(n, 8),) for n in (24, 3000, 16, 2000)]
     assert_trains_like_eager(graph, module, loss_of, batches)
     served = len(compilations)
-    assert len(graph._engine.programs) == 1 and served == len(variants(graph)) > 1, [str(f.guards) for _, f in variants(graph)]
+    assert len(graph._engine.programs) == 1 and served == len(variants(graph)) > 1, [
+        str(f.guards) for _, f in variants(graph)
+    ]
     monkeypatch.setattr(symbols, "MAX_VARIANTS", 1)
     other = Training(module := perceptron(), loss_of, dynamic=True)
     assert_trains_like_eager(other, module, loss_of, batches)  # the captured operators serve the rest

@@ -1,4 +1,5 @@
 """Errors of a graph name the cause, the user's own line and a remedy, and leave everything as it was."""
+
 import copy
 import json
 import random
@@ -30,7 +31,15 @@ def tolist(self, x):
     return x * x.tolist()[0]
 
 
-@pytest.mark.parametrize("build, line", [(uses_item, "x.sum().item()"), (branches, "if x.sum() > 0"), (loops, "x[x > 0]"), (tolist, "x.tolist()")])
+@pytest.mark.parametrize(
+    "build, line",
+    [
+        (uses_item, "x.sum().item()"),
+        (branches, "if x.sum() > 0"),
+        (loops, "x[x > 0]"),
+        (tolist, "x.tolist()"),
+    ],
+)
 def test_value_dependent_python(build, line):
     with pytest.raises(OneFlowError) as caught:
         make(build)(torch.ones(3))
@@ -46,7 +55,9 @@ def test_build_not_overridden():
 
 
 def test_argument_type_is_named():
-    with pytest.raises(OneFlowError, match=r"the argument 'y_k' of build\(\) has the type object, which") as caught:
+    with pytest.raises(
+        OneFlowError, match=r"the argument 'y_k' of build\(\) has the type object, which"
+    ) as caught:
         make(lambda self, x, y: x)(torch.ones(1), y={"k": object()})
     assert __file__ in str(caught.value)
 
@@ -58,13 +69,19 @@ def test_nested_tensors_and_classes_of_tensors_are_named():
     x, y = torch.rand(2, 3), torch.rand(4, 3)
     nested = [torch.nested.nested_tensor([x, y], layout=layout) for layout in (torch.strided, torch.jagged)]
     for argument in nested:
-        with pytest.raises(OneFlowError, match=r"argument '?\w+'? of build\(\) is a nested tensor.*\n.*\n.*pad_sequence"):
+        with pytest.raises(
+            OneFlowError, match=r"argument '?\w+'? of build\(\) is a nested tensor.*\n.*\n.*pad_sequence"
+        ):
             make(lambda self, n: n * 2)(argument)
         with pytest.raises(OneFlowError, match="computes with a nested tensor") as caught:
             make(lambda self, x, n=argument: (n * 2).to_padded_tensor(0.0) + x)(torch.ones(1))
         assert __file__ in str(caught.value)
         with pytest.raises(OneFlowError, match="computes with a nested tensor"):
-            make(lambda self, *x, layout=argument.layout: torch.nested.as_nested_tensor(list(x), layout=layout).to_padded_tensor(0.0))(x, y)
+            make(
+                lambda self, *x, layout=argument.layout: torch.nested.as_nested_tensor(
+                    list(x), layout=layout
+                ).to_padded_tensor(0.0)
+            )(x, y)
     for made in (lambda x: x.as_subclass(Own), Own):
         with pytest.raises(OneFlowError, match="a tensor of a class of its own") as caught:
             make(lambda self, x, made=made: made(x) * 2)(x)
@@ -73,7 +90,10 @@ def test_nested_tensors_and_classes_of_tensors_are_named():
 
 
 def test_output_type_is_named():
-    for out, name in ((lambda x: {1}, r"output of build\(\) has the type set"), (lambda x: [{"a": object()}], r"output \[0\]\['a'\] of")):
+    for out, name in (
+        (lambda x: {1}, r"output of build\(\) has the type set"),
+        (lambda x: [{"a": object()}], r"output \[0\]\['a'\] of"),
+    ):
         with pytest.raises(OneFlowError, match=name):
             make(lambda self, x: out(x))(torch.ones(1))
 
@@ -115,7 +135,9 @@ def test_a_graph_inside_a_graph(called_before):
 def test_no_backward():
     model = nn.Linear(2, 1)
     with pytest.raises(OneFlowError, match="backward"):
-        make(lambda self, x: self.m(x), {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
+        make(lambda self, x: self.m(x), {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(
+            torch.ones(1, 2)
+        )
 
 
 def test_exception_inside_build_changes_nothing_and_the_graph_can_be_called_again():
@@ -172,13 +194,20 @@ def test_unknown_backend_and_missing_package():
 @pytest.mark.parametrize("case", ["step in build", "LBFGS", "plateau"])
 def test_steps_a_program_cannot_take(case):
     model = nn.Linear(2, 1)
-    optimizer = torch.optim.LBFGS(model.parameters()) if case == "LBFGS" else torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = (
+        torch.optim.LBFGS(model.parameters())
+        if case == "LBFGS"
+        else torch.optim.SGD(model.parameters(), lr=0.1)
+    )
 
     class G(flow.nn.Graph):
         def __init__(self):
             super().__init__()
             self.m = model
-            self.add_optimizer(optimizer, lr_sch=torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) if case == "plateau" else None)
+            self.add_optimizer(
+                optimizer,
+                lr_sch=torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) if case == "plateau" else None,
+            )
             self.config.set_backend("aten")
 
         def build(self, x):
@@ -188,7 +217,9 @@ def test_steps_a_program_cannot_take(case):
                 optimizer.step()
             return loss
 
-    with pytest.raises(OneFlowError, match={"step in build": "add_optimizer", "LBFGS": "LBFGS", "plateau": "metric"}[case]):
+    with pytest.raises(
+        OneFlowError, match={"step in build": "add_optimizer", "LBFGS": "LBFGS", "plateau": "metric"}[case]
+    ):
         G()(torch.ones(1, 2))
     assert type(optimizer.param_groups[0]["lr"]) in (int, float) and model.weight.grad is None
 
@@ -199,7 +230,10 @@ def splits_at_a_tensor(self, x, at):
 
 def test_an_operator_that_reads_a_tensor_of_indices_is_named_with_the_users_line():
     x = torch.rand(6)
-    with pytest.raises(OneFlowError, match=r"reads the numbers of a tensor(.|\n)*in splits_at_a_tensor: return flow.tensor_split") as caught:
+    with pytest.raises(
+        OneFlowError,
+        match=r"reads the numbers of a tensor(.|\n)*in splits_at_a_tensor: return flow.tensor_split",
+    ) as caught:
         make(splits_at_a_tensor)(x, torch.tensor([2, 4]))
     assert type(caught.value).__name__ == "CaptureError"
     assert torch.equal(make(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
@@ -234,7 +268,9 @@ class FailsInStep(torch.optim.Adam):
             raise ValueError("mine")
 
 
-@pytest.mark.parametrize("where", ["forward", "module hook", "gradient hook", "step", "output", "another shape"])
+@pytest.mark.parametrize(
+    "where", ["forward", "module hook", "gradient hook", "step", "output", "another shape"]
+)
 def test_an_exception_anywhere_in_a_step_changes_nothing(where):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
@@ -263,7 +299,15 @@ def test_an_exception_anywhere_in_a_step_changes_nothing(where):
             return object() if "output" in failing else loss
 
     def state():
-        return copy.deepcopy((model.state_dict(), optimizer.state_dict(), schedule.state_dict(), torch.get_rng_state(), [p.grad for p in model.parameters()]))
+        return copy.deepcopy(
+            (
+                model.state_dict(),
+                optimizer.state_dict(),
+                schedule.state_dict(),
+                torch.get_rng_state(),
+                [p.grad for p in model.parameters()],
+            )
+        )
 
     model[0].register_forward_hook(lambda *_: fail("module hook"))
     graph, x = Train(), torch.randn(6, 4)
@@ -282,7 +326,9 @@ def test_an_exception_anywhere_in_a_step_changes_nothing(where):
     assert torch.isfinite(model[0].weight).all() and not torch.equal(model[0].weight, before[0]["0.weight"])
 
 
-@pytest.mark.parametrize("use", [random.Random, {}.get, lambda n: json.dumps([n])], ids=["random.Random", "dict", "json"])
+@pytest.mark.parametrize(
+    "use", [random.Random, {}.get, lambda n: json.dumps([n])], ids=["random.Random", "dict", "json"]
+)
 def test_python_that_refuses_a_number_of_each_call(use):
     with pytest.raises(OneFlowError, match=r"test_errors.py.*in <lambda>") as caught:
         make(lambda self, x: x + len(str(use(torch.randint(9, ()).item()))))(torch.ones(2))
@@ -302,7 +348,9 @@ def test_an_error_while_the_program_runs_leaves_autograd_on(backend):
     assert kept.value is not None
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.SGD, "sgd", nn.Linear(2, 2)], ids=["class", "text", "module"])
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.SGD, "sgd", nn.Linear(2, 2)], ids=["class", "text", "module"]
+)
 def test_add_optimizer_names_what_to_pass(optimizer):
     with pytest.raises(TypeError, match=r"takes an optimizer, got .*pass an instance, as flow\.optim\.SGD\("):
         flow.nn.Graph().add_optimizer(optimizer)

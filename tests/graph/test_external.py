@@ -1,4 +1,5 @@
 """Compilers of other packages. OpenVINO runs on the CPU; without the package the error names it."""
+
 import importlib.util
 import subprocess
 import sys
@@ -24,10 +25,15 @@ def graph_of(model, configure):
     return G()
 
 
-@pytest.mark.parametrize("option, package", [("enable_openvino", "openvino"), ("enable_tensorrt", "torch_tensorrt"), ("enable_xla_jit", "torch_xla")])
+@pytest.mark.parametrize(
+    "option, package",
+    [("enable_openvino", "openvino"), ("enable_tensorrt", "torch_tensorrt"), ("enable_xla_jit", "torch_xla")],
+)
 def test_missing_package_is_named(option, package, monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else found(name, *a))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == package else found(name, *a)
+    )
     with pytest.raises(OneFlowError, match=package):
         graph_of(nn.Linear(2, 2), lambda config: getattr(config, option)(True))(torch.ones(1, 2))
 
@@ -35,7 +41,14 @@ def test_missing_package_is_named(option, package, monkeypatch):
 def test_openvino():
     pytest.importorskip("openvino", reason="openvino is not installed")
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)).eval()
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, 5),
+    ).eval()
     graph = graph_of(model, lambda config: config.enable_openvino(True))
     x = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
@@ -98,7 +111,9 @@ def test_openvino_does_not_train():
 
 
 def test_cudagraph_needs_cuda():
-    graph = graph_of(nn.Linear(2, 2), lambda config: (config.set_backend("aten"), config.enable_cudagraph(True)))
+    graph = graph_of(
+        nn.Linear(2, 2), lambda config: (config.set_backend("aten"), config.enable_cudagraph(True))
+    )
     with pytest.raises(OneFlowError, match="CUDA tensors"):
         graph(torch.ones(1, 2))
 
@@ -112,7 +127,10 @@ def test_cudagraph_follows_eager():
     import copy
 
     other = copy.deepcopy(model)
-    eager, optimizer = torch.optim.Adam(other.parameters(), lr=0.01), torch.optim.Adam(model.parameters(), lr=0.01)
+    eager, optimizer = (
+        torch.optim.Adam(other.parameters(), lr=0.01),
+        torch.optim.Adam(model.parameters(), lr=0.01),
+    )
 
     class G(flow.nn.Graph):
         def __init__(self):
@@ -134,4 +152,6 @@ def test_cudagraph_follows_eager():
         loss = other(x).pow(2).mean()
         loss.backward()
         eager.step()
-        assert torch.allclose(graph(x), loss, rtol=1e-5, atol=1e-6)  # the same kernels; the update may be fused
+        assert torch.allclose(
+            graph(x), loss, rtol=1e-5, atol=1e-6
+        )  # the same kernels; the update may be fused

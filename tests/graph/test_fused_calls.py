@@ -1,4 +1,5 @@
 """flow._C.fused_* called inside build(): the same numbers on the aten and the inductor backend."""
+
 import pytest
 import torch
 from torch import nn
@@ -17,20 +18,28 @@ needs_kernels = pytest.mark.skipif(_ext.status() != "loaded", reason=f"oneflow._
 @pytest.mark.parametrize("name", decompositions._POINT)
 def test_plain_form_of_an_elementwise_kernel(name, dtype):
     torch.manual_seed(0)
-    inputs = [torch.randn(5, 7).mul(3).to(dtype) for _ in range({"quick_gelu": 1, "square_relu": 1, "fast_gelu_mul_backward": 3}.get(name, 2))]
+    inputs = [
+        torch.randn(5, 7).mul(3).to(dtype)
+        for _ in range({"quick_gelu": 1, "square_relu": 1, "fast_gelu_mul_backward": 3}.get(name, 2))
+    ]
     outputs = 2 if name == "fast_gelu_mul_backward" else 1
     plain = decompositions._pointwise(POINT[name], inputs, outputs, [])
     kernel = torch.ops.oneflow.pointwise(POINT[name], inputs, outputs, [])
     for a, b in zip(plain, kernel, strict=True):
         assert a.dtype is b.dtype is dtype
-        assert (a - b).abs().max() <= 8 * torch.finfo(dtype).eps * b.abs().max(), "the same formula in another order, units of the last place"
+        assert (a - b).abs().max() <= 8 * torch.finfo(dtype).eps * b.abs().max(), (
+            "the same formula in another order, units of the last place"
+        )
 
 
 @needs_kernels
 @pytest.mark.parametrize("diagonal", [-1, 0, 2])
 def test_plain_form_of_the_lower_triangle(diagonal):
     x = torch.randn(2, 4, 6)
-    assert torch.equal(decompositions._scale_tril(x, diagonal, 0.5, -3.0), torch.ops.oneflow.scale_tril(x, diagonal, 0.5, -3.0))
+    assert torch.equal(
+        decompositions._scale_tril(x, diagonal, 0.5, -3.0),
+        torch.ops.oneflow.scale_tril(x, diagonal, 0.5, -3.0),
+    )
 
 
 def losses(backend, function, *tensors):
@@ -69,9 +78,15 @@ def boxes(a, b):
 
 @pytest.mark.slow
 @needs_kernels
-@pytest.mark.parametrize("function, shapes", [(every_kind, [(2, 8, 8), (8,)]), (boxes, [(4, 9), (4, 9)])], ids=["transformer", "boxes"])
+@pytest.mark.parametrize(
+    "function, shapes",
+    [(every_kind, [(2, 8, 8), (8,)]), (boxes, [(4, 9), (4, 9)])],
+    ids=["transformer", "boxes"],
+)
 def test_inductor_agrees_with_aten(function, shapes):
     """Also the masks of dropout, which the kernels draw from the same seed. An operator that returns a list crashed inductor's C++ wrapper."""
     torch.manual_seed(0)
     tensors = [torch.randn(*s) for s in shapes]
-    assert torch.allclose(losses("inductor", function, *tensors), losses("aten", function, *tensors), rtol=1e-5)
+    assert torch.allclose(
+        losses("inductor", function, *tensors), losses("aten", function, *tensors), rtol=1e-5
+    )

@@ -1,4 +1,5 @@
 """Programs that once gave other numbers in a graph than in eager, or broke something: each test is one such finding."""
+
 import copy
 import threading
 
@@ -126,14 +127,18 @@ def test_static_scaler_unscales_sparse_gradients():
         loss.backward()
         return loss
 
-    graph_of(build, torch.optim.SGD(model.parameters(), lr=0.5), flow.amp.StaticGradScaler(64.0), model=model)(ids)
+    graph_of(
+        build, torch.optim.SGD(model.parameters(), lr=0.5), flow.amp.StaticGradScaler(64.0), model=model
+    )(ids)
     assert torch.equal(model.weight, expected)
 
 
 def test_a_static_scale_stays_after_an_overflow():
     model, scaler = nn.Linear(4, 2), flow.amp.StaticGradScaler(64.0)
     before = model.weight.detach().clone()
-    step = graph_of(lambda x: model(x).sum().backward(), torch.optim.SGD(model.parameters(), lr=0.5), scaler, model=model)
+    step = graph_of(
+        lambda x: model(x).sum().backward(), torch.optim.SGD(model.parameters(), lr=0.5), scaler, model=model
+    )
     step(inputs()[0] * float("inf"))
     assert torch.equal(model.weight, before) and scaler.get_scale() == 64.0
     step(inputs()[0])
@@ -142,7 +147,12 @@ def test_a_static_scale_stays_after_an_overflow():
 
 def test_dynamic_scaler_refuses_sparse_gradients():
     model = nn.Embedding(6, 3, sparse=True)
-    step = graph_of(lambda i: model(i).sum().backward(), torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler("cpu"), model=model)
+    step = graph_of(
+        lambda i: model(i).sum().backward(),
+        torch.optim.SGD(model.parameters(), lr=0.5),
+        torch.amp.GradScaler("cpu"),
+        model=model,
+    )
     with pytest.raises(RuntimeError, match="sparse gradient"):
         step(torch.tensor([1]))
 
@@ -247,7 +257,9 @@ def test_a_script_module_and_a_compiled_function():
     script = torch.jit.script(nn.Sequential(model, nn.Tanh()))
     x = inputs()[0]
     assert torch.equal(graph_of(lambda x: script(x), model=script)(x), script(x))
-    with pytest.raises(RuntimeError, match="TorchScript interpreter"):  # the user's error, not one of putting the module back
+    with pytest.raises(
+        RuntimeError, match="TorchScript interpreter"
+    ):  # the user's error, not one of putting the module back
         graph_of(lambda x: script(x), model=script)(x[:, :2])
     compiled = torch.compile(model, backend="eager")
     assert torch.equal(graph_of(lambda x: compiled(x))(x), model(x))
@@ -299,7 +311,9 @@ def test_another_thread_works_as_ever_while_a_graph_is_captured():
         loss.backward()
         return loss
 
-    graph_of(build, torch.optim.SGD(model.parameters(), lr=0.1), flow.amp.StaticGradScaler(64.0), model=model)(x)
+    graph_of(
+        build, torch.optim.SGD(model.parameters(), lr=0.1), flow.amp.StaticGradScaler(64.0), model=model
+    )(x)
     assert seen["grad"].tolist() == [6.0] * 4, "the other thread's loss was scaled"
     assert seen["done"] == (3,)
 
@@ -429,9 +443,14 @@ def test_an_empty_optimizer_state_loaded_between_calls_begins_anew():
         assert torch.equal(model.weight, eager.weight), f"step {i}"
 
 
-@pytest.mark.parametrize("norm", [nn.LayerNorm(4), nn.BatchNorm1d(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4, affine=False)], ids=["layer", "batch", "group", "no weight"])
+@pytest.mark.parametrize(
+    "norm",
+    [nn.LayerNorm(4), nn.BatchNorm1d(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4, affine=False)],
+    ids=["layer", "batch", "group", "no weight"],
+)
 def test_second_derivatives_through_norms_under_autocast(norm):
     """Statistics of a bfloat16 input are float32 beside float32 weights: the double backward casts them."""
+
     def forward(module, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             h = module(x)
@@ -462,6 +481,7 @@ def test_dtypes_that_torch_refuses(function):
 
 def test_max_pool1d_without_gradients_is_laid_out_row_by_row():
     """Sums over it, as of BatchNorm, go in the order of the layout."""
+
     def function(x):
         pooled = nn.functional.max_pool1d(x, 2, 1)
         return pooled, nn.functional.batch_norm(pooled, None, None, training=True)
@@ -469,4 +489,7 @@ def test_max_pool1d_without_gradients_is_laid_out_row_by_row():
     x = torch.randn(17, 4, 3, generator=torch.Generator().manual_seed(3)).transpose(1, 2)
     for found, expected in zip(graph_of(function)(x), function(x), strict=True):
         assert torch.equal(found, expected) and found.stride() == expected.stride()
-    follow(lambda: nn.Sequential(nn.Conv1d(6, 4, 1), nn.MaxPool1d(2)), xs=[torch.randn(3, 8, 6).mT for _ in range(2)])
+    follow(
+        lambda: nn.Sequential(nn.Conv1d(6, 4, 1), nn.MaxPool1d(2)),
+        xs=[torch.randn(3, 8, 6).mT for _ in range(2)],
+    )

@@ -1,4 +1,5 @@
 """Layers of global tensors in graphs whose build() runs inside global_mode (all answers are real OneFlow 0.9.0's)."""
+
 import pytest
 
 import oneflow as flow

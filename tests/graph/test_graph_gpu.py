@@ -1,4 +1,5 @@
 """nn.Graph on a GPU: the aten backend and CUDA graphs give eager's numbers bit for bit, inductor's are close; random numbers, scaling, saving."""
+
 import copy
 import os
 
@@ -54,20 +55,36 @@ class Recurrent(nn.Module):
 class GPT(nn.Module):
     def __init__(self):
         super().__init__()
-        self.tokens, self.norm, self.qkv, self.up, self.down, self.out = nn.Embedding(40, 32), nn.LayerNorm(32), nn.Linear(32, 96), nn.Linear(32, 64), nn.Linear(64, 32), nn.Linear(32, 40)
+        self.tokens, self.norm, self.qkv, self.up, self.down, self.out = (
+            nn.Embedding(40, 32),
+            nn.LayerNorm(32),
+            nn.Linear(32, 96),
+            nn.Linear(32, 64),
+            nn.Linear(64, 32),
+            nn.Linear(32, 40),
+        )
 
     def forward(self, ids):
         h = self.tokens(ids)
         b, t, c = h.shape
         q, k, v = self.qkv(self.norm(h)).view(b, t, 3, 4, 8).permute(2, 0, 3, 1, 4)
-        scores = (q @ k.transpose(-1, -2) / 8**0.5).masked_fill(torch.ones(t, t, device=h.device).triu(1).bool(), float("-inf"))
+        scores = (q @ k.transpose(-1, -2) / 8**0.5).masked_fill(
+            torch.ones(t, t, device=h.device).triu(1).bool(), float("-inf")
+        )
         h = h + (F.dropout(scores.softmax(-1), 0.1, self.training) @ v).transpose(1, 2).reshape(b, t, c)
         return self.out(h + F.dropout(self.down(F.gelu(self.up(h))), 0.1, self.training)).flatten(0, 1)
 
     batch = staticmethod(lambda: (torch.randint(40, (2, 9)), torch.randint(40, (18,))))
 
 
-MODELS = {"mlp": MLP, "conv": Net, "lstm": Recurrent, "gru": lambda: Recurrent(nn.GRU, bidirectional=True), "rnn": lambda: Recurrent(nn.RNN), "gpt": GPT}
+MODELS = {
+    "mlp": MLP,
+    "conv": Net,
+    "lstm": Recurrent,
+    "gru": lambda: Recurrent(nn.GRU, bidirectional=True),
+    "rnn": lambda: Recurrent(nn.RNN),
+    "gpt": GPT,
+}
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2), "fused": lambda p: torch.optim.Adam(p, lr=1e-2, fused=True),
     "clipped": lambda p: flow.optim.Adam([{"params": list(p), "lr": 1e-2, "clip_grad_max_norm": 0.1, "clip_grad_norm_type": 2.0}]),
@@ -99,7 +116,9 @@ def trainer(model, optimizer, scaler=None, amp=None, scheduler=None, **config):
 def batches_of(make, count=10):
     torch.manual_seed(1)
     model = make().to(DEVICE)
-    return model, [tuple(t.to(DEVICE) for t in (getattr(make, "batch", None) or model.batch)()) for _ in range(count)]
+    return model, [
+        tuple(t.to(DEVICE) for t in (getattr(make, "batch", None) or model.batch)()) for _ in range(count)
+    ]
 
 
 def eager_steps(model, optimizer, batches, amp=None, scaler=None):
@@ -200,7 +219,16 @@ def drawn(p=0.5, **config):
     return Draw()
 
 
-@pytest.mark.parametrize("config", [{}, {"enable_cudagraph": True}, {"backend": "inductor"}, {"backend": "inductor", "enable_cudagraph": True}], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"enable_cudagraph": True},
+        {"backend": "inductor"},
+        {"backend": "inductor", "enable_cudagraph": True},
+    ],
+    ids=str,
+)
 def test_each_call_draws_new_numbers_and_a_seed_repeats_them(config):
     graph, x = drawn(**config), torch.ones(1000, device=DEVICE)
     graph(x)
@@ -250,7 +278,11 @@ def test_dropout_between_recurrent_layers_trains():
 
 
 def test_packed_sequences():
-    layer, x, lengths = nn.LSTM(4, 8, batch_first=True).to(DEVICE), torch.randn(3, 6, 4, device=DEVICE), torch.tensor([6, 4, 1])
+    layer, x, lengths = (
+        nn.LSTM(4, 8, batch_first=True).to(DEVICE),
+        torch.randn(3, 6, 4, device=DEVICE),
+        torch.tensor([6, 4, 1]),
+    )
 
     def run(x, lengths):
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
@@ -272,13 +304,28 @@ def test_packed_sequences():
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "fused"])
 def test_a_dynamic_scale_follows_eager_through_overflow(optimizer):
     """The first scales overflow float16: those steps change nothing, and the scale shrinks as eager's does."""
-    graph, (a, b) = both("mlp", OPTIMIZERS[optimizer], torch.equal, torch.float16, lambda: torch.amp.GradScaler(DEVICE, init_scale=2.0**24, growth_interval=3), count=14)
+    graph, (a, b) = both(
+        "mlp",
+        OPTIMIZERS[optimizer],
+        torch.equal,
+        torch.float16,
+        lambda: torch.amp.GradScaler(DEVICE, init_scale=2.0**24, growth_interval=3),
+        count=14,
+    )
     assert a.get_scale() == b.get_scale() < 2.0**24
 
 
 def test_fused_update_under_a_scaler():
     close = lambda a, b: torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-4)
-    both("mlp", OPTIMIZERS["sgd"], close, None, lambda: torch.amp.GradScaler(DEVICE, init_scale=2.0**8), count=4, allow_fuse_model_update_ops=True)
+    both(
+        "mlp",
+        OPTIMIZERS["sgd"],
+        close,
+        None,
+        lambda: torch.amp.GradScaler(DEVICE, init_scale=2.0**8),
+        count=4,
+        allow_fuse_model_update_ops=True,
+    )
 
 
 # -- state ---------------------------------------------------------------------------------
@@ -336,7 +383,10 @@ def test_checkpoints_hold_cuda_tensors(tmp_path):
     flow.save({"graph": graph.state_dict()}, str(tmp_path / "graph.pt"))
     for place, expected in ((None, DEVICE), ("cpu", "cpu")):
         state = flow.load(str(tmp_path / "model"), **({"map_location": place} if place else {}))
-        assert all(torch.equal(v.cpu(), state[k].cpu()) and state[k].device.type == expected for k, v in model.state_dict().items())
+        assert all(
+            torch.equal(v.cpu(), state[k].cpu()) and state[k].device.type == expected
+            for k, v in model.state_dict().items()
+        )
     expected = graph(*batches[1])
     model.load_state_dict(flow.load(str(tmp_path / "model")))
     again = trainer(model, OPTIMIZERS["adamw"](model.parameters()))
@@ -347,12 +397,17 @@ def test_checkpoints_hold_cuda_tensors(tmp_path):
 def test_fused_kernels_of_rewritten_compositions_are_close():
     """A masked softmax long enough for a kernel of its own, forward and backward, on the aten backend."""
     model, _ = batches_of(GPT, 1)
-    batches = [(torch.randint(40, (2, 64), device=DEVICE), torch.randint(40, (128,), device=DEVICE)) for _ in range(3)]
+    batches = [
+        (torch.randint(40, (2, 64), device=DEVICE), torch.randint(40, (128,), device=DEVICE))
+        for _ in range(3)
+    ]
     other = copy.deepcopy(model.eval())
     plain, fused = (trainer(m, OPTIMIZERS["sgd"](m.parameters())) for m in (model, other))
     fused.config._engine.fuse_compositions = fused.config._engine.fuse_add_to_output = True
     close = lambda a, b: torch.allclose(a, b, rtol=2e-3, atol=2e-4)
     assert all(close(plain(*batch), fused(*batch)) for batch in batches)
-    assert {"oneflow::masked_softmax", "oneflow::masked_softmax_backward"} <= {getattr(n.target, "_name", "").split(".")[0] for n in fused._engine.program.graph.nodes}
+    assert {"oneflow::masked_softmax", "oneflow::masked_softmax_backward"} <= {
+        getattr(n.target, "_name", "").split(".")[0] for n in fused._engine.program.graph.nodes
+    }
     for a, b in zip(model.state_dict().values(), other.state_dict().values()):
         assert close(a, b)

@@ -1,4 +1,5 @@
 """The inductor backend against eager: the same training up to rounding, random numbers of its own."""
+
 import copy
 import os
 import platform
@@ -16,7 +17,10 @@ from torch import nn
 
 import oneflow as flow
 
-pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.slow,
+]
 
 
 def close(a, b):
@@ -90,7 +94,15 @@ def test_recomputation_is_not_merged_back():
             for k in range(2):
                 graph.model[k].config.activation_checkpointing = recompute
 
-        _, _, graph = train_graph(model, lambda p: torch.optim.SGD(p, lr=0.1), None, lambda m, x: m(x).pow(2).mean(), [(torch.ones(4, 8),)], backend="inductor", setup=setup)
+        _, _, graph = train_graph(
+            model,
+            lambda p: torch.optim.SGD(p, lr=0.1),
+            None,
+            lambda m, x: m(x).pow(2).mean(),
+            [(torch.ones(4, 8),)],
+            backend="inductor",
+            setup=setup,
+        )
         return sum("mm" in str(n.target) for n in graph._engine._last.run.region.graph.nodes)
 
     assert products(True) > products(False)
@@ -119,7 +131,15 @@ def test_an_operator_inductor_cannot_take_falls_back_when_the_backend_was_not_ch
 
 def trained(**options):
     torch.manual_seed(0)
-    return train_graph(mlp(), lambda p: torch.optim.AdamW(p, lr=0.01), None, loss_of, batches()[:2], backend="inductor", setup=lambda g: g.config.set_backend("inductor", **options))
+    return train_graph(
+        mlp(),
+        lambda p: torch.optim.AdamW(p, lr=0.01),
+        None,
+        loss_of,
+        batches()[:2],
+        backend="inductor",
+        setup=lambda g: g.config.set_backend("inductor", **options),
+    )
 
 
 def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
@@ -127,7 +147,13 @@ def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
 
     files = []
     original = CppCodeCache.load_async.__func__
-    monkeypatch.setattr(CppCodeCache, "load_async", classmethod(lambda cls, *args, **kwargs: files.append(cls.__name__) or original(cls, *args, **kwargs)))
+    monkeypatch.setattr(
+        CppCodeCache,
+        "load_async",
+        classmethod(
+            lambda cls, *args, **kwargs: files.append(cls.__name__) or original(cls, *args, **kwargs)
+        ),
+    )
     _, _, graph = trained(**{"cpp.simdlen": 256})  # compiled by no test before
     assert files == ["CppWrapperCodeCache"]
     assert graph._engine._last.run.region.settings["cpp_wrapper"]
@@ -158,7 +184,11 @@ def test_the_two_files_of_a_long_region_are_compiled_at_once(monkeypatch, tmp_pa
             return (x.sin() + 1.2345).sum(0)
 
     x = torch.randn(5, 3)
-    assert close(G()(x), (x.sin() + 1.2345).sum(0)) and len(compiled) == 2 and codecache._worker_compile_cpp is before
+    assert (
+        close(G()(x), (x.sin() + 1.2345).sum(0))
+        and len(compiled) == 2
+        and codecache._worker_compile_cpp is before
+    )
 
 
 def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):
@@ -196,7 +226,9 @@ def test_operators_without_a_c_function_leave_the_region_one_file(resize):
     expected, _ = train_eager(model, make, None, loss_of, data)
     got, _, graph = train_graph(other, make, None, loss_of, data, backend="inductor")
     assert graph._engine._last.run.region.settings["cpp_wrapper"], "one C++ file, not one for each kernel"
-    assert all(close(a, b) for a, b in zip(expected, got)) and all(close(a, b) for a, b in zip(model.parameters(), other.parameters()))
+    assert all(close(a, b) for a, b in zip(expected, got)) and all(
+        close(a, b) for a, b in zip(model.parameters(), other.parameters())
+    )
 
 
 def test_the_update_is_two_operators_whatever_the_number_of_parameters():
@@ -214,7 +246,10 @@ def test_options_of_the_user_win_and_other_devices_keep_the_python_wrapper():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64") or torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="needs an x86 CPU with vector instructions")
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64") or torch.backends.cpu.get_cpu_capability() == "DEFAULT",
+    reason="needs an x86 CPU with vector instructions",
+)
 def test_a_cache_shared_between_instruction_sets_gives_right_numbers(tmp_path):
     code = """if True:
         import torch

@@ -1,4 +1,5 @@
 """LSTM layers under inductor: our recurrence is no further from float64 than oneDNN's layer, and a graph runs it."""
+
 import shutil
 
 import pytest
@@ -16,14 +17,25 @@ vectors = torch.backends.cpu.get_cpu_capability() != "DEFAULT"
 def arguments(steps, batch, width, hidden, biases):
     torch.manual_seed(0)
     weights = [torch.randn(4 * hidden, width) / 4, torch.randn(4 * hidden, hidden) / 4]
-    weights += [torch.randn(4 * hidden), torch.randn(4 * hidden)] if biases else [torch.zeros_like(w) for w in weights]
-    return [torch.randn(steps, batch, width), *weights, torch.randn(batch, hidden), torch.randn(batch, hidden)]
+    weights += (
+        [torch.randn(4 * hidden), torch.randn(4 * hidden)]
+        if biases
+        else [torch.zeros_like(w) for w in weights]
+    )
+    return [
+        torch.randn(steps, batch, width),
+        *weights,
+        torch.randn(batch, hidden),
+        torch.randn(batch, hidden),
+    ]
 
 
 def through(layer, backward, tensors, grads, hidden, biases, reverse):
     """[hidden states, last one, last cell, gradients...] by an operator and its gradient."""
     out, last, cell, work = layer(*tensors, reverse, [], 2, hidden, 1, biases, False, False, True)
-    found = backward(*tensors, out, last, cell, *grads, reverse, 2, hidden, 1, biases, True, False, [], False, work)
+    found = backward(
+        *tensors, out, last, cell, *grads, reverse, 2, hidden, 1, biases, True, False, [], False, work
+    )
     return [out, last, cell, *found[: 4 if biases else 3], *found[5:]]
 
 
@@ -44,21 +56,36 @@ def exact(tensors, grads, hidden, biases, reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("biases", [True, False])
-@pytest.mark.parametrize("sizes", [(4, 3, 5, 19), (6, 2, 64, 64), (1, 1, 3, 33), (3, 13, 2, 130), (5, 4, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(4, 3, 5, 19), (6, 2, 64, 64), (1, 1, 3, 33), (3, 13, 2, 130), (5, 4, 1, 1)], ids=str
+)
 def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
     steps, batch, width, hidden = sizes
     tensors = arguments(*sizes, biases)
-    for given in ((True, True, True), (True, False, False)):  # where only the sequence is used, the last states have no gradient
+    for given in (
+        (True, True, True),
+        (True, False, False),
+    ):  # where only the sequence is used, the last states have no gradient
         shapes = [(steps, batch, hidden), (batch, hidden), (batch, hidden)]
         grads = [torch.randn(s) if g else None for s, g in zip(shapes, given)]
         grads_of_onednn = [torch.zeros(s) if g is None else g for s, g in zip(shapes, grads)]
         new = through(lstm.layer, lstm.layer_backward, tensors, grads, hidden, biases, reverse)
         with torch.enable_grad():
-            old = through(aten.mkldnn_rnn_layer, aten.mkldnn_rnn_layer_backward, tensors, grads_of_onednn, hidden, biases, reverse)
+            old = through(
+                aten.mkldnn_rnn_layer,
+                aten.mkldnn_rnn_layer_backward,
+                tensors,
+                grads_of_onednn,
+                hidden,
+                biases,
+                reverse,
+            )
         for n, o, e in zip(new, old, exact(tensors, grads, hidden, biases, reverse)):
             assert n.shape == e.shape
             # sums in another order: errors of the same size, seen 0.6 to 1.7 times oneDNN's, more only within the last places (4 without vectors)
-            assert (n - e).norm() <= 2 * (o - e).norm() + (1 if vectors else 5) * torch.finfo(torch.float32).eps * e.norm()
+            assert (n - e).norm() <= 2 * (o - e).norm() + (1 if vectors else 5) * torch.finfo(
+                torch.float32
+            ).eps * e.norm()
 
 
 def test_what_the_kernel_does_not_take():

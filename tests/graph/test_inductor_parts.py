@@ -1,4 +1,5 @@
 """Programs with sizes that depend on values under inductor: what lies between is compiled, and right whoever writes what it reads or gives."""
+
 import copy
 import shutil
 
@@ -10,13 +11,23 @@ from torch import nn
 
 from oneflow._graph.compile.inductor import islands
 
-pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.slow,
+]
 
 
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 8), nn.LayerNorm(8), nn.Tanh())
+        self.stem = nn.Sequential(
+            nn.Linear(6, 8, bias=False),
+            nn.BatchNorm1d(8),
+            nn.GELU(),
+            nn.Linear(8, 8),
+            nn.LayerNorm(8),
+            nn.Tanh(),
+        )
         self.head = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.LayerNorm(8), nn.Linear(8, 3))
         self.lstm = nn.LSTM(8, 1)
         self.register_buffer("scale", torch.ones(8))
@@ -56,7 +67,9 @@ def a_buffer_is_written(m, x, y):
 def gates_of_another_layout(m, x, y):
     """The gates of an LSTM are parts of one tensor, which a compiled region gives as tensors of their own."""
     h = m.lstm(m.stem(x)[None].expand(3, 7, 8))[0]
-    return h.square().sum() + (h.detach() > 0.05).nonzero().sum() * 0.01 + F.cross_entropy(m.head(m.stem(x)), y)
+    return (
+        h.square().sum() + (h.detach() > 0.05).nonzero().sum() * 0.01 + F.cross_entropy(m.head(m.stem(x)), y)
+    )
 
 
 def a_branch(m, x, y):
@@ -67,10 +80,15 @@ def a_branch(m, x, y):
     return m.head(chosen * torch.tensor([1.0, 2.0] * 4)).pow(2).mean() + F.cross_entropy(m.head(h), y)
 
 
-@pytest.mark.parametrize("loss_of", [rows_alone, rows_put_back, a_part_is_written, a_buffer_is_written, gates_of_another_layout, a_branch])
+@pytest.mark.parametrize(
+    "loss_of",
+    [rows_alone, rows_put_back, a_part_is_written, a_buffer_is_written, gates_of_another_layout, a_branch],
+)
 def test_as_eager(loss_of, monkeypatch):
     compiled, compile_region = [], islands.compile_region
-    monkeypatch.setattr(islands, "compile_region", lambda *args: compiled.append(args[0]) or compile_region(*args))
+    monkeypatch.setattr(
+        islands, "compile_region", lambda *args: compiled.append(args[0]) or compile_region(*args)
+    )
     torch.manual_seed(1)
     batches = [(torch.randn(7, 6).double(), torch.randint(0, 3, (7,))) for _ in range(5)]
 
@@ -79,7 +97,12 @@ def test_as_eager(loss_of, monkeypatch):
     models.append(copy.deepcopy(models[0]))
     make = lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)
     expected = train_eager(models[0], make, None, loss_of, batches)[0] + list(models[0].state_dict().values())
-    got = train_graph(models[1], make, None, loss_of, batches, backend="inductor")[0] + list(models[1].state_dict().values())
+    got = train_graph(models[1], make, None, loss_of, batches, backend="inductor")[0] + list(
+        models[1].state_dict().values()
+    )
     for e, g in zip(expected, got, strict=True):
         torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-10)  # float64 sums in another order
-    assert compiled or loss_of in (a_part_is_written, gates_of_another_layout)  # what shares memory that others write, or has another layout, is left
+    assert compiled or loss_of in (
+        a_part_is_written,
+        gates_of_another_layout,
+    )  # what shares memory that others write, or has another layout, is left

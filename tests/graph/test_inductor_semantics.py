@@ -1,4 +1,5 @@
 """The inductor backend against the aten one on what is hard for a compiler: writes to inputs, views, micro batches, several optimizers."""
+
 import copy
 import shutil
 import time
@@ -9,7 +10,10 @@ from torch import nn
 
 import oneflow as flow
 
-pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.slow,
+]
 
 
 def run(backend, build, modules, optimizer, batches, options):
@@ -40,7 +44,11 @@ def same(build, make, batches, optimizer=None, tolerance=2e-4, **options):
         results.append(run(backend, build, make(), optimizer, batches, options))
     for a, b in zip(*results, strict=True):
         # other order of sums; Adam's first steps magnify it
-        assert a.dtype == b.dtype and a.stride() == b.stride() and torch.allclose(a.float(), b.float(), rtol=10 * tolerance, atol=tolerance), (a, b)
+        assert (
+            a.dtype == b.dtype
+            and a.stride() == b.stride()
+            and torch.allclose(a.float(), b.float(), rtol=10 * tolerance, atol=tolerance)
+        ), (a, b)
 
 
 def rows(*shape):
@@ -77,11 +85,25 @@ def test_inputs_closures_and_views_are_written_and_returned(dialect, request):
 
 
 def test_micro_batches_update_running_statistics():
-    same(step, lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))}, rows(4, 6), sgd, accumulation=2)
+    same(
+        step,
+        lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))},
+        rows(4, 6),
+        sgd,
+        accumulation=2,
+    )
 
 
 def test_convolutions():
-    make = lambda: {"m": nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1))}
+    make = lambda: {
+        "m": nn.Sequential(
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.AdaptiveAvgPool2d(1),
+        )
+    }
     same(step, make, rows(2, 3, 8, 8), sgd)
 
 
@@ -96,7 +118,9 @@ def test_recurrent():
 
 def test_what_is_computed_from_constants_is_written():
     def build(self, x):
-        order = torch.empty_like(torch.tensor([2, 0, 1])).scatter_(0, torch.tensor([2, 0, 1]), torch.arange(3))
+        order = torch.empty_like(torch.tensor([2, 0, 1])).scatter_(
+            0, torch.tensor([2, 0, 1]), torch.arange(3)
+        )
         total = torch.tensor([1.0, 2.0, 3.0]) * 2
         total.add_(self.m(x).sum(0)[order])
         loss = total.pow(2).mean()
@@ -108,7 +132,9 @@ def test_what_is_computed_from_constants_is_written():
 
 def test_packed_sequences():
     def build(self, x):
-        packed = nn.utils.rnn.pack_padded_sequence(x * 2, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x * 2, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False
+        )
         out, lengths = nn.utils.rnn.pad_packed_sequence(self.m(packed)[0], batch_first=True)
         loss = out.pow(2).mean()
         loss.backward()
@@ -121,7 +147,12 @@ def test_packed_sequences():
 def test_ctc(lengths):
     def build(self, x):
         scores = self.m(x).log_softmax(-1)
-        loss = nn.functional.ctc_loss(scores, torch.tensor([[1, 2, 2], [3, 1, 0]]), [6, 5] if isinstance(lengths, list) else torch.tensor([6, 5]), lengths)
+        loss = nn.functional.ctc_loss(
+            scores,
+            torch.tensor([[1, 2, 2], [3, 1, 0]]),
+            [6, 5] if isinstance(lengths, list) else torch.tensor([6, 5]),
+            lengths,
+        )
         loss.backward()
         return loss
 
@@ -130,7 +161,9 @@ def test_ctc(lengths):
 
 def test_autocast():
     make = lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1))}
-    same(step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16)  # bfloat16 has 8 bits
+    same(
+        step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16
+    )  # bfloat16 has 8 bits
 
 
 def test_two_optimizers():
@@ -198,7 +231,9 @@ def test_windows_over_the_edge_share_the_gradient_among_what_is_in_them(pool):
 def test_margin_losses_of_one_row_have_the_shape_of_the_label():
     def build(self, x):
         made = self.m(x)
-        number, one = (nn.functional.multi_margin_loss(made, torch.tensor(label), reduction="none") for label in (1, [1]))
+        number, one = (
+            nn.functional.multi_margin_loss(made, torch.tensor(label), reduction="none") for label in (1, [1])
+        )
         (number + one.sum()).backward()
         return number, one
 
@@ -242,7 +277,9 @@ def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padd
     for found, expected in zip(model.parameters(), eager.parameters()):
         torch.testing.assert_close(found, expected)
     puts = [n.target for n in graph._engine._last.run.region.graph.nodes if "index_put" in str(n.target)]
-    assert [str(t) for t in puts] in (["prims._unsafe_index_put_.default"], ["aten.index_put_.default"]), "written in place"  # torch 2.11: the latter
+    assert [str(t) for t in puts] in (["prims._unsafe_index_put_.default"], ["aten.index_put_.default"]), (
+        "written in place"
+    )  # torch 2.11: the latter
 
 
 def test_numbers_made_in_build_are_raised_to_powers():
@@ -279,7 +316,9 @@ def test_second_derivatives_by_forward_mode():
 @pytest.mark.parametrize("use", [
     lambda c: c.view(10, 3, 2), lambda c: c.as_strided((10, 3, 2), (6, 2, 1)), lambda c: c.view(10, 3, 2).mul_(2) + c.view(10, 3, 2), lambda c: c,
 ], ids=["view", "as_strided", "written", "returned"])  # fmt: skip
-def test_results_are_laid_out_as_captured(use):  # inductor's form of cat copies the layout of a lone tensor, torch's kernel does not
+def test_results_are_laid_out_as_captured(
+    use,
+):  # inductor's form of cat copies the layout of a lone tensor, torch's kernel does not
     def build(self, x):
         made = use(torch.cat([torch.tensor([]), self.m(x).view(2, 3, 5, 2).transpose(1, 2)], -2))
         loss = (made * torch.arange(60.0).view(made.shape)).pow(2).mean()
@@ -293,7 +332,17 @@ def test_powers_of_numbers_to_integers():
     def build(self, i, j, k):
         return 2**i, 3**j, (2**k) * j, 2.5**i, 1**j
 
-    same(build, lambda: {}, [(torch.tensor([0, 3, 10], dtype=torch.int32), torch.tensor([5, 0, 2]), torch.tensor([True, False, True]))])
+    same(
+        build,
+        lambda: {},
+        [
+            (
+                torch.tensor([0, 3, 10], dtype=torch.int32),
+                torch.tensor([5, 0, 2]),
+                torch.tensor([True, False, True]),
+            )
+        ],
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
@@ -308,7 +357,17 @@ def test_floor_division_rounds_the_exact_quotient_down(dtype):
 
     def build(x, y):
         by = 0.44 if dtype.is_floating_point else 3
-        return x // y, x.floor_divide(by), torch.div(x, y, rounding_mode="floor"), torch.div(x, by, rounding_mode="floor"), x % y, x % by, by % x, x.clone().remainder_(y), x // by
+        return (
+            x // y,
+            x.floor_divide(by),
+            torch.div(x, y, rounding_mode="floor"),
+            torch.div(x, by, rounding_mode="floor"),
+            x % y,
+            x % by,
+            by % x,
+            x.clone().remainder_(y),
+            x // by,
+        )
 
     graph = flow.nn.Graph.trace(lambda *args: build(*args))
     graph.config.set_backend("inductor")
@@ -323,7 +382,14 @@ def test_softshrink_keeps_nan():
     def build(self, x):
         return nn.functional.softshrink(x, 0.3)
 
-    graph = run("inductor", build, {}, None, [(torch.tensor([float("nan"), float("inf"), -float("inf"), 0.3, -0.5, 2.0, 0.1]),)], {})
+    graph = run(
+        "inductor",
+        build,
+        {},
+        None,
+        [(torch.tensor([float("nan"), float("inf"), -float("inf"), 0.3, -0.5, 2.0, 0.1]),)],
+        {},
+    )
     torch.testing.assert_close(graph[0], nn.functional.softshrink(graph[1], 0.3), equal_nan=True)
 
 
@@ -333,7 +399,12 @@ def test_as_strided_of_views():
     def build(self, x):
         square = (x * 1).view(2, 5)
         square.fill_diagonal_(0)
-        return x[1:].as_strided((3,), (1,), 7) * 2, x.view(2, 5).t().as_strided((2, 2), (1, 3), 6) + 1, x[2:].as_strided((2,), (1,)) + 0, square
+        return (
+            x[1:].as_strided((3,), (1,), 7) * 2,
+            x.view(2, 5).t().as_strided((2, 2), (1, 3), 6) + 1,
+            x[2:].as_strided((2,), (1,)) + 0,
+            square,
+        )
 
     class G(flow.nn.Graph):
         def __init__(self):
@@ -345,8 +416,20 @@ def test_as_strided_of_views():
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("largest", [lambda x: x.amax(1, keepdim=True), pytest.param(lambda x: torch.aminmax(x, dim=1)[1], marks=pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch < 2.13 has no gradient of aminmax")),
-                                     lambda x: torch.linalg.vector_norm(x, float("inf"), 1)], ids=["amax", "aminmax", "norm"])
+@pytest.mark.parametrize(
+    "largest",
+    [
+        lambda x: x.amax(1, keepdim=True),
+        pytest.param(
+            lambda x: torch.aminmax(x, dim=1)[1],
+            marks=pytest.mark.skipif(
+                torch.__version__ < (2, 13), reason="torch < 2.13 has no gradient of aminmax"
+            ),
+        ),
+        lambda x: torch.linalg.vector_norm(x, float("inf"), 1),
+    ],
+    ids=["amax", "aminmax", "norm"],
+)
 def test_the_largest_element_is_found_again(largest):
     """Gradients compare the elements with the largest; computed anew in another loop, erf may be off by a rounding."""
 
@@ -366,7 +449,9 @@ def test_the_largest_element_is_found_again(largest):
     torch.testing.assert_close(G()(p), gradient(p))
 
 
-@pytest.mark.parametrize("windows", [lambda x: x.unfold(1, 1, 2), lambda x: x.unfold(0, 2, 3)[:, 1]], ids=["columns", "part"])
+@pytest.mark.parametrize(
+    "windows", [lambda x: x.unfold(1, 1, 2), lambda x: x.unfold(0, 2, 3)[:, 1]], ids=["columns", "part"]
+)
 def test_windows_written_in_place(windows):
     """What lies between them stays (torch.compile 2.13 loses it)."""
 
@@ -389,15 +474,30 @@ def test_windows_written_in_place(windows):
 def test_multiples_of_products_are_added():
     def build(self, x, y):
         self.m.weight.data.mul_(0.5).add_(x.t() @ y, alpha=0.01)  # an average, as of a codebook
-        return torch.add(x.t() @ y, self.m.weight, alpha=-2), torch.add(x @ x.t(), y @ y.t(), alpha=0.5), torch.add(x.double(), y[:, :3], alpha=0.1), torch.add(x @ x.t(), 1, alpha=0.5)
+        return (
+            torch.add(x.t() @ y, self.m.weight, alpha=-2),
+            torch.add(x @ x.t(), y @ y.t(), alpha=0.5),
+            torch.add(x.double(), y[:, :3], alpha=0.1),
+            torch.add(x @ x.t(), 1, alpha=0.5),
+        )
 
-    same(build, lambda: {"m": nn.Linear(4, 3)}, [(torch.arange(15.0).view(5, 3).sin(), torch.arange(20.0).view(5, 4).cos())])
+    same(
+        build,
+        lambda: {"m": nn.Linear(4, 3)},
+        [(torch.arange(15.0).view(5, 3).sin(), torch.arange(20.0).view(5, 4).cos())],
+    )
 
 
 def test_sums_along_constants_have_their_dtype_and_memory():
     def build(self, x):
         ones = torch.ones(3, 4, dtype=torch.bool, device=x.device)
-        return ones.cumsum(1, dtype=torch.float32), torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), torch.full((3, 4), 0.1).cumsum(0, dtype=torch.float64), ones.cumsum(0), x * 2
+        return (
+            ones.cumsum(1, dtype=torch.float32),
+            torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64),
+            torch.full((3, 4), 0.1).cumsum(0, dtype=torch.float64),
+            ones.cumsum(0),
+            x * 2,
+        )
 
     same(build, dict, [(torch.ones(2),)])
 
@@ -407,10 +507,23 @@ def test_sums_along_constants_have_their_dtype_and_memory():
 ], ids=["scatter_add", "scatter_reduce", "index_add"])  # fmt: skip
 def test_what_is_written_in_place_is_read_after_it(write):
     def build(self, x, mask, i, v):
-        weights = torch.softmax(x + mask[:, None, None, :], -1)  # a loop of other lengths, which the product's is made to match
+        weights = torch.softmax(
+            x + mask[:, None, None, :], -1
+        )  # a loop of other lengths, which the product's is made to match
         return weights, weights * write(i, v).view(2, 2, 5, 5)
 
-    same(build, dict, [(torch.arange(100.0).view(2, 2, 5, 5).sin(), torch.arange(10.0).view(2, 5).cos(), torch.arange(60) * 7 % 90, torch.arange(60.0).cos())])
+    same(
+        build,
+        dict,
+        [
+            (
+                torch.arange(100.0).view(2, 2, 5, 5).sin(),
+                torch.arange(10.0).view(2, 5).cos(),
+                torch.arange(60) * 7 % 90,
+                torch.arange(60.0).cos(),
+            )
+        ],
+    )
 
 
 def test_gradients_of_inverse_transforms():
@@ -428,7 +541,11 @@ def test_gradients_of_inverse_transforms():
     same(build, lambda: {"m": Filtered(8, 4, bias=False)}, rows(5, 6), sgd)
 
 
-@pytest.mark.parametrize("view", [lambda z: z.diagonal(), lambda z: z[1:3], lambda z: z.as_strided((2, 2), (4, 1)), lambda z: z.t()[:2]], ids=["diagonal", "rows", "strides", "columns"])
+@pytest.mark.parametrize(
+    "view",
+    [lambda z: z.diagonal(), lambda z: z[1:3], lambda z: z.as_strided((2, 2), (4, 1)), lambda z: z.t()[:2]],
+    ids=["diagonal", "rows", "strides", "columns"],
+)
 def test_writes_through_views_of_complex_tensors(view):
     def build(self, x):
         z = torch.fft.fft(x.view(4, 4))
@@ -494,7 +611,9 @@ def test_the_relative_shift_of_attention_scores_compiles_in_seconds():
     x = torch.arange(4096, dtype=torch.float64).view(2, 4, 16, 32).cos().requires_grad_()
     start = time.process_time()
     same(build, dict, [(x, torch.arange(256, dtype=torch.float64).view(16, 16).sin())], tolerance=1e-12)
-    assert time.process_time() - start < 30  # minutes, where inductor composes the places that the two views read
+    assert (
+        time.process_time() - start < 30
+    )  # minutes, where inductor composes the places that the two views read
 
 
 def test_statistics_copied_from_another_layers():

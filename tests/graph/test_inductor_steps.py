@@ -1,4 +1,5 @@
 """GRU and RNN layers under inductor: the steps that a program records become one operator each way, with the same numbers."""
+
 import copy
 import shutil
 
@@ -38,7 +39,11 @@ def merged(build, x, *modules, dtype=torch.float64):
     """{operator: how many} after the layers are merged; the results were equal before and after."""
     module = region(build, x, *modules)
     torch.manual_seed(1)
-    values = [torch.randn(n.meta["tensor"].shape, dtype=dtype) / 2 for n in module.graph.nodes if n.op == "placeholder"]
+    values = [
+        torch.randn(n.meta["tensor"].shape, dtype=dtype) / 2
+        for n in module.graph.nodes
+        if n.op == "placeholder"
+    ]
     module.recompile()
     expected = module(*copy.deepcopy(values))
     merge_steps(module.graph)
@@ -53,7 +58,11 @@ def merged(build, x, *modules, dtype=torch.float64):
 def layer(kind, width=4, hidden=5, **options):
     torch.manual_seed(0)
     options = {"dtype": torch.float64, **options}
-    return nn.GRU(width, hidden, **options) if kind == "gru" else nn.RNN(width, hidden, nonlinearity=kind, **options)
+    return (
+        nn.GRU(width, hidden, **options)
+        if kind == "gru"
+        else nn.RNN(width, hidden, nonlinearity=kind, **options)
+    )
 
 
 def numbers(steps=3, batch=2, width=4):
@@ -63,18 +72,29 @@ def numbers(steps=3, batch=2, width=4):
 def alone(found, kind, layers=1):
     """Nothing of the steps is left: so many operators each way, and products over all steps only."""
     name = "gru" if kind == "gru" else "rnn"
-    return found.get(f"oneflow.{name}.default") == layers and found.get(f"oneflow.{name}_backward.default") == layers and not any("_." in n or "tanh" in n for n in found)
+    return (
+        found.get(f"oneflow.{name}.default") == layers
+        and found.get(f"oneflow.{name}_backward.default") == layers
+        and not any("_." in n or "tanh" in n for n in found)
+    )
 
 
 @pytest.mark.parametrize("used", ["out", "last", "both", "one step"])
-@pytest.mark.parametrize("options", [{}, {"batch_first": True, "bias": False}, {"bidirectional": True, "num_layers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_first": True, "bias": False}, {"bidirectional": True, "num_layers": 2}], ids=str
+)
 @pytest.mark.parametrize("kind", ["gru", "tanh", "relu"])
 def test_a_training_step(kind, options, used):
     model = layer(kind, **options)
 
     def build(x):
         out, last = model(x)
-        loss = {"out": lambda: out.square().sum(), "last": lambda: last.sin().sum(), "both": lambda: out.sum() + last.square().sum(), "one step": lambda: out[-1].sum()}[used]()
+        loss = {
+            "out": lambda: out.square().sum(),
+            "last": lambda: last.sin().sum(),
+            "both": lambda: out.sum() + last.square().sum(),
+            "one step": lambda: out[-1].sum(),
+        }[used]()
         loss.backward()
         return out, last
 
@@ -92,24 +112,40 @@ def test_few_steps_and_a_trained_first_state(kind, steps):
 
     def build(x):
         out, last = model(x, start.first)
-        (out.square().sum() + last.sum() + (start.first * last).sum()).backward()  # the state is used elsewhere as well
+        (
+            out.square().sum() + last.sum() + (start.first * last).sum()
+        ).backward()  # the state is used elsewhere as well
         return out
 
     assert alone(merged(build, numbers(steps), model, start), kind)
 
 
-@pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True, "batch_first": True, "bias": False, "num_layers": 2, "dropout": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_layers": 2},
+        {"bidirectional": True, "batch_first": True, "bias": False, "num_layers": 2, "dropout": 0.5},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("trainable", [False, True])
 @pytest.mark.parametrize("kind", ["gru", "tanh", "relu"])
 def test_inference(kind, options, trainable):
     model = layer(kind, **options).eval().requires_grad_(trainable)
-    start = torch.randn(4 if "bidirectional" in options else 2, 3 if "batch_first" in options else 2, 5, dtype=torch.float64)
-    graph, x = Step(lambda x: model(x, start), [] if trainable else [model]), torch.randn(3, 2, 4, dtype=torch.float64)
+    start = torch.randn(
+        4 if "bidirectional" in options else 2, 3 if "batch_first" in options else 2, 5, dtype=torch.float64
+    )
+    graph, x = (
+        Step(lambda x: model(x, start), [] if trainable else [model]),
+        torch.randn(3, 2, 4, dtype=torch.float64),
+    )
     for _ in range(2):
         for got, wanted in zip(graph(x), model(x, start), strict=True):
             assert torch.equal(got, wanted) and got.stride() == wanted.stride()
     calls = [n.target for n in graph.program.graph.nodes if n.op == "call_function"]
-    assert sum("aten.gru" in str(c) or "aten.rnn" in str(c) for c in calls) == 1 and len(calls) == 3  # and its two results
+    assert (
+        sum("aten.gru" in str(c) or "aten.rnn" in str(c) for c in calls) == 1 and len(calls) == 3
+    )  # and its two results
     module = split(graph.program)[0]
     values = [x, start, *model.parameters()]
     order = [n.meta["tensor"].shape for n in module.graph.nodes if n.op == "placeholder"]
@@ -147,7 +183,10 @@ def test_an_input_without_batch():
     assert alone(merged(build, numbers(), model), "gru")
 
 
-@pytest.mark.parametrize("frozen", ["weight_hh_l0", "weight_ih_l0", "bias_hh_l0", "weight_hh_l0 bias_hh_l0", "weight_ih_l0 bias_ih_l0"])
+@pytest.mark.parametrize(
+    "frozen",
+    ["weight_hh_l0", "weight_ih_l0", "bias_hh_l0", "weight_hh_l0 bias_hh_l0", "weight_ih_l0 bias_ih_l0"],
+)
 @pytest.mark.parametrize("kind", ["gru", "tanh"])
 def test_frozen_parameters(kind, frozen):
     model = layer(kind)
@@ -169,11 +208,19 @@ def test_weights_used_elsewhere_and_twice():
         out, last = encoder(x)
         again, _ = encoder(out, last)
         third, _ = decoder(again, last)
-        (third.square().sum() + encoder.weight_hh_l0.square().sum() + encoder.bias_hh_l0.sum() + decoder(third)[0].sum()).backward()
+        (
+            third.square().sum()
+            + encoder.weight_hh_l0.square().sum()
+            + encoder.bias_hh_l0.sum()
+            + decoder(third)[0].sum()
+        ).backward()
         return again
 
     found = merged(build, numbers(width=5), encoder, decoder)
-    assert (found["oneflow.gru_backward.default"], found["oneflow.rnn_backward.default"]) == (2, 2) and not any("sigmoid" in n for n in found)
+    assert (found["oneflow.gru_backward.default"], found["oneflow.rnn_backward.default"]) == (
+        2,
+        2,
+    ) and not any("sigmoid" in n for n in found)
 
 
 def test_hooks_that_change_gradients():
@@ -270,7 +317,10 @@ def test_a_graph_runs_them(kind):
         graph(x)
         with torch.profiler.profile() as prof:
             found[backend] = [graph(x).item() for _ in range(3)]
-        seen.append({f"oneflow::{'gru' if kind == 'gru' else 'rnn'}_backward"} & {e.key for e in prof.key_averages()} != set())
+        seen.append(
+            {f"oneflow::{'gru' if kind == 'gru' else 'rnn'}_backward"} & {e.key for e in prof.key_averages()}
+            != set()
+        )
     assert seen == [False, True]
     assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)
 

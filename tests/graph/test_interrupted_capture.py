@@ -1,4 +1,5 @@
 """A KeyboardInterrupt at any time in a capture leaves torch, the model and the optimizer as they were."""
+
 import builtins
 import gc
 import math
@@ -18,13 +19,30 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from oneflow._active import capturing
 
-OWNERS = (torch, torch.Tensor, torch.nn.Parameter, torch.autograd, torch.random, torch.cuda, torch._VF, nn.RNNBase, FakeTensor, builtins, math)
+OWNERS = (
+    torch,
+    torch.Tensor,
+    torch.nn.Parameter,
+    torch.autograd,
+    torch.random,
+    torch.cuda,
+    torch._VF,
+    nn.RNNBase,
+    FakeTensor,
+    builtins,
+    math,
+)
 LAZY = {"torch.any", "torch.cond", "torch.ctc_loss"}  # torch's own lazy names
 
 
 def picture(model, optimizer):
     """What a capture changes while it runs."""
-    names = {f"{owner.__name__}.{name}": value for owner in OWNERS for name, value in vars(owner).items() if callable(value) or isinstance(value, property)}
+    names = {
+        f"{owner.__name__}.{name}": value
+        for owner in OWNERS
+        for name, value in vars(owner).items()
+        if callable(value) or isinstance(value, property)
+    }
     return {
         **{name: id(value) for name, value in names.items() if name not in LAZY and "annotat" not in name},
         "global hooks": (len(torch_module._global_forward_hooks), len(torch_module._global_forward_pre_hooks), len(torch_optimizer._global_optimizer_pre_hooks)),
@@ -37,7 +55,9 @@ def picture(model, optimizer):
     }  # fmt: skip
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only")
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only"
+)
 def test_interrupt_leaves_nothing_changed():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

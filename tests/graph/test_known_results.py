@@ -1,4 +1,5 @@
 """The symbolic results that are written down are those of the kernels: shape, dtype, strides."""
+
 import copy
 import itertools
 
@@ -25,19 +26,32 @@ LEFT = {
 
 def arguments(x):
     channels = x.shape[1]
-    return [x, torch.ones(channels, dtype=x.dtype), torch.zeros(channels, dtype=x.dtype), torch.zeros(channels, dtype=x.dtype), torch.ones(channels, dtype=x.dtype)]
+    return [
+        x,
+        torch.ones(channels, dtype=x.dtype),
+        torch.zeros(channels, dtype=x.dtype),
+        torch.zeros(channels, dtype=x.dtype),
+        torch.ones(channels, dtype=x.dtype),
+    ]
 
 
 def symbolic(func, args):
     with FakeTensorMode() as mode:
-        return known_results(func, [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args], {})
+        return known_results(
+            func, [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args], {}
+        )
 
 
 def same(found, real):
     assert len(found) == len(real)
     for f, r in zip(found, real):
         assert (f is None) == (r is None)
-        assert f is None or (f.shape, f.dtype, f.stride(), f.device) == (r.shape, r.dtype, r.stride(), r.device)
+        assert f is None or (f.shape, f.dtype, f.stride(), f.device) == (
+            r.shape,
+            r.dtype,
+            r.stride(),
+            r.device,
+        )
 
 
 @pytest.mark.parametrize("x", INPUTS.values(), ids=INPUTS)
@@ -51,7 +65,10 @@ def test_as_the_kernel_gives_them(x, affine, training):
     same(symbolic(aten.native_batch_norm.default, forward), out)
     for wanted in ([True, affine, affine], [False, affine, affine], [True, False, False]):
         backward = (torch.randn_like(x), x, weight, mean, var, out[1], out[2], training, 1e-5, wanted)
-        same(symbolic(aten.native_batch_norm_backward.default, backward), [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), wanted)])
+        same(
+            symbolic(aten.native_batch_norm_backward.default, backward),
+            [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), wanted)],
+        )
 
 
 @pytest.mark.parametrize("x", LEFT.values(), ids=LEFT)
@@ -61,7 +78,10 @@ def test_the_rest_is_left_to_torch(x):
 
 def test_misfits_are_left_to_torch():
     x = torch.randn(2, 3, 4, 4)
-    assert symbolic(aten.native_batch_norm.default, (x, *arguments(torch.randn(2, 4))[1:], True, 0.1, 1e-5)) is None
+    assert (
+        symbolic(aten.native_batch_norm.default, (x, *arguments(torch.randn(2, 4))[1:], True, 0.1, 1e-5))
+        is None
+    )
     assert symbolic(aten.exp.default, (x,)) is None
 
 
@@ -69,7 +89,14 @@ ELEMENTWISE = {
     aten.add.Tensor: 2, aten.mul.Tensor: 2, aten.div.Tensor: 2, aten.relu.default: 1, aten.gelu.default: 1, aten.gelu_backward.default: 2, aten.tanh_backward.default: 2,
     aten.silu_backward.default: 2, aten.sigmoid.default: 1, aten.hardtanh.default: 1, aten.neg.default: 1,
 }  # fmt: skip
-LAYOUTS = {**INPUTS, **LEFT, "0-d": torch.tensor(2.0), "empty": torch.zeros(0, 3), "no channels": torch.zeros(2, 0, 3, 3), "a row": torch.randn(1, 1, 1, 5)}
+LAYOUTS = {
+    **INPUTS,
+    **LEFT,
+    "0-d": torch.tensor(2.0),
+    "empty": torch.zeros(0, 3),
+    "no channels": torch.zeros(2, 0, 3, 3),
+    "a row": torch.randn(1, 1, 1, 5),
+}
 
 
 @pytest.mark.parametrize("x", LAYOUTS.values(), ids=LAYOUTS)
@@ -79,7 +106,9 @@ def test_elementwise_results_are_the_kernels(func, x):
     found = symbolic(func, args)
     if found is not None:
         same([found], [func(*args)])
-    assert found is not None or not (x.is_contiguous() or x.is_contiguous(memory_format=last if x.ndim == 4 else torch.contiguous_format))
+    assert found is not None or not (
+        x.is_contiguous() or x.is_contiguous(memory_format=last if x.ndim == 4 else torch.contiguous_format)
+    )
 
 
 def test_threshold_and_numbers():
@@ -101,34 +130,69 @@ def test_mixed_operands_are_left_to_torch(args):
 
 def test_an_in_place_operator_gives_its_tensor():
     with FakeTensorMode() as mode:
-        x, turned, other, wide = (mode.from_tensor(t) for t in (torch.ones(3, 3), torch.ones(3, 3).t(), torch.ones(3), torch.ones(1, 3).expand(3, 3)))
-        assert known_results(aten.add_.Tensor, (x, turned), {"alpha": -0.1}) is x and known_results(aten.lerp_.Scalar, (turned, x, 0.5), {}) is turned
-        assert known_results(aten.add_.Tensor, (x, other), {}) is None and known_results(aten.add_.Tensor, (wide, x), {}) is None  # an error of torch
+        x, turned, other, wide = (
+            mode.from_tensor(t)
+            for t in (torch.ones(3, 3), torch.ones(3, 3).t(), torch.ones(3), torch.ones(1, 3).expand(3, 3))
+        )
+        assert (
+            known_results(aten.add_.Tensor, (x, turned), {"alpha": -0.1}) is x
+            and known_results(aten.lerp_.Scalar, (turned, x, 0.5), {}) is turned
+        )
+        assert (
+            known_results(aten.add_.Tensor, (x, other), {}) is None
+            and known_results(aten.add_.Tensor, (wide, x), {}) is None
+        )  # an error of torch
 
 
 CASES = {
-    "linear": lambda x: torch.nn.functional.linear(x, torch.ones(5, x.shape[-1])), "softmax": lambda x: x.softmax(-1), "turned": lambda x: (x.transpose(0, 1) * 2).mean(0),
-    "norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), "conv": lambda x: torch.nn.functional.conv1d(x, torch.ones(2, x.shape[1], 3)), "two": lambda x: x.max(1),
-    "parts": lambda x: x.split([1, x.shape[1] - 1], 1)[1], "numbers": lambda x: x.pow(2) + x.pow(2.0), "whole": lambda x: x.argmax(0) + (x > 0),
-    "rows": lambda x: x.unbind(0)[1], "complex": lambda x: torch.fft.rfft(x).abs(), "list": lambda x: torch.cat([x, x[:1]]), "window": lambda x: x.as_strided((2, 2), (1, 2), 1),
+    "linear": lambda x: torch.nn.functional.linear(x, torch.ones(5, x.shape[-1])),
+    "softmax": lambda x: x.softmax(-1),
+    "turned": lambda x: (x.transpose(0, 1) * 2).mean(0),
+    "norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "conv": lambda x: torch.nn.functional.conv1d(x, torch.ones(2, x.shape[1], 3)),
+    "two": lambda x: x.max(1),
+    "parts": lambda x: x.split([1, x.shape[1] - 1], 1)[1],
+    "numbers": lambda x: x.pow(2) + x.pow(2.0),
+    "whole": lambda x: x.argmax(0) + (x > 0),
+    "rows": lambda x: x.unbind(0)[1],
+    "complex": lambda x: torch.fft.rfft(x).abs(),
+    "list": lambda x: torch.cat([x, x[:1]]),
+    "window": lambda x: x.as_strided((2, 2), (1, 2), 1),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_second_time_as_the_first_and_as_eager(case):
-    inputs = [torch.randn(3, 4, 6), torch.randn(3, 4, 6), torch.randn(3, 4, 6, dtype=torch.float64).float(), torch.randn(4, 3, 6).transpose(0, 1), torch.randn(3, 4, 12)[..., ::2]]
+    inputs = [
+        torch.randn(3, 4, 6),
+        torch.randn(3, 4, 6),
+        torch.randn(3, 4, 6, dtype=torch.float64).float(),
+        torch.randn(4, 3, 6).transpose(0, 1),
+        torch.randn(3, 4, 12)[..., ::2],
+    ]
 
     def build(*xs):
         return [CASES[case](x) for x in xs]
 
     found, expected = graph_of(build)(*inputs), build(*inputs)
-    for got, wanted in zip(torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected), strict=True):
+    for got, wanted in zip(
+        torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected), strict=True
+    ):
         assert torch.equal(got, wanted) and got.dtype is wanted.dtype and got.stride() == wanted.stride()
 
 
 def test_numbers_of_other_types_are_other_calls():
-    found = graph_of(lambda x: [x * 2, x * 2.0, x * True, x * 2, x.sum(0), x / 2])(torch.ones(2, dtype=torch.int64))
-    assert [t.dtype for t in found] == [torch.int64, torch.float32, torch.int64, torch.int64, torch.int64, torch.float32]
+    found = graph_of(lambda x: [x * 2, x * 2.0, x * True, x * 2, x.sum(0), x / 2])(
+        torch.ones(2, dtype=torch.int64)
+    )
+    assert [t.dtype for t in found] == [
+        torch.int64,
+        torch.float32,
+        torch.int64,
+        torch.int64,
+        torch.int64,
+        torch.float32,
+    ]
 
 
 def test_results_that_depend_on_more_than_the_arguments_are_not_kept():
@@ -136,7 +200,9 @@ def test_results_that_depend_on_more_than_the_arguments_are_not_kept():
     with torch.library._scoped_library("of_results", "DEF") as library:
         library.define("taken(Tensor x) -> Tensor")
         library.impl("taken", lambda x: x.clone(), "CPU")
-        torch.library.register_fake("of_results::taken", lambda x: calls.append(1) or torch.empty_like(x), lib=library)
+        torch.library.register_fake(
+            "of_results::taken", lambda x: calls.append(1) or torch.empty_like(x), lib=library
+        )
         graph_of(lambda x: torch.ops.of_results.taken(x) + torch.ops.of_results.taken(x))(torch.ones(2))
     assert len(calls) >= 2  # a fake kernel of the user's may look at anything
 
@@ -173,7 +239,10 @@ def test_lists_of_an_update():
 def test_a_view_of_the_result_for_a_transposed_input():
     norm, x = torch.nn.BatchNorm1d(6), torch.randn(4, 5, 6)
     eager = copy.deepcopy(norm)
-    assert torch.equal(graph_of(lambda x: norm(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6), norm=norm)(x), eager(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6))
+    assert torch.equal(
+        graph_of(lambda x: norm(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6), norm=norm)(x),
+        eager(x.transpose(1, 2)).transpose(1, 2).reshape(-1, 6),
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -182,7 +251,11 @@ def test_grouped_products(dtype, width):
     """Two or three dimensions on either side; experts' weights are the transposed one."""
     rows, inner = torch.tensor([2, 2, 8], dtype=torch.int32), torch.tensor([8, 8, 16], dtype=torch.int32)
     weight, x = torch.randn(3, width, 16, dtype=dtype).transpose(1, 2), torch.randn(8, 16, dtype=dtype)
-    for a, b, offs in ((x, weight, rows), (torch.randn(16, 8, dtype=dtype).t(), torch.randn(16, 16, dtype=dtype), inner), (torch.randn(3, 8, 16, dtype=dtype), weight, None)):
+    for a, b, offs in (
+        (x, weight, rows),
+        (torch.randn(16, 8, dtype=dtype).t(), torch.randn(16, 16, dtype=dtype), inner),
+        (torch.randn(3, 8, 16, dtype=dtype), weight, None),
+    ):
         same([symbolic(aten._grouped_mm.default, (a, b, offs))], [aten._grouped_mm(a, b, offs=offs)])
 
 
@@ -198,12 +271,19 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("x", [torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 4, 3, 5).to(memory_format=last), torch.randn(4, 5)], ids=["transposed", "channels last", "plain"])
+@pytest.mark.parametrize(
+    "x",
+    [torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 4, 3, 5).to(memory_format=last), torch.randn(4, 5)],
+    ids=["transposed", "channels last", "plain"],
+)
 @pytest.mark.parametrize("case", LAYOUTS.values(), ids=LAYOUTS)
 def test_layouts_of_results(case, x):
     func, args = case(x, torch.rand(x.shape))
     found, real = symbolic(func, args), func(*args)
-    same([found] if isinstance(real, torch.Tensor) else found, [real] if isinstance(real, torch.Tensor) else real)
+    same(
+        [found] if isinstance(real, torch.Tensor) else found,
+        [real] if isinstance(real, torch.Tensor) else real,
+    )
 
 
 HALF = {
@@ -212,7 +292,9 @@ HALF = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("func", [aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor], ids=str)
+@pytest.mark.parametrize(
+    "func", [aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor], ids=str
+)
 @pytest.mark.parametrize("case", HALF.values(), ids=HALF)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_arithmetic_of_half_precision(dtype, case, func):
@@ -236,14 +318,41 @@ def test_pixels_channels_last():
     x = torch.randn(2, 4, 3, 4).to(memory_format=last)
     y = torch.randn(2, 4, 3, 4, 2).to(memory_format=last_3d)
     for func, args in (
-        (aten.reflection_pad2d_backward.default, (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1])),
+        (
+            aten.reflection_pad2d_backward.default,
+            (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1]),
+        ),
         *((getattr(aten, f"{kind}_pad3d").default, (y, [1] * 6)) for kind in ("reflection", "replication")),
-        *((getattr(aten, f"{kind}_pad3d_backward").default, (torch.randn(2, 4, 5, 6, 4).to(memory_format=last_3d), y, [1] * 6)) for kind in ("reflection", "replication")),
-        (aten.nll_loss2d_forward.default, (x, torch.zeros(2, 3, 4, dtype=torch.int64).transpose(1, 2).contiguous().transpose(1, 2), None, 0, -100)),
+        *(
+            (
+                getattr(aten, f"{kind}_pad3d_backward").default,
+                (torch.randn(2, 4, 5, 6, 4).to(memory_format=last_3d), y, [1] * 6),
+            )
+            for kind in ("reflection", "replication")
+        ),
+        (
+            aten.nll_loss2d_forward.default,
+            (
+                x,
+                torch.zeros(2, 3, 4, dtype=torch.int64).transpose(1, 2).contiguous().transpose(1, 2),
+                None,
+                0,
+                -100,
+            ),
+        ),
     ):
         found, real = symbolic(func, args), func(*args)
-        same([found] if isinstance(real, torch.Tensor) else found, [real] if isinstance(real, torch.Tensor) else real)
-    for func, args in ((aten.channel_shuffle.default, (x, 2)), (aten.replication_pad2d_backward.default, (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1]))):
+        same(
+            [found] if isinstance(real, torch.Tensor) else found,
+            [real] if isinstance(real, torch.Tensor) else real,
+        )
+    for func, args in (
+        (aten.channel_shuffle.default, (x, 2)),
+        (
+            aten.replication_pad2d_backward.default,
+            (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1]),
+        ),
+    ):
         same([symbolic(func, args)], [func(*args)])
 
 
@@ -264,7 +373,10 @@ def test_a_number_before_the_tensor():
     x = torch.randn(3, 4)
     assert torch.equal(graph_of(lambda x: torch.add(0.5, x, alpha=2))(x), torch.add(0.5, x, alpha=2))
     functions = torch.floor_divide, torch.copysign, lambda a, b: torch.div(a, b, rounding_mode="trunc")
-    for case in (lambda x: torch.floor_divide(7, x), *(lambda x, f=f, n=n: f(x.t(), n) for f in functions for n in (2, 2.5, torch.tensor(3)))):
+    for case in (
+        lambda x: torch.floor_divide(7, x),
+        *(lambda x, f=f, n=n: f(x.t(), n) for f in functions for n in (2, 2.5, torch.tensor(3))),
+    ):
         found, wanted = graph_of(case)(x), case(x)
         assert torch.equal(found, wanted) and found.stride() == wanted.stride()
     assert graph_of(lambda x: x * torch.div(x.shape[0], 2, rounding_mode="trunc"))(x).equal(x)
@@ -273,7 +385,12 @@ def test_a_number_before_the_tensor():
 def of_layouts(count):
     """Tensors of one shape, each in one of four layouts."""
     plain = [torch.rand(2, 3, 4) * 0.8 + 0.1 for _ in range(count)]
-    kinds = (lambda t: t, lambda t: t.transpose(1, 2).contiguous().transpose(1, 2), lambda t: t.transpose(0, 1).contiguous().transpose(0, 1), lambda t: t[:, :1].expand(2, 3, 4))
+    kinds = (
+        lambda t: t,
+        lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
+        lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+        lambda t: t[:, :1].expand(2, 3, 4),
+    )
     return [[k(t) for k, t in zip(chosen, plain)] for chosen in itertools.product(kinds, repeat=count)]
 
 
@@ -305,7 +422,10 @@ def test_layer_norm_backward_of_a_transposed_input():
     _, mean, rstd = aten.native_layer_norm(x, [5], torch.ones(5), torch.zeros(5), 1e-5)
     for wanted in ([True, True, True], [True, False, False]):
         args = (g, x, [5], mean, rstd, torch.ones(5), torch.zeros(5), wanted)
-        same(symbolic(aten.native_layer_norm_backward.default, args), [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), wanted)])
+        same(
+            symbolic(aten.native_layer_norm_backward.default, args),
+            [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), wanted)],
+        )
 
 
 def test_a_margin_loss_of_one_row_is_a_number():

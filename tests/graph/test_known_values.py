@@ -1,4 +1,5 @@
 """Values of integer arguments and of state that decide a branch or a shape: as in eager mode, and anew when they change."""
+
 import copy
 
 import numpy as np
@@ -35,7 +36,9 @@ def train(loss_of, calls, make=lambda: nn.Linear(4, 3), backend="aten"):
         found = graph(*args)
         assert torch.equal(found, loss) if backend == "aten" else torch.allclose(found, loss)
     for a, b in zip(eager.state_dict().values(), model.state_dict().values()):
-        assert torch.equal(a, b) if backend == "aten" else torch.allclose(a, b, atol=1e-6)  # inductor sums in another order: seen 2.4e-7, also of weights near 0
+        assert (
+            torch.equal(a, b) if backend == "aten" else torch.allclose(a, b, atol=1e-6)
+        )  # inductor sums in another order: seen 2.4e-7, also of weights near 0
     return graph
 
 
@@ -59,12 +62,16 @@ def test_either_side_of_a_branch_on_a_mask():
             out = out * mask[:, None]
         return out.square().sum()
 
-    calls = [(torch.randn(5, 4), torch.tensor(m, dtype=torch.bool)) for m in ([1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1])]
+    calls = [
+        (torch.randn(5, 4), torch.tensor(m, dtype=torch.bool))
+        for m in ([1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1])
+    ]
     assert len(train(loss_of, calls)._engine.programs) == 2
 
 
 def test_masks_made_like_a_computed_tensor():
     """Metric learning: zeros_like(similarities) filled from the labels; of the similarities no value is read."""
+
     def loss(model, x, labels):
         same = model(x) @ model(x).t()
         positive = torch.zeros_like(same)
@@ -80,7 +87,15 @@ def test_lengths_as_numbers():
     def loss_of(model, x, lengths):
         return model(x[:, : lengths.max()]).mean() / lengths.sum().item()
 
-    assert len(train(loss_of, [(torch.randn(2, 6, 4), torch.tensor(n)) for n in ([3, 2], [1, 3], [3, 3], [5, 1], [3, 2])])._engine.programs) == 4
+    assert (
+        len(
+            train(
+                loss_of,
+                [(torch.randn(2, 6, 4), torch.tensor(n)) for n in ([3, 2], [1, 3], [3, 3], [5, 1], [3, 2])],
+            )._engine.programs
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.slow)])
@@ -90,10 +105,24 @@ def test_rows_picked_by_a_mask_among_the_arguments_or_the_state(backend):
     def loss_of(model, x, y):
         out = model(x)
         rows = (y[kept] > 0).nonzero().squeeze(1)
-        return F.cross_entropy(out[y != 2], y[y != 2]) + out[kept].sum() + out[kept][rows].square().mean() + torch.masked_select(out, kept[:, None]).std()
+        return (
+            F.cross_entropy(out[y != 2], y[y != 2])
+            + out[kept].sum()
+            + out[kept][rows].square().mean()
+            + torch.masked_select(out, kept[:, None]).std()
+        )
 
     x = torch.randn(5, 4)
-    assert len(train(loss_of, [(x, torch.tensor(y)) for y in ([0, 2, 1, 0, 1], [1, 1, 2, 1, 0], [0, 2, 0, 1, 0])], backend=backend)._engine.programs) == 2
+    assert (
+        len(
+            train(
+                loss_of,
+                [(x, torch.tensor(y)) for y in ([0, 2, 1, 0, 1], [1, 1, 2, 1, 0], [0, 2, 0, 1, 0])],
+                backend=backend,
+            )._engine.programs
+        )
+        == 2
+    )
 
 
 def test_unique_labels_and_repeats():
@@ -102,7 +131,10 @@ def test_unique_labels_and_repeats():
         spread = sum(out[y == g].var(0, unbiased=False).sum() for g in groups)
         return spread + out.repeat_interleave(torch.bincount(y, minlength=5), 0).mean()
 
-    train(loss_of, [(torch.randn(5, 4), torch.tensor(y)) for y in ([0, 2, 2, 0, 1], [1, 1, 1, 1, 0], [0, 2, 2, 0, 1])])
+    train(
+        loss_of,
+        [(torch.randn(5, 4), torch.tensor(y)) for y in ([0, 2, 2, 0, 1], [1, 1, 1, 1, 0], [0, 2, 2, 0, 1])],
+    )
 
 
 def test_a_float_argument_still_has_no_value():
@@ -116,7 +148,14 @@ def test_a_number_in_a_tensor_as_an_index():
         table = table * 1
         table[t] = out[0, 0]
         table[t, 1] += 2.0
-        return out[t].sum() + out[:, t].square().sum() + (out[..., t, None] * table[t]).sum() + out[t - 4, 1] * 3 + out[torch.tensor(1), t] + table[1:, t].mean()
+        return (
+            out[t].sum()
+            + out[:, t].square().sum()
+            + (out[..., t, None] * table[t]).sum()
+            + out[t - 4, 1] * 3
+            + out[torch.tensor(1), t]
+            + table[1:, t].mean()
+        )
 
     calls = [(torch.randn(5, 4), torch.tensor(t), torch.randn(3, 3)) for t in (1, 0, 2)]
     assert len(train(loss_of, calls)._engine.programs) == 1
@@ -124,6 +163,7 @@ def test_a_number_in_a_tensor_as_an_index():
 
 def test_constants_written_in_place():
     """As the masks of nn.Transformer, which compares them with a causal one."""
+
     def loss_of(model, x):
         mask = torch.zeros(4, 4)
         mask.masked_fill_(torch.triu(torch.ones(4, 4), 1) == 1, float("-inf"))
@@ -154,7 +194,15 @@ def test_state_written_through_a_view():
 def test_transformer_with_masks_made_in_the_step():
     def loss_of(model, x):
         n = x.shape[0]
-        return model(x, x, torch.zeros(n, n).type(torch.bool), nn.Transformer.generate_square_subsequent_mask(n), None, (x[..., 0] > 1).T, (x[..., 0] > 1).T).sum()
+        return model(
+            x,
+            x,
+            torch.zeros(n, n).type(torch.bool),
+            nn.Transformer.generate_square_subsequent_mask(n),
+            None,
+            (x[..., 0] > 1).T,
+            (x[..., 0] > 1).T,
+        ).sum()
 
     train(loss_of, [(torch.randn(5, 2, 8),)] * 2, lambda: nn.Transformer(8, 2, 1, 1, 8, 0.0))
 
@@ -162,12 +210,26 @@ def test_transformer_with_masks_made_in_the_step():
 def test_checks_and_comparisons_of_values():
     def loss_of(model, x, y):
         out = model(x)
-        loss = nn.GaussianNLLLoss()(out, x[:, :3], out.detach().square()) + F.gaussian_nll_loss(out, x[:, :3], x[:, 1:].exp()) + torch.cov(out.T).sum()
+        loss = (
+            nn.GaussianNLLLoss()(out, x[:, :3], out.detach().square())
+            + F.gaussian_nll_loss(out, x[:, :3], x[:, 1:].exp())
+            + torch.cov(out.T).sum()
+        )
         return loss * 2 if torch.equal(y, torch.tensor([1, 2])) else loss
 
-    assert len(train(loss_of, [(torch.randn(2, 4), torch.tensor(y)) for y in ([1, 2], [2, 1], [0, 0])])._engine.programs) == 2
+    assert (
+        len(
+            train(
+                loss_of, [(torch.randn(2, 4), torch.tensor(y)) for y in ([1, 2], [2, 1], [0, 0])]
+            )._engine.programs
+        )
+        == 2
+    )
     with pytest.raises(OneFlowError, match=r"torch.equal\(\) needs the values"):
-        train(lambda model, x: model(x).sum() if torch.equal(x, x * 1) else model(x).mean(), [(torch.randn(2, 4),)])
+        train(
+            lambda model, x: model(x).sum() if torch.equal(x, x * 1) else model(x).mean(),
+            [(torch.randn(2, 4),)],
+        )
 
 
 def test_arrays_and_lists_of_known_values_are_the_values_of_each_call():
@@ -179,7 +241,11 @@ def test_arrays_and_lists_of_known_values_are_the_values_of_each_call():
 
         def build(self, x, ids):
             grid = np.interp(0.5, np.arange(3), torch.linspace(0, 1, 3).numpy())
-            return x * float(grid) * float(np.asarray(self.model.scale)[0]) * ids.numpy().sum() + self.model.scale.tolist()[1] + sum(other.tolist())
+            return (
+                x * float(grid) * float(np.asarray(self.model.scale)[0]) * ids.numpy().sum()
+                + self.model.scale.tolist()[1]
+                + sum(other.tolist())
+            )
 
     model, other = nn.Module(), torch.tensor([1.0, 2.0])
     model.register_buffer("scale", torch.tensor([0.5, 0.25]))
@@ -191,8 +257,14 @@ def test_arrays_and_lists_of_known_values_are_the_values_of_each_call():
     assert torch.equal(graph(x, torch.tensor([1, 5])), x * 0.25 * 1.5 * 6 + 1.25)
 
 
-@pytest.mark.parametrize("read", [lambda t: t.detach().numpy(), lambda t: t.tolist(), lambda t: np.from_dlpack(t.detach())], ids=["numpy", "tolist", "dlpack"])
-@pytest.mark.parametrize("of", [lambda w, x: w, lambda w, x: x, lambda w, x: w * 2], ids=["weight", "argument", "result"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda t: t.detach().numpy(), lambda t: t.tolist(), lambda t: np.from_dlpack(t.detach())],
+    ids=["numpy", "tolist", "dlpack"],
+)
+@pytest.mark.parametrize(
+    "of", [lambda w, x: w, lambda w, x: x, lambda w, x: w * 2], ids=["weight", "argument", "result"]
+)
 def test_arrays_of_weights_and_floating_arguments_are_an_error(read, of):
     weight = nn.Parameter(torch.ones(2))
 

@@ -1,4 +1,5 @@
 """Peak memory of a step, counted from the allocator's events: a graph needs no more than eager, recomputation less."""
+
 import copy
 import os
 import platform
@@ -18,7 +19,10 @@ def peak(step):
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
         step()
     live = most = 0
-    for event in sorted((e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+    for event in sorted(
+        (e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"),
+        key=lambda e: e.start_ns(),
+    ):
         live += event.nbytes()
         most = max(most, live)
     assert most > 0, "the profiler gave no memory events"
@@ -28,7 +32,11 @@ def peak(step):
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.a, self.b, self.norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width)
+        self.a, self.b, self.norm = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.LayerNorm(width),
+        )
 
     def forward(self, x):
         return x + self.b(nn.functional.gelu(self.a(self.norm(x))))
@@ -77,7 +85,10 @@ def test_no_more_than_eager(name, rows):
     model = nn.Sequential(*[Block(64) for _ in range(6)])
     other = copy.deepcopy(model)
     x = torch.randn(rows, 64)
-    eager, graph = eager_step(model, OPTIMIZERS[name](model.parameters()), x), graph_of(other, OPTIMIZERS[name](other.parameters()), x)
+    eager, graph = (
+        eager_step(model, OPTIMIZERS[name](model.parameters()), x),
+        graph_of(other, OPTIMIZERS[name](other.parameters()), x),
+    )
     for step in (eager, graph):
         step(), step()
     # eager starts with the gradients of the step before still alive, and frees them in zero_grad
@@ -115,7 +126,13 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 5)
 
 
 def faults_per_call(**environment):
-    done = subprocess.run([sys.executable, "-c", STEADY], env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", STEADY],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(done.stdout)
 
 
@@ -123,7 +140,9 @@ def faults_per_call(**environment):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_a_large_program_keeps_the_memory_it_frees():
     kept, given_back = faults_per_call(), faults_per_call(ONEFLOW_GRAPH_KEEP_MEMORY="0")
-    assert 4 * kept < given_back and given_back > 1000  # 36 MB results, more than glibc ever keeps by itself: 8,800 pages each; the process faults a little anyway
+    assert (
+        4 * kept < given_back and given_back > 1000
+    )  # 36 MB results, more than glibc ever keeps by itself: 8,800 pages each; the process faults a little anyway
 
 
 @pytest.mark.parametrize("size, asked", [(2000, True), (20, False)])
@@ -133,7 +152,11 @@ def test_only_a_large_program_changes_the_allocator(monkeypatch, size, asked):
     calls = []
     monkeypatch.setattr(memory, "_done", [])
     monkeypatch.setattr(memory.sys, "platform", "linux")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: type("C", (), {"mallopt": staticmethod(lambda *a: calls.append(a) or 1)}))
+    monkeypatch.setattr(
+        memory.ctypes,
+        "CDLL",
+        lambda name: type("C", (), {"mallopt": staticmethod(lambda *a: calls.append(a) or 1)}),
+    )
     for name in [k for k in os.environ if "MALLOC" in k or k == "GLIBC_TUNABLES"]:
         monkeypatch.delenv(name)
     graph = type("G", (flow.nn.Graph,), {"build": lambda self, x: x + 1})()

@@ -1,4 +1,5 @@
 """What a program keeps of activations until their gradients: the result where that does, and once where several read it."""
+
 import copy
 import shutil
 
@@ -22,7 +23,10 @@ def sgd(p):
 
 def batches():
     torch.manual_seed(1)
-    return [(torch.cat([torch.randn(5, 4) * 4, torch.tensor([[0.0, 6.0, -1.0, float("nan")]])]),) for _ in range(3)]
+    return [
+        (torch.cat([torch.randn(5, 4) * 4, torch.tensor([[0.0, 6.0, -1.0, float("nan")]])]),)
+        for _ in range(3)
+    ]
 
 
 ACTIVATIONS = {
@@ -35,17 +39,30 @@ ACTIVATIONS = {
 def test_gradients_read_the_result(activation):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), activation, nn.Linear(8, 1))
-    graph = assert_same_training(model, sgd, lambda model, x: model(torch.nan_to_num(x)).square().mean(), batches())
+    graph = assert_same_training(
+        model, sgd, lambda model, x: model(torch.nan_to_num(x)).square().mean(), batches()
+    )
     backward = next(n for n in graph.program.graph.nodes if n.target in KEPT[1:])
     result = next(n for n in graph.program.graph.nodes if n.target is aten.addmm.default)
-    forward = next(n for n in graph.program.graph.nodes if "backward" not in str(n.target) and ("hardtanh" in str(n.target) or "leaky_relu" in str(n.target)))
+    forward = next(
+        n
+        for n in graph.program.graph.nodes
+        if "backward" not in str(n.target) and ("hardtanh" in str(n.target) or "leaky_relu" in str(n.target))
+    )
     assert backward.args[1] is (result if activation.inplace else forward)
     assert aten.clone.default not in targets(graph)
 
 
 def test_values_at_the_bounds_and_nan():
-    x = torch.tensor([-1.0, -0.0, 0.0, 1e-45, -1e-45, 3.0, 6.0, 7.0, float("nan"), float("inf"), -float("inf")])
-    for function in (F.relu6, lambda t: F.leaky_relu(t, 0.2), lambda t: F.relu6(t * 1.0, inplace=True), lambda t: F.leaky_relu(t * 1.0, 0.2, inplace=True)):
+    x = torch.tensor(
+        [-1.0, -0.0, 0.0, 1e-45, -1e-45, 3.0, 6.0, 7.0, float("nan"), float("inf"), -float("inf")]
+    )
+    for function in (
+        F.relu6,
+        lambda t: F.leaky_relu(t, 0.2),
+        lambda t: F.relu6(t * 1.0, inplace=True),
+        lambda t: F.leaky_relu(t * 1.0, 0.2, inplace=True),
+    ):
         eager = x.clone().requires_grad_()
         function(eager).sum().backward()
 
@@ -56,11 +73,15 @@ def test_values_at_the_bounds_and_nan():
         assert torch.equal(torch.nan_to_num(found, 9.0), torch.nan_to_num(eager.grad, 9.0))
 
 
-@pytest.mark.parametrize("function", [
-    lambda t: F.relu6(t * 1.0).add_(2.0) * 3.0,  # the result is overwritten
-    lambda t: F.leaky_relu(t * 1.0, -0.5),  # the sides change
-    lambda t: F.hardtanh((t * 1.0).bfloat16(), -0.1, 0.1),  # bfloat16 has no 0.1
-], ids=["overwritten", "negative slope", "rounded bound"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: F.relu6(t * 1.0).add_(2.0) * 3.0,  # the result is overwritten
+        lambda t: F.leaky_relu(t * 1.0, -0.5),  # the sides change
+        lambda t: F.hardtanh((t * 1.0).bfloat16(), -0.1, 0.1),  # bfloat16 has no 0.1
+    ],
+    ids=["overwritten", "negative slope", "rounded bound"],
+)
 def test_what_keeps_the_input(function):
     x = torch.randn(50).mul(3)
     eager = x.clone().requires_grad_()
@@ -76,7 +97,15 @@ def test_what_keeps_the_input(function):
 def test_inductor_keeps_what_convolutions_read_once():
     """Depthwise convolutions run channels last; each would compute its input anew, and keep it for its gradient."""
     torch.manual_seed(0)
-    layers = [m for _ in range(3) for m in (nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8), nn.ReLU6(inplace=True))]
+    layers = [
+        m
+        for _ in range(3)
+        for m in (
+            nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(inplace=True),
+        )
+    ]
     model, x = nn.Sequential(*layers), torch.randn(4, 8, 32, 32)
     peaks, losses = {}, {}
     for backend in ("aten", "inductor"):
@@ -93,7 +122,10 @@ def test_inductor_keeps_what_convolutions_read_once():
         with torch.profiler.profile(profile_memory=True) as prof:
             graph(x)
         live = peaks[backend] = 0
-        for event in sorted((e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+        for event in sorted(
+            (e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"),
+            key=lambda e: e.start_ns(),
+        ):
             live += event.nbytes()
             peaks[backend] = max(peaks[backend], live)
     assert losses["inductor"] == pytest.approx(losses["aten"], rel=1e-4)
@@ -104,7 +136,15 @@ def test_inductor_keeps_what_convolutions_read_once():
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_results_and_weights_keep_their_layout_under_channels_last():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(inplace=True), nn.Conv2d(8, 8, 3, groups=8), nn.ReLU(), nn.Conv2d(8, 5, 3), nn.ReLU(), nn.Conv2d(5, 5, 3, groups=5))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.ReLU6(inplace=True),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.ReLU(),
+        nn.Conv2d(8, 5, 3),
+        nn.ReLU(),
+        nn.Conv2d(5, 5, 3, groups=5),
+    )
     x, found = torch.randn(2, 3, 12, 12), {}
     for backend in ("aten", "inductor"):
         mine = copy.deepcopy(model)

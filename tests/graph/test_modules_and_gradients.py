@@ -1,4 +1,5 @@
 """Modules as results of build(), what backward() leaves in p.grad, and the file of learning rates."""
+
 import os
 import platform
 import warnings
@@ -28,7 +29,10 @@ def test_module_made_in_build_is_handed_back_with_real_tensors(make):
     torch.manual_seed(5)
     expected = make()
     assert type(module) is type(expected) and not any(t.is_lazy for t in module.state_dict().values())
-    assert all(type(p) is type(q) and torch.equal(p, q) for p, q in zip(module.parameters(), expected.parameters(), strict=True))
+    assert all(
+        type(p) is type(q) and torch.equal(p, q)
+        for p, q in zip(module.parameters(), expected.parameters(), strict=True)
+    )
     assert all(torch.equal(p, q) for p, q in zip(module.buffers(), expected.buffers(), strict=True))
 
 
@@ -114,7 +118,10 @@ def test_learning_rates_are_written_in_debug_mode(monkeypatch, tmp_path):
     graph = graph_of(loss_of, layer=layer)
     graph.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.StepLR(optimizer, 2))
     # real OneFlow 0.9.0's file for this schedule
-    assert rates_of(graph, 5) == "train_step, lr\n0, 0.200000\n1, 0.200000\n2, 0.020000\n3, 0.020000\n4, 0.002000\n"
+    assert (
+        rates_of(graph, 5)
+        == "train_step, lr\n0, 0.200000\n1, 0.200000\n2, 0.020000\n3, 0.020000\n4, 0.002000\n"
+    )
     constant = graph_of(loss_of, layer=layer)
     constant.add_optimizer(flow.optim.SGD(layer.parameters(), lr=0.5))
     assert rates_of(constant, 1) == "train_step, lr\n0, 0.500000\n"

@@ -1,4 +1,5 @@
 """Instrumented copies of bytecode run as the original, in every Python that is installed here."""
+
 import shutil
 import subprocess
 import sys

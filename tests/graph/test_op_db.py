@@ -2,6 +2,7 @@
 
 Every graph is called twice, the second time with other numbers, so that a value taken for a constant shows.
 """
+
 import random
 
 import numpy as np
@@ -16,8 +17,12 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("expecttest", reason="needs the package expecttest: torch.testing._internal imports it")
 from torch.testing._internal import common_methods_invocations as samples_of_torch
 
-torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True  # that import forbids torch.backends.cudnn.enabled = ... in the whole process
-samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # the test sets the seed itself
+torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = (
+    True  # that import forbids torch.backends.cudnn.enabled = ... in the whole process
+)
+samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(
+    *args, **kwargs
+)  # the test sets the seed itself
 
 REFUSED = {
     "the shape of the result depends on values": "nonzero argwhere unique unique_consecutive",
@@ -76,7 +81,12 @@ def with_gradients(function, sample):
     result = function(x, *args, **kwargs)
     outs = [t for t in tensors(result) if t.requires_grad and t.layout is torch.strided]
     leaves = [t for t in tensors(sample) if t.requires_grad]
-    total = sum((torch.view_as_real(t) if t.is_complex() else t).mul(torch.arange(t.numel() * (1 + t.is_complex())).view(t.shape + (2,) * t.is_complex()).cos()).sum() for t in outs)
+    total = sum(
+        (torch.view_as_real(t) if t.is_complex() else t)
+        .mul(torch.arange(t.numel() * (1 + t.is_complex())).view(t.shape + (2,) * t.is_complex()).cos())
+        .sum()
+        for t in outs
+    )
     if outs and leaves:
         total.backward()
     return pytree.tree_leaves(result), [t.grad for t in leaves]
@@ -100,12 +110,18 @@ def samples(op):
     for dtype, count in ((torch.float32, 2), (torch.int64, 1), (torch.complex64, 1)):
         if dtype in op.supported_dtypes("cpu"):
             seed(3)
-            wanted = dtype is not torch.int64 and op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+            wanted = (
+                dtype is not torch.int64
+                and op.supports_autograd
+                and dtype in op.supported_backward_dtypes("cpu")
+            )
             for _, sample in zip(range(count), op.sample_inputs("cpu", dtype, requires_grad=wanted)):
                 yield sample.input, sample.args, sample.kwargs
 
 
-@pytest.mark.parametrize("op", [pytest.param(op, id=case(op)) for op in samples_of_torch.op_db if op.name not in left_out])
+@pytest.mark.parametrize(
+    "op", [pytest.param(op, id=case(op)) for op in samples_of_torch.op_db if op.name not in left_out]
+)
 def test_operator(op):
     errors = []
     for sample in samples(op):
@@ -134,6 +150,9 @@ def test_operator(op):
                 errors.append(str(error))
                 break
             compare = close if op.name in rounding else equal
-            assert all(map(compare, pytree.tree_leaves((*want, given)), pytree.tree_leaves((*got, mine)))), (factor, sample)
+            assert all(map(compare, pytree.tree_leaves((*want, given)), pytree.tree_leaves((*got, mine)))), (
+                factor,
+                sample,
+            )
             assert torch.equal(state, torch.get_rng_state())
     assert op.name in refused or not errors, errors

@@ -1,4 +1,5 @@
 """The table of operator facts: one row a fact, and the facts that torch's schemas do not say."""
+
 import pytest
 import torch
 
@@ -23,19 +24,32 @@ def test_a_fact_that_two_rows_give_is_an_error(monkeypatch):
         operators._table()
 
 
-@pytest.mark.parametrize("operator", sorted(operators.operators_that(lambda facts: facts.view == "one"), key=str), ids=str)
+@pytest.mark.parametrize(
+    "operator", sorted(operators.operators_that(lambda facts: facts.view == "one"), key=str), ids=str
+)
 def test_views_share_memory_with_their_argument(operator):
     x = torch.arange(6.0).reshape(1, 2, 3)
     arguments = {
-        aten.view.default: ([6],), aten._unsafe_view.default: ([6],), aten.transpose.int: (0, 1), aten.permute.default: ([2, 1, 0],),
-        aten.expand.default: ([4, 2, 3],), aten.slice.Tensor: (1, 0, 1), aten.select.int: (2, 1), aten.unsqueeze.default: (0,),
-        aten.squeeze.dim: (0,), aten.as_strided.default: ([2], [1]),
+        aten.view.default: ([6],),
+        aten._unsafe_view.default: ([6],),
+        aten.transpose.int: (0, 1),
+        aten.permute.default: ([2, 1, 0],),
+        aten.expand.default: ([4, 2, 3],),
+        aten.slice.Tensor: (1, 0, 1),
+        aten.select.int: (2, 1),
+        aten.unsqueeze.default: (0,),
+        aten.squeeze.dim: (0,),
+        aten.as_strided.default: ([2], [1]),
     }
     source = x[0] if operator is aten.t.default else x
-    assert operator(source, *arguments.get(operator, ())).untyped_storage()._cdata == x.untyped_storage()._cdata
+    assert (
+        operator(source, *arguments.get(operator, ())).untyped_storage()._cdata == x.untyped_storage()._cdata
+    )
 
 
-@pytest.mark.parametrize("operator", sorted(operators.operators_that(lambda facts: facts.written_statistics), key=str), ids=str)
+@pytest.mark.parametrize(
+    "operator", sorted(operators.operators_that(lambda facts: facts.written_statistics), key=str), ids=str
+)
 def test_schemas_do_not_say_that_batch_norm_writes_its_statistics(operator):
     arguments = [operator._schema.arguments[i] for i in facts_of(operator).written_statistics]
     assert [a.name for a in arguments] == ["running_mean", "running_var", "training"]

@@ -1,4 +1,5 @@
 """State dicts of graphs with another optimizer, with none, and what is no state dict."""
+
 import copy
 
 import pytest
@@ -58,7 +59,11 @@ def trained(*args):
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["OneFlow's", "ours"])
-@pytest.mark.parametrize("one,other,kept", [(sgd, adamw, "exp_avg"), (adamw, sgd, "momentum_buffer")], ids=["sgd to adamw", "adamw to sgd"])
+@pytest.mark.parametrize(
+    "one,other,kept",
+    [(sgd, adamw, "exp_avg"), (adamw, sgd, "momentum_buffer")],
+    ids=["sgd to adamw", "adamw to sgd"],
+)
 def test_another_optimizer_begins_anew(one, other, kept, ours):
     state = trained(one).state_dict()
     if not ours:
@@ -67,12 +72,20 @@ def test_another_optimizer_begins_anew(one, other, kept, ours):
     with pytest.warns(UserWarning, match=f"optimizer 0.*{type(graph.optimizer).__name__}.*{kept}.*anew"):
         graph.load_state_dict(state)
     like.model.to(nn.Module).load_state_dict(state["model"])
-    assert not graph.optimizer.state and graph.optimizer.param_groups[0]["lr"] == like.optimizer.param_groups[0]["lr"]
+    assert (
+        not graph.optimizer.state
+        and graph.optimizer.param_groups[0]["lr"] == like.optimizer.param_groups[0]["lr"]
+    )
     assert [graph(X).item() for _ in range(3)] == [like(X).item() for _ in range(3)]
 
 
 def test_one_optimizer_with_other_options_goes_on():
-    for one, other in ((lambda p: sgd(p, 0), sgd), (sgd, lambda p: sgd(p, 0)), (adamw, lambda p: adamw(p, amsgrad=True)), (adamw, flow.optim.Adam)):
+    for one, other in (
+        (lambda p: sgd(p, 0), sgd),
+        (sgd, lambda p: sgd(p, 0)),
+        (adamw, lambda p: adamw(p, amsgrad=True)),
+        (adamw, flow.optim.Adam),
+    ):
         source = trained(one)
         graph = Step(other)
         graph.load_state_dict(source.state_dict())
@@ -104,7 +117,9 @@ def test_another_number_of_groups_keeps_its_options():
     graph(X)
 
 
-@pytest.mark.parametrize("key,value", [("model", 3), ("optimizer_0", 5), ("lr_scheduler_0", None), ("model", {"fc.weight": "x"})])
+@pytest.mark.parametrize(
+    "key,value", [("model", 3), ("optimizer_0", 5), ("lr_scheduler_0", None), ("model", {"fc.weight": "x"})]
+)
 def test_what_is_no_state_changes_nothing(key, value):
     schedule = lambda o: flow.optim.lr_scheduler.StepLR(o, 2)
     state = dict(trained(sgd, schedule).state_dict())
@@ -114,7 +129,11 @@ def test_what_is_no_state_changes_nothing(key, value):
     with pytest.raises((TypeError, RuntimeError), match=key if not isinstance(value, dict) else "fc.weight"):
         graph.load_state_dict(state)
     now = graph.model.to(nn.Module).state_dict()
-    assert torch.equal(now["fc.weight"], before["fc.weight"]) and now["_extra_state"] == before["_extra_state"] and not graph.optimizer.state
+    assert (
+        torch.equal(now["fc.weight"], before["fc.weight"])
+        and now["_extra_state"] == before["_extra_state"]
+        and not graph.optimizer.state
+    )
 
 
 def test_load_state_dict_with_other_options_recaptures():

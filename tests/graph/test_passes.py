@@ -1,4 +1,5 @@
 """Passes: EXACT ones change no bit; the runner times, checks and skips them."""
+
 import copy
 
 import pytest
@@ -38,7 +39,9 @@ def sgd(p):
 
 def test_add_to_output_is_exact_and_happens():
     torch.manual_seed(0)
-    graph = assert_same_training(Residual(), sgd, loss_of, batches(), setup=lambda g: g.config.allow_fuse_add_to_output(True))
+    graph = assert_same_training(
+        Residual(), sgd, loss_of, batches(), setup=lambda g: g.config.allow_fuse_add_to_output(True)
+    )
     forward = [n for n in graph.program.graph.nodes if n.meta.get("phase") == "forward"]
     assert any(n.target is torch.ops.aten.add_.Tensor for n in forward)
 
@@ -55,7 +58,9 @@ def test_cast_scale_is_exact_and_happens():
         graph.config.set_backend("aten")
         graph.config.allow_fuse_cast_scale(on)
         results.append(graph(torch.arange(4, dtype=torch.float16)))
-        assert sum(n.target is torch.ops.aten.mul_.Tensor for n in graph.program.graph.nodes) == int(on), "y is returned, x.double() dies"
+        assert sum(n.target is torch.ops.aten.mul_.Tensor for n in graph.program.graph.nodes) == int(on), (
+            "y is returned, x.double() dies"
+        )
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
@@ -134,9 +139,13 @@ def test_training_graph_called_under_no_grad():
 
 def test_step_counters_go_up_in_one_call():
     torch.manual_seed(0)
-    graph = assert_same_training(Residual(), lambda p: torch.optim.AdamW(p, lr=0.1, fused=True), loss_of, batches())
+    graph = assert_same_training(
+        Residual(), lambda p: torch.optim.AdamW(p, lr=0.1, fused=True), loss_of, batches()
+    )
     targets = [n.target for n in graph.program.graph.nodes]
-    assert torch.ops.aten._foreach_add_.Scalar not in targets and torch.ops.aten._fused_sgd_.default in targets
+    assert (
+        torch.ops.aten._foreach_add_.Scalar not in targets and torch.ops.aten._fused_sgd_.default in targets
+    )
 
 
 def test_a_counter_rounds_as_in_eager():
@@ -222,16 +231,29 @@ def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
     graph(torch.ones(3, 4))
     assert all(t._version > b for t, b in zip(tensors, before))
     told = {graph.program.slots[i].role for i in silent_writes(graph.program)}
-    assert told == ({"param", "buffer"} if fused else {"buffer"}), "operators of the update that raise it by themselves are left alone"
+    assert told == ({"param", "buffer"} if fused else {"buffer"}), (
+        "operators of the update that raise it by themselves are left alone"
+    )
 
 
 def test_biases_of_products_are_apart_for_inductor():
     from oneflow._graph.compile.inductor.matmul import part_biases
 
     def products(bias, rows, half, x, w):
-        return torch.addmm(bias, x, w), torch.addmm(rows, x, w), torch.addmm(bias, x, w, beta=0.5), torch.addmm(half, x.bfloat16(), w.bfloat16())
+        return (
+            torch.addmm(bias, x, w),
+            torch.addmm(rows, x, w),
+            torch.addmm(bias, x, w, beta=0.5),
+            torch.addmm(half, x.bfloat16(), w.bfloat16()),
+        )
 
-    inputs = torch.randn(4), torch.randn(3, 4), torch.randn(4).bfloat16(), torch.randn(3, 5), torch.randn(5, 4)
+    inputs = (
+        torch.randn(4),
+        torch.randn(3, 4),
+        torch.randn(4).bfloat16(),
+        torch.randn(3, 5),
+        torch.randn(5, 4),
+    )
     traced = make_fx(products, tracing_mode="fake")(*inputs)
     part_biases(traced.graph)
     traced.recompile()
@@ -252,9 +274,22 @@ def test_rows_of_an_embedding_are_added_into_the_product_for_inductor():
             return put(aten.full([5, 3], fill), mask, [index], rows)
 
         kept = table()
-        return torch.addmm(table(), a, b), x + table(), table() + x, torch.addmm(table(), a, b, beta=2), torch.addmm(x, a, table()[:4]), x + table(1.0), kept, x + kept, x[:1] + table()
+        return (
+            torch.addmm(table(), a, b),
+            x + table(),
+            table() + x,
+            torch.addmm(table(), a, b, beta=2),
+            torch.addmm(x, a, table()[:4]),
+            x + table(1.0),
+            kept,
+            x + kept,
+            x[:1] + table(),
+        )
 
-    index, mask = torch.tensor([[1, 1, -1], [4, 0, 9]]), torch.tensor([[[True], [True], [True]], [[True], [True], [False]]])
+    index, mask = (
+        torch.tensor([[1, 1, -1], [4, 0, 9]]),
+        torch.tensor([[[True], [True], [True]], [[True], [True], [False]]]),
+    )
     inputs = torch.randn(5, 3), torch.randn(5, 4), torch.randn(4, 3), mask, index, torch.randn(2, 3, 3)
     traced = make_fx(sums, tracing_mode="fake")(*inputs)
     rows_into_product(traced.graph)

@@ -1,4 +1,5 @@
 """What a profiler sees of a call: the graph's name, phases and modules, and record_function() of build()."""
+
 import pytest
 import torch
 
@@ -34,8 +35,15 @@ def test_a_call_has_named_regions():
     graph(x)
     _, events = profiled(graph, x)
     name = graph.name
-    assert {(name, None), ("forward pass", name), ("forward: model.0", "forward pass"), ("forward: model.2", "forward pass"),
-            ("both", name), ("loss", "both"), ("backward", "loss")} <= set(events)
+    assert {
+        (name, None),
+        ("forward pass", name),
+        ("forward: model.0", "forward pass"),
+        ("forward: model.2", "forward pass"),
+        ("both", name),
+        ("loss", "both"),
+        ("backward", "loss"),
+    } <= set(events)
     assert ("aten::addmm", "forward: model.2") in events and any(n.startswith("update") for n, _ in events)
 
 

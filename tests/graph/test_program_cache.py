@@ -1,4 +1,5 @@
 """The cache of compiled regions on disk: who is served by it, and what it refuses to load."""
+
 import concurrent.futures
 import json
 import os
@@ -18,7 +19,8 @@ from oneflow._graph.compile.program_cache import region_record
 from oneflow._graph.compile.program_cache.store import Store, Unsafe
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None), reason="needs Linux and a C++ compiler"
+    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
+    reason="needs Linux and a C++ compiler",
 )
 
 
@@ -135,14 +137,28 @@ def test_a_region_is_rebuilt_from_its_record():
         def build(self, x):
             a, b = x.split([1, 3])
             mask = torch.full((4,), float("-inf"), dtype=torch.float64)
-            return torch.cat([a, b]).to(torch.float64) + mask, x.mean(dim=[0], dtype=torch.float64), torch.tensor([[1, 2], [3, 4]]).t() * 2
+            return (
+                torch.cat([a, b]).to(torch.float64) + mask,
+                x.mean(dim=[0], dtype=torch.float64),
+                torch.tensor([[1, 2], [3, 4]]).t() * 2,
+            )
 
     first = request(Mixed(), torch.zeros(4))
     region, infos, options = region_record.module_of(json.loads(json.dumps(first.record)))
     assert program_cache.request_for(region, infos, options).key == first.key
 
 
-@pytest.mark.parametrize("damage", ["library cut", "library altered", "library missing", "record cut", "record of another key", "record of a list"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "library cut",
+        "library altered",
+        "library missing",
+        "record cut",
+        "record of another key",
+        "record of a list",
+    ],
+)
 def test_a_damaged_entry_is_compiled_again(folder, compilations, damage):
     x, want = torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
     assert torch.equal(scaled()(x), want)
@@ -261,7 +277,9 @@ print("torch._inductor.compile_fx" in sys.modules)
 def test_a_second_process_imports_no_compiler(folder):
     outputs = []
     for _ in range(2):
-        run = subprocess.run([sys.executable, "-W", "ignore", "-c", SECOND_PROCESS], capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SECOND_PROCESS], capture_output=True, text=True, check=True
+        )
         outputs.append(run.stdout.splitlines())
     assert outputs[0][0] == outputs[1][0] and [o[1] for o in outputs] == ["True", "False"]
 

@@ -1,4 +1,5 @@
 """The generated prologue: tests in their order, repairs, live values; and locations that read and write."""
+
 import pytest
 import torch
 from torch import nn
@@ -31,7 +32,9 @@ def entry():
 
 
 def prologue_of(entry, *tests):
-    return Prologue(entry.program, entry.live, lambda scope, tensors: [test(scope, tensors) for test in tests])
+    return Prologue(
+        entry.program, entry.live, lambda scope, tensors: [test(scope, tensors) for test in tests]
+    )
 
 
 def test_prologue_returns_the_live_values(entry):
@@ -56,7 +59,9 @@ def test_repaired_condition_serves_the_call(entry):
         allowed[0] = True
         return True
 
-    prologue = prologue_of(entry, lambda scope, tensors: Test("allowed", f"{scope.bind(allowed)}[0]", on_failure=repair))
+    prologue = prologue_of(
+        entry, lambda scope, tensors: Test("allowed", f"{scope.bind(allowed)}[0]", on_failure=repair)
+    )
     assert prologue.run((2, torch.ones(3, 2))) is not None and calls == ["repair"]
 
 
@@ -64,8 +69,12 @@ def test_tests_see_arguments_and_values_at_their_stage(entry):
     seen = []
     prologue = prologue_of(
         entry,
-        lambda scope, tensors: Test("values", f"{scope.bind(seen.append)}(('values', len(values))) is None", Stage.VALUES),
-        lambda scope, tensors: Test("arguments", f"{scope.bind(seen.append)}(('arguments', args[0])) is None", Stage.ARGUMENTS),
+        lambda scope, tensors: Test(
+            "values", f"{scope.bind(seen.append)}(('values', len(values))) is None", Stage.VALUES
+        ),
+        lambda scope, tensors: Test(
+            "arguments", f"{scope.bind(seen.append)}(('arguments', args[0])) is None", Stage.ARGUMENTS
+        ),
     )
     prologue.run((2, torch.ones(3, 2)))
     assert seen == [("arguments", 2), ("values", len(entry.program.slots))]

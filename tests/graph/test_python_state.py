@@ -1,4 +1,5 @@
 """Python values that build() reads, and tensors it keeps in attributes: a graph follows them as eager does."""
+
 import argparse
 import collections
 import copy
@@ -251,7 +252,9 @@ def test_a_value_that_changes_at_every_call_is_warned_about_once():
         for k in range(20):
             module.scale = float(k)
             graph(torch.ones(1, 4))
-    assert [str(w.message) for w in seen if "'Own.scale'" in str(w.message)] and len([w for w in seen if "Own.scale" in str(w.message)]) == 1
+    assert [str(w.message) for w in seen if "'Own.scale'" in str(w.message)] and len(
+        [w for w in seen if "Own.scale" in str(w.message)]
+    ) == 1
 
 
 def test_what_nobody_reads_may_change():
@@ -334,7 +337,11 @@ def test_flags_and_numbers_that_a_program_changes_change_in_every_call():
 table_of_the_file = np.ones(2, np.float32)
 
 
-@pytest.mark.parametrize("read", [torch.from_numpy, torch.tensor, lambda t: float(t.sum()), lambda t: t[0]], ids=["from_numpy", "tensor", "sum", "element"])
+@pytest.mark.parametrize(
+    "read",
+    [torch.from_numpy, torch.tensor, lambda t: float(t.sum()), lambda t: t[0]],
+    ids=["from_numpy", "tensor", "sum", "element"],
+)
 @pytest.mark.parametrize("size", [2, 10_000])
 def test_arrays_are_followed(read, size):
     class Scales(nn.Module):
@@ -348,7 +355,11 @@ def test_arrays_are_followed(read, size):
     global table_of_the_file
     model, x = Scales(), torch.ones(size)
     graph = graph_of(lambda x: model(x))
-    assert torch.equal(graph(x), model(x)) and torch.equal(graph(x), model(x)) and len(graph._engine.programs) == 1
+    assert (
+        torch.equal(graph(x), model(x))
+        and torch.equal(graph(x), model(x))
+        and len(graph._engine.programs) == 1
+    )
     table_of_the_file = table_of_the_file * 2
     assert torch.equal(graph(x), model(x))
     model.table *= 3
@@ -376,4 +387,9 @@ def test_a_tuple_with_a_length_of_its_own_is_followed_by_its_elements():
         if step == 2:
             module.degrees = ((3, Degree((4,))),)
 
-    follow(lambda: Own(lambda m, x: m.linear(x) * sum(n * d for n, (d,) in m.degrees), degrees=((2, Degree((1,))),)), between)
+    follow(
+        lambda: Own(
+            lambda m, x: m.linear(x) * sum(n * d for n, (d,) in m.degrees), degrees=((2, Degree((1,))),)
+        ),
+        between,
+    )

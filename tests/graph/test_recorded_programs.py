@@ -1,4 +1,5 @@
 """What nn.Graph does in programs for which real OneFlow 0.9.0 decides: tests/golden/graph.json, recorded by tests/golden/record_graph.py."""
+
 import json
 import pathlib
 import sys
@@ -20,7 +21,9 @@ def assert_equal(result, recorded):
         for value, expected in zip(result, recorded):
             assert_equal(value, expected)
     elif isinstance(recorded, float):
-        assert result == pytest.approx(recorded, rel=1e-5, abs=3e-6)  # OneFlow's log_softmax differs from torch's by 2e-6
+        assert result == pytest.approx(
+            recorded, rel=1e-5, abs=3e-6
+        )  # OneFlow's log_softmax differs from torch's by 2e-6
     else:
         assert result == recorded
 

@@ -1,4 +1,5 @@
 """Rewrites of the forward and backward pass: activations, bias and gelu, masked softmax and dropout become kernels."""
+
 import math
 
 import pytest
@@ -25,7 +26,10 @@ aten, ops = torch.ops.aten, torch.ops
 
 # -- activations ------------------------------------------------------------------------------------------------------
 FORMS = [(sign, kernel, form) for sign, kernel, forms in fuse_activations.COMPOSITIONS for form in forms]
-IDS = [f"{kernel if isinstance(kernel, str) else kernel[0].__name__}-{i}" for i, (_, kernel, _) in enumerate(FORMS)]
+IDS = [
+    f"{kernel if isinstance(kernel, str) else kernel[0].__name__}-{i}"
+    for i, (_, kernel, _) in enumerate(FORMS)
+]
 
 
 def parts(kernel):
@@ -38,7 +42,12 @@ def parts(kernel):
 def test_activation_forward_and_backward(sign, kernel, form, dtype):
     torch.manual_seed(0)
     x = torch.randn(5, 7).mul(3).to(dtype)
-    assert_rewritten(lambda x: form(x * 1.0), [x], parts(kernel), [sign, aten.tanh_backward.default, aten.sigmoid_backward.default, aten.pow.Tensor_Scalar])
+    assert_rewritten(
+        lambda x: form(x * 1.0),
+        [x],
+        parts(kernel),
+        [sign, aten.tanh_backward.default, aten.sigmoid_backward.default, aten.pow.Tensor_Scalar],
+    )
 
 
 @needs_kernels
@@ -51,7 +60,9 @@ def test_activation_without_gradient(sign, kernel, form):
 def test_activation_of_a_transposed_tensor_keeps_its_layout():
     form = fuse_activations.COMPOSITIONS[0][2][0]
     function = lambda x: form(x.t() * 1.0).t().reshape(-1).view(35)
-    assert_rewritten(function, [torch.randn(5, 7)], [aten.gelu.default, aten.gelu_backward.default], [aten.tanh.default])
+    assert_rewritten(
+        function, [torch.randn(5, 7)], [aten.gelu.default, aten.gelu_backward.default], [aten.tanh.default]
+    )
 
 
 @needs_kernels
@@ -84,7 +95,11 @@ def gelu_written_between(x):
     return 0.5 * y * (1.0 + t)
 
 
-@pytest.mark.parametrize("function", [gelu_shared_inside, gelu_other_number, gelu_of_two, gelu_written_between], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [gelu_shared_inside, gelu_other_number, gelu_of_two, gelu_written_between],
+    ids=lambda f: f.__name__,
+)
 def test_what_is_not_quite_gelu_stays(function):
     assert_untouched(function, [torch.randn(5, 7)])
 
@@ -100,7 +115,9 @@ def test_only_the_gradient_is_rewritten_where_the_inside_is_returned():
     graph.config.allow_fuse_compositions(True)
     x = torch.randn(4)
     y, t = graph(x)
-    assert torch.equal(t, torch.sigmoid(x)) and torch.equal(y, x * t) and aten.silu.default not in targets(graph)
+    assert (
+        torch.equal(t, torch.sigmoid(x)) and torch.equal(y, x * t) and aten.silu.default not in targets(graph)
+    )
 
 
 # -- bias and gelu ----------------------------------------------------------------------------------------------------
@@ -112,22 +129,39 @@ def test_bias_and_gelu(how, dtype):
     function = {
         "sum": lambda x, w, b: F.gelu(torch.matmul(x[0], w.t()) + b),
         "sum the other way": lambda x, w, b: F.gelu(b + torch.matmul(x, w.t())),
-        "written out": lambda x, w, b: (lambda y: y * 0.5 * (1.0 + torch.erf(y / math.sqrt(2.0))))(torch.matmul(x, w.t()) + b),
+        "written out": lambda x, w, b: (lambda y: y * 0.5 * (1.0 + torch.erf(y / math.sqrt(2.0))))(
+            torch.matmul(x, w.t()) + b
+        ),
     }[how]
     tensors = [t.to(dtype) for t in (torch.randn(2, 70, 8), torch.randn(6, 8), torch.randn(6))]
     kernels = [ops.oneflow.bias_gelu.default, ops.oneflow.bias_gelu_backward_sums.default]
-    assert_rewritten(function, tensors, kernels, [aten.gelu.default, aten.gelu_backward.default, aten.erf.default])
+    assert_rewritten(
+        function, tensors, kernels, [aten.gelu.default, aten.gelu_backward.default, aten.erf.default]
+    )
 
 
 @needs_kernels
 def test_bias_and_gelu_without_the_biass_gradient():
     bias = torch.randn(6)
     function = lambda x: F.gelu(x * 1.0 + bias)
-    assert_rewritten(function, [torch.randn(5, 6)], [ops.oneflow.bias_gelu.default, ops.oneflow.bias_gelu_backward.default], [aten.gelu.default])
-    assert_rewritten(function, [torch.randn(5, 6)], [ops.oneflow.bias_gelu.default], [aten.gelu.default, aten.add.Tensor], backward=False)
+    assert_rewritten(
+        function,
+        [torch.randn(5, 6)],
+        [ops.oneflow.bias_gelu.default, ops.oneflow.bias_gelu_backward.default],
+        [aten.gelu.default],
+    )
+    assert_rewritten(
+        function,
+        [torch.randn(5, 6)],
+        [ops.oneflow.bias_gelu.default],
+        [aten.gelu.default, aten.add.Tensor],
+        backward=False,
+    )
 
 
-@pytest.mark.parametrize("name", ["used again", "no bias", "a row of a matrix", "tanh", "a transposed result"])
+@pytest.mark.parametrize(
+    "name", ["used again", "no bias", "a row of a matrix", "tanh", "a transposed result"]
+)
 def test_other_gelus_stay(name):
     x, b = torch.randn(6, 6), torch.randn(6)
     function = {
@@ -145,7 +179,13 @@ def mask_of(kind):
     torch.manual_seed(3)
     full = torch.rand(2, 3, 6, 6) > 0.4
     full[..., 0] = True
-    return {"full": full, "causal": torch.ones(6, 6).tril().bool(), "row": full[:1, :1, :1], "column": full[..., :1], "transposed": full.transpose(-1, -2).contiguous().transpose(-1, -2)}[kind]
+    return {
+        "full": full,
+        "causal": torch.ones(6, 6).tril().bool(),
+        "row": full[:1, :1, :1],
+        "column": full[..., :1],
+        "transposed": full.transpose(-1, -2).contiguous().transpose(-1, -2),
+    }[kind]
 
 
 MASKED = {
@@ -154,8 +194,19 @@ MASKED = {
     "masked_fill": lambda x, m: x.masked_fill(~m, -2.0),
     "masked_fill -inf": lambda x, m: x.masked_fill(~m, float("-inf")),
     "where the other way": lambda x, m: torch.where(~m, -3.0, x),
-    "added": lambda x, m: x + torch.where(m, torch.zeros((), dtype=x.dtype), torch.full((), torch.finfo(x.dtype).min if x.dtype != torch.float64 else -1e300, dtype=x.dtype)),
-    "added -inf": lambda x, m: torch.where(m, 0.0, float("-inf")).to(x.dtype).expand(x.shape) + x if x.dtype == torch.float32 else x.masked_fill(~m, float("-inf")),
+    "added": lambda x, m: (
+        x
+        + torch.where(
+            m,
+            torch.zeros((), dtype=x.dtype),
+            torch.full((), torch.finfo(x.dtype).min if x.dtype != torch.float64 else -1e300, dtype=x.dtype),
+        )
+    ),
+    "added -inf": lambda x, m: (
+        torch.where(m, 0.0, float("-inf")).to(x.dtype).expand(x.shape) + x
+        if x.dtype == torch.float32
+        else x.masked_fill(~m, float("-inf"))
+    ),
 }
 _OLD = [aten._softmax.default, aten._softmax_backward_data.default, aten.masked_fill.Scalar]
 
@@ -183,20 +234,33 @@ def test_masks_that_broadcast(kind):
         lambda x: torch.softmax((x * 1.0).masked_fill(mask, -1e4) * 0.5, 3),
         lambda x: torch.softmax(x / 2.0 + torch.where(mask, 0.0, -3e38), dim=-1),
     ):
-        assert_rewritten(function, [torch.randn(2, 3, 6, 6)], [ops.oneflow.masked_softmax.default, ops.oneflow.masked_softmax_backward.default], _OLD)
+        assert_rewritten(
+            function,
+            [torch.randn(2, 3, 6, 6)],
+            [ops.oneflow.masked_softmax.default, ops.oneflow.masked_softmax_backward.default],
+            _OLD,
+        )
 
 
 @needs_kernels
 def test_a_transposed_mask():
     """The kernel reads it from a copy. The gradient had the mask's layout, which the kernel would not give, and stays as it was."""
     mask = mask_of("transposed")
-    assert_rewritten(lambda x: torch.softmax(torch.where(mask, x * 0.5, -1e4), -1), [torch.randn(2, 3, 6, 6)], [ops.oneflow.masked_softmax.default, aten._softmax_backward_data.default], [aten._softmax.default])
+    assert_rewritten(
+        lambda x: torch.softmax(torch.where(mask, x * 0.5, -1e4), -1),
+        [torch.randn(2, 3, 6, 6)],
+        [ops.oneflow.masked_softmax.default, aten._softmax_backward_data.default],
+        [aten._softmax.default],
+    )
 
 
 @needs_kernels
 def test_rows_without_any_kept_element():
     mask = torch.zeros(2, 3, 6, 6, dtype=torch.bool)
-    for function in (lambda x: torch.softmax((x * 0.5).masked_fill(~mask, -1e9), -1), lambda x: torch.softmax(x * 0.5 + torch.where(mask, 0.0, torch.finfo(torch.float32).min), -1)):
+    for function in (
+        lambda x: torch.softmax((x * 0.5).masked_fill(~mask, -1e9), -1),
+        lambda x: torch.softmax(x * 0.5 + torch.where(mask, 0.0, torch.finfo(torch.float32).min), -1),
+    ):
         got, graph = graph_of(function, [torch.randn(2, 3, 6, 6)])
         plain, _ = graph_of(function, [torch.randn(2, 3, 6, 6)], None)
         assert ops.oneflow.masked_softmax.default in targets(graph)
@@ -225,10 +289,14 @@ def test_one_mask_is_turned_once_for_all_layers():
 
 NOT_SOFTMAX = {
     "a float mask of unknown values": lambda x, m: torch.softmax(x * 0.5 + m.to(x.dtype), -1),
-    "an added mask that is not far enough": lambda x, m: torch.softmax(x * 0.5 + torch.where(m, 0.0, -1e4), -1),
+    "an added mask that is not far enough": lambda x, m: torch.softmax(
+        x * 0.5 + torch.where(m, 0.0, -1e4), -1
+    ),
     "another dimension": lambda x, m: torch.softmax(torch.where(m, x * 0.5, -1e4), 1),
     "a live scale": lambda x, m: torch.softmax(torch.where(m, x * x.sum(), x.mean()), -1),
-    "the masked scores are used again": lambda x, m: (lambda s: torch.softmax(s, -1) + s)(torch.where(m, x * 1.0, -1e4)),
+    "the masked scores are used again": lambda x, m: (lambda s: torch.softmax(s, -1) + s)(
+        torch.where(m, x * 1.0, -1e4)
+    ),
     "no mask": lambda x, m: torch.softmax(x * 1.0, -1),
     "the mask is written": lambda x, m: written_mask(x, m),
 }
@@ -244,7 +312,11 @@ def written_mask(x, m):
 @pytest.mark.parametrize("name", NOT_SOFTMAX)
 def test_other_softmaxes_stay(name):
     mask = mask_of("full")
-    assert_untouched(lambda x: NOT_SOFTMAX[name](x, mask), [torch.randn(2, 3, 6, 6)], backward=name != "the mask is written")
+    assert_untouched(
+        lambda x: NOT_SOFTMAX[name](x, mask),
+        [torch.randn(2, 3, 6, 6)],
+        backward=name != "the mask is written",
+    )
 
 
 # -- dropout ----------------------------------------------------------------------------------------------------------
@@ -254,9 +326,13 @@ def test_dropout_keeps_its_distribution_and_its_mask(p):
     x = torch.ones(200, 500)
     torch.manual_seed(1)
     (y, grad), graph = graph_of(lambda x: F.dropout(x * 1.0, p), [x], with_dropout)
-    assert targets(graph).count(ops.oneflow.bias_dropout_backward.default) == 2 and aten.bernoulli_.float not in targets(graph)
+    assert targets(graph).count(
+        ops.oneflow.bias_dropout_backward.default
+    ) == 2 and aten.bernoulli_.float not in targets(graph)
     kept = y != 0
-    assert abs(kept.double().mean().item() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / x.numel()), "five standard deviations"
+    assert abs(kept.double().mean().item() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / x.numel()), (
+        "five standard deviations"
+    )
     assert torch.allclose(y[kept], torch.full_like(y[kept], 1 / (1 - p)))
     assert torch.allclose(grad, weights(y) * y), "the gradient goes where the result was kept, scaled alike"
 
@@ -290,9 +366,19 @@ def test_dropout_with_a_bias_and_of_a_softmax():
     torch.manual_seed(0)
     (y, *grads), graph = graph_of(function, [torch.randn(2, 3, 6, 6), torch.randn(6)], with_dropout)
     found = targets(graph)
-    assert ops.oneflow.bias_dropout.default in found and aten.bernoulli_.float not in found and aten._softmax.default not in found
-    softmaxes = [n for n in graph.program.graph.nodes if n.target in (ops.oneflow.masked_softmax.default, ops.oneflow.masked_softmax_backward.default)]
-    assert [n.args[-2] for n in softmaxes] == [pytest.approx(0.3)] * 2 and softmaxes[0].args[-1] is softmaxes[1].args[-1]
+    assert (
+        ops.oneflow.bias_dropout.default in found
+        and aten.bernoulli_.float not in found
+        and aten._softmax.default not in found
+    )
+    softmaxes = [
+        n
+        for n in graph.program.graph.nodes
+        if n.target in (ops.oneflow.masked_softmax.default, ops.oneflow.masked_softmax_backward.default)
+    ]
+    assert [n.args[-2] for n in softmaxes] == [pytest.approx(0.3)] * 2 and softmaxes[0].args[-1] is softmaxes[
+        1
+    ].args[-1]
 
 
 @needs_kernels
@@ -323,7 +409,9 @@ def noise_broadcast(x):
     return x * torch.empty_like(x[:1]).bernoulli_(0.7).div_(0.7)
 
 
-@pytest.mark.parametrize("function", [noise_returned, other_divisor, noise_broadcast], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [noise_returned, other_divisor, noise_broadcast], ids=lambda f: f.__name__
+)
 def test_other_noise_stays(function):
     assert_untouched(function, [torch.randn(5, 7)])
 

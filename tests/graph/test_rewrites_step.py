@@ -1,4 +1,5 @@
 """Rewrites of a whole step: sums and scales go into products, the fused update clips and skips overflow; options; transformers."""
+
 import copy
 
 import pytest
@@ -30,12 +31,16 @@ def test_sums_of_products_accumulate():
     a, b, c = torch.randn(2, 3, 8), torch.randn(8, 5), torch.randn(8, 5)
     function = lambda a, b, c: (a @ b) + (a.flip(0) @ c) + ((a * 2.0) @ (b + c))
     graph = assert_rewritten(function, [a, b, c], [aten.addmm_.default], [])
-    assert targets(graph).count(aten.addmm_.default) >= 3, "two in the forward pass, the gradient of a in the backward pass"
+    assert targets(graph).count(aten.addmm_.default) >= 3, (
+        "two in the forward pass, the gradient of a in the backward pass"
+    )
 
 
 def test_batched_sums_of_products_accumulate():
     a, b = torch.randn(2, 3, 8), torch.randn(2, 8, 5)
-    assert_rewritten(lambda a, b: torch.bmm(a, b) + torch.bmm(a * 2.0, b.flip(1)), [a, b], [aten.baddbmm_.default], [])
+    assert_rewritten(
+        lambda a, b: torch.bmm(a, b) + torch.bmm(a * 2.0, b.flip(1)), [a, b], [aten.baddbmm_.default], []
+    )
 
 
 NOT_ACCUMULATED = {
@@ -55,7 +60,9 @@ def test_other_sums_stay(name):
     only = lambda config: config.allow_fuse_add_to_output(True)
     got, graph = graph_of(NOT_ACCUMULATED[name], tensors, only, backward=False)
     plain, _ = graph_of(NOT_ACCUMULATED[name], tensors, None, backward=False)
-    assert not {aten.addmm_.default, aten.baddbmm_.default} & set(targets(graph)) and torch.equal(got[0], plain[0])
+    assert not {aten.addmm_.default, aten.baddbmm_.default} & set(targets(graph)) and torch.equal(
+        got[0], plain[0]
+    )
 
 
 def test_gradients_of_parts_of_a_batch_are_added_once():
@@ -90,7 +97,12 @@ def test_scaled_products(scale):
     torch.manual_seed(0)
     q, k = torch.randn(2, 3, 8, 4), torch.randn(2, 3, 8, 4)
     for dtype in FLOATS:
-        graph = assert_rewritten(lambda q, k: SCALED[scale](torch.matmul(q, k.transpose(-1, -2))), [q.to(dtype), k.to(dtype)], [aten.baddbmm.default], [aten.bmm.default])
+        graph = assert_rewritten(
+            lambda q, k: SCALED[scale](torch.matmul(q, k.transpose(-1, -2))),
+            [q.to(dtype), k.to(dtype)],
+            [aten.baddbmm.default],
+            [aten.bmm.default],
+        )
         assert targets(graph).count(aten.baddbmm.default) == 3, "the product and both of its gradients"
 
 
@@ -116,7 +128,10 @@ def train(make, scaler=None, clip=False, skip=(), dtype=torch.float32):
     """Weights and state after six steps, the third of which overflows under a dynamic scaler."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(dtype)
-    group = {"params": list(model.parameters()), **({"clip_grad_max_norm": 0.05, "clip_grad_norm_type": 2.0} if clip else {})}
+    group = {
+        "params": list(model.parameters()),
+        **({"clip_grad_max_norm": 0.05, "clip_grad_norm_type": 2.0} if clip else {}),
+    }
     optimizer = make([group])
 
     class G(flow.nn.Graph):
@@ -145,10 +160,18 @@ def train(make, scaler=None, clip=False, skip=(), dtype=torch.float32):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("scaler", [flow.amp.GradScaler, flow.amp.StaticGradScaler])
 def test_fused_update_skips_overflow_bit_for_bit(name, scaler):
-    make = lambda: flow.amp.GradScaler(init_scale=64.0, growth_interval=2) if scaler is flow.amp.GradScaler else flow.amp.StaticGradScaler(128.0)
+    make = lambda: (
+        flow.amp.GradScaler(init_scale=64.0, growth_interval=2)
+        if scaler is flow.amp.GradScaler
+        else flow.amp.StaticGradScaler(128.0)
+    )
     expected, plain = train(OPTIMIZERS[name], make(), skip=("skip_overflow",))
     got, graph = train(OPTIMIZERS[name], make())
-    assert aten.where.self in targets(plain) and aten.where.self not in targets(graph) and aten.clone.default not in targets(graph)
+    assert (
+        aten.where.self in targets(plain)
+        and aten.where.self not in targets(graph)
+        and aten.clone.default not in targets(graph)
+    )
     assert all(torch.equal(a, b) for a, b in zip(expected, got)) and not any(t.isnan().any() for t in got)
 
 
@@ -156,12 +179,16 @@ def test_fused_update_skips_overflow_bit_for_bit(name, scaler):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_clipping_goes_into_the_fused_update(name, scaled):
     scaler = lambda: flow.amp.StaticGradScaler(128.0) if scaled else None
-    exact, _ = train(lambda p: OPTIMIZERS[name](p), scaler(), clip=True, dtype=torch.float64, skip=("scale_in_update",))
+    exact, _ = train(
+        lambda p: OPTIMIZERS[name](p), scaler(), clip=True, dtype=torch.float64, skip=("scale_in_update",)
+    )
     plain, before = train(OPTIMIZERS[name], scaler(), clip=True, skip=("scale_in_update",))
     got, graph = train(OPTIMIZERS[name], scaler(), clip=True)
     assert aten.mul_.Tensor in targets(before) and aten.mul_.Tensor not in targets(graph)
     for e, a, b in zip(exact, plain, got):
-        assert (b.double() - e).abs().max() <= 2 * (a.double() - e).abs().max() + 8 * torch.finfo(torch.float32).eps * e.abs().max(), "six steps of rounding"
+        assert (b.double() - e).abs().max() <= 2 * (a.double() - e).abs().max() + 8 * torch.finfo(
+            torch.float32
+        ).eps * e.abs().max(), "six steps of rounding"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -230,11 +257,35 @@ def language_model(kind, dropout):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     if kind == "bert":
-        sizes = dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=16)
-        config = transformers.BertConfig(**sizes, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, attn_implementation="eager", is_decoder=True)
+        sizes = dict(
+            vocab_size=50,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=16,
+        )
+        config = transformers.BertConfig(
+            **sizes,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            attn_implementation="eager",
+            is_decoder=True,
+        )
         return transformers.BertLMHeadModel(config).train()
-    sizes = dict(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=16, bos_token_id=1, eos_token_id=1, pad_token_id=1)
-    config = transformers.GPT2Config(**sizes, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, attn_implementation="eager")
+    sizes = dict(
+        vocab_size=50,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=16,
+        bos_token_id=1,
+        eos_token_id=1,
+        pad_token_id=1,
+    )
+    config = transformers.GPT2Config(
+        **sizes, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, attn_implementation="eager"
+    )
     return transformers.GPT2LMHeadModel(config).train()
 
 
@@ -246,7 +297,11 @@ def train_language(model, set_config, dtype=torch.float32, amp=False, batches=10
         def __init__(self):
             super().__init__()
             self.m = model
-            group = {"params": list(model.parameters()), "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}
+            group = {
+                "params": list(model.parameters()),
+                "clip_grad_max_norm": 1.0,
+                "clip_grad_norm_type": 2.0,
+            }
             self.add_optimizer(torch.optim.SGD([group], lr=0.05, momentum=0.9))
             self.config.set_backend("aten")
             self.config._engine.check = True
@@ -274,10 +329,16 @@ def test_ten_steps_of_a_transformer_stay_as_near_to_float64(kind):
     plain = train_language(model, None)
     got = train_language(model, everything)
     found = targets(got[2])
-    assert {ops.oneflow.masked_softmax.default, ops.oneflow.masked_softmax_backward.default, aten.addmm_.default} <= set(found)
+    assert {
+        ops.oneflow.masked_softmax.default,
+        ops.oneflow.masked_softmax_backward.default,
+        aten.addmm_.default,
+    } <= set(found)
     assert not {aten._softmax.default, aten.tanh_backward.default} & set(found)
     for e, a, b in zip(exact[:2], plain[:2], got[:2]):
-        assert (b - e).abs().max() <= 2 * (a - e).abs().max() + 1e-6, "rounding of ten steps, in either program a random walk"
+        assert (b - e).abs().max() <= 2 * (a - e).abs().max() + 1e-6, (
+            "rounding of ten steps, in either program a random walk"
+        )
 
 
 @needs_kernels

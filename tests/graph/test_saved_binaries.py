@@ -1,4 +1,5 @@
 """Saved graphs with machine code: graph.save(path, compiled=True) and load_graph(path, trust_binaries=True)."""
+
 import json
 import os
 import shutil
@@ -13,7 +14,8 @@ import oneflow.nn as nn
 from oneflow._graph.compile.inductor import compiler
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None), reason="needs Linux and a C++ compiler"
+    sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
+    reason="needs Linux and a C++ compiler",
 )
 
 
@@ -77,15 +79,23 @@ def test_a_binary_is_not_loaded_without_the_flag(saved, monkeypatch, capfd):
 def test_the_backend_aten_wins_over_binaries(saved, monkeypatch):
     folder, x, losses = saved
     monkeypatch.setattr("oneflow._graph.compile.program_cache.load_library", None)
-    assert flow.load_graph(folder, backend="aten", trust_binaries=True)(x).item() == pytest.approx(losses[0], rel=1e-6)
+    assert flow.load_graph(folder, backend="aten", trust_binaries=True)(x).item() == pytest.approx(
+        losses[0], rel=1e-6
+    )
 
 
-@pytest.mark.parametrize("name, value", [("torch", "2.0.0"), ("instructions", "AVX9"), ("python", ".cpython-399.so"), ("oneflow", "0.1")])
+@pytest.mark.parametrize(
+    "name, value",
+    [("torch", "2.0.0"), ("instructions", "AVX9"), ("python", ".cpython-399.so"), ("oneflow", "0.1")],
+)
 def test_a_binary_of_another_environment_is_told_and_not_run(saved, no_compiler, name, value):
     folder, x, losses = saved
     alter(folder, **{name: value})
     graph = flow.load_graph(folder, trust_binaries=True)
-    with pytest.warns(UserWarning, match=f"no binary in .* fits .{name}: saved with {value}, here .*; the aten backend runs it"):
+    with pytest.warns(
+        UserWarning,
+        match=f"no binary in .* fits .{name}: saved with {value}, here .*; the aten backend runs it",
+    ):
         assert graph(x).item() == pytest.approx(losses[0], rel=1e-6)
 
 
@@ -147,6 +157,13 @@ print(graph(torch.linspace(-1, 1, 12).view(3, 4)).item(), "torch._inductor.compi
 
 def test_a_machine_without_a_compiler_runs_the_binary(saved, tmp_path):
     folder, _, losses = saved
-    environment = {k: v for k, v in os.environ.items() if k not in ("CXX", "ONEFLOW_GRAPH_BACKEND")} | {"PATH": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", SERVER, str(folder)], env=environment, capture_output=True, text=True)
+    environment = {k: v for k, v in os.environ.items() if k not in ("CXX", "ONEFLOW_GRAPH_BACKEND")} | {
+        "PATH": str(tmp_path)
+    }
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SERVER, str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert run.stdout.split() == [str(losses[0]), "False"], run.stderr

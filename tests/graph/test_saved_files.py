@@ -1,4 +1,5 @@
 """The files of saved graphs: modes, interrupted and concurrent saves, full disks, structures, and kernels in a fresh process."""
+
 import enum
 import json
 import os
@@ -43,11 +44,19 @@ def factor_of(folder, size=3):
 
 
 def python(code, **options):
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
 
 
 # --------------------------------------------------------------------------- modes and content of the folder
-@pytest.mark.parametrize("mask, folder_mode, file_mode", [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600), (0o002, 0o775, 0o664)])
+@pytest.mark.parametrize(
+    "mask, folder_mode, file_mode", [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600), (0o002, 0o775, 0o664)]
+)
 def test_modes_follow_the_umask(tmp_path, mask, folder_mode, file_mode):
     graph, before = graph_of(2.0), os.umask(mask)
     try:
@@ -63,7 +72,10 @@ def test_saving_again_keeps_the_mode_and_other_files(tmp_path):
     os.chmod(tmp_path / "g", 0o750)
     (tmp_path / "g" / "README").write_text("mine")
     graph_of(3.0).save(tmp_path / "g")
-    assert stat.S_IMODE(os.stat(tmp_path / "g").st_mode) == 0o750 and (tmp_path / "g" / "README").read_text() == "mine"
+    assert (
+        stat.S_IMODE(os.stat(tmp_path / "g").st_mode) == 0o750
+        and (tmp_path / "g" / "README").read_text() == "mine"
+    )
     assert factor_of(tmp_path / "g") == 3.0 and len(list((tmp_path / "g").iterdir())) == 3
     graph_of(4.0).save(tmp_path / "g")
     assert factor_of(tmp_path / "g") == 4.0 and len(list((tmp_path / "g").iterdir())) == 3
@@ -112,7 +124,10 @@ def test_a_failed_save_keeps_the_old_graph(tmp_path, monkeypatch):
     for folder in ("g", "new"):
         with pytest.raises(ZeroDivisionError):
             graph_of(3.0).save(tmp_path / folder)
-    assert sorted(f.name for f in (tmp_path / "g").iterdir()) == ["program.json", "tensors.pt"] and factor_of(tmp_path / "g") == 2.0
+    assert (
+        sorted(f.name for f in (tmp_path / "g").iterdir()) == ["program.json", "tensors.pt"]
+        and factor_of(tmp_path / "g") == 2.0
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -128,7 +143,11 @@ SAVE_FOR_EVER = """
 
 
 def saver(folder, factors, rounds=10**9):
-    process = python(SAVE_FOR_EVER.format(here=os.path.dirname(__file__), folder=str(folder), factors=factors, rounds=rounds))
+    process = python(
+        SAVE_FOR_EVER.format(
+            here=os.path.dirname(__file__), folder=str(folder), factors=factors, rounds=rounds
+        )
+    )
     assert process.stdout.readline() == "ready\n", process.stderr.read()
     return process
 
@@ -182,7 +201,11 @@ def test_a_full_disk_keeps_the_old_graph(tmp_path):
     """
     out, err = python(code).communicate()
     assert len(out.split()) == 2, err
-    assert factor_of(tmp_path / "g", 300) == 1.0 and [f.name for f in tmp_path.iterdir()] == ["g"] and len(list((tmp_path / "g").iterdir())) == 2
+    assert (
+        factor_of(tmp_path / "g", 300) == 1.0
+        and [f.name for f in tmp_path.iterdir()] == ["g"]
+        and len(list((tmp_path / "g").iterdir())) == 2
+    )
 
 
 # --------------------------------------------------------------------------- structures
@@ -195,13 +218,25 @@ class Pair:
         self.left, self.right = left, right
 
 
-pytree.register_pytree_node(Pair, lambda p: ([p.left, p.right], None), lambda values, _: Pair(*values), serialized_type_name="tests.Pair")
+pytree.register_pytree_node(
+    Pair,
+    lambda p: ([p.left, p.right], None),
+    lambda values, _: Pair(*values),
+    serialized_type_name="tests.Pair",
+)
 
 
 STRUCTURES = {
-    "dict": lambda x: {"a": x, 3: [x, (x,)], None: x, True: {}}, "ordered": lambda x: OrderedDict(b=x, a=x + 1), "deque": lambda x: deque([x, x + 1], maxlen=5),
-    "defaultdict": lambda x: defaultdict(list, a=x), "defaultdict_of_nothing": lambda x: defaultdict(None, a=x), "tuple_keys": lambda x: {("a", 1): x, ("b", (2, Color.RED)): x},
-    "enum_keys": lambda x: {Color.RED: x}, "registered": lambda x: Pair(x, x + 1), "size": lambda x: [x.shape, x], "max": lambda x: tuple(torch.max(x, 0)),
+    "dict": lambda x: {"a": x, 3: [x, (x,)], None: x, True: {}},
+    "ordered": lambda x: OrderedDict(b=x, a=x + 1),
+    "deque": lambda x: deque([x, x + 1], maxlen=5),
+    "defaultdict": lambda x: defaultdict(list, a=x),
+    "defaultdict_of_nothing": lambda x: defaultdict(None, a=x),
+    "tuple_keys": lambda x: {("a", 1): x, ("b", (2, Color.RED)): x},
+    "enum_keys": lambda x: {Color.RED: x},
+    "registered": lambda x: Pair(x, x + 1),
+    "size": lambda x: [x.shape, x],
+    "max": lambda x: tuple(torch.max(x, 0)),
 }
 
 
@@ -211,7 +246,9 @@ def test_structures_are_kept(tmp_path, name):
 
     @nn.Graph.trace
     def both(x, tree):
-        return pytree.tree_map(lambda leaf: leaf * 2 if isinstance(leaf, torch.Tensor) else leaf, tree), make(x)
+        return pytree.tree_map(lambda leaf: leaf * 2 if isinstance(leaf, torch.Tensor) else leaf, tree), make(
+            x
+        )
 
     both.config.set_backend("aten")
     x = torch.arange(4.0)
@@ -219,7 +256,9 @@ def test_structures_are_kept(tmp_path, name):
     both.save(tmp_path / "g")
     found = flow.load_graph(tmp_path / "g")(x, make(x))
     (a, spec), (b, other) = pytree.tree_flatten(want), pytree.tree_flatten(found)
-    assert spec == other and all(torch.equal(torch.as_tensor(u), torch.as_tensor(v)) for u, v in zip(a, b, strict=True))
+    assert spec == other and all(
+        torch.equal(torch.as_tensor(u), torch.as_tensor(v)) for u, v in zip(a, b, strict=True)
+    )
 
 
 def test_a_factory_of_the_users_is_refused_when_it_is_saved(tmp_path):

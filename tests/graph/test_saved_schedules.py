@@ -1,4 +1,5 @@
 """A training graph on disk keeps its learning rate schedule."""
+
 import json
 
 import pytest
@@ -41,12 +42,19 @@ def saved(schedule, path, steps=3):
 
 
 SCHEDULES = {
-    "StepLR": lambda o: L.StepLR(o, step_size=2, gamma=0.5), "MultiStepLR": lambda o: L.MultiStepLR(o, [6, 4], gamma=0.5),
-    "ExponentialLR": lambda o: L.ExponentialLR(o, 0.7), "ConstantLR": lambda o: L.ConstantLR(o, 0.5, 4), "LinearLR": lambda o: L.LinearLR(o, 0.1, 1.0, 6),
-    "CosineAnnealingLR": lambda o: L.CosineAnnealingLR(o, 5), "CosineDecayLR": lambda o: L.CosineDecayLR(o, decay_steps=9, alpha=0.1),
-    "PolynomialLR": lambda o: L.PolynomialLR(o, 4, cycle=True), "CosineAnnealingWarmRestarts": lambda o: L.CosineAnnealingWarmRestarts(o, 2, 2),
+    "StepLR": lambda o: L.StepLR(o, step_size=2, gamma=0.5),
+    "MultiStepLR": lambda o: L.MultiStepLR(o, [6, 4], gamma=0.5),
+    "ExponentialLR": lambda o: L.ExponentialLR(o, 0.7),
+    "ConstantLR": lambda o: L.ConstantLR(o, 0.5, 4),
+    "LinearLR": lambda o: L.LinearLR(o, 0.1, 1.0, 6),
+    "CosineAnnealingLR": lambda o: L.CosineAnnealingLR(o, 5),
+    "CosineDecayLR": lambda o: L.CosineDecayLR(o, decay_steps=9, alpha=0.1),
+    "PolynomialLR": lambda o: L.PolynomialLR(o, 4, cycle=True),
+    "CosineAnnealingWarmRestarts": lambda o: L.CosineAnnealingWarmRestarts(o, 2, 2),
     "WarmUpLR": lambda o: L.WarmUpLR(L.CosineDecayLR(o, decay_steps=9), warmup_iters=5),
-    "SequentialLR": lambda o: L.SequentialLR(o, [L.ConstantLR(o, 0.5), L.ExponentialLR(o, 0.7)], [5], interval_rescaling=True),
+    "SequentialLR": lambda o: L.SequentialLR(
+        o, [L.ConstantLR(o, 0.5), L.ExponentialLR(o, 0.7)], [5], interval_rescaling=True
+    ),
     "ChainedScheduler": lambda o: L.ChainedScheduler([L.ConstantLR(o, 0.5), L.ExponentialLR(o, 0.7)]),
 }
 
@@ -75,7 +83,10 @@ def test_set_lr_ends_the_schedule(tmp_path):
     assert set(loaded.lr.values()) == {0.25}
 
 
-@pytest.mark.parametrize("schedule", [lambda o: L.LambdaLR(o, lambda step: 0.5**step), lambda o: torch.optim.lr_scheduler.StepLR(o, 2)])
+@pytest.mark.parametrize(
+    "schedule",
+    [lambda o: L.LambdaLR(o, lambda step: 0.5**step), lambda o: torch.optim.lr_scheduler.StepLR(o, 2)],
+)
 def test_a_schedule_that_cannot_be_stored_is_told(schedule, tmp_path):
     graph = Train(schedule)
     losses(graph, 3)
@@ -85,9 +96,19 @@ def test_a_schedule_that_cannot_be_stored_is_told(schedule, tmp_path):
     assert sorted(rates.values()) == sorted(g["lr"] for g in graph._opts[0][0].param_groups)
 
 
-@pytest.mark.parametrize("change", [lambda s: s.update(kind="LambdaLR"), lambda s: s.update(kind="__init__"), lambda s: s.update(numbers={"get_lr": 1}),
-                                    lambda s: s.update(rates=["model.0.weight", None]), lambda s: s.update(base=[0.1]), lambda s: s.pop("step"),
-                                    lambda s: s.update(step="x"), lambda s: s.update(numbers={"gamma": "x", "step_size": 2})])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.update(kind="LambdaLR"),
+        lambda s: s.update(kind="__init__"),
+        lambda s: s.update(numbers={"get_lr": 1}),
+        lambda s: s.update(rates=["model.0.weight", None]),
+        lambda s: s.update(base=[0.1]),
+        lambda s: s.pop("step"),
+        lambda s: s.update(step="x"),
+        lambda s: s.update(numbers={"gamma": "x", "step_size": 2}),
+    ],
+)
 def test_an_altered_schedule_is_refused(change, tmp_path):
     saved(SCHEDULES["StepLR"], tmp_path / "a")
     path = tmp_path / "a" / "program.json"

@@ -1,4 +1,5 @@
 """Loss scaling, autocast and recomputation inside the program, against eager torch."""
+
 import copy
 
 import pytest
@@ -58,7 +59,12 @@ def test_static_scaler():
     torch.manual_seed(0)
     a = nn.Linear(2, 1)
     b = copy.deepcopy(a)
-    graph = make(b, torch.optim.SGD(b.parameters(), lr=0.1), build_of(lambda m, x: m(x).sum()), flow.amp.StaticGradScaler(128.0))
+    graph = make(
+        b,
+        torch.optim.SGD(b.parameters(), lr=0.1),
+        build_of(lambda m, x: m(x).sum()),
+        flow.amp.StaticGradScaler(128.0),
+    )
     opt = torch.optim.SGD(a.parameters(), lr=0.1)
     x = torch.randn(3, 2)
     a(x).sum().backward()
@@ -110,7 +116,11 @@ def test_what_a_checkpoint_of_the_user_computes_again_is_known(reentrant, mode):
 
         def build(self, x):
             x = x * 2
-            y = checkpoint(lambda v: self.model(v.sin()), x.requires_grad_() if mode == "train" else x, use_reentrant=reentrant)
+            y = checkpoint(
+                lambda v: self.model(v.sin()),
+                x.requires_grad_() if mode == "train" else x,
+                use_reentrant=reentrant,
+            )
             loss = y.square().sum().exp()
             if mode == "train":
                 loss.backward()
@@ -150,7 +160,13 @@ def test_recomputation_writes_buffers_once(whole):
         for part in (graph.model, graph.model[1]) if whole else (graph.model[1], graph.model[3]):
             part.to(flow.nn.graph.GraphModule).activation_checkpointing = True
 
-    graph = assert_same_training(model, lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), [(torch.randn(5, 4),) for _ in range(4)], setup=setup)
+    graph = assert_same_training(
+        model,
+        lambda p: torch.optim.SGD(p, lr=0.01),
+        lambda m, x: m(x).pow(2).mean(),
+        [(torch.randn(5, 4),) for _ in range(4)],
+        setup=setup,
+    )
     again = [n for n in graph.program.graph.nodes if n.meta.get("recomputed")]
     assert sum(n.target is torch.ops.aten.native_batch_norm.default for n in again) == 2 + whole
 
@@ -164,8 +180,14 @@ def test_recomputation_keeps_the_numbers(spelling):
     def setup(graph):
         for k in range(3):
             block = graph.model[k]
-            (block.config if spelling == "config" else block.to(flow.nn.graph.GraphModule)).activation_checkpointing = True
+            (
+                block.config if spelling == "config" else block.to(flow.nn.graph.GraphModule)
+            ).activation_checkpointing = True
 
-    plain = assert_same_training(copy.deepcopy(model), lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), batches)
-    graph = assert_same_training(model, lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), batches, setup=setup)
+    plain = assert_same_training(
+        copy.deepcopy(model), lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), batches
+    )
+    graph = assert_same_training(
+        model, lambda p: torch.optim.SGD(p, lr=0.01), lambda m, x: m(x).pow(2).mean(), batches, setup=setup
+    )
     assert graph.program.count() > plain.program.count(), "nothing was recomputed"

@@ -1,4 +1,5 @@
 """What build() may do: several losses, hooks, closures, structures, shared weights, several optimizers, errors."""
+
 import copy
 
 import pytest
@@ -207,7 +208,10 @@ def test_two_optimizers_gan():
         return d_loss, g_loss
 
     opts = [torch.optim.Adam(nets[0].parameters(), lr=0.1), torch.optim.SGD(nets[1].parameters(), lr=0.1)]
-    twin_opts = [torch.optim.Adam(twins[0].parameters(), lr=0.1), torch.optim.SGD(twins[1].parameters(), lr=0.1)]
+    twin_opts = [
+        torch.optim.Adam(twins[0].parameters(), lr=0.1),
+        torch.optim.SGD(twins[1].parameters(), lr=0.1),
+    ]
     graph = make(build, {"g": twins[0], "d": twins[1]}, twin_opts)
     for _ in range(6):
         z, real = torch.randn(4, 2), torch.randn(4, 3)
@@ -233,7 +237,9 @@ def test_group_clipping_as_oneflow_does():
     assert torch.allclose(model.weight, torch.tensor([[0.94, 0.92]]), atol=1e-6)
 
 
-@pytest.mark.parametrize("reduction, weight, losses", [("sum", [0.4, 0.2], [6.0, 22.0]), ("mean", [0.7, 0.6], [3.0, 11.0])])
+@pytest.mark.parametrize(
+    "reduction, weight, losses", [("sum", [0.4, 0.2], [6.0, 22.0]), ("mean", [0.7, 0.6], [3.0, 11.0])]
+)
 def test_gradient_accumulation_as_oneflow_does(reduction, weight, losses):
     # recorded from OneFlow 0.9.0: gradients are averaged over the micro batches, 0-d outputs stacked, others concatenated
     model = nn.Linear(2, 1, bias=False)
@@ -286,7 +292,9 @@ def test_train_and_eval_before_the_first_call_decide():
     model.train()
     assert torch.equal(graph(x), x)
     y = torch.ones(50)
-    assert torch.equal(graph(y), y) and model.training, "a program for a new shape is captured in the same mode"
+    assert torch.equal(graph(y), y) and model.training, (
+        "a program for a new shape is captured in the same mode"
+    )
 
 
 def test_randomness_is_that_of_eager():
@@ -403,7 +411,9 @@ class Probe:
         self.model, self.layer, self.seen = nn.Sequential(model), layer, {}
 
     def __call__(self, x):
-        handle = self.layer.register_forward_hook(lambda module, args, out: self.seen.__setitem__(module, out))
+        handle = self.layer.register_forward_hook(
+            lambda module, args, out: self.seen.__setitem__(module, out)
+        )
         out = self.model(x)
         handle.remove()
         return out.sum() + self.seen[self.layer].square().sum()
@@ -420,12 +430,18 @@ def test_libraries_take_a_block_for_its_module():
             self.model = model
 
         def build(self, x):
-            assert self.model[0] == model[0] and self.model[0] != self.model[2] and {self.model[2]: 1}[model[2]] == 1
+            assert (
+                self.model[0] == model[0]
+                and self.model[0] != self.model[2]
+                and {self.model[2]: 1}[model[2]] == 1
+            )
             return Probe(self.model, self.model[0])(x)
 
     graph = Graph()
     assert torch.equal(graph(x), want)
-    assert type(graph.model) is graph.model.__class__ is ProxyModule and not isinstance(graph.model, nn.Module)
+    assert type(graph.model) is graph.model.__class__ is ProxyModule and not isinstance(
+        graph.model, nn.Module
+    )
     assert list(model.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
@@ -437,7 +453,9 @@ def test_gradients_of_each_sample_through_functional_call():
         weights = {name: p.detach() for name, p in module.named_parameters()}
 
         def loss(weights, x, y):
-            return nn.functional.cross_entropy(torch.func.functional_call(module, weights, (x.unsqueeze(0),)), y.unsqueeze(0))
+            return nn.functional.cross_entropy(
+                torch.func.functional_call(module, weights, (x.unsqueeze(0),)), y.unsqueeze(0)
+            )
 
         return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weights, x, y)
 
@@ -456,10 +474,19 @@ def test_gradients_of_each_sample_through_functional_call():
 
 
 @pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("function", [
-    torch.linalg.svdvals, torch.linalg.cond, lambda x: torch.linalg.eigvalsh(x @ x.mT), lambda x: torch.linalg.matrix_norm(x, "nuc"), lambda x: torch.linalg.norm(x, 2),
-    lambda x: x.norm("nuc"), torch.linalg.matrix_rank, lambda x: (torch.linalg.svdvals(x), torch.linalg.svd(x).S),
-])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.svdvals,
+        torch.linalg.cond,
+        lambda x: torch.linalg.eigvalsh(x @ x.mT),
+        lambda x: torch.linalg.matrix_norm(x, "nuc"),
+        lambda x: torch.linalg.norm(x, 2),
+        lambda x: x.norm("nuc"),
+        torch.linalg.matrix_rank,
+        lambda x: (torch.linalg.svdvals(x), torch.linalg.svd(x).S),
+    ],
+)
 def test_values_without_vectors(function, trained):
     """LAPACK finds values alone by another algorithm, which torch takes where no gradient needs the vectors."""
     torch.manual_seed(0)
@@ -467,4 +494,6 @@ def test_values_without_vectors(function, trained):
     graph = flow.nn.Graph.trace(lambda x: function(x))
     graph.config.set_backend("aten")
     found, wanted = graph(x), function(x)
-    assert all(torch.equal(a, b) for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, wanted))))
+    assert all(
+        torch.equal(a, b) for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, wanted)))
+    )

@@ -1,4 +1,5 @@
 """Sparse tensors (COO) made, changed and counted in build(): numbers and gradients are eager's."""
+
 import pytest
 import torch
 
@@ -17,14 +18,20 @@ USES = {
     "values": lambda d, x, w: d.coalesce().values(),
     "mean of values": lambda d, x, w: w * d.detach().coalesce().values().mean(),
     "mask": lambda d, x, w: w.sparse_mask(d.detach().coalesce()).to_dense(),
-    "made of its parts": lambda d, x, w: torch.sparse_coo_tensor(d.coalesce().indices(), d.coalesce().values() * 2, d.shape) @ (w + x),
+    "made of its parts": lambda d, x, w: (
+        torch.sparse_coo_tensor(d.coalesce().indices(), d.coalesce().values() * 2, d.shape) @ (w + x)
+    ),
 }
 
 
 class Weighted(torch.nn.Module):
     def __init__(self, use):
         super().__init__()
-        self.use, self.values, self.weight = use, torch.nn.Parameter(torch.randn(4)), torch.nn.Parameter(torch.randn(3, 3))
+        self.use, self.values, self.weight = (
+            use,
+            torch.nn.Parameter(torch.randn(4)),
+            torch.nn.Parameter(torch.randn(3, 3)),
+        )
 
     def forward(self, x):
         return self.use(torch.sparse_coo_tensor(PLACES, self.values, (3, 3)), x, self.weight).square().mean()

@@ -1,4 +1,5 @@
 """No program is silently stale: each change of Python between calls is followed, or a warning named it at capture."""
+
 import collections
 import contextvars
 import dataclasses
@@ -24,7 +25,11 @@ from torch import nn
 import oneflow as flow
 
 K, SWITCH, TABLE = 1.0, {1}, {"a": [1.0, {"b": 1.0}]}
-NAMESPACE, VARIABLE, LOCAL = types.SimpleNamespace(k=1.0), contextvars.ContextVar("variable", default=1.0), threading.local()
+NAMESPACE, VARIABLE, LOCAL = (
+    types.SimpleNamespace(k=1.0),
+    contextvars.ContextVar("variable", default=1.0),
+    threading.local(),
+)
 LOCAL.k = 1.0
 
 
@@ -298,7 +303,11 @@ def test_an_attribute_of_any_class_is_followed(attributes, function, change):
     check(Base(function, **attributes()), change)
 
 
-@pytest.mark.parametrize("make", [list, tuple, collections.deque, dict.fromkeys, lambda ts: {"all": ts}], ids=["list", "tuple", "deque", "keys", "dict"])
+@pytest.mark.parametrize(
+    "make",
+    [list, tuple, collections.deque, dict.fromkeys, lambda ts: {"all": ts}],
+    ids=["list", "tuple", "deque", "keys", "dict"],
+)
 def test_replaced_tensors_in_a_container_are_read(make):
     def function(module, y):
         for tensor in module.tensors["all"] if "all" in module.tensors else module.tensors:
@@ -400,7 +409,11 @@ def test_a_removed_hook_is_followed():
 def test_a_learning_rate_read_in_build_is_followed():
     module = Base()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    check(module, lambda m: optimizer.param_groups[0].update(lr=0.2), lambda m, x: m(x) * optimizer.param_groups[0]["lr"])
+    check(
+        module,
+        lambda m: optimizer.param_groups[0].update(lr=0.2),
+        lambda m, x: m(x) * optimizer.param_groups[0]["lr"],
+    )
 
 
 @pytest.mark.parametrize("rate, untied", [(0.1, True), (0.2, False)])
@@ -447,7 +460,14 @@ class Counts(Base):
         self.log.append(tuple(x.shape))
         if settings.CACHE.get("width") is None:
             settings.CACHE["width"] = 4
-        return self.linear(x) * self.scale * self.options["a"] * sum(self.rates) * self.config.k / settings.CACHE["width"]
+        return (
+            self.linear(x)
+            * self.scale
+            * self.options["a"]
+            * sum(self.rates)
+            * self.config.k
+            / settings.CACHE["width"]
+        )
 
 
 @pytest.mark.parametrize("change", [

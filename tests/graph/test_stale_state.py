@@ -1,4 +1,5 @@
 """State that a user changes between calls: optimizer fields, parameters, hooks, structure. A graph follows eager bit for bit."""
+
 import copy
 import warnings
 
@@ -138,7 +139,6 @@ def load_state(model, optimizer):
     optimizer.load_state_dict(state)
 
 
-
 def remove_last_parameter(model, optimizer):
     optimizer.param_groups[0]["params"].pop()
 
@@ -270,9 +270,9 @@ class TiedMemory(Net):
         self.second.weight.data = self.first.weight.data
 
 
-
-
-@pytest.mark.parametrize("change", [untie, untie_untrained, untie_first, untie_memory], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "change", [untie, untie_untrained, untie_first, untie_memory], ids=lambda f: f.__name__
+)
 def test_untied_weights_are_followed(change):
     assert_follows(change, make=Tied)
 
@@ -516,10 +516,14 @@ def test_arguments_that_overlap_are_written_in_order(backend):
     memory = torch.arange(12.0)
 
     def pairs(memory):
-        return [(memory[:4], memory[4:8]), (memory[:4], memory[:4]), (memory[:4], memory[2:6]), (memory[:4], memory[8:])]
+        return [
+            (memory[:4], memory[4:8]),
+            (memory[:4], memory[:4]),
+            (memory[:4], memory[2:6]),
+            (memory[:4], memory[8:]),
+        ]
 
     expected = [build(*pair).clone() for pair in pairs(memory.clone())]
-
 
     flow.set_dialect("torch")
     try:

@@ -1,4 +1,5 @@
 """graph.state_dict() holds tensors and dicts of tensors, and still carries options, schedules and scalers."""
+
 from collections import Counter
 
 import numpy as np
@@ -44,7 +45,15 @@ class Counting(torch.optim.Optimizer):
 
 
 VALUES = [
-    {"a": [1, 2.5, None, True, "x", (1, (2,))], 3: {"b": Counter({4: 2})}}, float("inf"), [], (), {}, 0.1 + 0.2, -0.0, 2**70, "ü",
+    {"a": [1, 2.5, None, True, "x", (1, (2,))], 3: {"b": Counter({4: 2})}},
+    float("inf"),
+    [],
+    (),
+    {},
+    0.1 + 0.2,
+    -0.0,
+    2**70,
+    "ü",
     {"t": [torch.arange(3), (torch.ones(2, 2),)]},
 ]
 
@@ -62,7 +71,18 @@ def test_objects_cannot_be_recorded():
         record({"a": object()})
 
 
-@pytest.mark.parametrize("text", ["{", '{"tensor": "5"}', '{"eval": "1"}', '{"a": 1, "b": 2}', '{"dict": [[[], 1]]}', '{"dict": 3}', "[" * 100000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"tensor": "5"}',
+        '{"eval": "1"}',
+        '{"a": 1, "b": 2}',
+        '{"dict": [[[], 1]]}',
+        '{"dict": 3}',
+        "[" * 100000,
+    ],
+)
 def test_damaged_record_is_an_error(text):
     with pytest.raises(ValueError, match="cannot be read"):
         value_of({"json": torch.tensor(list(text.encode()), dtype=torch.uint8)})
@@ -82,7 +102,11 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("optimizer", [flow.optim.SGD, torch.optim.Adam, flow.optim.LAMB, Counting], ids=lambda o: f"{o.__module__.partition('.')[0]}.{o.__name__}")
+@pytest.mark.parametrize(
+    "optimizer",
+    [flow.optim.SGD, torch.optim.Adam, flow.optim.LAMB, Counting],
+    ids=lambda o: f"{o.__module__.partition('.')[0]}.{o.__name__}",
+)
 def test_training_goes_on_from_the_arrays_of_a_state(optimizer, schedule):
     def make():
         return Train(optimizer, SCHEDULES[schedule], flow.amp.GradScaler(init_scale=8.0, growth_interval=2))
@@ -93,10 +117,18 @@ def test_training_goes_on_from_the_arrays_of_a_state(optimizer, schedule):
     state = graph.state_dict()
     values = [t for v in state.values() for t in (v.values() if isinstance(v, dict) else [v])]
     assert all(isinstance(v, torch.Tensor) for v in values)
-    arrays = {k: {n: t.numpy().copy() for n, t in v.items()} if isinstance(v, dict) else v.numpy().copy() for k, v in state.items()}
+    arrays = {
+        k: {n: t.numpy().copy() for n, t in v.items()} if isinstance(v, dict) else v.numpy().copy()
+        for k, v in state.items()
+    }
     want = [graph(x).item() for _ in range(3)]
     other = make()
-    tensors = {k: {n: torch.from_numpy(np.asarray(t)) for n, t in v.items()} if isinstance(v, dict) else torch.from_numpy(v) for k, v in arrays.items()}
+    tensors = {
+        k: {n: torch.from_numpy(np.asarray(t)) for n, t in v.items()}
+        if isinstance(v, dict)
+        else torch.from_numpy(v)
+        for k, v in arrays.items()
+    }
     other.load_state_dict(tensors)
     assert [other(x).item() for _ in range(3)] == want
     assert other._opts[0][0].param_groups[0]["lr"] == graph._opts[0][0].param_groups[0]["lr"]
@@ -106,9 +138,18 @@ def test_states_of_earlier_releases_are_loaded():
     graph, x = Train(schedule=SCHEDULES["StepLR"]), torch.ones(1, 2)
     for _ in range(3):
         graph(x)
-    older = {k: value_of(v) if k in ("optimizer_0", "lr_scheduler_0") else v for k, v in graph.state_dict().items()}
+    older = {
+        k: value_of(v) if k in ("optimizer_0", "lr_scheduler_0") else v for k, v in graph.state_dict().items()
+    }
     del older["optimizer_0"]["state"]
-    older = {k: {n: t.clone() for n, t in v.items()} if k == "layer" else v.clone() if isinstance(v, torch.Tensor) else v for k, v in older.items()}
+    older = {
+        k: {n: t.clone() for n, t in v.items()}
+        if k == "layer"
+        else v.clone()
+        if isinstance(v, torch.Tensor)
+        else v
+        for k, v in older.items()
+    }
     want = [graph(x).item() for _ in range(3)]
     other = Train(schedule=SCHEDULES["StepLR"])
     other.load_state_dict(older)
@@ -122,7 +163,9 @@ def test_options_of_another_form_change_nothing(options):
     graph = Train()
     before = {k: v.clone() for k, v in graph.state_dict()["layer"].items()}
     with pytest.raises(TypeError, match="optimizer_0"):
-        graph.load_state_dict({"layer": {k: v + 1 for k, v in before.items()}, "optimizer_0": record(options)})
+        graph.load_state_dict(
+            {"layer": {k: v + 1 for k, v in before.items()}, "optimizer_0": record(options)}
+        )
     assert all(torch.equal(v, before[k]) for k, v in graph.state_dict()["layer"].items())
 
 
@@ -140,13 +183,19 @@ def test_slots_of_adadelta_have_oneflows_names():
     """OneFlow 0.9.0's graph.state_dict() has layer.weight-square_avgs and layer.weight-acc_deltas."""
     graph, x = Train(flow.optim.Adadelta), flow.ones(2, 2)
     graph(x)
-    state = {k: {n: t.clone() for n, t in v.items()} if isinstance(v, dict) else v.clone() for k, v in graph.state_dict().items()}
+    state = {
+        k: {n: t.clone() for n, t in v.items()} if isinstance(v, dict) else v.clone()
+        for k, v in graph.state_dict().items()
+    }
     assert {"layer.weight-square_avgs", "layer.weight-acc_deltas"} <= set(state)
     want = graph(x)
     other = Train(flow.optim.Adadelta)
     other.load_state_dict(state)
     assert torch.equal(other(x), want)
-    older = {k.replace("square_avgs", "mean_square").replace("acc_deltas", "acc_delta"): v for k, v in state.items()}
+    older = {
+        k.replace("square_avgs", "mean_square").replace("acc_deltas", "acc_delta"): v
+        for k, v in state.items()
+    }
     third = Train(flow.optim.Adadelta)
     third.load_state_dict(older)
     assert torch.equal(third(x), want)

@@ -1,4 +1,5 @@
 """What a user of nn.Graph touches besides calling it: text, debug output, state, options, blocks."""
+
 import copy
 import re
 
@@ -36,7 +37,9 @@ def make(kind=flow.optim.Adam, schedule=True, **options):
     flow.manual_seed(0)
     model = Net()
     optimizer = kind(model.parameters(), lr=0.1)
-    return Train(model, optimizer, flow.optim.lr_scheduler.StepLR(optimizer, 2, 0.5) if schedule else None, **options)
+    return Train(
+        model, optimizer, flow.optim.lr_scheduler.StepLR(optimizer, 2, 0.5) if schedule else None, **options
+    )
 
 
 X = torch.arange(24.0).reshape(6, 4) / 24
@@ -54,15 +57,25 @@ def test_text_before_and_after_the_first_call():
     for tag in ("GRAPH", "CONFIG", "MODULE", "PARAMETER", "BUFFER"):
         assert f"({tag}:" in before
     assert "(INPUT:" not in before and "OPERATOR" not in before
-    assert "(PARAMETER:model.fc.weight:tensor(..., size=(3, 4), dtype=oneflow.float32, requires_grad=True)): ()" in before
+    assert (
+        "(PARAMETER:model.fc.weight:tensor(..., size=(3, 4), dtype=oneflow.float32, requires_grad=True)): ()"
+        in before
+    )
     assert "(BUFFER:model.bn.num_batches_tracked:tensor(..., size=(), dtype=oneflow.int64)): ()" in before
     graph(X)
     after = repr(graph)
     assert f"(INPUT:_{graph.name}_input.0.0_2:tensor(..., size=(6, 4), dtype=oneflow.float32))" in after
-    assert f"(OUTPUT:_{graph.name}_output.0.0_2:tensor(..., is_lazy='True', size=(), dtype=oneflow.float32" in after
-    assert "(INPUT:_model.bn_input.0.0_2:tensor(..., is_lazy='True', size=(6, 3), dtype=oneflow.float32" in after
+    assert (
+        f"(OUTPUT:_{graph.name}_output.0.0_2:tensor(..., is_lazy='True', size=(), dtype=oneflow.float32"
+        in after
+    )
+    assert (
+        "(INPUT:_model.bn_input.0.0_2:tensor(..., is_lazy='True', size=(6, 3), dtype=oneflow.float32" in after
+    )
     assert re.search(r"\(OPERATOR: model\.fc-matmul-\d+\(.*sbp=\(B\), size=\(6, 4\)", after)
-    assert repr(graph.model.fc).startswith("(MODULE:model.fc:Linear(in_features=4, out_features=3, bias=True)): (")
+    assert repr(graph.model.fc).startswith(
+        "(MODULE:model.fc:Linear(in_features=4, out_features=3, bias=True)): ("
+    )
     assert repr(graph.model.fc.weight).startswith("(PARAMETER:model.fc.weight:")
 
 
@@ -74,16 +87,30 @@ def test_nested_arguments_are_named_by_their_path():
     nested.config.set_backend("aten")
     nested([torch.ones(1), torch.ones(2)], None, k=torch.ones(1))
     names = re.findall(r"\((?:INPUT|OUTPUT):_nested_\d+_(\S+?):", repr(nested))
-    assert names == ["input.0.0.0_3", "input.0.0.1_4", "input.0.1_5", "input.1.0_k", "output.0.0.0_a", "output.0.0.1.0_5"]
+    assert names == [
+        "input.0.0.0_3",
+        "input.0.0.1_4",
+        "input.0.1_5",
+        "input.1.0_k",
+        "output.0.0.0_a",
+        "output.0.0.1.0_5",
+    ]
 
 
-@pytest.mark.parametrize("level, wanted, unwanted", [
-    (-1, [], ["GRAPH"]),
-    (0, ["start building graph.", "building graph Done! Cost time"], ["(MODULE:"]),
-    (1, ["(MODULE:model.fc:Linear(", "(PARAMETER:model.fc.weight:", "(OUTPUT:_model_output"], ["(OPERATOR:"]),
-    (2, ["with operators:", "(OPERATOR: model.fc-matmul"], ["location=("]),
-    (3, ["(OPERATOR: model.fc-matmul", "location=("], []),
-])
+@pytest.mark.parametrize(
+    "level, wanted, unwanted",
+    [
+        (-1, [], ["GRAPH"]),
+        (0, ["start building graph.", "building graph Done! Cost time"], ["(MODULE:"]),
+        (
+            1,
+            ["(MODULE:model.fc:Linear(", "(PARAMETER:model.fc.weight:", "(OUTPUT:_model_output"],
+            ["(OPERATOR:"],
+        ),
+        (2, ["with operators:", "(OPERATOR: model.fc-matmul"], ["location=("]),
+        (3, ["(OPERATOR: model.fc-matmul", "location=("], []),
+    ],
+)
 def test_debug_levels(level, wanted, unwanted, capsys):
     graph = make()
     graph.debug(level)
@@ -122,7 +149,13 @@ def test_state_dict_has_oneflows_names():
     graph = make()
     graph(X)
     keys = list(graph.state_dict())
-    assert keys[0] == "model" and {"model.fc.weight-m", "model.fc.weight-v", "model.bn.bias-m", "System-Train-TrainStep", "lr_scheduler_0"} <= set(keys)
+    assert keys[0] == "model" and {
+        "model.fc.weight-m",
+        "model.fc.weight-v",
+        "model.bn.bias-m",
+        "System-Train-TrainStep",
+        "lr_scheduler_0",
+    } <= set(keys)
 
 
 def test_a_state_dict_of_oneflow_itself_loads():
@@ -130,7 +163,11 @@ def test_a_state_dict_of_oneflow_itself_loads():
     graph, source = make(schedule=False), make(schedule=False)
     for _ in range(2):
         source(X)
-    oneflows = {k: v for k, v in source.state_dict().items() if not k.endswith("-step") and not k.startswith("optimizer_")}
+    oneflows = {
+        k: v
+        for k, v in source.state_dict().items()
+        if not k.endswith("-step") and not k.startswith("optimizer_")
+    }
     graph.load_state_dict(oneflows)
     assert graph(X).item() == source(X).item()
 
@@ -156,16 +193,23 @@ def test_load_state_dict_checks_before_it_changes():
 def test_blocks_give_settings_and_modules():
     graph = make()
     block = graph.model.fc
-    assert block.to(nn.graph.GraphModule) is block.config and block.to(nn.Module) is graph.model.to(nn.Module).fc
+    assert (
+        block.to(nn.graph.GraphModule) is block.config and block.to(nn.Module) is graph.model.to(nn.Module).fc
+    )
     block.to(nn.graph.GraphModule).set_stage(1, flow.placement("cpu", [0]))
     assert block.config.stage_id == 1 and block.config.stage_placement == flow.placement("cpu", [0])
     graph.model.config.activation_checkpointing = True
     assert graph.model.to(nn.graph.GraphModule).activation_checkpointing is True
-    for wrong, error in ((lambda: block.config.set_stage("a"), ValueError), (lambda: setattr(block.config, "stage_id", -1), ValueError),
-                         (lambda: setattr(block.config, "activation_checkpointing", "yes"), TypeError)):
+    for wrong, error in (
+        (lambda: block.config.set_stage("a"), ValueError),
+        (lambda: setattr(block.config, "stage_id", -1), ValueError),
+        (lambda: setattr(block.config, "activation_checkpointing", "yes"), TypeError),
+    ):
         with pytest.raises(error, match="found"):
             wrong()
-    assert block.config.name == "fc" and block.config.name_prefix == "model." and block.config.type == "MODULE"
+    assert (
+        block.config.name == "fc" and block.config.name_prefix == "model." and block.config.type == "MODULE"
+    )
     assert block.weight.to(nn.graph.GraphTensor).type == "PARAMETER" and block.weight.shape == (3, 4)
     assert torch.equal(torch.add(block.weight, 0), block.to(nn.Module).weight)
     with pytest.raises(RuntimeError, match="state_dict"):
@@ -184,7 +228,11 @@ def test_every_option_of_the_table_exists_and_checks_its_value():
     for name, (kind, why) in GRAPH_CONFIG.items():
         method = getattr(config, name)
         assert method.__doc__ and why
-        if kind == "ignored" and name.startswith("enable_") and name not in ("enable_straighten_algorithm", "enable_auto_memory"):
+        if (
+            kind == "ignored"
+            and name.startswith("enable_")
+            and name not in ("enable_straighten_algorithm", "enable_auto_memory")
+        ):
             method(True)
             with pytest.raises(TypeError, match=name):
                 method("yes")
@@ -193,19 +241,24 @@ def test_every_option_of_the_table_exists_and_checks_its_value():
     assert methods == set(GRAPH_CONFIG)
 
 
-@pytest.mark.parametrize("call, error", [
-    (lambda c: c.set_gradient_accumulation_steps("a"), TypeError),
-    (lambda c: c.set_gradient_accumulation_steps(0), ValueError),
-    (lambda c: c.enable_zero(True, stage=5), ValueError), (lambda c: c.enable_zero(True, shard_min_size=-1), ValueError),
-    (lambda c: c.set_zero_redundancy_optimizer_mode("x"), ValueError),
-    (lambda c: c.enable_amp(3), TypeError),
-    (lambda c: c.enable_amp(True, dtype=torch.float64), TypeError),
-    (lambda c: c.set_backend("mlir"), ValueError),
-    (lambda c: c.enable_straighten_algorithm("Fast"), ValueError),
-    (lambda c: c.set_backend("aten", max_autotune=True), TypeError),
-    (lambda c: c.set_auto_parallel_computation_cost_ratio("a"), TypeError), (lambda c: c.set_auto_parallel_wait_time(None), TypeError),
-    (lambda c: c.allow_fuse_compositions(True, dropout=1), TypeError),
-])
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda c: c.set_gradient_accumulation_steps("a"), TypeError),
+        (lambda c: c.set_gradient_accumulation_steps(0), ValueError),
+        (lambda c: c.enable_zero(True, stage=5), ValueError),
+        (lambda c: c.enable_zero(True, shard_min_size=-1), ValueError),
+        (lambda c: c.set_zero_redundancy_optimizer_mode("x"), ValueError),
+        (lambda c: c.enable_amp(3), TypeError),
+        (lambda c: c.enable_amp(True, dtype=torch.float64), TypeError),
+        (lambda c: c.set_backend("mlir"), ValueError),
+        (lambda c: c.enable_straighten_algorithm("Fast"), ValueError),
+        (lambda c: c.set_backend("aten", max_autotune=True), TypeError),
+        (lambda c: c.set_auto_parallel_computation_cost_ratio("a"), TypeError),
+        (lambda c: c.set_auto_parallel_wait_time(None), TypeError),
+        (lambda c: c.allow_fuse_compositions(True, dropout=1), TypeError),
+    ],
+)
 def test_bad_options_are_refused_and_change_nothing(call, error):
     config = make().config
     before = repr(config._engine), dict(config._kept)
@@ -218,14 +271,25 @@ def test_set_up_after_the_first_call_is_refused():
     graph = make()
     graph(X)
     model = Net()
-    for late in (lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)), lambda: setattr(graph, "other", model), lambda: graph.set_grad_scaler(None)):
+    for late in (
+        lambda: graph.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1)),
+        lambda: setattr(graph, "other", model),
+        lambda: graph.set_grad_scaler(None),
+    ):
         with pytest.raises(RuntimeError, match="after the first call"):
             late()
     before = repr(graph.config._engine), dict(graph.config._kept)
-    for late in (lambda: graph.config.enable_amp(True), lambda: setattr(graph.model.fc.config, "activation_checkpointing", True), lambda: graph.config.enable_compress_memory()):
+    for late in (
+        lambda: graph.config.enable_amp(True),
+        lambda: setattr(graph.model.fc.config, "activation_checkpointing", True),
+        lambda: graph.config.enable_compress_memory(),
+    ):
         with pytest.warns(UserWarning, match="after the first call.*stays as it was"):
             late()
-    assert (repr(graph.config._engine), graph.config._kept) == before and not graph.model.fc.config.activation_checkpointing
+    assert (
+        repr(graph.config._engine),
+        graph.config._kept,
+    ) == before and not graph.model.fc.config.activation_checkpointing
 
 
 def test_a_module_can_be_taken_back():
@@ -309,10 +373,22 @@ def test_html_page_shows_modules_operators_and_times(tmp_path):
     state = copy.deepcopy(graph.state_dict())
     graph.to_html(tmp_path / "g.html", X)
     text = (tmp_path / "g.html").read_text()
-    for wanted in ("<summary>model", "<summary>fc", "addmm", "float32[6, 3]", "µs", "native_batch_norm", "def Train_"):
+    for wanted in (
+        "<summary>model",
+        "<summary>fc",
+        "addmm",
+        "float32[6, 3]",
+        "µs",
+        "native_batch_norm",
+        "def Train_",
+    ):
         assert wanted in text, wanted
     after = graph.state_dict()
-    assert all(torch.equal(torch.as_tensor(v), torch.as_tensor(after[k])) for k, v in state.items() if isinstance(v, torch.Tensor))
+    assert all(
+        torch.equal(torch.as_tensor(v), torch.as_tensor(after[k]))
+        for k, v in state.items()
+        if isinstance(v, torch.Tensor)
+    )
     assert all(torch.equal(v, after["model"][k]) for k, v in state["model"].items())
 
 
@@ -329,6 +405,10 @@ def test_a_custom_operator_that_needs_a_gradient_can_be_an_output():
 def test_short_text_operators_and_state_as_oneflows_tests_ask_for_them():
     graph = make()
     assert graph._shallow_repr() == f"(GRAPH:{graph.name}:Train)" and graph._ops_repr() == []
-    assert [f"{t.name_prefix}{t.name}" for t in graph._state()][:3] == ["model.fc.weight", "model.fc.bias", "model.bn.weight"]
+    assert [f"{t.name_prefix}{t.name}" for t in graph._state()][:3] == [
+        "model.fc.weight",
+        "model.fc.bias",
+        "model.bn.weight",
+    ]
     graph(X)
     assert any(line.startswith("(OPERATOR: model.fc-matmul") for line in graph._ops_repr())

@@ -1,4 +1,5 @@
 """Tensors that build() leaves in caches and other objects: outside of the program they have eager's values, or say why not."""
+
 import functools
 import gc
 import warnings

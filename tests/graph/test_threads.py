@@ -1,4 +1,5 @@
 """Graphs called by several threads, as a server's pool calls them, and beside eager code of other threads."""
+
 import threading
 
 import pytest

@@ -1,4 +1,5 @@
 """Calls found in torch's own operator samples (torch.testing._internal) that a graph once took for something else."""
+
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,16 @@ def reshaped(x, name, *args):
     return y, y.sum(0)
 
 
-@pytest.mark.parametrize("name, args", [("squeeze_", (0,)), ("unsqueeze_", (1,)), ("t_", ()), ("as_strided_", ((2, 2), (1, 2))), ("resize_", (2, 2))])
+@pytest.mark.parametrize(
+    "name, args",
+    [
+        ("squeeze_", (0,)),
+        ("unsqueeze_", (1,)),
+        ("t_", ()),
+        ("as_strided_", ((2, 2), (1, 2))),
+        ("resize_", (2, 2)),
+    ],
+)
 def test_the_program_knows_shapes_changed_in_place(name, args):
     x = torch.arange(4.0).reshape(1, 4)
     graph = graph_of(lambda x: reshaped(x, name, *args))
@@ -25,17 +35,25 @@ def test_the_program_knows_shapes_changed_in_place(name, args):
         assert torch.equal(got, want) and got.stride() == want.stride() and output.shape == tuple(want.shape)
 
 
-@pytest.mark.parametrize("options", [{"fused": True}, {"fused": True, "nesterov": True, "dampening": 0.0}, {"foreach": True}])
+@pytest.mark.parametrize(
+    "options", [{"fused": True}, {"fused": True, "nesterov": True, "dampening": 0.0}, {"foreach": True}]
+)
 def test_sgd_whose_momentum_begins_with_the_gradient(options):
     def train(in_graph):
         torch.manual_seed(0)
         module = torch.nn.Linear(3, 2)
-        optimizer = torch.optim.SGD(module.parameters(), **{"lr": 0.1, "momentum": 0.9, "dampening": 0.5, **options})
+        optimizer = torch.optim.SGD(
+            module.parameters(), **{"lr": 0.1, "momentum": 0.9, "dampening": 0.5, **options}
+        )
 
         def build(x):
             module(x).square().mean().backward()
 
-        step = graph_of(build, optimizer, module=module) if in_graph else lambda x: (optimizer.zero_grad(), build(x), optimizer.step())
+        step = (
+            graph_of(build, optimizer, module=module)
+            if in_graph
+            else lambda x: (optimizer.zero_grad(), build(x), optimizer.step())
+        )
         for i in range(4):
             step(torch.randn(4, 3, generator=torch.Generator().manual_seed(i)))
         return module.weight
@@ -43,14 +61,21 @@ def test_sgd_whose_momentum_begins_with_the_gradient(options):
     assert torch.equal(train(False), train(True))
 
 
-@pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.filterwarnings("ignore"))])
+@pytest.mark.parametrize(
+    "backend", ["aten", pytest.param("inductor", marks=pytest.mark.filterwarnings("ignore"))]
+)
 def test_a_generator_made_in_build_begins_anew_at_every_call(backend):
     outside = torch.Generator().manual_seed(1)
 
     def build(x):
         generator = torch.Generator().manual_seed(0)
         assert isinstance(generator, torch.Generator) and isinstance(outside, torch.Generator)
-        return x + torch.rand(3, generator=generator), torch.rand(3, generator=generator), torch.rand(2, generator=torch.Generator()), torch.rand(2, generator=outside)
+        return (
+            x + torch.rand(3, generator=generator),
+            torch.rand(3, generator=generator),
+            torch.rand(2, generator=torch.Generator()),
+            torch.rand(2, generator=outside),
+        )
 
     want = [build(torch.zeros(3)) for _ in range(2)]
     outside.manual_seed(1)
@@ -60,7 +85,11 @@ def test_a_generator_made_in_build_begins_anew_at_every_call(backend):
         assert all(torch.equal(a, b) for a, b in zip(graph(torch.zeros(3)), call))
 
 
-@pytest.mark.parametrize("names", [torch, flow, SimpleNamespace(**{n: getattr(torch, n) for n in ("get_rng_state", "set_rng_state")})], ids=["torch", "oneflow", "kept"])
+@pytest.mark.parametrize(
+    "names",
+    [torch, flow, SimpleNamespace(**{n: getattr(torch, n) for n in ("get_rng_state", "set_rng_state")})],
+    ids=["torch", "oneflow", "kept"],
+)
 def test_random_states_are_the_programs_under_any_name(names):
     flow.Generator, flow.get_rng_state, flow.set_rng_state, flow.cond  # oneflow keeps what it looked up
 
@@ -68,7 +97,12 @@ def test_random_states_are_the_programs_under_any_name(names):
         state = names.get_rng_state()
         first = torch.rand(2)
         names.set_rng_state(state)
-        return first, torch.rand(2), torch.rand(2, generator=Generator().manual_seed(3)), flow.cond(most.any(), torch.sin, torch.cos, (x,))
+        return (
+            first,
+            torch.rand(2),
+            torch.rand(2, generator=Generator().manual_seed(3)),
+            flow.cond(most.any(), torch.sin, torch.cos, (x,)),
+        )
 
     args = torch.zeros(2), torch.tensor([True])
     graph = graph_of(build)
@@ -88,7 +122,10 @@ def test_a_capture_leaves_the_tensor_class_as_it_was():
 
 
 def test_torchs_python_functions_take_the_way_they_take_in_eager_mode():
-    layer, x = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval(), torch.rand(2, 3, 4)
+    layer, x = (
+        torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval(),
+        torch.rand(2, 3, 4),
+    )
 
     class Own(torch.Tensor):
         @classmethod
@@ -117,7 +154,11 @@ def test_what_oneflow_looks_up_during_a_capture_is_torchs_own():
     looked_up = "Generator", "any", "cond", "ctc_loss", "get_rng_state"
     kept = {n: vars(flow).pop(n) for n in looked_up if n in vars(flow)}
     graph_of(lambda x: [getattr(flow, n) for n in looked_up] and x + 1)(torch.ones(1))
-    assert all(getattr(flow, n) is getattr(torch, n) for n in looked_up if n not in kept or kept[n] is getattr(torch, n))
+    assert all(
+        getattr(flow, n) is getattr(torch, n)
+        for n in looked_up
+        if n not in kept or kept[n] is getattr(torch, n)
+    )
 
 
 def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
@@ -129,10 +170,16 @@ def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
     assert [t.shape for t in graph_of(build)(torch.ones(1, 1, 3))] == [(1, 1, 3), (3,)]
 
 
-@pytest.mark.parametrize("driver, shape, backend", [
-    (None, (5, 3), "aten"), ("gels", (5, 3), "aten"), ("gelsd", (2, 5, 3), "aten"), (None, (3, 5), "aten"),
-    pytest.param("gels", (5, 3), "inductor", marks=pytest.mark.slow),
-])
+@pytest.mark.parametrize(
+    "driver, shape, backend",
+    [
+        (None, (5, 3), "aten"),
+        ("gels", (5, 3), "aten"),
+        ("gelsd", (2, 5, 3), "aten"),
+        (None, (3, 5), "aten"),
+        pytest.param("gels", (5, 3), "inductor", marks=pytest.mark.slow),
+    ],
+)
 def test_least_squares(driver, shape, backend):
     def build(a, b):
         found = torch.linalg.lstsq(a, b, driver=driver)
@@ -141,7 +188,9 @@ def test_least_squares(driver, shape, backend):
 
     def given():
         generator = torch.Generator().manual_seed(4)
-        return [torch.randn(*size, generator=generator, requires_grad=True) for size in (shape, (*shape[:-1], 2))]
+        return [
+            torch.randn(*size, generator=generator, requires_grad=True) for size in (shape, (*shape[:-1], 2))
+        ]
 
     graph = graph_of(build)
     graph.config.set_backend(backend)
@@ -153,12 +202,20 @@ def test_least_squares(driver, shape, backend):
 def test_linearize_and_cond():
     def build(x):
         value, push = torch.func.linearize(lambda t: (t * t).sin(), x)
-        return value, push(torch.ones(3)), torch.cond(torch.tensor(True), lambda t: t + 1, lambda t: t - 1, (x,))
+        return (
+            value,
+            push(torch.ones(3)),
+            torch.cond(torch.tensor(True), lambda t: t + 1, lambda t: t - 1, (x,)),
+        )
 
     graph = graph_of(build)
     for x in (torch.randn(3), torch.randn(3)):
         value, tangent, branch = graph(x)
-        assert torch.equal(value, (x * x).sin()) and torch.allclose(tangent, 2 * x * (x * x).cos()) and torch.equal(branch, x + 1)
+        assert (
+            torch.equal(value, (x * x).sin())
+            and torch.allclose(tangent, 2 * x * (x * x).cos())
+            and torch.equal(branch, x + 1)
+        )
     with pytest.raises(CaptureError, match="needs the value of a tensor"):
         graph_of(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(torch.ones(3))
 
@@ -171,7 +228,11 @@ def test_flex_attention_is_the_plain_operators_it_stands_for():
 
     def build(q, k):
         plain, lse = flex_attention(q, k, k, return_lse=True)
-        return plain, lse, flex_attention(q, k, k, score_mod=lambda s, b, h, i, j: s + (i - j) * bias[h], block_mask=mask)
+        return (
+            plain,
+            lse,
+            flex_attention(q, k, k, score_mod=lambda s, b, h, i, j: s + (i - j) * bias[h], block_mask=mask),
+        )
 
     q, k = torch.rand(1, 2, 20, 8).transpose(0, 1).contiguous().transpose(0, 1), torch.rand(1, 2, 20, 8)
     graph = graph_of(build)
@@ -185,7 +246,9 @@ def test_operators_that_take_functions_are_refused():
     from torch._higher_order_ops.while_loop import while_loop
 
     with pytest.raises(CaptureError, match="takes functions"):
-        graph_of(lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)))(torch.ones(3))
+        graph_of(lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)))(
+            torch.ones(3)
+        )
 
 
 @pytest.mark.parametrize("backend", ["aten", "inductor"])
@@ -195,10 +258,16 @@ def test_as_strided_of_a_part_counts_from_the_beginning_of_the_memory(backend):
     assert graph(torch.arange(20.0)[10:]).tolist() == [[2.0, 6.0], [4.0, 8.0]]
 
 
-@pytest.mark.parametrize("fill", [torch.masked_fill, lambda x, mask, value: (x * 2).masked_fill_(mask, value)])
+@pytest.mark.parametrize(
+    "fill", [torch.masked_fill, lambda x, mask, value: (x * 2).masked_fill_(mask, value)]
+)
 def test_the_gradient_of_a_filled_in_number_is_summed_as_in_eager(fill):
     torch.manual_seed(0)
-    x, mask, value = torch.randn(67, 31, requires_grad=True), torch.rand(67, 31) > 0.5, torch.tensor(0.3, requires_grad=True)
+    x, mask, value = (
+        torch.randn(67, 31, requires_grad=True),
+        torch.rand(67, 31) > 0.5,
+        torch.tensor(0.3, requires_grad=True),
+    )
 
     def gradients(x, mask, value):
         filled = fill(x, mask, value)

@@ -1,4 +1,5 @@
 """A whole training step as one program: optimizers, schedules, dropout, buffers; bitwise as eager (aten)."""
+
 import pytest
 import torch
 from graph_cases import assert_same_training
@@ -58,7 +59,12 @@ def test_optimizer(name):
 @pytest.mark.parametrize("name", ["adam", "nadam", "radam", "asgd", "asgd_averaging"])
 def test_numbers_in_the_state_go_on_in_another_program(name):
     """A batch of another size makes a second program, which starts with what the first one counted."""
-    graph = assert_same_training(small_model(), OPTIMIZERS[name], loss_of, [tuple(t[: 6 - k % 3] for t in b) for k, b in enumerate(batches())])
+    graph = assert_same_training(
+        small_model(),
+        OPTIMIZERS[name],
+        loss_of,
+        [tuple(t[: 6 - k % 3] for t in b) for k, b in enumerate(batches())],
+    )
     assert len(graph._engine.programs) >= 2
 
 
@@ -67,11 +73,17 @@ SCHEDULERS = {
     "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 8),
     "exponential": lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
     "one_cycle": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=12),
-    "warmup": lambda o: flow.optim.lr_scheduler.WarmUpLR(flow.optim.lr_scheduler.StepLR(o, 4), warmup_iters=5),
+    "warmup": lambda o: flow.optim.lr_scheduler.WarmUpLR(
+        flow.optim.lr_scheduler.StepLR(o, 4), warmup_iters=5
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedule(name):
-    graph = assert_same_training(small_model(), OPTIMIZERS["sgd_momentum"], loss_of, batches(), SCHEDULERS[name])
-    assert len(graph._engine.programs) == (2 if name == "one_cycle" else 1), "a changed learning rate must not capture again"
+    graph = assert_same_training(
+        small_model(), OPTIMIZERS["sgd_momentum"], loss_of, batches(), SCHEDULERS[name]
+    )
+    assert len(graph._engine.programs) == (2 if name == "one_cycle" else 1), (
+        "a changed learning rate must not capture again"
+    )

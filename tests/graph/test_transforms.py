@@ -1,4 +1,5 @@
 """torch.func, forward derivatives and tracers inside build(): the numbers of eager mode."""
+
 import pytest
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ def model():
 
 x, t = torch.linspace(-1, 1, 6).view(2, 3), torch.linspace(2, -1, 6).view(2, 3)
 
+
 def duals(m, x, t):
     with torch.autograd.forward_ad.dual_level():
         return torch.autograd.forward_ad.unpack_dual(2 * m(torch.autograd.forward_ad.make_dual(x, t) / 3) + 1)
@@ -34,12 +36,22 @@ def duals(m, x, t):
 FUNCTIONS = {
     "dual numbers": duals,
     "hessian of each sample": lambda m, x, t: vmap(hessian(lambda row: m(row).square().sum()))(x),
-    "hessian of a plain function of each sample": lambda m, x, t: vmap(hessian(lambda row: row.sin().sum()))(x),
+    "hessian of a plain function of each sample": lambda m, x, t: vmap(hessian(lambda row: row.sin().sum()))(
+        x
+    ),
     "forward over backward": lambda m, x, t: jvp(grad(lambda row: m(row).square().sum()), (x[0],), (t[0],)),
-    "forward over backward of a row": lambda m, x, t: jvp(grad(lambda row: m[0](row).sum()), (x[0],), (t[1],)),
+    "forward over backward of a row": lambda m, x, t: jvp(
+        grad(lambda row: m[0](row).sum()), (x[0],), (t[1],)
+    ),
     "forward over backward of several": lambda m, x, t: jacfwd(grad(lambda rows: m(rows).square().sum()))(x),
-    "jacobian in forward mode": lambda m, x, t: torch.autograd.functional.jacobian(lambda v: m(v).sum(0), x, strategy="forward-mode", vectorize=True),
-    "products with a hessian": lambda m, x, t: jvp(grad(lambda p: functional_call(m, p, x).square().sum()), (dict(m.named_parameters()),), ({k: v * 2 for k, v in m.named_parameters()},)),
+    "jacobian in forward mode": lambda m, x, t: torch.autograd.functional.jacobian(
+        lambda v: m(v).sum(0), x, strategy="forward-mode", vectorize=True
+    ),
+    "products with a hessian": lambda m, x, t: jvp(
+        grad(lambda p: functional_call(m, p, x).square().sum()),
+        (dict(m.named_parameters()),),
+        ({k: v * 2 for k, v in m.named_parameters()},),
+    ),
 }
 
 

@@ -1,4 +1,5 @@
 """Sizes that depend on values (x[mask], nonzero, unique) inside build(): bit for bit eager, one program for all sizes, empty ones too."""
+
 import copy
 import math
 
@@ -19,7 +20,10 @@ class Net(nn.Module):
         self.experts = nn.ModuleList([nn.Linear(6, 6) for _ in range(3)])
         self.conv, self.bn2 = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
         self.lstm = nn.LSTM(4, 3, 2, batch_first=True, dropout=0.5, bidirectional=True)
-        self.projected, self.gru = nn.LSTM(4, 3, batch_first=True, proj_size=2), nn.GRU(4, 3, 2, batch_first=True, dropout=0.5)
+        self.projected, self.gru = (
+            nn.LSTM(4, 3, batch_first=True, proj_size=2),
+            nn.GRU(4, 3, 2, batch_first=True, dropout=0.5),
+        )
         self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
 
 
@@ -50,8 +54,17 @@ def cascade(m, x, y, k):
 def made_of_the_size(m, x, y, k):
     h = m.a(x)[k]
     n = h.shape[0]
-    z = flow.zeros(n, 8) + flow.ones((n, 8)) + flow.full((n, 8), 2.0) + flow.arange(n).unsqueeze(1) + flow.randn(n, 8) + h.new_zeros(n, 8)
-    return (h * z).sum() / (n + 1) + h.view(n, 2, 4).permute(1, 0, 2).reshape(2 * n, 4).pow(2).sum() * (n / 2 + 1) ** 0.5
+    z = (
+        flow.zeros(n, 8)
+        + flow.ones((n, 8))
+        + flow.full((n, 8), 2.0)
+        + flow.arange(n).unsqueeze(1)
+        + flow.randn(n, 8)
+        + h.new_zeros(n, 8)
+    )
+    return (h * z).sum() / (n + 1) + h.view(n, 2, 4).permute(1, 0, 2).reshape(2 * n, 4).pow(2).sum() * (
+        n / 2 + 1
+    ) ** 0.5
 
 
 def recomputed(m, x, y, k):
@@ -67,45 +80,114 @@ def second_derivative(m, x, y, k):
 
 
 CASES = {
-    "masked cross entropy": lambda m, x, y, k: F.cross_entropy(m.b(torch.relu(m.a(x)))[k], y[k], reduction="sum"),
+    "masked cross entropy": lambda m, x, y, k: F.cross_entropy(
+        m.b(torch.relu(m.a(x)))[k], y[k], reduction="sum"
+    ),
     "rows through layers": lambda m, x, y, k: m.b(m.ln(F.gelu(m.a(x[k])))).sum() / (k.sum() + 1),
     "batch norm of rows": lambda m, x, y, k: m.b(m.bn(m.a(torch.cat([x[k], x])))).pow(2).mean(),
     "dropout of rows": lambda m, x, y, k: F.dropout(m.a(x[k]), 0.5).sum() + m.b(F.dropout(m.a(x), 0.3)).sum(),
     "two parts": lambda m, x, y, k: m.b(torch.cat([m.a(x[k]), m.c(m.a(x[~k]))])).logsumexp(0).sum(),
     "mean": lambda m, x, y, k: torch.cat([m.a(x), m.a(x)[k]]).mean(),
     "masked_select": lambda m, x, y, k: torch.masked_select(m.a(x), k[:, None].expand(-1, 8)).pow(2).sum(),
-    "masked_select of two tensors": lambda m, x, y, k: (lambda h, k: F.l1_loss(h.masked_select(k), (h * 2).masked_select(k) * (h + 1)[k].view(-1), reduction="sum"))(m.a(x), k[:, None].expand(-1, 8)),
-    "masked_select of whole rows": lambda m, x, y, k: (lambda h, k: F.smooth_l1_loss(h.masked_select(k), h.flip(1).masked_select(k), reduction="sum") + (h * h[k[:, 0]].shape[0]).sum())(m.a(x), k[:, None]),
-    "selected elements seen as rows": lambda m, x, y, k: m.b(m.ln(m.a(x)[k[:, None].expand(-1, 8)].view(-1, 8))).pow(2).sum(),
-    "unique": lambda m, x, y, k: (m.embed(torch.unique((y * k.long()), return_inverse=True)[0])).pow(2).sum() + m.b(m.a(x)).sum(),
+    "masked_select of two tensors": lambda m, x, y, k: (
+        lambda h, k: F.l1_loss(
+            h.masked_select(k), (h * 2).masked_select(k) * (h + 1)[k].view(-1), reduction="sum"
+        )
+    )(m.a(x), k[:, None].expand(-1, 8)),
+    "masked_select of whole rows": lambda m, x, y, k: (
+        lambda h, k: (
+            F.smooth_l1_loss(h.masked_select(k), h.flip(1).masked_select(k), reduction="sum")
+            + (h * h[k[:, 0]].shape[0]).sum()
+        )
+    )(m.a(x), k[:, None]),
+    "selected elements seen as rows": lambda m, x, y, k: (
+        m.b(m.ln(m.a(x)[k[:, None].expand(-1, 8)].view(-1, 8))).pow(2).sum()
+    ),
+    "unique": lambda m, x, y, k: (
+        (m.embed(torch.unique((y * k.long()), return_inverse=True)[0])).pow(2).sum() + m.b(m.a(x)).sum()
+    ),
     "repeat_interleave": lambda m, x, y, k: m.a(x).repeat_interleave(y * k.long(), dim=0).pow(2).sum(),
-    "matrix products": lambda m, x, y, k: (lambda h: (h @ h.t()).softmax(-1).sum() + torch.einsum("nd,md->nm", h, m.a(x)).sum())(m.a(x)[k]),
-    "matrix products of batches": lambda m, x, y, k: (lambda h, w: (h @ w.t()).pow(2).sum() + (w[0] @ h.mT).sum() + F.linear(h, w).sum() + F.linear(h.transpose(0, 1), w, m.b.bias).pow(2).sum())(m.a(x)[k].view(-1, 2, 4), m.b.weight[:, :4]),
+    "matrix products": lambda m, x, y, k: (
+        lambda h: (h @ h.t()).softmax(-1).sum() + torch.einsum("nd,md->nm", h, m.a(x)).sum()
+    )(m.a(x)[k]),
+    "matrix products of batches": lambda m, x, y, k: (
+        lambda h, w: (
+            (h @ w.t()).pow(2).sum()
+            + (w[0] @ h.mT).sum()
+            + F.linear(h, w).sum()
+            + F.linear(h.transpose(0, 1), w, m.b.bias).pow(2).sum()
+        )
+    )(m.a(x)[k].view(-1, 2, 4), m.b.weight[:, :4]),
     "attention": lambda m, x, y, k: m.encoder(m.a(torch.cat([x, x[k]])).unsqueeze(1)).pow(2).sum(),
-    "scaled_dot_product_attention": lambda m, x, y, k: (lambda h: F.scaled_dot_product_attention(h, h, h, is_causal=True))(m.a(torch.cat([x[k], x])).view(1, -1, 2, 4).transpose(1, 2)).sum(),
-    "convolution": lambda m, x, y, k: F.max_pool2d(m.bn2(m.conv(torch.cat([x, x[k]]).view(-1, 1, 2, 3))), 2).pow(2).sum(),
-    "sorted": lambda m, x, y, k: m.a(x)[k].sort(0)[0][:2].sum() + m.a(x)[k].topk(2, dim=1)[0].sum() + m.a(x)[k].cumsum(0).sum(),
-    "gathered": lambda m, x, y, k: m.b(m.a(x))[k].gather(1, y[k, None]).sum() + torch.zeros(5).index_add(0, y[k], m.b(m.a(x))[k].sum(-1)).pow(2).sum(),
-    "a count as a size": lambda m, x, y, k: (lambda boxes: (boxes.split((1, 4), 2)[1].view(-1, 4) * 2).pow(2).sum() + m.b(m.a(x)).sum())(torch.zeros(2, k.sum(), 5) + m.a(x)[:2, None, :5]),
+    "scaled_dot_product_attention": lambda m, x, y, k: (
+        lambda h: F.scaled_dot_product_attention(h, h, h, is_causal=True)
+    )(m.a(torch.cat([x[k], x])).view(1, -1, 2, 4).transpose(1, 2)).sum(),
+    "convolution": lambda m, x, y, k: (
+        F.max_pool2d(m.bn2(m.conv(torch.cat([x, x[k]]).view(-1, 1, 2, 3))), 2).pow(2).sum()
+    ),
+    "sorted": lambda m, x, y, k: (
+        m.a(x)[k].sort(0)[0][:2].sum() + m.a(x)[k].topk(2, dim=1)[0].sum() + m.a(x)[k].cumsum(0).sum()
+    ),
+    "gathered": lambda m, x, y, k: (
+        m.b(m.a(x))[k].gather(1, y[k, None]).sum()
+        + torch.zeros(5).index_add(0, y[k], m.b(m.a(x))[k].sum(-1)).pow(2).sum()
+    ),
+    "a count as a size": lambda m, x, y, k: (
+        lambda boxes: (boxes.split((1, 4), 2)[1].view(-1, 4) * 2).pow(2).sum() + m.b(m.a(x)).sum()
+    )(torch.zeros(2, k.sum(), 5) + m.a(x)[:2, None, :5]),
     "padded": lambda m, x, y, k: F.pad(m.a(x)[k], (1, 1, 2, 0)).pow(2).sum(),
-    "pairs": lambda m, x, y, k: (m.a(x)[k][:, None] - m.a(x)[k][None]).pow(2).sum() + torch.cdist(m.a(x[k]), m.a(x)).sum(),
-    "taken along": lambda m, x, y, k: (lambda h: torch.take_along_dim(h, h.argsort(1)[:, :3], 1).pow(2).sum() + h.take_along_dim(h.argmax(1, keepdim=True), dim=1).sum())(m.a(x)[k]),
-    "padded sequences": lambda m, x, y, k: nn.utils.rnn.pad_sequence([m.a(x)[k], m.a(x)[~k], m.a(x)[:2]], batch_first=True, padding_value=0.5).pow(2).sum(),
+    "pairs": lambda m, x, y, k: (
+        (m.a(x)[k][:, None] - m.a(x)[k][None]).pow(2).sum() + torch.cdist(m.a(x[k]), m.a(x)).sum()
+    ),
+    "taken along": lambda m, x, y, k: (
+        lambda h: (
+            torch.take_along_dim(h, h.argsort(1)[:, :3], 1).pow(2).sum()
+            + h.take_along_dim(h.argmax(1, keepdim=True), dim=1).sum()
+        )
+    )(m.a(x)[k]),
+    "padded sequences": lambda m, x, y, k: (
+        nn.utils.rnn.pad_sequence([m.a(x)[k], m.a(x)[~k], m.a(x)[:2]], batch_first=True, padding_value=0.5)
+        .pow(2)
+        .sum()
+    ),
     "products of all pairs": lambda m, x, y, k: torch.kron(m.a(x)[k], m.a(x[:2])).pow(2).sum(),
-    "spectrum": lambda m, x, y, k: (lambda h: torch.fft.irfft(torch.fft.rfft(h)).pow(2).sum() + torch.fft.fft2(h.view(-1, 2, 4)).real.sum())(torch.cat([m.a(x)[k], m.a(x)[:1]])),
+    "spectrum": lambda m, x, y, k: (
+        lambda h: (
+            torch.fft.irfft(torch.fft.rfft(h)).pow(2).sum() + torch.fft.fft2(h.view(-1, 2, 4)).real.sum()
+        )
+    )(torch.cat([m.a(x)[k], m.a(x)[:1]])),
     "windows": lambda m, x, y, k: F.fold(F.unfold(m.a(x)[k].view(-1, 1, 2, 4), 2), (2, 4), 2).pow(2).sum(),
-    "resized": lambda m, x, y, k: sum(F.interpolate(m.a(x)[k].view(-1, 1, 2, 4), mode=mode, **size).pow(2).sum() for mode in ("nearest", "bilinear", "bicubic") for size in ({"scale_factor": 1.5}, {"size": (3, 5)})),
-    "polar": lambda m, x, y, k: (lambda h: torch.polar(h.abs(), h).real.sum() + F.softshrink(h).pow(2).sum() + F.bilinear(h, h, torch.ones(2, 8, 8)).sum())(m.a(x)[k]),
-    "triangular": lambda m, x, y, k: torch.linalg.qr(m.a(x)[k].view(-1, 2, 4).mT @ m.a(x)[k].view(-1, 2, 4) + torch.eye(4))[1].pow(2).sum(),
-    "recurrent": lambda m, x, y, k: sum(layer(m.a(x)[k].view(-1, 2, 4))[0].pow(2).sum() for layer in (m.lstm, m.projected, m.gru)),
-    **{f.__name__: f for f in (experts, written_back, cascade, made_of_the_size, recomputed, second_derivative)},
+    "resized": lambda m, x, y, k: sum(
+        F.interpolate(m.a(x)[k].view(-1, 1, 2, 4), mode=mode, **size).pow(2).sum()
+        for mode in ("nearest", "bilinear", "bicubic")
+        for size in ({"scale_factor": 1.5}, {"size": (3, 5)})
+    ),
+    "polar": lambda m, x, y, k: (
+        lambda h: (
+            torch.polar(h.abs(), h).real.sum()
+            + F.softshrink(h).pow(2).sum()
+            + F.bilinear(h, h, torch.ones(2, 8, 8)).sum()
+        )
+    )(m.a(x)[k]),
+    "triangular": lambda m, x, y, k: (
+        torch.linalg.qr(m.a(x)[k].view(-1, 2, 4).mT @ m.a(x)[k].view(-1, 2, 4) + torch.eye(4))[1].pow(2).sum()
+    ),
+    "recurrent": lambda m, x, y, k: sum(
+        layer(m.a(x)[k].view(-1, 2, 4))[0].pow(2).sum() for layer in (m.lstm, m.projected, m.gru)
+    ),
+    **{
+        f.__name__: f
+        for f in (experts, written_back, cascade, made_of_the_size, recomputed, second_derivative)
+    },
 }
 
 
 def batches():
     """Masks with some rows, none, all and one, as numbers to compare."""
     torch.manual_seed(1)
-    numbers = [torch.rand(12) + shift for shift in (0, 0, 0, -1, 1)] + [F.one_hot(torch.tensor(7), 12).float()]
+    numbers = [torch.rand(12) + shift for shift in (0, 0, 0, -1, 1)] + [
+        F.one_hot(torch.tensor(7), 12).float()
+    ]
     return [(torch.randn(12, 6), torch.randint(0, 5, (12,)), n) for n in numbers]
 
 
@@ -153,7 +235,9 @@ def eager_losses(optimizer, loss_of, batches):
 @pytest.mark.parametrize("name", CASES)
 def test_training_is_bit_for_bit_eager_for_every_size(name):
     if name == "attention" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
-        pytest.skip("scaled_dot_product_attention of torch < 2.13 has no symbolic form for batches of unknown size")
+        pytest.skip(
+            "scaled_dot_product_attention of torch < 2.13 has no symbolic form for batches of unknown size"
+        )
     expected, got, graph = trained(made(Net), lambda m, x, y, k: CASES[name](m, x, y, k > 0.5), batches())
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     ways = 2 if name == "recurrent" else 1  # oneDNN's LSTM takes no empty batch
@@ -179,7 +263,9 @@ class Positive(flow.nn.Graph):
 
 
 def test_results_of_their_own_size():
-    graph = Positive(lambda x: (x[x > 0], flow.nonzero(x > 0), x[(x > 0).any(1)], x.flatten()[: x[x > 0].shape[0]]))
+    graph = Positive(
+        lambda x: (x[x > 0], flow.nonzero(x > 0), x[(x > 0).any(1)], x.flatten()[: x[x > 0].shape[0]])
+    )
     for shift in (0.0, 5.0, -5.0, 1.0):
         x = torch.randn(4, 5) + shift
         found = graph(x)
@@ -254,7 +340,12 @@ def test_numbers_are_returned_and_stored_as_numbers():
         x = torch.randn(4, 3)
         n = int((x > 0).sum())
         assert graph(x)["numbers"] == [n + 1, 4, int(x.argmax(0)[0]) > 1]
-        assert type(module.last) is int and (module.last, module.seen[-1], module.found, len(module.seen)) == (n, n, {"half": n / 2}, k + 1)
+        assert type(module.last) is int and (
+            module.last,
+            module.seen[-1],
+            module.found,
+            len(module.seen),
+        ) == (n, n, {"half": n / 2}, k + 1)
 
 
 @pytest.mark.parametrize("function, line", [
@@ -339,7 +430,15 @@ def test_numbers_that_are_not_finite_take_another_way(function):
     assert len(graph._engine.programs) <= 3
 
 
-@pytest.mark.parametrize("ask", [lambda x: x.sum() > 0, lambda x: (x > 0).any(), lambda x: (x > 0).all() & x.isfinite().all(), lambda x: x.argmax() < x.sum()])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: x.sum() > 0,
+        lambda x: (x > 0).any(),
+        lambda x: (x > 0).all() & x.isfinite().all(),
+        lambda x: x.argmax() < x.sum(),
+    ],
+)
 def test_other_questions_about_floating_numbers_are_errors(ask):
     with pytest.raises(OneFlowError, match="needs the value of a tensor"):
         Positive(lambda x: x * 2 if ask(x) else -x)(torch.randn(3, 4))
@@ -347,9 +446,12 @@ def test_other_questions_about_floating_numbers_are_errors(ask):
 
 def test_packed_sequences_whose_lengths_depend_on_values():
     """Captioning losses read the data of one, and how many sequences have each step."""
+
     def build(x):
         kept = x[:, :, 0].sum(1) > 0
-        packed = torch.nn.utils.rnn.pack_padded_sequence(x[kept], (x[kept][:, :, 1] > 0).sum(1) + 1, batch_first=True, enforce_sorted=False)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            x[kept], (x[kept][:, :, 1] > 0).sum(1) + 1, batch_first=True, enforce_sorted=False
+        )
         return packed.data * 2, packed.batch_sizes * 2, packed.batch_sizes.dtype
 
     graph = Positive(build)
@@ -454,7 +556,12 @@ def test_code_from_a_prompt_is_the_users_too():
 class Experts(nn.Module):
     def __init__(self):
         super().__init__()
-        self.a, self.bn, self.gate, self.drop = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3), nn.Dropout(0.3)
+        self.a, self.bn, self.gate, self.drop = (
+            nn.Linear(4, 6),
+            nn.BatchNorm1d(6),
+            nn.Linear(6, 3),
+            nn.Dropout(0.3),
+        )
         self.experts = nn.ModuleList([nn.Linear(6, 6) for _ in range(3)])
 
     def forward(self, x):
@@ -465,11 +572,16 @@ class Experts(nn.Module):
             rows = torch.where(chosen == j)[0]
             if rows.numel() == 0:
                 continue
-            out[rows] = expert(self.drop(h[rows])) * 2 if len(rows) > 6 else expert(h[rows]) * gate[rows, j, None]
+            out[rows] = (
+                expert(self.drop(h[rows])) * 2 if len(rows) > 6 else expert(h[rows]) * gate[rows, j, None]
+            )
         return out.pow(2).mean() + self.a(x).mean()
 
 
-@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, dampening=0.1), lambda p: torch.optim.AdamW(p, 0.01)])
+@pytest.mark.parametrize(
+    "make",
+    [lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, dampening=0.1), lambda p: torch.optim.AdamW(p, 0.01)],
+)
 def test_training_with_branches_on_sizes(make):
     """A try that goes another way leaves no trace: statistics, random numbers, state that the first step begins."""
     model = made(Experts)
@@ -496,6 +608,7 @@ def test_a_branch_that_raises():
 
 def test_a_way_that_raises_is_no_guess():
     """Whether build() raises is decided by the values, however the test is written and whichever way is likely."""
+
     def build(x, n):
         rows = x[x > 0]
         if len(rows) >= 2:
@@ -577,7 +690,15 @@ def test_amp_accumulation_and_scaling():
         assert h.shape == ((x[:, 0] > 0).sum(), 3) and h.dtype is torch.bfloat16 and loss.shape == (2,)
 
 
-@pytest.mark.parametrize("of_rows", [lambda h: h.sum() / (h.shape[0] / 2 + 1), lambda h: h.narrow(0, 0, min(h.shape[0], 3)), lambda h: h.sum() / max(h.shape[0], 1)], ids=["division", "min", "max"])
+@pytest.mark.parametrize(
+    "of_rows",
+    [
+        lambda h: h.sum() / (h.shape[0] / 2 + 1),
+        lambda h: h.narrow(0, 0, min(h.shape[0], 3)),
+        lambda h: h.sum() / max(h.shape[0], 1),
+    ],
+    ids=["division", "min", "max"],
+)
 def test_save_and_load(tmp_path, of_rows):
     torch.manual_seed(0)
     model = nn.Linear(4, 3)

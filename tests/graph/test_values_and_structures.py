@@ -1,4 +1,5 @@
 """Operators that read values, flags in buffers, and what build() may take and return."""
+
 import collections
 import contextlib
 import copy
@@ -67,10 +68,16 @@ def tag_loss(model, x, lengths):
 
 
 @pytest.mark.parametrize("kind", [list, torch.tensor], ids=["list", "tensor"])
-@pytest.mark.parametrize("sort, options", [(False, {}), (True, {"bidirectional": True, "num_layers": 2})], ids=["sorted", "unsorted two-way"])
+@pytest.mark.parametrize(
+    "sort, options",
+    [(False, {}), (True, {"bidirectional": True, "num_layers": 2})],
+    ids=["sorted", "unsorted two-way"],
+)
 def test_packed_sequences(kind, sort, options):
     lengths = [[6, 4, 1], [5, 5, 2], [6, 4, 1]] if not sort else [[2, 6, 4], [6, 3, 3], [2, 6, 4]]
-    graph = follow(lambda: Tagger(sort, **options), tag_loss, [(torch.randn(3, 6, 4), kind(n)) for n in lengths])
+    graph = follow(
+        lambda: Tagger(sort, **options), tag_loss, [(torch.randn(3, 6, 4), kind(n)) for n in lengths]
+    )
     assert len(graph._engine.programs) == 2, "a program for each set of lengths"
 
 
@@ -85,14 +92,31 @@ def test_packed_sequences_as_arguments_and_results():
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_ctc_loss(kind, reduction):
     def loss(model, x, targets, given, wanted):
-        return (F.ctc_loss(model(x).log_softmax(-1).view(6, 2, 4), targets, given, wanted, reduction=reduction, zero_infinity=True),)
+        return (
+            F.ctc_loss(
+                model(x).log_softmax(-1).view(6, 2, 4),
+                targets,
+                given,
+                wanted,
+                reduction=reduction,
+                zero_infinity=True,
+            ),
+        )
 
     targets = torch.tensor([[1, 2, 1], [3, 1, 2]])
-    follow(lambda: nn.Linear(4, 4), loss, [(torch.randn(12, 4), targets, kind([6, 5]), kind([2, k])) for k in (1, 3, 2)])
+    follow(
+        lambda: nn.Linear(4, 4),
+        loss,
+        [(torch.randn(12, 4), targets, kind([6, 5]), kind([2, k])) for k in (1, 3, 2)],
+    )
 
 
 def test_batch_norm_with_a_cumulative_average():
-    graph = follow(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)), lambda m, x: (m(x).square().mean(),), [(torch.randn(6, 4),) for _ in range(4)])
+    graph = follow(
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)),
+        lambda m, x: (m(x).square().mean(),),
+        [(torch.randn(6, 4),) for _ in range(4)],
+    )
     assert len(graph._engine.programs) == 1
 
 
@@ -126,11 +150,15 @@ class ActNorm(nn.Module):
 
 
 def test_a_branch_on_a_flag_in_a_buffer():
-    graph = follow(ActNorm, lambda m, x: (m(x).square().mean(),), [(torch.randn(6, 4) * 3,) for _ in range(4)])
+    graph = follow(
+        ActNorm, lambda m, x: (m(x).square().mean(),), [(torch.randn(6, 4) * 3,) for _ in range(4)]
+    )
     assert len(graph._engine.programs) == 2
 
 
-@pytest.mark.parametrize("average", [None, torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)], ids=["mean", "ema"])
+@pytest.mark.parametrize(
+    "average", [None, torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)], ids=["mean", "ema"]
+)
 def test_averaged_model_inside_build(average):
     class Both(nn.Module):
         def __init__(self):
@@ -147,7 +175,10 @@ def test_averaged_model_inside_build(average):
 
 def test_the_value_of_an_argument_or_parameter_stays_an_error():
     model = nn.Linear(4, 4)
-    for build in (lambda x: x if x.sum() > 0 else -x, lambda x: x * model.weight.detach().sum().item() * x.sum()):
+    for build in (
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: x * model.weight.detach().sum().item() * x.sum(),
+    ):
         with pytest.raises(OneFlowError, match="needs the value"):
             graph_of(build, model=model)(torch.ones(1, 4))
 
@@ -200,7 +231,10 @@ def test_classes_of_the_users_own_go_in_and_come_out(value, of):
 
 def test_plain_fields_of_a_dataclass_choose_the_program():
     graph = graph_of(lambda batch, mode: batch.x * batch.scale * mode.value)
-    assert graph(Batch(torch.ones(1), 2), Mode.DOUBLE).item() == 4 and graph(Batch(torch.ones(1), 5), Mode.TRIPLE).item() == 15
+    assert (
+        graph(Batch(torch.ones(1), 2), Mode.DOUBLE).item() == 4
+        and graph(Batch(torch.ones(1), 5), Mode.TRIPLE).item() == 15
+    )
 
 
 def test_a_saved_graph_gives_dict_and_list_for_such_classes(tmp_path):
@@ -212,12 +246,26 @@ def test_a_saved_graph_gives_dict_and_list_for_such_classes(tmp_path):
 
 
 def test_sizes_stay_sizes(tmp_path):
-    graph = graph_of(lambda x, given: {"x": x.view(given["size"]), "numel": given["size"].numel(), "of": (x.shape, x.view(given["size"]).size())})
+    graph = graph_of(
+        lambda x, given: {
+            "x": x.view(given["size"]),
+            "numel": given["size"].numel(),
+            "of": (x.shape, x.view(given["size"]).size()),
+        }
+    )
     for _ in range(2):
         out = graph(torch.ones(6), {"size": torch.Size([2, 3])})
-        assert out["x"].shape == (2, 3) and out["numel"] == 6 and out["of"] == (torch.Size([6]), torch.Size([2, 3])) and {type(s) for s in out["of"]} == {torch.Size}
+        assert (
+            out["x"].shape == (2, 3)
+            and out["numel"] == 6
+            and out["of"] == (torch.Size([6]), torch.Size([2, 3]))
+            and {type(s) for s in out["of"]} == {torch.Size}
+        )
     graph.save(tmp_path / "g")
-    assert type(flow.load_graph(tmp_path / "g")(torch.ones(6), {"size": torch.Size([2, 3])})["of"][1]) is torch.Size
+    assert (
+        type(flow.load_graph(tmp_path / "g")(torch.ones(6), {"size": torch.Size([2, 3])})["of"][1])
+        is torch.Size
+    )
 
 
 def test_a_global_argument_has_a_program_of_its_own():
@@ -279,8 +327,12 @@ def test_contiguous_parameters_that_get_no_gradient_decay_as_in_eager():
         def forward(self, x):
             return self.used(x)
 
-    follow(Net, lambda m, x: (m(x).square().mean(),), [(torch.randn(6, 4),) for _ in range(3)],
-           lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, contiguous_params=True))
+    follow(
+        Net,
+        lambda m, x: (m(x).square().mean(),),
+        [(torch.randn(6, 4),) for _ in range(3)],
+        lambda p: flow.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, contiguous_params=True),
+    )
 
 
 def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto(monkeypatch):
@@ -292,7 +344,10 @@ def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto(monkeypat
     monkeypatch.setattr(compiler, "_compile", refuse)
     graph, x = graph_of(lambda x: x * 2 + 1), torch.randn(6, 1, 4)
     graph.config.set_backend("inductor")
-    with pytest.raises(OneFlowError, match=r"could not compile it \(NotImplementedError: no form of it\); set_backend\('auto'\) or 'aten' runs it"):
+    with pytest.raises(
+        OneFlowError,
+        match=r"could not compile it \(NotImplementedError: no form of it\); set_backend\('auto'\) or 'aten' runs it",
+    ):
         graph(x)
     graph.config.set_backend("auto")
     assert torch.equal(graph(x), x * 2 + 1)

@@ -1,4 +1,5 @@
 """Job functions under test run on the reference backend, each test in a fresh session."""
+
 import pytest
 import torch
 

@@ -1,4 +1,5 @@
 """Helpers of the job-function tests: run a function of blobs as a job."""
+
 import inspect
 
 import numpy as np
@@ -11,8 +12,11 @@ import oneflow.compatible.single_client.typing as tp
 def job_of(function, arrays, kind="predict", config=None, name="job"):
     """`function(*blobs)` as a job whose inputs have the shapes and dtypes of `arrays`."""
     parameters = [
-        inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                          annotation=tp.Numpy.Placeholder(a.shape, dtype=torch.from_numpy(np.empty(0, a.dtype)).dtype))
+        inspect.Parameter(
+            f"x{i}",
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=tp.Numpy.Placeholder(a.shape, dtype=torch.from_numpy(np.empty(0, a.dtype)).dtype),
+        )
         for i, a in enumerate(arrays)
     ]
 

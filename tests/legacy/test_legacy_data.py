@@ -1,4 +1,5 @@
 """Readers, images, boxes, random blobs and quantization inside jobs."""
+
 import io
 
 import numpy as np
@@ -56,7 +57,9 @@ def test_image_pipeline_of_the_benchmarks(dataset):
         image = flow.data.OFRecordImageDecoder(records, "encoded", color_space="RGB")
         resized = flow.image.Resize(image, target_size=[8, 6])
         flip = flow.random.CoinFlip(batch_size=4, probability=1.0)
-        normal = flow.image.CropMirrorNormalize(resized[0], mirror_blob=flip, color_space="RGB", output_layout="NCHW", mean=mean, std=std)
+        normal = flow.image.CropMirrorNormalize(
+            resized[0], mirror_blob=flip, color_space="RGB", output_layout="NCHW", mean=mean, std=std
+        )
         return normal, resized[0], flip
 
     job = job_of(body, [])
@@ -65,7 +68,12 @@ def test_image_pipeline_of_the_benchmarks(dataset):
         wanted = np.stack([images.resize(kept[4 * step + k][2], 8, 6, "auto") for k in range(4)])
         np.testing.assert_array_equal(resized, wanted)
         assert flip.tolist() == [1] * 4
-        np.testing.assert_allclose(normal, ((wanted[:, :, ::-1] - np.array(mean)) / np.array(std)).transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            normal,
+            ((wanted[:, :, ::-1] - np.array(mean)) / np.array(std)).transpose(0, 3, 1, 2),
+            rtol=1e-5,
+            atol=1e-5,
+        )
 
 
 def test_keep_aspect_ratio_crop_and_random_crop(dataset):
@@ -75,7 +83,9 @@ def test_keep_aspect_ratio_crop_and_random_crop(dataset):
         records = flow.data.ofrecord_loader(folder, batch_size=4)
         image, label = flow.data.OFRecordImageDecoderRandomCrop(records, "encoded", color_space="BGR"), None
         rsz = flow.image.resize(image, resize_side="shorter", keep_aspect_ratio=True, target_size=20)
-        return flow.image.crop_mirror_normalize(rsz[0], color_space="BGR", crop_h=18, crop_w=16, crop_pos_y=0.5, crop_pos_x=0.5), label
+        return flow.image.crop_mirror_normalize(
+            rsz[0], color_space="BGR", crop_h=18, crop_w=16, crop_pos_y=0.5, crop_pos_x=0.5
+        ), label
 
     out, _ = job_of(body, [])()
     assert out.shape == (4, 3, 18, 16) and out.std() > 10
@@ -85,12 +95,25 @@ def test_classification_reader_and_older_codecs(dataset):
     folder, kept = dataset
 
     def body():
-        image, label = flow.data.ofrecord_image_classification_reader(folder, image_feature_name="encoded", label_feature_name="label", batch_size=2, color_space="RGB")
-        blobs = flow.data.decode_ofrecord(folder, [
-            flow.data.BlobConf(name="encoded", shape=(8, 8, 3), dtype=flow.float,
-                               codec=flow.data.ImageCodec([flow.data.ImagePreprocessor("bgr2rgb"), flow.data.ImageResizePreprocessor(8, 8)]),
-                               preprocessors=[flow.data.NormByChannelPreprocessor((10.0, 20.0, 30.0))]),
-            flow.data.BlobConf(name="x", shape=(4,), dtype=flow.float, codec=flow.data.RawCodec())], batch_size=2)
+        image, label = flow.data.ofrecord_image_classification_reader(
+            folder, image_feature_name="encoded", label_feature_name="label", batch_size=2, color_space="RGB"
+        )
+        blobs = flow.data.decode_ofrecord(
+            folder,
+            [
+                flow.data.BlobConf(
+                    name="encoded",
+                    shape=(8, 8, 3),
+                    dtype=flow.float,
+                    codec=flow.data.ImageCodec(
+                        [flow.data.ImagePreprocessor("bgr2rgb"), flow.data.ImageResizePreprocessor(8, 8)]
+                    ),
+                    preprocessors=[flow.data.NormByChannelPreprocessor((10.0, 20.0, 30.0))],
+                ),
+                flow.data.BlobConf(name="x", shape=(4,), dtype=flow.float, codec=flow.data.RawCodec()),
+            ],
+            batch_size=2,
+        )
         return flow.image.resize(image, resize_x=8, resize_y=8, color_space="RGB"), label, *blobs
 
     pixels, label, normal, x = job_of(body, [])()
@@ -107,7 +130,9 @@ def test_bytes_decoder_and_decoder_random_crop_resize(dataset):
     def body():
         records = flow.data.ofrecord_reader(folder, batch_size=2)
         encoded = flow.data.OFRecordBytesDecoder(records, "encoded")
-        whole = flow.data.ImageDecoderRandomCropResize(encoded, target_width=5, target_height=7, random_area=[1.0, 1.0], random_aspect_ratio=[1.0, 1.0])
+        whole = flow.data.ImageDecoderRandomCropResize(
+            encoded, target_width=5, target_height=7, random_area=[1.0, 1.0], random_aspect_ratio=[1.0, 1.0]
+        )
         pixels = flow.image.decode(encoded, color_space="RGB")
         return whole, flow.image.batch_align(pixels, shape=(16, 16, 3), dtype=flow.float, alignment=8)
 
@@ -128,24 +153,42 @@ def test_image_functions_on_buffers(dataset):
     def back(b, shape=(6, 5, 3)):
         return flow.tensor_buffer_to_tensor(b, dtype=flow.float, instance_shape=shape)
 
-    np.testing.assert_array_equal(run(lambda x: back(flow.image_flip(buffer(x), flip_code=1)), data), data[:, :, ::-1])
-    np.testing.assert_array_equal(run(lambda x: back(flow.image.flip(buffer(x), flip_code=-1)), data), data[:, ::-1, ::-1])
+    np.testing.assert_array_equal(
+        run(lambda x: back(flow.image_flip(buffer(x), flip_code=1)), data), data[:, :, ::-1]
+    )
+    np.testing.assert_array_equal(
+        run(lambda x: back(flow.image.flip(buffer(x), flip_code=-1)), data), data[:, ::-1, ::-1]
+    )
     codes = np.array([0, 1], np.int8)
     got = run(lambda x, c: back(flow.image_flip(buffer(x), c)), data, codes)
     np.testing.assert_array_equal(got, np.stack([data[0, ::-1], data[1, :, ::-1]]))
-    got = run(lambda x: back(flow.image_normalize(buffer(x), std=(1.0, 2.0, 4.0), mean=(10.0, 20.0, 30.0))), data)
+    got = run(
+        lambda x: back(flow.image_normalize(buffer(x), std=(1.0, 2.0, 4.0), mean=(10.0, 20.0, 30.0))), data
+    )
     np.testing.assert_allclose(got, (data - [10, 20, 30]) / [1, 2, 4], rtol=1e-6)
-    out, size, scale = run(lambda x: (lambda r: (back(r[0], (12, 10, 3)), r[1], r[2]))(flow.image_target_resize(buffer(x), target_size=10, max_size=30)), data)
+    out, size, scale = run(
+        lambda x: (lambda r: (back(r[0], (12, 10, 3)), r[1], r[2]))(
+            flow.image_target_resize(buffer(x), target_size=10, max_size=30)
+        ),
+        data,
+    )
     assert size.tolist() == [[12, 10]] * 2 and scale.tolist() == [[2, 2]] * 2
-    out, scale, none = run(lambda x: flow.image_resize(buffer(x), target_size=(10, 12), interpolation_type="nearest_neighbor"), data)
+    out, scale, none = run(
+        lambda x: flow.image_resize(buffer(x), target_size=(10, 12), interpolation_type="nearest_neighbor"),
+        data,
+    )
     np.testing.assert_array_equal(out, data.repeat(2, 1).repeat(2, 2))
     assert scale.tolist() == [[2, 2]] * 2 and none is None
-    crops = run(lambda x: [c for c in flow.image_random_crop(buffer(x), random_area=[0.4, 0.6], seed=3)], data)
+    crops = run(
+        lambda x: [c for c in flow.image_random_crop(buffer(x), random_area=[0.4, 0.6], seed=3)], data
+    )
     assert all(c.shape[0] <= 6 and c.shape[1] <= 5 and c.shape[0] * c.shape[1] < 30 for c in crops)
     encoded = io.BytesIO()
     __import__("PIL.Image").Image.fromarray(kept[0][2]).save(encoded, "PNG")
     raw = np.frombuffer(encoded.getvalue(), np.uint8)[None].copy()
-    got = run(lambda x: next(iter(flow.image_decode(flow.tensor_to_tensor_buffer(x, 1), color_space="BGR"))), raw)
+    got = run(
+        lambda x: next(iter(flow.image_decode(flow.tensor_to_tensor_buffer(x, 1), color_space="BGR"))), raw
+    )
     np.testing.assert_array_equal(got, kept[0][2][:, :, ::-1])
     with pytest.raises(ValueError, match="flip_code must be"):
         run(lambda x: back(flow.image.flip(buffer(x), 7)), data)
@@ -154,8 +197,21 @@ def test_image_functions_on_buffers(dataset):
 def test_crop_mirror_normalize_of_a_blob():
     x = rng.integers(0, 256, (2, 6, 6, 3)).astype(np.uint8)
     flips = np.array([0, 1], np.int8)
-    got = run(lambda a, m: flow.image.crop_mirror_normalize(a, mirror_blob=m, crop_h=4, crop_w=2, crop_pos_y=0.0, crop_pos_x=1.0, output_layout="NHWC",
-                                                            mean=[1.0], std=[2.0]), x, flips)
+    got = run(
+        lambda a, m: flow.image.crop_mirror_normalize(
+            a,
+            mirror_blob=m,
+            crop_h=4,
+            crop_w=2,
+            crop_pos_y=0.0,
+            crop_pos_x=1.0,
+            output_layout="NHWC",
+            mean=[1.0],
+            std=[2.0],
+        ),
+        x,
+        flips,
+    )
     part = (x[:, :4, 4:].astype(np.float32) - 1) / 2
     np.testing.assert_allclose(got, np.stack([part[0], part[1, :, ::-1]]), rtol=1e-6)
 
@@ -176,17 +232,36 @@ def test_boxes_and_polygons():
     got = run(first(on(lambda b, s: d.object_bbox_flip(b, s, flip_code=1))), boxes, size)
     assert got.tolist() == [[10 - 5 - 1, 2, 10 - 1 - 1, 6], [10 - 3 - 1, 0, 10 - 0 - 1, 3]]
     assert run(first(on(d.object_bbox_scale)), boxes, scale).tolist() == [[3, 4, 15, 12], [0, 0, 9, 6]]
-    assert run(first(on(lambda p, s: d.object_segmentation_polygon_flip(p, s, 1))), points, size)[0].tolist() == [9, 1]
+    assert run(first(on(lambda p, s: d.object_segmentation_polygon_flip(p, s, 1))), points, size)[
+        0
+    ].tolist() == [9, 1]
     assert run(first(on(d.object_segmentation_polygon_scale)), points, scale)[1].tolist() == [21, 2]
     index = np.array([[[k, 0, 0] for k in range(4)]], np.int32)
-    mask = run(first(lambda p, i, s: d.object_segmentation_polygon_to_mask(flow.tensor_to_tensor_buffer(p, 2), flow.tensor_to_tensor_buffer(i, 2), s)), points, index, size)
+    mask = run(
+        first(
+            lambda p, i, s: d.object_segmentation_polygon_to_mask(
+                flow.tensor_to_tensor_buffer(p, 2), flow.tensor_to_tensor_buffer(i, 2), s
+            )
+        ),
+        points,
+        index,
+        size,
+    )
     wanted = np.zeros((1, 20, 10), np.int8)
     wanted[0, 1:4, 1:7] = 1
     np.testing.assert_array_equal(mask, wanted)
-    for name in ("object_bbox_flip", "object_bbox_scale", "object_segmentation_polygon_flip", "object_segmentation_polygon_scale", "object_segmentation_polygon_to_mask"):
+    for name in (
+        "object_bbox_flip",
+        "object_bbox_scale",
+        "object_segmentation_polygon_flip",
+        "object_segmentation_polygon_scale",
+        "object_segmentation_polygon_to_mask",
+    ):
         assert getattr(flow, name) is getattr(d, name)
     with pytest.raises(NotImplementedError, match="legacy-bbox-flip"):
-        run(lambda b, s: next(iter(d.object_bbox_flip(flow.tensor_to_tensor_buffer(b, 2), s, b))), boxes, size)
+        run(
+            lambda b, s: next(iter(d.object_bbox_flip(flow.tensor_to_tensor_buffer(b, 2), s, b))), boxes, size
+        )
 
 
 def test_detection_pipeline_with_images_of_different_sizes(tmp_path):
@@ -198,14 +273,34 @@ def test_detection_pipeline_with_images_of_different_sizes(tmp_path):
     for i, (h, w) in enumerate([(40, 60), (30, 50), (44, 44)]):
         Image.fromarray(np.full((h, w, 3), 10 * i, np.uint8)).save(tmp_path / f"{i}.png")
         infos.append(dict(id=i, file_name=f"{i}.png", height=h, width=w))
-        annotations.append(dict(id=i, image_id=i, category_id=3, iscrowd=0, area=100, bbox=[4, 6, 10 + i, 20], segmentation=[[4, 6, 14, 6, 14, 26]]))
-    (tmp_path / "a.json").write_text(json.dumps(dict(images=infos, annotations=annotations, categories=[dict(id=3, name="c")])))
+        annotations.append(
+            dict(
+                id=i,
+                image_id=i,
+                category_id=3,
+                iscrowd=0,
+                area=100,
+                bbox=[4, 6, 10 + i, 20],
+                segmentation=[[4, 6, 14, 6, 14, 26]],
+            )
+        )
+    (tmp_path / "a.json").write_text(
+        json.dumps(dict(images=infos, annotations=annotations, categories=[dict(id=3, name="c")]))
+    )
 
     def body():
         image, image_id, size, box, label, segm, index = flow.data.coco_reader(
-            annotation_file=str(tmp_path / "a.json"), image_dir=str(tmp_path), batch_size=1, shuffle=False, stride_partition=False, name="coco")
+            annotation_file=str(tmp_path / "a.json"),
+            image_dir=str(tmp_path),
+            batch_size=1,
+            shuffle=False,
+            stride_partition=False,
+            name="coco",
+        )
         pixels = flow.image_decode(image, dtype=flow.float)
-        resized, new_size, scale = flow.image_target_resize(pixels, target_size=20, max_size=40, resize_side="shorter")
+        resized, new_size, scale = flow.image_target_resize(
+            pixels, target_size=20, max_size=40, resize_side="shorter"
+        )
         boxes = flow.object_bbox_scale(box, scale)
         batch = flow.image_batch_align(resized, shape=(40, 40, 3), dtype=flow.float, alignment=8)
         return batch, flow.tensor_buffer_to_tensor(boxes, dtype=flow.float, instance_shape=(1, 4)), image_id
@@ -257,9 +352,21 @@ def test_megatron_loader(tmp_path):
     sizes = np.array([20, 20], np.int32)
     pointers = np.array([0, 80], np.int64)
     head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 2, 3)
-    (tmp_path / "gpt.idx").write_bytes(head + sizes.tobytes() + pointers.tobytes() + np.array([0, 1, 2], np.int64).tobytes())
-    job = job_of(lambda: flow.data.megatron_gpt_mmap_data_loader(data_file_prefix=str(tmp_path / "gpt"), seq_length=7, num_samples=8, batch_size=2,
-                                                                 dtype=flow.int64, shuffle=False, random_seed=1), [])
+    (tmp_path / "gpt.idx").write_bytes(
+        head + sizes.tobytes() + pointers.tobytes() + np.array([0, 1, 2], np.int64).tobytes()
+    )
+    job = job_of(
+        lambda: flow.data.megatron_gpt_mmap_data_loader(
+            data_file_prefix=str(tmp_path / "gpt"),
+            seq_length=7,
+            num_samples=8,
+            batch_size=2,
+            dtype=flow.int64,
+            shuffle=False,
+            random_seed=1,
+        ),
+        [],
+    )
     batch = job()
     assert batch.shape == (2, 8) and batch.dtype == np.int64 and (np.diff(batch, axis=1) == 1).all()
     assert (job() != batch).any()
@@ -267,22 +374,42 @@ def test_megatron_loader(tmp_path):
 
 def test_older_spellings_are_the_same_functions():
     d, i = flow.data, flow.image
-    for old, new in ((d.ofrecord_raw_decoder, d.OFRecordRawDecoder), (d.ofrecord_bytes_decoder, d.OFRecordBytesDecoder),
-                     (d.ofrecord_image_decoder, d.OFRecordImageDecoder), (d.ofrecord_image_decoder_random_crop, d.OFRecordImageDecoderRandomCrop),
-                     (d.image_decoder_random_crop_resize, d.ImageDecoderRandomCropResize), (d.onerec_decoder, d.OneRecDecoder),
-                     (d.megatron_gpt_mmap_data_loader, d.MegatronGPTMMapDataLoader), (i.Resize, i.resize), (i.CropMirrorNormalize, i.crop_mirror_normalize),
-                     (flow.image_normalize, i.normalize), (flow.image_random_crop, i.random_crop), (flow.image_target_resize, i.target_resize),
-                     (flow.image_batch_align, i.batch_align), (flow.random.CoinFlip, flow.random.coin_flip)):
+    for old, new in (
+        (d.ofrecord_raw_decoder, d.OFRecordRawDecoder),
+        (d.ofrecord_bytes_decoder, d.OFRecordBytesDecoder),
+        (d.ofrecord_image_decoder, d.OFRecordImageDecoder),
+        (d.ofrecord_image_decoder_random_crop, d.OFRecordImageDecoderRandomCrop),
+        (d.image_decoder_random_crop_resize, d.ImageDecoderRandomCropResize),
+        (d.onerec_decoder, d.OneRecDecoder),
+        (d.megatron_gpt_mmap_data_loader, d.MegatronGPTMMapDataLoader),
+        (i.Resize, i.resize),
+        (i.CropMirrorNormalize, i.crop_mirror_normalize),
+        (flow.image_normalize, i.normalize),
+        (flow.image_random_crop, i.random_crop),
+        (flow.image_target_resize, i.target_resize),
+        (flow.image_batch_align, i.batch_align),
+        (flow.random.CoinFlip, flow.random.coin_flip),
+    ):
         assert old is new
     codec = d.ImageCodec([d.ImagePreprocessor("mirror")])
-    assert codec.do_mirror() and not codec.do_resize() and codec.color_space() == "BGR" and d.ImagePreprocessor("bgr2rgb").is_rgb()
+    assert (
+        codec.do_mirror()
+        and not codec.do_resize()
+        and codec.color_space() == "BGR"
+        and d.ImagePreprocessor("bgr2rgb").is_rgb()
+    )
     assert d.NormByChannelPreprocessor((1.0,), data_format="channels_first").output_layout() == "NCHW"
     with pytest.raises(ValueError, match="ImagePreprocessor"):
         d.ImagePreprocessor("blur")
 
 
 def test_decode_random_is_the_same_in_each_call():
-    job = job_of(lambda: flow.data.decode_random(shape=(3, 2), dtype=flow.float, batch_size=4, initializer=flow.random_normal_initializer(seed=1)), [])
+    job = job_of(
+        lambda: flow.data.decode_random(
+            shape=(3, 2), dtype=flow.float, batch_size=4, initializer=flow.random_normal_initializer(seed=1)
+        ),
+        [],
+    )
     first = job()
     assert first.shape == (4, 3, 2) and first.std() > 0.3
     np.testing.assert_array_equal(job(), first)
@@ -292,8 +419,15 @@ def test_load_mnist_from_a_local_file(tmp_path):
     x = rng.integers(0, 256, (25, 28, 28)).astype(np.uint8)
     y = np.arange(25) % 10
     np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x[:11], y_test=y[:11])
-    (images_, labels), (test_images, test_labels) = flow.data.load_mnist(10, 5, url=str(tmp_path / "mnist.npz"))
-    assert images_.shape == (2, 10, 1, 28, 28) and images_.dtype == np.float32 and test_labels.shape == (2, 5) and labels.dtype == np.int32
+    (images_, labels), (test_images, test_labels) = flow.data.load_mnist(
+        10, 5, url=str(tmp_path / "mnist.npz")
+    )
+    assert (
+        images_.shape == (2, 10, 1, 28, 28)
+        and images_.dtype == np.float32
+        and test_labels.shape == (2, 5)
+        and labels.dtype == np.int32
+    )
     np.testing.assert_allclose(images_[1, 3, 0], x[13] / 255, rtol=1e-6)
     (nhwc, _), _ = flow.data.load_mnist(10, 5, data_format="NHWC", url=str(tmp_path / "mnist.npz"))
     assert nhwc.shape == (2, 10, 28, 28, 1)
@@ -325,7 +459,12 @@ def test_observers_and_fake_quantization():
     scale, zero = run(lambda b: flow.quantization.min_max_observer(b), x)
     np.testing.assert_allclose(scale, [abs(x).max() / 127], rtol=1e-6)
     assert zero.tolist() == [0]
-    scale, zero = run(lambda b: flow.quantization.min_max_observer(b, quantization_scheme="affine", per_layer_quantization=False), x)
+    scale, zero = run(
+        lambda b: flow.quantization.min_max_observer(
+            b, quantization_scheme="affine", per_layer_quantization=False
+        ),
+        x,
+    )
     np.testing.assert_allclose(scale, (x.max(1) - x.min(1)) / 255, rtol=1e-5)
     np.testing.assert_allclose(zero, -np.round(x.min(1) / scale))
     scale, _ = run(lambda b: flow.quantization.min_max_observer(b, quantization_formula="cambricon"), x)

@@ -1,4 +1,5 @@
 """Moving blobs between devices of one job; on the CPU with torch's "meta" device in the GPU's place."""
+
 import numpy as np
 import pytest
 import torch
@@ -28,15 +29,27 @@ def test_a_job_over_both_devices_trains():
 
     def body(images, labels):
         with flow.scope.placement("cpu", "0:0"):
-            h = flow.layers.dense(images, 16, activation=flow.nn.relu, kernel_initializer=flow.glorot_uniform_initializer(), name="a")
+            h = flow.layers.dense(
+                images,
+                16,
+                activation=flow.nn.relu,
+                kernel_initializer=flow.glorot_uniform_initializer(),
+                name="a",
+            )
         with flow.scope.placement("gpu", "0:0"):
             logits = flow.layers.dense(h, 2, kernel_initializer=flow.glorot_uniform_initializer(), name="b")
             loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        flow.optimizer.Adam(flow.optimizer.PiecewiseConstantScheduler([], [0.05]), grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0)).minimize(loss)
+        flow.optimizer.Adam(
+            flow.optimizer.PiecewiseConstantScheduler([], [0.05]),
+            grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0),
+        ).minimize(loss)
         return loss
 
     job = job_of(body, [x, y], "train")
     losses = [float(job(x, y).mean()) for _ in range(60)]
     assert losses[-1] < 0.3 * losses[0]
     variables = flow.clear_default_session.__globals__["_default"].variables
-    assert variables["a-weight"].tensor.device.type == "cpu" and variables["b-weight"].tensor.device.type == "cuda"
+    assert (
+        variables["a-weight"].tensor.device.type == "cpu"
+        and variables["b-weight"].tensor.device.type == "cuda"
+    )

@@ -1,4 +1,5 @@
 """A job function and the same network as nn.Module + nn.Graph: 20 steps from the same weights."""
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,9 @@ RANDOM = flow.random_normal_initializer(stddev=0.2)
 
 
 def mlp(x):
-    x = flow.layers.dense(flow.reshape(x, (x.shape[0], -1)), 32, activation=flow.nn.relu, kernel_initializer=RANDOM, name="a")
+    x = flow.layers.dense(
+        flow.reshape(x, (x.shape[0], -1)), 32, activation=flow.nn.relu, kernel_initializer=RANDOM, name="a"
+    )
     return flow.layers.dense(x, 10, kernel_initializer=RANDOM, name="b")
 
 
@@ -30,19 +33,34 @@ class MLP(nn.Module):
 
 
 def lenet(x):
-    x = flow.layers.conv2d(x, 8, 5, padding="SAME", activation=flow.nn.relu, kernel_initializer=RANDOM, name="c1")
+    x = flow.layers.conv2d(
+        x, 8, 5, padding="SAME", activation=flow.nn.relu, kernel_initializer=RANDOM, name="c1"
+    )
     x = flow.nn.max_pool2d(x, 2, 2, "SAME")
-    x = flow.layers.conv2d(x, 16, 5, padding="SAME", activation=flow.nn.relu, kernel_initializer=RANDOM, name="c2")
+    x = flow.layers.conv2d(
+        x, 16, 5, padding="SAME", activation=flow.nn.relu, kernel_initializer=RANDOM, name="c2"
+    )
     x = flow.nn.max_pool2d(x, 2, 2, "VALID")
     return flow.layers.dense(flow.flatten(x, start_dim=1), 10, kernel_initializer=RANDOM, name="fc")
 
 
 class LeNet(nn.Module):
-    names = {"c1-weight": "c1.weight", "c1-bias": "c1.bias", "c2-weight": "c2.weight", "c2-bias": "c2.bias", "fc-weight": "fc.weight", "fc-bias": "fc.bias"}
+    names = {
+        "c1-weight": "c1.weight",
+        "c1-bias": "c1.bias",
+        "c2-weight": "c2.weight",
+        "c2-bias": "c2.bias",
+        "fc-weight": "fc.weight",
+        "fc-bias": "fc.bias",
+    }
 
     def __init__(self):
         super().__init__()
-        self.c1, self.c2, self.fc = nn.Conv2d(1, 8, 5, padding=2), nn.Conv2d(8, 16, 5, padding=2), nn.Linear(64, 10)
+        self.c1, self.c2, self.fc = (
+            nn.Conv2d(1, 8, 5, padding=2),
+            nn.Conv2d(8, 16, 5, padding=2),
+            nn.Linear(64, 10),
+        )
         self.pool = nn.MaxPool2d(2, 2)
 
     def forward(self, x):
@@ -57,12 +75,23 @@ def conv_bn(x):
 
 
 class ConvBN(nn.Module):
-    names = {"c-weight": "c.weight", "bn-gamma": "bn.weight", "bn-beta": "bn.bias", "bn-moving_mean": "bn.running_mean",
-             "bn-moving_variance": "bn.running_var", "fc-weight": "fc.weight", "fc-bias": "fc.bias"}
+    names = {
+        "c-weight": "c.weight",
+        "bn-gamma": "bn.weight",
+        "bn-beta": "bn.bias",
+        "bn-moving_mean": "bn.running_mean",
+        "bn-moving_variance": "bn.running_var",
+        "fc-weight": "fc.weight",
+        "fc-bias": "fc.bias",
+    }
 
     def __init__(self):
         super().__init__()
-        self.c, self.bn, self.fc = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Linear(8, 10)
+        self.c, self.bn, self.fc = (
+            nn.Conv2d(1, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.Linear(8, 10),
+        )
 
     def forward(self, x):
         return self.fc(torch.relu(self.bn(self.c(x))).mean((2, 3)))
@@ -70,8 +99,12 @@ class ConvBN(nn.Module):
 
 def wide_deep(x):
     ids = flow.cast(flow.reshape(x, (x.shape[0], 64)) * 5, flow.int32)
-    wide = flow.math.reduce_sum(flow.gather(flow.get_variable("wide", (32, 10), initializer=RANDOM), ids), axis=1)
-    deep = flow.reshape(flow.gather(flow.get_variable("deep", (32, 2), initializer=RANDOM), ids), (x.shape[0], -1))
+    wide = flow.math.reduce_sum(
+        flow.gather(flow.get_variable("wide", (32, 10), initializer=RANDOM), ids), axis=1
+    )
+    deep = flow.reshape(
+        flow.gather(flow.get_variable("deep", (32, 2), initializer=RANDOM), ids), (x.shape[0], -1)
+    )
     return wide + flow.layers.dense(deep, 10, kernel_initializer=RANDOM, name="fc")
 
 
@@ -88,15 +121,44 @@ class WideDeep(nn.Module):
 
 
 CASES = {
-    "mlp-sgd": (mlp, MLP, lambda: opt.SGD(opt.PiecewiseConstantScheduler([], [0.1]), momentum=0), lambda p: oneflow.optim.SGD(p, lr=0.1)),
-    "mlp-momentum": (mlp, MLP, lambda: opt.SGD(opt.PiecewiseConstantScheduler([], [0.1]), momentum=0.9), lambda p: oneflow.optim.SGD(p, lr=0.1, momentum=0.9)),
-    "mlp-adamw": (mlp, MLP, lambda: opt.AdamW(opt.PiecewiseConstantScheduler([], [0.01]), do_bias_correction=True, weight_decay=0.1),
-                  lambda p: oneflow.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
-    "lenet-sgd": (lenet, LeNet, lambda: opt.SGD(opt.PiecewiseConstantScheduler([], [0.1]), momentum=0), lambda p: oneflow.optim.SGD(p, lr=0.1)),
-    "conv-bn-adam": (conv_bn, ConvBN, lambda: opt.Adam(opt.PiecewiseConstantScheduler([], [0.01]), do_bias_correction=True),
-                     lambda p: oneflow.optim.Adam(p, lr=0.01)),
-    "wide-deep-adam": (wide_deep, WideDeep, lambda: opt.Adam(opt.PiecewiseConstantScheduler([], [0.01]), do_bias_correction=True),
-                       lambda p: oneflow.optim.Adam(p, lr=0.01)),
+    "mlp-sgd": (
+        mlp,
+        MLP,
+        lambda: opt.SGD(opt.PiecewiseConstantScheduler([], [0.1]), momentum=0),
+        lambda p: oneflow.optim.SGD(p, lr=0.1),
+    ),
+    "mlp-momentum": (
+        mlp,
+        MLP,
+        lambda: opt.SGD(opt.PiecewiseConstantScheduler([], [0.1]), momentum=0.9),
+        lambda p: oneflow.optim.SGD(p, lr=0.1, momentum=0.9),
+    ),
+    "mlp-adamw": (
+        mlp,
+        MLP,
+        lambda: opt.AdamW(
+            opt.PiecewiseConstantScheduler([], [0.01]), do_bias_correction=True, weight_decay=0.1
+        ),
+        lambda p: oneflow.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    ),
+    "lenet-sgd": (
+        lenet,
+        LeNet,
+        lambda: opt.SGD(opt.PiecewiseConstantScheduler([], [0.1]), momentum=0),
+        lambda p: oneflow.optim.SGD(p, lr=0.1),
+    ),
+    "conv-bn-adam": (
+        conv_bn,
+        ConvBN,
+        lambda: opt.Adam(opt.PiecewiseConstantScheduler([], [0.01]), do_bias_correction=True),
+        lambda p: oneflow.optim.Adam(p, lr=0.01),
+    ),
+    "wide-deep-adam": (
+        wide_deep,
+        WideDeep,
+        lambda: opt.Adam(opt.PiecewiseConstantScheduler([], [0.01]), do_bias_correction=True),
+        lambda p: oneflow.optim.Adam(p, lr=0.01),
+    ),
 }
 
 
@@ -139,5 +201,7 @@ def test_twenty_steps(name, backend, monkeypatch):
     end = {n: v.numpy() for n, v in flow.get_all_variables().items()}
     for ours_name, theirs_name in module.names.items():
         # Adam divides by sqrt(v): rounding of tiny gradients shows in the weights, not in the losses
-        np.testing.assert_allclose(end[ours_name], state[theirs_name].numpy(), atol=5e-5 if "adam" in name else 1e-5, rtol=1e-4)
+        np.testing.assert_allclose(
+            end[ours_name], state[theirs_name].numpy(), atol=5e-5 if "adam" in name else 1e-5, rtol=1e-4
+        )
         assert "moving" in ours_name or (end[ours_name] != start[ours_name]).any()

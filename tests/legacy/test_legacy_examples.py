@@ -1,4 +1,5 @@
 """The programs of docs/examples/legacy train."""
+
 import runpy
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
 """Snapshots, saved models, inference sessions, summaries."""
+
 import os
 import struct
 
@@ -16,7 +17,9 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 def variable_job(initializer=None, name="job"):
     def body():
         with flow.scope.namespace("net"):
-            return flow.get_variable("w", shape=(2, 3), initializer=initializer or flow.random_normal_initializer())
+            return flow.get_variable(
+                "w", shape=(2, 3), initializer=initializer or flow.random_normal_initializer()
+            )
 
     return job_of(body, [], name=name)
 
@@ -29,7 +32,9 @@ def test_snapshot_round_trip(tmp_path):
     assert set(found) == {"net-w"} and found["net-w"].shape == (2, 3) and found["net-w"].dtype == flow.float32
     np.testing.assert_array_equal(found["net-w"].numpy(), before)
     assert (tmp_path / "a" / "net-w" / "out").read_bytes() == before.tobytes()
-    assert (tmp_path / "a" / "net-w" / "meta").read_text() == "shape {\n  dim: 2\n  dim: 3\n}\ndata_type: kFloat\n"
+    assert (
+        tmp_path / "a" / "net-w" / "meta"
+    ).read_text() == "shape {\n  dim: 2\n  dim: 3\n}\ndata_type: kFloat\n"
     assert (tmp_path / "a" / "snapshot_done").exists()
     flow.clear_default_session()
     other = variable_job()
@@ -69,7 +74,9 @@ def test_init_draws_anew_and_the_manager_keeps_numbered_snapshots(tmp_path):
     flow.train.CheckPoint().init()
     third = job()
     manager.save()
-    assert len(manager.list_checkpoints()) == 2 and manager.latest_checkpoint() == max(manager.list_checkpoints())
+    assert len(manager.list_checkpoints()) == 2 and manager.latest_checkpoint() == max(
+        manager.list_checkpoints()
+    )
     flow.train.CheckPoint().init()
     manager.initialize_or_restore()
     np.testing.assert_array_equal(job(), third)
@@ -99,25 +106,44 @@ def test_saved_model_and_inference_session(tmp_path):
     graph = builder.ModelName("model").Version(1).AddFunction(infer)
     signature = graph.AddSignature("regress")
     signature.Input("image", names["image"]).Output("probabilities", names["out"])
-    assert signature.OwnerGraphBuilder() is graph and graph.OwnerModelBuilder() is builder and graph.name == "infer" and signature.name == "regress"
+    assert (
+        signature.OwnerGraphBuilder() is graph
+        and graph.OwnerModelBuilder() is builder
+        and graph.name == "infer"
+        and signature.name == "regress"
+    )
     signature.AsDefault()
     graph.AsDefault().Finish()
-    assert graph.finished and graph.proto["default_signature"] == "regress" and builder.proto["name"] == "model"
+    assert (
+        graph.finished and graph.proto["default_signature"] == "regress" and builder.proto["name"] == "model"
+    )
     builder.Save()
     with pytest.raises(FileExistsError):
         builder.Save()
-    assert flow.serving.saved_model_builder.GetInterfaceBlobConf("infer", names["image"]) == {"shape": [2, 3], "dtype": "float32"}
-    flow.checkpoint.save(str(tmp_path / "other"), {"fc-weight": np.zeros((4, 3), np.float32), "fc-bias": np.zeros(4, np.float32)})
+    assert flow.serving.saved_model_builder.GetInterfaceBlobConf("infer", names["image"]) == {
+        "shape": [2, 3],
+        "dtype": "float32",
+    }
+    flow.checkpoint.save(
+        str(tmp_path / "other"),
+        {"fc-weight": np.zeros((4, 3), np.float32), "fc-bias": np.zeros(4, np.float32)},
+    )
 
     flow.clear_default_session()
     with flow.serving.InferenceSession() as session:
         session.load_saved_model(str(tmp_path / "m"))
         session.launch()
-        assert session.list_jobs() == ["infer"] and session.list_inputs() == ["image"] and session.list_outputs() == ["probabilities"]
+        assert (
+            session.list_jobs() == ["infer"]
+            and session.list_inputs() == ["image"]
+            and session.list_outputs() == ["probabilities"]
+        )
         assert session.input_info("image") == {"shape": (2, 3), "dtype": np.float32}
         assert session.output_info("probabilities", "infer") == {"shape": (2, 4), "dtype": np.float32}
         np.testing.assert_allclose(session.run("infer", image=X)["probabilities"], wanted, rtol=1e-6)
-        np.testing.assert_allclose(session.async_run("infer", image=X).result()["probabilities"], wanted, rtol=1e-6)
+        np.testing.assert_allclose(
+            session.async_run("infer", image=X).result()["probabilities"], wanted, rtol=1e-6
+        )
         with pytest.raises(ValueError, match=r"input 'image' is \(2, 3\) float32"):
             session.run("infer", image=X.T)
         with pytest.raises(TypeError, match=r"takes the inputs \['image'\]"):
@@ -154,7 +180,10 @@ def test_saved_model_refuses_what_cannot_be_saved(tmp_path):
         graph.Finish()
     with pytest.raises(ValueError, match="was added already"):
         graph.AddSignature("s")
-    assert flow.saved_model.SignatureBuilder("t").Input("a", "b/c").proto == {"inputs": {"a": "b/c"}, "outputs": {}}
+    assert flow.saved_model.SignatureBuilder("t").Input("a", "b/c").proto == {
+        "inputs": {"a": "b/c"},
+        "outputs": {},
+    }
     with pytest.raises(ValueError, match='looks like "op/blob"'):
         flow.serving.saved_model_builder.Lbn2Lbi("x")
     assert flow.serving.saved_model_builder.Lbi2Lbn(("x", "out")) == "x/out"
@@ -178,10 +207,10 @@ def events(folder):
     while data:
         (n,) = struct.unpack("<Q", data[:8])
         assert struct.unpack("<I", data[8:12])[0] == crc(data[:8])
-        payload = data[12:12 + n]
-        assert struct.unpack("<I", data[12 + n:16 + n])[0] == crc(payload)
+        payload = data[12 : 12 + n]
+        assert struct.unpack("<I", data[12 + n : 16 + n])[0] == crc(payload)
         out.append(payload)
-        data = data[16 + n:]
+        data = data[16 + n :]
     return out
 
 
@@ -204,25 +233,49 @@ def test_summaries_from_jobs_and_outside(tmp_path):
     flow.summary.image(np.zeros((1, 4, 5, 3), np.uint8), step=3, tag="picture")
     flow.summary.pb(flow.summary.text("hello", "note"), step=4)
     H = flow.summary.HParam
-    flow.summary.pb(flow.summary.hparams({H("lr", flow.summary.RealRange(0.1, 0.2)): 0.1, H("n", flow.summary.IntegerRange(1, 9)): 3,
-                                          H("opt", flow.summary.ValueSet(["sgd", "adam"])): "adam", flow.summary.Metric("acc"): 0}), step=5)
+    flow.summary.pb(
+        flow.summary.hparams(
+            {
+                H("lr", flow.summary.RealRange(0.1, 0.2)): 0.1,
+                H("n", flow.summary.IntegerRange(1, 9)): 3,
+                H("opt", flow.summary.ValueSet(["sgd", "adam"])): "adam",
+                flow.summary.Metric("acc"): 0,
+            }
+        ),
+        step=5,
+    )
     flow.summary.flush_summary_writer()
     found = events(tmp_path)
     assert b"brain.Event:2" in found[0] and len(found) == 8
     assert b"loss" in found[1] and struct.pack("<f", 2.5) in found[1] and b"\x10\x07" in found[1]
-    assert struct.pack("<d", 2.5) in found[2] and struct.pack("<f", 3.5) in found[3] and b"\x10\x08" in found[3]
+    assert (
+        struct.pack("<d", 2.5) in found[2] and struct.pack("<f", 3.5) in found[3] and b"\x10\x08" in found[3]
+    )
     assert b"picture" in found[5] and b"PNG" in found[5]
     assert b"hello" in found[6] and b"note" in found[6]
-    assert all(w in found[7] for w in (b"hparams", b"lr", b"adam", struct.pack("<d", 0.1))) and b"acc" not in found[7]
+    assert (
+        all(w in found[7] for w in (b"hparams", b"lr", b"adam", struct.pack("<d", 0.1)))
+        and b"acc" not in found[7]
+    )
 
 
 def test_ranges_of_hyper_parameters():
     s = flow.summary
-    assert s.IntegerRange(1, 2).max_value == 2 and s.RealRange(0.5, 1.0).min_value == 0.5 and s.ValueSet([1, 2]).dtype is int and s.ValueSet([1]).values == [1]
+    assert (
+        s.IntegerRange(1, 2).max_value == 2
+        and s.RealRange(0.5, 1.0).min_value == 0.5
+        and s.ValueSet([1, 2]).dtype is int
+        and s.ValueSet([1]).values == [1]
+    )
     assert s.HParam("a", int).name == "a" and s.Metric("m").dtype is float
     for bad in (lambda: s.IntegerRange(2, 1), lambda: s.RealRange(2.0, 1.0)):
         with pytest.raises(ValueError):
             bad()
-    for bad in (lambda: s.IntegerRange(0.5, 1), lambda: s.RealRange(1, 2), lambda: s.ValueSet([1, "a"]), lambda: s.hparams([1])):
+    for bad in (
+        lambda: s.IntegerRange(0.5, 1),
+        lambda: s.RealRange(1, 2),
+        lambda: s.ValueSet([1, "a"]),
+        lambda: s.hparams([1]),
+    ):
         with pytest.raises(TypeError):
             bad()

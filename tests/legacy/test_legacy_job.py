@@ -1,4 +1,5 @@
 """Job functions: annotations, inputs, results, one run of the body."""
+
 import importlib
 from typing import Dict, List, Tuple
 
@@ -73,8 +74,19 @@ def test_the_old_get_and_async_get():
     blob, named = job(X).get()
     assert (blob.numpy() == X).all() and blob.shape == (2, 3) and blob.dtype == np.float32
     assert (named["twice"].numpy_list()[0] == 2 * X).all() and (named["twice"].ndarray() == 2 * X).all()
-    assert f"{blob.sum():.1f}" == "15.0" and int(blob[0, 1]) == 1 and 5 in blob and (abs(-blob) == X).all() and (2**blob == 2**X).all()
-    assert (np.asarray(blob) == X).all() and (blob + 1 == X + 1).all() and blob.mean() == X.mean() and len(blob) == 2
+    assert (
+        f"{blob.sum():.1f}" == "15.0"
+        and int(blob[0, 1]) == 1
+        and 5 in blob
+        and (abs(-blob) == X).all()
+        and (2**blob == 2**X).all()
+    )
+    assert (
+        (np.asarray(blob) == X).all()
+        and (blob + 1 == X + 1).all()
+        and blob.mean() == X.mean()
+        and len(blob) == 2
+    )
     got = []
     job(X).async_get(lambda r: got.append(r[0].numpy()))
     assert (got[0] == X).all()
@@ -105,16 +117,24 @@ def test_other_results_are_refused():
 # ---------------------------------------------------------------- inputs
 def test_inputs_are_checked_by_name():
     @flow.global_function()
-    def job(images: tp.Numpy.Placeholder((2, 3)), labels: tp.Numpy.Placeholder((2,), dtype=flow.int32)) -> tp.Numpy:
+    def job(
+        images: tp.Numpy.Placeholder((2, 3)), labels: tp.Numpy.Placeholder((2,), dtype=flow.int32)
+    ) -> tp.Numpy:
         return images
 
     labels = np.zeros(2, np.int32)
-    with pytest.raises(ValueError, match=r"job\(\): argument 'images': declared shape \(2, 3\), got an array of shape \(3, 2\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"job\(\): argument 'images': declared shape \(2, 3\), got an array of shape \(3, 2\)",
+    ):
         job(X.T.copy(), labels)
     with pytest.raises(TypeError, match=r"'labels': declared dtype torch.int32, got an array of float32"):
         job(X, labels.astype(np.float32))
     assert job(X.astype(np.float64), labels.astype(np.int64)).dtype == np.float32
-    with pytest.raises(ValueError, match=r"'labels': declared dtype torch.int32, got int64 numbers from 0 to 1099511627776, which do not all fit it"):
+    with pytest.raises(
+        ValueError,
+        match=r"'labels': declared dtype torch.int32, got int64 numbers from 0 to 1099511627776, which do not all fit it",
+    ):
         job(X, np.array([2**40, 0]))
     with pytest.raises(TypeError, match=r"function_config=.*found 3"):
         flow.global_function(function_config=3)
@@ -137,7 +157,9 @@ def test_list_inputs_may_be_shorter():
         (got,) = job([np.ones((n, 3), np.float32)])
         assert got.tolist() == [n] * 3
     assert seen == [True, True]  # one capture per shape
-    assert job([np.ones((2, 6), np.float32)])[0].tolist() == [2] * 6  # as many elements as declared, in another shape
+    assert (
+        job([np.ones((2, 6), np.float32)])[0].tolist() == [2] * 6
+    )  # as many elements as declared, in another shape
     with pytest.raises(ValueError, match=r"at most the elements of \(4, 3\)"):
         job([np.ones((5, 3), np.float32)])
     with pytest.raises(NotImplementedError, match="legacy-one-device"):
@@ -146,7 +168,9 @@ def test_list_inputs_may_be_shorter():
 
 def test_lists_of_arrays_of_different_sizes():
     @flow.global_function()
-    def job(xs: tp.ListListNumpy.Placeholder((3, 4, 5)), mean: tp.Numpy.Placeholder((1,))) -> Tuple[tp.ListListNumpy, tp.ListNumpy, tp.ListListNumpy]:
+    def job(
+        xs: tp.ListListNumpy.Placeholder((3, 4, 5)), mean: tp.Numpy.Placeholder((1,))
+    ) -> Tuple[tp.ListListNumpy, tp.ListNumpy, tp.ListListNumpy]:
         buffer = flow.image_normalize(flow.tensor_list_to_tensor_buffer(xs), std=[2.0], mean=[0.0])
         first, *_ = flow.tensor_list_split(xs)
         return flow.tensor_buffer_to_tensor_list(buffer, shape=(4, 5), dtype=flow.float), first - mean, xs
@@ -155,7 +179,11 @@ def test_lists_of_arrays_of_different_sizes():
     for n in (3, 2, 3):
         (halves,), (first,), (same,) = job([arrays[:n]], np.ones(1, np.float32))
         assert [h.shape for h in halves] == [(1, i + 2, 5) for i in range(n)]
-        assert all((h == i / 2).all() for i, h in enumerate(halves)) and (first == -1).all() and first.shape == (2, 5)
+        assert (
+            all((h == i / 2).all() for i, h in enumerate(halves))
+            and (first == -1).all()
+            and first.shape == (2, 5)
+        )
         assert all(np.array_equal(a, b) for a, b in zip(same, arrays))
     with pytest.raises(ValueError, match="at most 3 arrays"):
         job([arrays * 2], np.ones(1, np.float32))
@@ -167,11 +195,15 @@ def test_lists_of_arrays_of_different_sizes():
 
 def test_nested_and_missing_declarations():
     @flow.global_function()
-    def job(pair: Tuple[tp.Numpy.Placeholder((2, 3)), tp.Numpy.Placeholder((2, 3))], named={"a": flow.FixedTensorDef((2, 3))}) -> tp.Numpy:
+    def job(
+        pair: Tuple[tp.Numpy.Placeholder((2, 3)), tp.Numpy.Placeholder((2, 3))],
+        named={"a": flow.FixedTensorDef((2, 3))},
+    ) -> tp.Numpy:
         return pair[0] - pair[1] + named["a"]
 
     assert (job((X, X), {"a": X}) == X).all()
     with pytest.raises(TypeError, match="parameter 'y' declares no input"):
+
         @flow.global_function()
         def wrong(y):
             return y
@@ -201,7 +233,9 @@ def test_results_do_not_share_memory_with_inputs_or_variables():
     x = np.ones((2, 3), np.float32)
     first = job(x)
     second = job(x)
-    assert (first[1] == 1).all() and np.allclose(second[1], 0, atol=1e-6) and (first[2] == 1).all()  # before the update, kept
+    assert (
+        (first[1] == 1).all() and np.allclose(second[1], 0, atol=1e-6) and (first[2] == 1).all()
+    )  # before the update, kept
     first[0][:] = 7
     first[3][:] = 7
     assert (x == 1).all()
@@ -239,7 +273,12 @@ def test_no_symbolic_tensor_outlives_the_capture():
 
     job = job_of(body, [X, X[0, :1]], "train")
     job(X, X[0, :1])
-    kept = [t for o in (job.last.trace, *job.last.trace.updates) for v in vars(o).values() for t in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else [v])]
+    kept = [
+        t
+        for o in (job.last.trace, *job.last.trace.updates)
+        for v in vars(o).values()
+        for t in (v.values() if isinstance(v, dict) else v if isinstance(v, list) else [v])
+    ]
     assert len(kept) > 10 and not any(isinstance(t, FakeTensor) for t in kept)
 
 
@@ -313,6 +352,7 @@ def test_blobs_have_values_in_a_job_that_runs_op_by_op():
 
 def test_a_refused_job_function_leaves_nothing_behind():
     with pytest.raises(TypeError, match="declares no input"):
+
         @flow.global_function()
         def job(x):
             return x
@@ -322,6 +362,7 @@ def test_a_refused_job_function_leaves_nothing_behind():
 
 def test_each_test_case_has_a_fresh_session():
     for name in ("oneflow.unittest", "oneflow.compatible.single_client.unittest"):
+
         @flow.global_function()
         def job() -> tp.Numpy:
             return flow.get_variable("v", (1,))

@@ -1,4 +1,5 @@
 """flow.layers.* against torch with the same weights, and the names of their variables."""
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +11,10 @@ import oneflow.compatible.single_client as flow
 rng = np.random.default_rng(5)
 IMG = rng.normal(size=(2, 4, 6, 5)).astype(np.float32)
 T = torch.from_numpy
-INIT = dict(kernel_initializer=flow.random_normal_initializer(stddev=0.3), bias_initializer=flow.random_normal_initializer())
+INIT = dict(
+    kernel_initializer=flow.random_normal_initializer(stddev=0.3),
+    bias_initializer=flow.random_normal_initializer(),
+)
 
 
 def values():
@@ -22,21 +26,40 @@ def test_dense():
     with_names = run(lambda b: flow.layers.dense(b, 4, activation=flow.nn.relu, name="fc1", **INIT), x)
     v = values()
     assert {n: tuple(t.shape) for n, t in v.items()} == {"fc1-weight": (4, 5), "fc1-bias": (4,)}
-    np.testing.assert_allclose(with_names, F.relu(F.linear(T(x), v["fc1-weight"], v["fc1-bias"])), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        with_names, F.relu(F.linear(T(x), v["fc1-weight"], v["fc1-bias"])), rtol=1e-5, atol=1e-6
+    )
     flow.clear_default_session()
-    assert run(lambda b: flow.layers.dense(b, 4, use_bias=False, kernel_initializer=flow.ones_initializer()), x[:, 0]).shape == (2, 4)
+    assert run(
+        lambda b: flow.layers.dense(b, 4, use_bias=False, kernel_initializer=flow.ones_initializer()), x[:, 0]
+    ).shape == (2, 4)
     assert set(values()) == {"Dense-weight"}
     with pytest.raises(ValueError, match="reuse is False"):
         job_of(lambda b: flow.layers.dense(flow.layers.dense(b, 4), 4), [x[:, 0]], name="twice")(x[:, 0])
 
 
-@pytest.mark.parametrize("n, data_format", [(1, "NCW"), (1, "NWC"), (2, "NCHW"), (2, "NHWC"), (3, "NCDHW"), (3, "NDHWC")])
+@pytest.mark.parametrize(
+    "n, data_format", [(1, "NCW"), (1, "NWC"), (2, "NCHW"), (2, "NHWC"), (3, "NCDHW"), (3, "NDHWC")]
+)
 def test_conv(n, data_format):
     last = data_format.endswith("C")
     x = rng.normal(size=(2, 4, *(7, 6, 5)[:n])).astype(np.float32)
     layer = getattr(flow.layers, f"conv{n}d")
     given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
-    got = run(lambda b: layer(b, 6, kernel_size=3, strides=2, padding="SAME_UPPER", data_format=data_format, groups=2, name="c", **INIT), given)
+    got = run(
+        lambda b: layer(
+            b,
+            6,
+            kernel_size=3,
+            strides=2,
+            padding="SAME_UPPER",
+            data_format=data_format,
+            groups=2,
+            name="c",
+            **INIT,
+        ),
+        given,
+    )
     v = values()
     w = v["c-weight"].movedim(-1, 1) if last else v["c-weight"]
     assert w.shape == (6, 2, *[3] * n)
@@ -44,7 +67,9 @@ def test_conv(n, data_format):
     for size in reversed(x.shape[2:]):
         total = max(0, (-(-size // 2) - 1) * 2 + 3 - size)
         pads += [total // 2, total - total // 2]
-    wanted = (F.conv1d, F.conv2d, F.conv3d)[n - 1](F.pad(T(x), pads), w, v["c-bias"], stride=2, groups=2).numpy()
+    wanted = (F.conv1d, F.conv2d, F.conv3d)[n - 1](
+        F.pad(T(x), pads), w, v["c-bias"], stride=2, groups=2
+    ).numpy()
     np.testing.assert_allclose(np.moveaxis(got, -1, 1) if last else got, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -88,20 +113,33 @@ def test_batch_normalization_before_the_first_call_keeps_its_moving_values():
 
     job_of(body, [IMG], "train")
     flow.train.CheckPoint().init()
-    assert values()["bn-moving_mean"].tolist() == [0] * 4 and values()["bn-moving_variance"].tolist() == [1] * 4
+    assert (
+        values()["bn-moving_mean"].tolist() == [0] * 4 and values()["bn-moving_variance"].tolist() == [1] * 4
+    )
 
 
 def test_fused_batch_normalizations():
-    got = run(lambda x, a: flow.layers.batch_normalization_add_relu(x, a, axis=1, name="b1", gamma_name="g"), IMG, IMG[::-1].copy())
+    got = run(
+        lambda x, a: flow.layers.batch_normalization_add_relu(x, a, axis=1, name="b1", gamma_name="g"),
+        IMG,
+        IMG[::-1].copy(),
+    )
     np.testing.assert_allclose(got, np.maximum(IMG / np.sqrt(1.001) + IMG[::-1], 0), rtol=1e-4, atol=1e-5)
     assert "b1-g" in values()
-    got = job_of(lambda x: flow.layers.batch_normalization_relu(x, axis=1, center=False, scale=False, name="b2"), [IMG], name="two")(IMG)
+    got = job_of(
+        lambda x: flow.layers.batch_normalization_relu(x, axis=1, center=False, scale=False, name="b2"),
+        [IMG],
+        name="two",
+    )(IMG)
     np.testing.assert_allclose(got, np.maximum(IMG / np.sqrt(1.001), 0), rtol=1e-4, atol=1e-5)
     assert "b2-gamma" not in values()
 
 
 def test_layer_norm_and_its_gradients():
-    got = run(lambda x: flow.layers.layer_norm(x, begin_norm_axis=1, begin_params_axis=1, epsilon=1e-3, name="ln"), IMG)
+    got = run(
+        lambda x: flow.layers.layer_norm(x, begin_norm_axis=1, begin_params_axis=1, epsilon=1e-3, name="ln"),
+        IMG,
+    )
     np.testing.assert_allclose(got, F.layer_norm(T(IMG), IMG.shape[1:], eps=1e-3), rtol=1e-4, atol=1e-5)
     assert values()["ln-gamma"].shape == IMG.shape[1:]
     x = torch.tensor(IMG, dtype=torch.float64, requires_grad=True)
@@ -109,17 +147,26 @@ def test_layer_norm_and_its_gradients():
     y = F.layer_norm(x, IMG.shape[1:])
     y.backward(T(dy).double())
     mean, inv = IMG.mean((1, 2, 3)), 1 / np.sqrt(IMG.var((1, 2, 3)) + 1e-5)
-    got = job_of(lambda *b: flow.layers.layer_norm_grad(*b, begin_norm_axis=1), [dy, IMG, mean, inv], name="g")(dy, IMG, mean, inv)
+    got = job_of(
+        lambda *b: flow.layers.layer_norm_grad(*b, begin_norm_axis=1), [dy, IMG, mean, inv], name="g"
+    )(dy, IMG, mean, inv)
     np.testing.assert_allclose(got, x.grad, rtol=1e-3, atol=1e-5)
     gamma = rng.normal(size=5).astype(np.float32)
-    a, b, c = job_of(lambda *t: flow.layers.layer_norm_param_grad(*t, begin_params_axis=-1), [dy, IMG, gamma], name="p")(dy, IMG, gamma)
+    a, b, c = job_of(
+        lambda *t: flow.layers.layer_norm_param_grad(*t, begin_params_axis=-1), [dy, IMG, gamma], name="p"
+    )(dy, IMG, gamma)
     np.testing.assert_allclose(a, dy * gamma, rtol=1e-6)
     np.testing.assert_allclose(b, dy.sum((0, 1, 2)), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(c, (dy * IMG).sum((0, 1, 2)), rtol=1e-4, atol=1e-5)
 
 
 def test_prelu():
-    out, grad = gradient(lambda x: flow.layers.prelu(x, alpha_initializer=flow.constant_initializer(0.25), shared_axes=(2, 3), name="pr"), IMG)
+    out, grad = gradient(
+        lambda x: flow.layers.prelu(
+            x, alpha_initializer=flow.constant_initializer(0.25), shared_axes=(2, 3), name="pr"
+        ),
+        IMG,
+    )
     np.testing.assert_allclose(out, np.where(IMG > 0, IMG, 0.25 * IMG), rtol=1e-6)
     np.testing.assert_allclose(grad, np.where(IMG > 0, 1, 0.25), rtol=1e-6)
     assert values()["pr-alpha"].shape == (4, 1, 1)
@@ -127,14 +174,31 @@ def test_prelu():
         job_of(lambda x: flow.layers.prelu(x, shared_axes=(4,)), [IMG], name="bad")(IMG)
 
 
-@pytest.mark.parametrize("kwargs", [dict(), dict(size=(3, 1)), dict(size=2, interpolation="bilinear"), dict(interpolation="bilinear", align_corners=True)])
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        dict(),
+        dict(size=(3, 1)),
+        dict(size=2, interpolation="bilinear"),
+        dict(interpolation="bilinear", align_corners=True),
+    ],
+)
 def test_upsample_2d(kwargs):
     size = kwargs.get("size", (2, 2))
     h, w = (size, size) if isinstance(size, int) else size
     mode = kwargs.get("interpolation", "nearest")
-    wanted = F.interpolate(T(IMG), size=(6 * h, 5 * w), mode=mode, align_corners=kwargs.get("align_corners", False) if mode == "bilinear" else None)
-    np.testing.assert_allclose(run(lambda x: flow.layers.upsample_2d(x, **kwargs), IMG), wanted, rtol=1e-5, atol=1e-6)
-    got = run(lambda x: flow.layers.upsample_2d(x, data_format="NHWC", **kwargs), IMG.transpose(0, 2, 3, 1).copy())
+    wanted = F.interpolate(
+        T(IMG),
+        size=(6 * h, 5 * w),
+        mode=mode,
+        align_corners=kwargs.get("align_corners", False) if mode == "bilinear" else None,
+    )
+    np.testing.assert_allclose(
+        run(lambda x: flow.layers.upsample_2d(x, **kwargs), IMG), wanted, rtol=1e-5, atol=1e-6
+    )
+    got = run(
+        lambda x: flow.layers.upsample_2d(x, data_format="NHWC", **kwargs), IMG.transpose(0, 2, 3, 1).copy()
+    )
     np.testing.assert_allclose(got.transpose(0, 3, 1, 2), wanted, rtol=1e-5, atol=1e-6)
 
 

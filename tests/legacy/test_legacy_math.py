@@ -1,4 +1,5 @@
 """flow.math.* inside jobs against NumPy, SciPy-free formulas and torch."""
+
 import math
 
 import numpy as np
@@ -36,7 +37,7 @@ def softmax(x):
 
 
 def segment_sum(data, ids, n):
-    out = np.zeros((n, *data.shape[ids.ndim:]), data.dtype)
+    out = np.zeros((n, *data.shape[ids.ndim :]), data.dtype)
     np.add.at(out, ids, data)
     return out
 
@@ -92,8 +93,16 @@ CASES = {
     "pow": ([P, X], None, np.power),
     "squared_difference": ([X, Y], None, lambda x, y: (x - y) ** 2),
     "subtract": ([X, Y], None, np.subtract),
-    "xdivy": ([np.array([0, 2, 3], np.float32), np.array([0, 4, 2], np.float32)], None, lambda x, y: np.array([0, 0.5, 1.5])),
-    "xlogy": ([np.array([0, 2], np.float32), np.array([0, 3], np.float32)], None, lambda x, y: np.array([0, 2 * math.log(3)])),
+    "xdivy": (
+        [np.array([0, 2, 3], np.float32), np.array([0, 4, 2], np.float32)],
+        None,
+        lambda x, y: np.array([0, 0.5, 1.5]),
+    ),
+    "xlogy": (
+        [np.array([0, 2], np.float32), np.array([0, 3], np.float32)],
+        None,
+        lambda x, y: np.array([0, 2 * math.log(3)]),
+    ),
     "equal": ([X.round(), Y.round()], None, np.equal),
     "not_equal": ([X.round(), Y.round()], None, np.not_equal),
     "less": ([X, Y], None, np.less),
@@ -119,15 +128,26 @@ CASES = {
     "argmax": ([X], None, lambda x: x.argmax(-1)),
     "clip_by_value": ([X], dict(min_value=-1, max_value=0.5), lambda x: np.clip(x, -1, 0.5)),
     "fused_scale_tril": ([X], dict(fill_value=-3.0, scale=2.0), lambda x: tril(2 * x, -3.0)),
-    "fused_scale_tril_softmax_dropout": ([X], dict(fill_value=-100.0, scale=2.0, rate=0.5), lambda x: softmax(tril(2 * x, -100.0))),
-    "in_top_k": ([np.array([1, 0, 4, 2], np.int32), X], dict(k=2), lambda t, p: np.array([(r > r[i]).sum() < 2 for i, r in zip(t, p)])),
+    "fused_scale_tril_softmax_dropout": (
+        [X],
+        dict(fill_value=-100.0, scale=2.0, rate=0.5),
+        lambda x: softmax(tril(2 * x, -100.0)),
+    ),
+    "in_top_k": (
+        [np.array([1, 0, 4, 2], np.int32), X],
+        dict(k=2),
+        lambda t, p: np.array([(r > r[i]).sum() < 2 for i, r in zip(t, p)]),
+    ),
     "l2_normalize": ([X], dict(axis=1, epsilon=1e-10), lambda x: x / np.sqrt((x * x).sum(1, keepdims=True))),
     "sigmoid_grad": ([U, X], None, lambda y, dy: dy * y * (1 - y)),
     "tanh_grad": ([U, X], None, lambda y, dy: dy * (1 - y * y)),
     "top_k": ([X], dict(k=3), lambda x: np.argsort(-x, -1)[:, :3]),
     "tril": ([X], dict(diagonal=0, fill_value=7), lambda x: tril(x, 7)),
-    "unsorted_batch_segment_sum": ([X, np.array([[0, 1, 0, 2, 1]] * 4, np.int32)], dict(num_segments=3),
-                                   lambda x, i: np.stack([segment_sum(a, b, 3) for a, b in zip(x, i)])),
+    "unsorted_batch_segment_sum": (
+        [X, np.array([[0, 1, 0, 2, 1]] * 4, np.int32)],
+        dict(num_segments=3),
+        lambda x, i: np.stack([segment_sum(a, b, 3) for a, b in zip(x, i)]),
+    ),
     "unsorted_segment_sum": ([X, IDS], dict(num_segments=3), lambda x, i: segment_sum(x, i, 3)),
 }
 
@@ -145,10 +165,20 @@ def test_against_numpy(name):
 
 def test_lists_and_likes():
     np.testing.assert_allclose(run(lambda a, b: flow.math.add_n([a, b, a]), X, Y), X + Y + X, rtol=1e-6)
-    np.testing.assert_allclose(run(lambda a: flow.math.polyval([1.0, 2.0, 3.0], a), X), np.polyval([1, 2, 3], X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        run(lambda a: flow.math.polyval([1.0, 2.0, 3.0], a), X),
+        np.polyval([1, 2, 3], X),
+        rtol=1e-5,
+        atol=1e-6,
+    )
     got = run(lambda a, b: flow.math.broadcast_to_compatible_with(a, [b]), X[:1], Y)
     np.testing.assert_array_equal(got, np.broadcast_to(X[:1], Y.shape))
-    got = run(lambda d, i, like: flow.math.unsorted_segment_sum_like(d, i, like), X, IDS, np.zeros((6, 5), np.float32))
+    got = run(
+        lambda d, i, like: flow.math.unsorted_segment_sum_like(d, i, like),
+        X,
+        IDS,
+        np.zeros((6, 5), np.float32),
+    )
     np.testing.assert_allclose(got, segment_sum(X, IDS, 6), rtol=1e-6)
 
 
@@ -161,16 +191,24 @@ def test_segment_sum_along_an_inner_axis():
 def test_gelu_grad_is_the_gradient_of_gelu():
     x = torch.tensor(X, dtype=torch.float64, requires_grad=True)
     torch.nn.functional.gelu(x).backward(torch.tensor(Y, dtype=torch.float64))
-    np.testing.assert_allclose(run(lambda a, d: flow.math.gelu_grad(a, d), X, Y), x.grad, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        run(lambda a, d: flow.math.gelu_grad(a, d), X, Y), x.grad, rtol=1e-4, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("name", ["square", "tanh", "sigmoid", "xdivy", "reduce_variance", "l2_normalize", "reciprocal_no_nan"])
+@pytest.mark.parametrize(
+    "name", ["square", "tanh", "sigmoid", "xdivy", "reduce_variance", "l2_normalize", "reciprocal_no_nan"]
+)
 def test_gradients(name):
     arrays = {"xdivy": [X, P]}.get(name, [X])
     kwargs = {"reduce_variance": dict(axis=1), "l2_normalize": dict(axis=1)}.get(name, {})
     _, got = gradient(lambda *b: getattr(flow.math, name)(*b, **kwargs), *arrays)
     eps, base = 1e-6, [a.astype(np.float64) for a in arrays]
-    reference = CASES[name][2] if name not in ("xdivy", "reciprocal_no_nan") else {"xdivy": np.divide, "reciprocal_no_nan": lambda x: 1 / x}[name]
+    reference = (
+        CASES[name][2]
+        if name not in ("xdivy", "reciprocal_no_nan")
+        else {"xdivy": np.divide, "reciprocal_no_nan": lambda x: 1 / x}[name]
+    )
     if name == "reduce_variance":
         reference = lambda x: x.var(1)
     wanted = np.zeros_like(base[0])
@@ -213,7 +251,17 @@ def test_elements_of_a_comparison_count():
 
 def test_no_axes_reduce_nothing():
     x = np.array([[0, -2], [3, 0]], np.float32)
-    for name, wanted in dict(reduce_sum=x, reduce_max=x, reduce_logsumexp=x, reduce_variance=0 * x, reduce_std=0 * x, reduce_any=x != 0, reduce_all=x != 0,
-                             reduce_euclidean_norm=abs(x)).items():
+    for name, wanted in dict(
+        reduce_sum=x,
+        reduce_max=x,
+        reduce_logsumexp=x,
+        reduce_variance=0 * x,
+        reduce_std=0 * x,
+        reduce_any=x != 0,
+        reduce_all=x != 0,
+        reduce_euclidean_norm=abs(x),
+    ).items():
         flow.clear_default_session()
-        np.testing.assert_array_equal(run(lambda b: getattr(flow.math, name)(b, axis=[]), x), wanted, err_msg=name)
+        np.testing.assert_array_equal(
+            run(lambda b: getattr(flow.math, name)(b, axis=[]), x), wanted, err_msg=name
+        )

@@ -1,4 +1,5 @@
 """Settings, flow.Model, unittest helpers and what is left."""
+
 import json
 import os
 import unittest
@@ -20,7 +21,12 @@ def call(function, row):
 
 
 def test_every_setting_says_whether_it_is_honoured():
-    for table in (legacy_config.FUNCTION_CONFIG, legacy_config.RESOURCE, legacy_config.COLLECTIVE_BOXING, legacy_config.ENV):
+    for table in (
+        legacy_config.FUNCTION_CONFIG,
+        legacy_config.RESOURCE,
+        legacy_config.COLLECTIVE_BOXING,
+        legacy_config.ENV,
+    ):
         for name, (_, state, why) in table.items():
             assert state in ("honoured", "ignored") and len(why) > 5, name
 
@@ -42,7 +48,9 @@ def test_function_config_records(name):
 def test_white_list_and_the_rest_of_function_config():
     config = flow.ExecutionConfig()
     config.static_mem_alloc_policy_white_list.add("a")
-    assert config.static_mem_alloc_policy_white_list.has("a") and not config.static_mem_alloc_policy_white_list.has("b")
+    assert config.static_mem_alloc_policy_white_list.has(
+        "a"
+    ) and not config.static_mem_alloc_policy_white_list.has("b")
     config.exp_run_conf()
     with pytest.raises(AttributeError):
         config.no_such_setting(1)
@@ -69,7 +77,11 @@ def test_resource_settings(tmp_path):
     for name, row in legacy_config.ENV.items():
         call(getattr(flow.env, name), row)
     found = flow.env.current_resource()
-    assert found["gpu_device_num"] == 1 and found["collective_boxing.nccl_num_streams"] == 1 and found["env.ctrl_port"] == 1
+    assert (
+        found["gpu_device_num"] == 1
+        and found["collective_boxing.nccl_num_streams"] == 1
+        and found["env.ctrl_port"] == 1
+    )
     assert flow.config.legacy_model_io_enabled() is True and flow.current_resource() == found
     with pytest.raises(OSError):
         flow.config.load_library(str(tmp_path / "none.so"))
@@ -84,7 +96,12 @@ def test_resource_settings(tmp_path):
 
 def test_distribute():
     d = flow.distribute
-    assert d.split(1).axis == 1 and d.split(0) != d.broadcast() and d.auto().kind == "auto" and d.split(1) == d.split(1)
+    assert (
+        d.split(1).axis == 1
+        and d.split(0) != d.broadcast()
+        and d.auto().kind == "auto"
+        and d.split(1) == d.split(1)
+    )
     for good in (d.split(0), d.auto(), None, False):
         d.assert_is_valid_distribute(good)
     with pytest.raises(TypeError, match="a distribution is what"):
@@ -99,7 +116,14 @@ def test_distribute():
 
 def test_what_is_refused_names_its_row():
     module = flow.experimental.custom_op_module("m")
-    for function in (module.py_api, module.cpp_def, module.py_kernel, module.cpp_kernel, module.gpu_kernel, module.build_load):
+    for function in (
+        module.py_api,
+        module.cpp_def,
+        module.py_kernel,
+        module.cpp_kernel,
+        module.gpu_kernel,
+        module.build_load,
+    ):
         with pytest.raises(NotImplementedError, match="legacy-custom-ops"):
             function()
     for function in (flow.tensorrt.cache_int8_calibration, lambda: flow.tensorrt.write_int8_calibration("p")):
@@ -113,7 +137,9 @@ def test_interface_blobs_and_job_set():
     assert e.get_interface_blob_value("w").numpy().tolist() == [1]
     e.set_interface_blob_value("w", np.array([5], np.float32))
     assert e.interface_op_read_and_write.GetInterfaceBlobValue("w").numpy().tolist() == [5]
-    e.interface_op_read_and_write.FeedValueToInterfaceBlobObject(e.interface_op_read_and_write.GetEagerInterfaceBlob("w"), np.array([6], np.float32))
+    e.interface_op_read_and_write.FeedValueToInterfaceBlobObject(
+        e.interface_op_read_and_write.GetEagerInterfaceBlob("w"), np.array([6], np.float32)
+    )
     assert flow.get_all_variables()["w"].numpy().tolist() == [6]
     e.interface_op_read_and_write.sync_default_session_if_normal()
     assert e.get_job_set() == {"job": [{"name": "job", "type": "predict", "inputs": ["x0"]}]}
@@ -177,7 +203,11 @@ def test_model_fit(tmp_path):
         def on_validation_step_end(self, outputs, step_idx=0):
             self.errors.append(abs(outputs).max())
 
-    train, val, check = flow.model.TrainingConfig(), flow.model.ValidationConfig(), flow.model.CheckpointConfig()
+    train, val, check = (
+        flow.model.TrainingConfig(),
+        flow.model.ValidationConfig(),
+        flow.model.CheckpointConfig(),
+    )
     assert not train.check_valid() and not check.check_valid()
     for config in (train, val):
         config.config_execution(flow.ExecutionConfig())
@@ -193,7 +223,9 @@ def test_model_fit(tmp_path):
     again = flow.model.CheckpointConfig()
     again.config_load(str(tmp_path / "snap-30"))
     model.fit(None, val, again, Keep(), max_steps=1)
-    assert Keep.errors[3] < 2 * Keep.errors[0] and not np.allclose(flow.get_all_variables()["line-weight"].numpy(), 0)
+    assert Keep.errors[3] < 2 * Keep.errors[0] and not np.allclose(
+        flow.get_all_variables()["line-weight"].numpy(), 0
+    )
     with pytest.raises(NotImplementedError, match="must define training_step"):
         flow.Model().training_step()
     with pytest.raises(TypeError, match="tuple of arrays"):
@@ -210,11 +242,24 @@ def test_summary_graph_and_projector(tmp_path):
     with pytest.raises(RuntimeError, match="create_embedding_projector"):
         projector.embedding_projector(value=X, tag="t", step=1)
     projector.create_embedding_projector()
-    projector.embedding_projector(value=X, label=np.array([1, 2]), tag="t", step=1, sample_name="s", sample_type="image", x=np.zeros((2, 2)))
+    projector.embedding_projector(
+        value=X,
+        label=np.array([1, 2]),
+        tag="t",
+        step=1,
+        sample_name="s",
+        sample_type="image",
+        x=np.zeros((2, 2)),
+    )
     projector.create_exception_projector()
     projector.exception_projector(value=X, tag="e", step=2)
     line = json.loads(open(projector.embedding_filename).read())
-    assert line["tag"] == "t" and line["value"]["content"] == X.reshape(-1).tolist() and line["sample"]["type"] == "image" and line["label"]["shape"] == [2]
+    assert (
+        line["tag"] == "t"
+        and line["value"]["content"] == X.reshape(-1).tolist()
+        and line["sample"]["type"] == "image"
+        and line["label"]["shape"] == [2]
+    )
     assert json.loads(open(projector.exception_filename).read())["step"] == 2
     with pytest.raises(ValueError, match="sample_type"):
         projector.embedding_projector(value=X, tag="t", step=1, sample_name="s", sample_type="smell", x=X)
@@ -231,15 +276,34 @@ def test_unittest_helpers(tmp_path, monkeypatch):
     unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
     assert result.wasSuccessful() and result.testsRun == 1
     env = flow.unittest.env
-    assert env.device_num() >= 1 and env.node_size() == 1 and env.has_world_size() in (True, False) and isinstance(env.typing_check_enabled(), bool)
+    assert (
+        env.device_num() >= 1
+        and env.node_size() == 1
+        and env.has_world_size() in (True, False)
+        and isinstance(env.typing_check_enabled(), bool)
+    )
     assert isinstance(env.has_node_list(), bool)
-    for decorator in ("skip_unless_1n1d", "skip_unless_1n2d", "skip_unless_1n4d", "skip_unless_2n1d", "skip_unless_2n2d", "skip_unless_2n4d"):
+    for decorator in (
+        "skip_unless_1n1d",
+        "skip_unless_1n2d",
+        "skip_unless_1n4d",
+        "skip_unless_2n1d",
+        "skip_unless_2n2d",
+        "skip_unless_2n4d",
+    ):
         assert callable(getattr(flow.unittest, decorator)())
     assert callable(flow.unittest.num_nodes_required(1))
-    (tmp_path / "test_legacy_registered.py").write_text("import unittest\nclass Mine(unittest.TestCase):\n    def test_a(self): self.assertTrue(True)\n")
+    (tmp_path / "test_legacy_registered.py").write_text(
+        "import unittest\nclass Mine(unittest.TestCase):\n    def test_a(self): self.assertTrue(True)\n"
+    )
     scope = {}
     monkeypatch.syspath_prepend(str(tmp_path))
-    flow.unittest.register_test_cases(scope=scope, directory=str(tmp_path), filter_by_num_nodes=lambda n: n == 1, base_class=unittest.TestCase)
+    flow.unittest.register_test_cases(
+        scope=scope,
+        directory=str(tmp_path),
+        filter_by_num_nodes=lambda n: n == 1,
+        base_class=unittest.TestCase,
+    )
     assert list(scope) == ["Mine"] and issubclass(scope["Mine"], unittest.TestCase)
 
 
@@ -251,12 +315,19 @@ def test_autograd_and_generators():
     assert x.grad.tolist() == [3, 3, 3]
     with flow.no_grad(), flow.autograd.autograd_mode.no_grad():
         assert not (x * 2).requires_grad
-    assert isinstance(flow.Generator(), torch.Generator) and flow.default_generator() is torch.default_generator
+    assert (
+        isinstance(flow.Generator(), torch.Generator) and flow.default_generator() is torch.default_generator
+    )
     flow.manual_seed(1)
 
 
 def test_today_s_classes_under_their_old_names():
-    assert flow.Size is torch.Size and flow.Tensor is torch.Tensor and flow.half is torch.float16 and flow.deprecated.variable_scope("a").value == "a"
+    assert (
+        flow.Size is torch.Size
+        and flow.Tensor is torch.Tensor
+        and flow.half is torch.float16
+        and flow.deprecated.variable_scope("a").value == "a"
+    )
     m = flow.nn.Module()
     m.register_parameter("p", flow.nn.Parameter(torch.ones(2)))
     other = flow.nn.Module()
@@ -272,32 +343,56 @@ def test_today_s_classes_under_their_old_names():
     assert again.param_groups[0]["lr"] == 0.5
     sgd.zero_grad(set_to_none=True)
     assert m.p.grad is None
-    for fill in ("constant_", "normal_", "uniform_", "zeros_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_"):
+    for fill in (
+        "constant_",
+        "normal_",
+        "uniform_",
+        "zeros_",
+        "kaiming_normal_",
+        "kaiming_uniform_",
+        "xavier_normal_",
+        "xavier_uniform_",
+    ):
         t = torch.full((4, 5), 7.0)
         getattr(flow.nn.init, fill)(t, 3.0) if fill == "constant_" else getattr(flow.nn.init, fill)(t)
         assert (t != 7).all()
-    assert flow.distributed.get_local_rank() == 0 and flow.env.all_device_placement("cpu") == flow.env.all_device_placement("cpu")
+    assert flow.distributed.get_local_rank() == 0 and flow.env.all_device_placement(
+        "cpu"
+    ) == flow.env.all_device_placement("cpu")
 
 
 def test_odds_and_ends():
-    assert flow.dtypes()[1] is flow.float32 and flow.convert_oneflow_dtype_to_numpy_dtype(flow.int8) is np.int8
+    assert (
+        flow.dtypes()[1] is flow.float32 and flow.convert_oneflow_dtype_to_numpy_dtype(flow.int8) is np.int8
+    )
     with pytest.raises(TypeError, match="expected a OneFlow dtype"):
         flow.convert_oneflow_dtype_to_numpy_dtype("float")
     assert flow.char is torch.int8 and flow.double is torch.float64 and flow.INVALID_SPLIT_AXIS == -1
     assert flow.util.unique_str("a") != flow.util.unique_str("a")
-    assert flow.distributed.get_rank() == 0 and flow.distributed.get_world_size() == 1 and flow.distributed.is_multi_client() is False
+    assert (
+        flow.distributed.get_rank() == 0
+        and flow.distributed.get_world_size() == 1
+        and flow.distributed.is_multi_client() is False
+    )
     assert flow.sbp.split(0) == flow.sbp.split(0) and flow.sbp.broadcast != flow.sbp.partial_sum
     flow.profiler.range_push("r")
     flow.profiler.range_pop()
     with pytest.raises(RuntimeError, match="no range is open"):
         flow.profiler.range_pop()
     s = flow.sysconfig
-    assert os.path.isdir(s.get_include()) and os.path.isdir(s.get_lib()) and any(f.startswith("-I") for f in s.get_compile_flags())
+    assert (
+        os.path.isdir(s.get_include())
+        and os.path.isdir(s.get_lib())
+        and any(f.startswith("-I") for f in s.get_compile_flags())
+    )
     assert "-ltorch" in s.get_link_flags() and s.has_rpc_backend_local() and not s.has_rpc_backend_grpc()
     assert (s.get_cuda_version() > 0) == s.with_cuda() and isinstance(s.with_xla(), bool)
     flow.inter_job_reuse_mem_strategy("reuse_mem_priority")
     with pytest.raises(ValueError, match="one of"):
         flow.inter_job_reuse_mem_strategy("none")
-    assert flow.fixed_placement("cpu", "0:0").parallel_num == 1 and flow.device_prior_placement is flow.fixed_placement
+    assert (
+        flow.fixed_placement("cpu", "0:0").parallel_num == 1
+        and flow.device_prior_placement is flow.fixed_placement
+    )
     assert flow.InitEagerGlobalSession() is None and flow.deprecated.delete_worker_by_bootstrap() is None
     assert flow.experimental.F.relu(torch.tensor([-1.0])).item() == 0

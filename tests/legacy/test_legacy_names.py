@@ -1,4 +1,5 @@
 """Which names exist where, and what colliding names of `oneflow.*` mean inside and outside a job."""
+
 import importlib
 import inspect
 import subprocess
@@ -29,7 +30,10 @@ def test_collisions_are_listed():
         if name.startswith("_") or name in listed:
             continue
         # torch._dynamo wraps torch.manual_seed when it is imported, before or after one of the two was looked up
-        ours, today = (inspect.unwrap(value) if inspect.isfunction(value) else value for value in (getattr(single, name), getattr(oneflow, name)))
+        ours, today = (
+            inspect.unwrap(value) if inspect.isfunction(value) else value
+            for value in (getattr(single, name), getattr(oneflow, name))
+        )
         assert today is ours or isinstance(ours, torch.dtype), f"{name}: {today} is not the job-function form"
 
 
@@ -64,8 +68,22 @@ def test_inside_a_job_the_old_forms_outside_todays():
         return flow.squeeze(flow.reshape(x, shape=(1, 12)), axis=[0])
 
     assert run(body, X).shape == (12,)
-    assert seen == dict(t=(4, 3), modern=(4, 3), cat=(3, 8), cat_dim=(6, 4), gather=(3, 2), gather_modern=(3, 2), zeros=(2, 3), pad=(4, 5),
-                        pad_modern=(3, 6), mse=(3, 4), mse_modern=True, random=(3, 4), slice=(2, 4), rng=True)
+    assert seen == dict(
+        t=(4, 3),
+        modern=(4, 3),
+        cat=(3, 8),
+        cat_dim=(6, 4),
+        gather=(3, 2),
+        gather_modern=(3, 2),
+        zeros=(2, 3),
+        pad=(4, 5),
+        pad_modern=(3, 6),
+        mse=(3, 4),
+        mse_modern=True,
+        random=(3, 4),
+        slice=(2, 4),
+        rng=True,
+    )
     assert {name: getattr(oneflow, name) for name in before} == before
     with pytest.raises(TypeError):
         oneflow.concat(values=[torch.zeros(2)], axis=0)
@@ -91,11 +109,31 @@ def test_a_name_of_neither_api_is_an_error():
 
 
 def test_sub_modules_import():
-    for name in ("typing", "math", "nn", "nn.module", "optimizer.warmup", "experimental.unique_op", "serving.saved_model_builder", "unittest.env",
-                 "config.collective_boxing", "autograd.autograd_mode", "summary.summary_hparams", "deprecated.nn", "vm"):
-        assert isinstance(importlib.import_module(f"oneflow.compatible.single_client.{name}"), types.ModuleType)
+    for name in (
+        "typing",
+        "math",
+        "nn",
+        "nn.module",
+        "optimizer.warmup",
+        "experimental.unique_op",
+        "serving.saved_model_builder",
+        "unittest.env",
+        "config.collective_boxing",
+        "autograd.autograd_mode",
+        "summary.summary_hparams",
+        "deprecated.nn",
+        "vm",
+    ):
+        assert isinstance(
+            importlib.import_module(f"oneflow.compatible.single_client.{name}"), types.ModuleType
+        )
 
 
 def test_importing_oneflow_loads_none_of_it():
     code = "import oneflow, sys; print([m for m in sys.modules if 'single_client.' in m])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -1,4 +1,5 @@
 """flow.nn.* of job functions against NumPy and torch."""
+
 import numpy as np
 import pytest
 import torch
@@ -34,51 +35,149 @@ CASES = {
     "elu": (lambda x: flow.nn.elu(x, alpha=0.5), [X], lambda x: np.where(x > 0, x, 0.5 * (np.exp(x) - 1))),
     "hardsigmoid": (lambda x: flow.nn.hardsigmoid(x), [X * 3], lambda x: np.clip(x / 6 + 0.5, 0, 1)),
     "hardswish": (lambda x: flow.nn.hardswish(x), [X * 3], lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
-    "hardtanh": (lambda x: flow.nn.hardtanh(x, min_val=-0.5, max_val=0.7), [X], lambda x: np.clip(x, -0.5, 0.7)),
+    "hardtanh": (
+        lambda x: flow.nn.hardtanh(x, min_val=-0.5, max_val=0.7),
+        [X],
+        lambda x: np.clip(x, -0.5, 0.7),
+    ),
     "mish": (lambda x: flow.nn.mish(x), [X], lambda x: x * np.tanh(np.log1p(np.exp(x)))),
     "swish": (lambda x: flow.nn.swish(x, beta=1.5), [X], lambda x: x * sig(1.5 * x)),
     "softmax": (lambda x: flow.nn.softmax(x, axis=0), [X], lambda x: soft(x, 0)),
     "logsoftmax": (lambda x: flow.nn.logsoftmax(x), [X], lambda x: np.log(soft(x))),
-    "softmax_grad": (lambda y, dy: flow.nn.softmax_grad(y, dy, axis=1), [P, X], lambda y, dy: (dy - (y * dy).sum(1, keepdims=True)) * y),
-    "bias_add": (lambda x, b: flow.nn.bias_add(x, b, data_format="NCHW"), [IMG, np.arange(4, dtype=np.float32)], lambda x, b: x + b[:, None, None]),
-    "bias_add-last": (lambda x, b: flow.nn.bias_add(x, b, "NHWC"), [IMG, np.arange(6, dtype=np.float32)], lambda x, b: x + b),
-    "bias_add-2d": (lambda x, b: flow.nn.bias_add(x, b), [X, np.arange(5, dtype=np.float32)], lambda x, b: x + b),
-    "fused_bias_add_gelu": (lambda x, b: flow.nn.fused_bias_add_gelu(x, b, data_format="NC"), [X, np.arange(5, dtype=np.float32)],
-                            lambda x, b: F.gelu(T(x + b)).numpy()),
-    "fused_bias_add_dropout-predict": (lambda x, b: flow.nn.fused_bias_add_dropout(x, b, rate=0.5), [X, np.arange(5, dtype=np.float32)], lambda x, b: x + b),
-    "fused_scale_tril": (lambda x: flow.nn.fused_scale_tril(x, diagonal=-1, scale=2), [X], lambda x: np.tril(2 * x, -1)),
-    "fused_scale_tril_softmax_dropout": (lambda x: flow.nn.fused_scale_tril_softmax_dropout(x, fill_value=-1e4, scale=0.5), [X],
-                                         lambda x: soft(np.where(np.tril(np.ones(x.shape)) > 0, x * 0.5, -1e4))),
+    "softmax_grad": (
+        lambda y, dy: flow.nn.softmax_grad(y, dy, axis=1),
+        [P, X],
+        lambda y, dy: (dy - (y * dy).sum(1, keepdims=True)) * y,
+    ),
+    "bias_add": (
+        lambda x, b: flow.nn.bias_add(x, b, data_format="NCHW"),
+        [IMG, np.arange(4, dtype=np.float32)],
+        lambda x, b: x + b[:, None, None],
+    ),
+    "bias_add-last": (
+        lambda x, b: flow.nn.bias_add(x, b, "NHWC"),
+        [IMG, np.arange(6, dtype=np.float32)],
+        lambda x, b: x + b,
+    ),
+    "bias_add-2d": (
+        lambda x, b: flow.nn.bias_add(x, b),
+        [X, np.arange(5, dtype=np.float32)],
+        lambda x, b: x + b,
+    ),
+    "fused_bias_add_gelu": (
+        lambda x, b: flow.nn.fused_bias_add_gelu(x, b, data_format="NC"),
+        [X, np.arange(5, dtype=np.float32)],
+        lambda x, b: F.gelu(T(x + b)).numpy(),
+    ),
+    "fused_bias_add_dropout-predict": (
+        lambda x, b: flow.nn.fused_bias_add_dropout(x, b, rate=0.5),
+        [X, np.arange(5, dtype=np.float32)],
+        lambda x, b: x + b,
+    ),
+    "fused_scale_tril": (
+        lambda x: flow.nn.fused_scale_tril(x, diagonal=-1, scale=2),
+        [X],
+        lambda x: np.tril(2 * x, -1),
+    ),
+    "fused_scale_tril_softmax_dropout": (
+        lambda x: flow.nn.fused_scale_tril_softmax_dropout(x, fill_value=-1e4, scale=0.5),
+        [X],
+        lambda x: soft(np.where(np.tril(np.ones(x.shape)) > 0, x * 0.5, -1e4)),
+    ),
     "tril": (lambda x: flow.nn.tril(x, 1), [X], lambda x: np.tril(x, 1)),
     "dropout-predict": (lambda x: flow.nn.dropout(x, rate=0.5), [X], lambda x: x),
     "PixelShuffle": (lambda x: flow.nn.PixelShuffle(x, 2), [IMG], lambda x: F.pixel_shuffle(T(x), 2).numpy()),
-    "PixelShufflev2": (lambda x: flow.nn.PixelShufflev2(x, 4, 1), [IMG], lambda x: x.reshape(2, 1, 4, 1, 7, 6).transpose(0, 1, 4, 2, 5, 3).reshape(2, 1, 28, 6)),
+    "PixelShufflev2": (
+        lambda x: flow.nn.PixelShufflev2(x, 4, 1),
+        [IMG],
+        lambda x: x.reshape(2, 1, 4, 1, 7, 6).transpose(0, 1, 4, 2, 5, 3).reshape(2, 1, 28, 6),
+    ),
     "moments": (lambda x: flow.nn.moments(x, [0], keepdims=True)[1], [X], lambda x: x.var(0, keepdims=True)),
     "moments-mean": (lambda x: flow.nn.moments(x, [0, 1])[0], [X], lambda x: x.mean()),
-    "batch_normalization": (lambda x, m, v, o, s: flow.nn.batch_normalization(x, m, v, o, s, 1e-3, axis=1), [X, Y[0], P[0], Y[1], Y[2]],
-                            lambda x, m, v, o, s: (x - m) / np.sqrt(v + 1e-3) * s + o),
-    "layer_norm": (lambda x, g, b: flow.nn.layer_norm(x, gamma=g, beta=b, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-3), [X, Y[0], Y[1]],
-                   lambda x, g, b: (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-3) * g + b),
-    "layer_norm-params-last": (lambda x, g: flow.nn.layer_norm(x, gamma=g, begin_norm_axis=1), [IMG, Y[0][:1].repeat(6)],
-                               lambda x, g: (x - x.mean((1, 2, 3), keepdims=True)) / np.sqrt(x.var((1, 2, 3), keepdims=True) + 1e-5) * g),
-    "GroupNorm": (lambda x: flow.nn.GroupNorm(x, num_groups=2, eps=1e-4), [IMG], lambda x: F.group_norm(T(x), 2, eps=1e-4).numpy()),
-    "InstanceNorm1d": (lambda x: flow.nn.InstanceNorm1d(x), [IMG[..., 0]], lambda x: F.instance_norm(T(x)).numpy()),
-    "InstanceNorm2d": (lambda x: flow.nn.InstanceNorm2d(x, affine=False), [IMG], lambda x: F.instance_norm(T(x)).numpy()),
-    "InstanceNorm3d": (lambda x: flow.nn.InstanceNorm3d(x, eps=1e-3), [IMG[..., None]], lambda x: F.instance_norm(T(x), eps=1e-3).numpy()),
-    "sigmoid_cross_entropy": (lambda x, y: flow.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=x), [X, P], lambda x, y: -y * np.log(sig(x)) - (1 - y) * np.log(1 - sig(x))),
-    "softmax_cross_entropy": (lambda x, y: flow.nn.softmax_cross_entropy_with_logits(labels=y, logits=x), [X, P], lambda x, y: -(y * np.log(soft(x))).sum(1)),
-    "sparse_softmax_cross_entropy": (lambda x, y: flow.nn.sparse_softmax_cross_entropy_with_logits(y, x, name="l"), [X, C4],
-                                     lambda x, y: -np.log(soft(x))[np.arange(4), y]),
-    "sparse_softmax_cross_entropy-column": (lambda x, y: flow.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=x), [X, C4[:, None]],
-                                            lambda x, y: -np.log(soft(x))[np.arange(4), y[:, 0]]),
-    "distributed_sparse": (lambda x, y: flow.nn.distributed_sparse_softmax_cross_entropy_with_logits(y, x), [X, C4],
-                           lambda x, y: -np.log(soft(x))[np.arange(4), y]),
-    "sparse_cross_entropy": (lambda x, y: flow.nn.sparse_cross_entropy(labels=y, prediction=x), [P, C4], lambda x, y: -np.log(x)[np.arange(4), y]),
-    "fused_self_attention": (lambda x: flow.nn.fused_self_attention_query_mul_key_and_value(x, head_size=2, alpha=0.5)[0],
-                             [rng.normal(size=(3, 2, 12)).astype(np.float32)],
-                             lambda x: 0.5 * np.einsum("sbhd,tbhd->bhst", x.reshape(3, 2, 2, 3, 2)[..., 0, :], x.reshape(3, 2, 2, 3, 2)[..., 1, :])),
-    "fused_self_attention-v": (lambda x: flow.nn.fused_self_attention_query_mul_key_and_value(x, 2)[1],
-                               [rng.normal(size=(3, 2, 12)).astype(np.float32)], lambda x: x.reshape(3, 2, 2, 3, 2)[..., 2, :].transpose(1, 2, 0, 3)),
+    "batch_normalization": (
+        lambda x, m, v, o, s: flow.nn.batch_normalization(x, m, v, o, s, 1e-3, axis=1),
+        [X, Y[0], P[0], Y[1], Y[2]],
+        lambda x, m, v, o, s: (x - m) / np.sqrt(v + 1e-3) * s + o,
+    ),
+    "layer_norm": (
+        lambda x, g, b: flow.nn.layer_norm(
+            x, gamma=g, beta=b, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-3
+        ),
+        [X, Y[0], Y[1]],
+        lambda x, g, b: (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-3) * g + b,
+    ),
+    "layer_norm-params-last": (
+        lambda x, g: flow.nn.layer_norm(x, gamma=g, begin_norm_axis=1),
+        [IMG, Y[0][:1].repeat(6)],
+        lambda x, g: (
+            (x - x.mean((1, 2, 3), keepdims=True)) / np.sqrt(x.var((1, 2, 3), keepdims=True) + 1e-5) * g
+        ),
+    ),
+    "GroupNorm": (
+        lambda x: flow.nn.GroupNorm(x, num_groups=2, eps=1e-4),
+        [IMG],
+        lambda x: F.group_norm(T(x), 2, eps=1e-4).numpy(),
+    ),
+    "InstanceNorm1d": (
+        lambda x: flow.nn.InstanceNorm1d(x),
+        [IMG[..., 0]],
+        lambda x: F.instance_norm(T(x)).numpy(),
+    ),
+    "InstanceNorm2d": (
+        lambda x: flow.nn.InstanceNorm2d(x, affine=False),
+        [IMG],
+        lambda x: F.instance_norm(T(x)).numpy(),
+    ),
+    "InstanceNorm3d": (
+        lambda x: flow.nn.InstanceNorm3d(x, eps=1e-3),
+        [IMG[..., None]],
+        lambda x: F.instance_norm(T(x), eps=1e-3).numpy(),
+    ),
+    "sigmoid_cross_entropy": (
+        lambda x, y: flow.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=x),
+        [X, P],
+        lambda x, y: -y * np.log(sig(x)) - (1 - y) * np.log(1 - sig(x)),
+    ),
+    "softmax_cross_entropy": (
+        lambda x, y: flow.nn.softmax_cross_entropy_with_logits(labels=y, logits=x),
+        [X, P],
+        lambda x, y: -(y * np.log(soft(x))).sum(1),
+    ),
+    "sparse_softmax_cross_entropy": (
+        lambda x, y: flow.nn.sparse_softmax_cross_entropy_with_logits(y, x, name="l"),
+        [X, C4],
+        lambda x, y: -np.log(soft(x))[np.arange(4), y],
+    ),
+    "sparse_softmax_cross_entropy-column": (
+        lambda x, y: flow.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=x),
+        [X, C4[:, None]],
+        lambda x, y: -np.log(soft(x))[np.arange(4), y[:, 0]],
+    ),
+    "distributed_sparse": (
+        lambda x, y: flow.nn.distributed_sparse_softmax_cross_entropy_with_logits(y, x),
+        [X, C4],
+        lambda x, y: -np.log(soft(x))[np.arange(4), y],
+    ),
+    "sparse_cross_entropy": (
+        lambda x, y: flow.nn.sparse_cross_entropy(labels=y, prediction=x),
+        [P, C4],
+        lambda x, y: -np.log(x)[np.arange(4), y],
+    ),
+    "fused_self_attention": (
+        lambda x: flow.nn.fused_self_attention_query_mul_key_and_value(x, head_size=2, alpha=0.5)[0],
+        [rng.normal(size=(3, 2, 12)).astype(np.float32)],
+        lambda x: (
+            0.5
+            * np.einsum(
+                "sbhd,tbhd->bhst", x.reshape(3, 2, 2, 3, 2)[..., 0, :], x.reshape(3, 2, 2, 3, 2)[..., 1, :]
+            )
+        ),
+    ),
+    "fused_self_attention-v": (
+        lambda x: flow.nn.fused_self_attention_query_mul_key_and_value(x, 2)[1],
+        [rng.normal(size=(3, 2, 12)).astype(np.float32)],
+        lambda x: x.reshape(3, 2, 2, 3, 2)[..., 2, :].transpose(1, 2, 0, 3),
+    ),
 }
 
 
@@ -96,9 +195,18 @@ LOSSES = {
     "KLDivLoss": ((X, Q), {}, lambda x, y: y * (np.log(y) - x)),
     "L1Loss": ((X, Y), {}, lambda x, y: abs(x - y)),
     "MSELoss": ((X, Y), {}, lambda x, y: (x - y) ** 2),
-    "MarginRankingLoss": ((X, Y, np.sign(P - 0.5)), dict(margin=0.3), lambda a, b, t: np.maximum(-t * (a - b) + 0.3, 0)),
-    "TripletMarginLoss": ((X, Y, P), dict(margin=0.5, swap=True),
-                          lambda a, p, n: F.triplet_margin_loss(T(a), T(p), T(n), margin=0.5, swap=True, reduction="none").numpy()),
+    "MarginRankingLoss": (
+        (X, Y, np.sign(P - 0.5)),
+        dict(margin=0.3),
+        lambda a, b, t: np.maximum(-t * (a - b) + 0.3, 0),
+    ),
+    "TripletMarginLoss": (
+        (X, Y, P),
+        dict(margin=0.5, swap=True),
+        lambda a, p, n: F.triplet_margin_loss(
+            T(a), T(p), T(n), margin=0.5, swap=True, reduction="none"
+        ).numpy(),
+    ),
 }
 
 
@@ -122,26 +230,51 @@ def conv_reference(x, w, stride, pads, dilation=1, groups=1):
     out = np.zeros((n, o, oh, ow))
     per = o // groups
     for g in range(groups):
-        xs = x[:, g * ci:(g + 1) * ci]
+        xs = x[:, g * ci : (g + 1) * ci]
         for i in range(kh):
             for j in range(kw):
-                part = xs[:, :, i * dilation:i * dilation + oh * stride:stride, j * dilation:j * dilation + ow * stride:stride][:, :, :oh, :ow]
-                out[:, g * per:(g + 1) * per] += np.einsum("nchw,oc->nohw", part, w[g * per:(g + 1) * per, :, i, j].astype(np.float64))
+                part = xs[
+                    :,
+                    :,
+                    i * dilation : i * dilation + oh * stride : stride,
+                    j * dilation : j * dilation + ow * stride : stride,
+                ][:, :, :oh, :ow]
+                out[:, g * per : (g + 1) * per] += np.einsum(
+                    "nchw,oc->nohw", part, w[g * per : (g + 1) * per, :, i, j].astype(np.float64)
+                )
     return out
 
 
 W = rng.normal(size=(6, 4, 3, 2)).astype(np.float32)
 
 
-@pytest.mark.parametrize("padding, pads", [
-    ("VALID", [(0, 0), (0, 0)]), ("SAME", [(1, 1), (1, 0)]), ("SAME_LOWER", [(1, 1), (1, 0)]), ("SAME_UPPER", [(1, 1), (0, 1)]),
-    (1, [(1, 1), (1, 1)]), ([2, 1], [(2, 2), (1, 1)]), ([(0, 1), (2, 0)], [(0, 1), (2, 0)]), ([0, 0, (1, 2), 1], [(1, 2), (1, 1)])])
+@pytest.mark.parametrize(
+    "padding, pads",
+    [
+        ("VALID", [(0, 0), (0, 0)]),
+        ("SAME", [(1, 1), (1, 0)]),
+        ("SAME_LOWER", [(1, 1), (1, 0)]),
+        ("SAME_UPPER", [(1, 1), (0, 1)]),
+        (1, [(1, 1), (1, 1)]),
+        ([2, 1], [(2, 2), (1, 1)]),
+        ([(0, 1), (2, 0)], [(0, 1), (2, 0)]),
+        ([0, 0, (1, 2), 1], [(1, 2), (1, 1)]),
+    ],
+)
 def test_conv2d_paddings_and_layouts(padding, pads):
     wanted = conv_reference(IMG, W, 1, pads)
-    np.testing.assert_allclose(run(lambda x, w: flow.nn.conv2d(x, w, strides=1, padding=padding), IMG, W), wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        run(lambda x, w: flow.nn.conv2d(x, w, strides=1, padding=padding), IMG, W),
+        wanted,
+        rtol=1e-4,
+        atol=1e-4,
+    )
     last = [0, *padding[2:], 0] if isinstance(padding, list) and len(padding) == 4 else padding
-    got = run(lambda x, w: flow.nn.conv2d(x, w, strides=[1, 1], padding=last, data_format="NHWC"),
-              np.ascontiguousarray(IMG.transpose(0, 2, 3, 1)), np.ascontiguousarray(W.transpose(0, 2, 3, 1)))
+    got = run(
+        lambda x, w: flow.nn.conv2d(x, w, strides=[1, 1], padding=last, data_format="NHWC"),
+        np.ascontiguousarray(IMG.transpose(0, 2, 3, 1)),
+        np.ascontiguousarray(W.transpose(0, 2, 3, 1)),
+    )
     np.testing.assert_allclose(got.transpose(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -151,12 +284,19 @@ def test_conv2d_groups_strides_dilations():
     np.testing.assert_allclose(got, conv_reference(IMG, w, 2, [(1, 1), (1, 1)], 2, 2), rtol=1e-4, atol=1e-4)
     got = run(lambda x, w: flow.nn.compat_conv2d(x, w, strides=2, padding="SAME", groups=2), IMG, w)
     np.testing.assert_allclose(got, conv_reference(IMG, w, 2, [(1, 1), (0, 0)], 1, 2), rtol=1e-4, atol=1e-4)
-    for function, pads in ((flow.nn.compat_conv2d, (0, 1)), (flow.nn.conv2d, (1, 0))):  # the odd one last, first
+    for function, pads in (
+        (flow.nn.compat_conv2d, (0, 1)),
+        (flow.nn.conv2d, (1, 0)),
+    ):  # the odd one last, first
         got = run(lambda x, w: function(x, w, strides=1, padding="SAME"), IMG, W[:, :, :2, :2].copy())
-        np.testing.assert_allclose(got, conv_reference(IMG, W[:, :, :2, :2], 1, [pads, pads]), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            got, conv_reference(IMG, W[:, :, :2, :2], 1, [pads, pads]), rtol=1e-4, atol=1e-4
+        )
     bias = np.arange(6, dtype=np.float32)
     got = run(lambda x, w, b: flow.nn.conv2d(x, w, 1, "VALID", bias=b), IMG, W, bias)
-    np.testing.assert_allclose(got, conv_reference(IMG, W, 1, [(0, 0)] * 2) + bias[:, None, None], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        got, conv_reference(IMG, W, 1, [(0, 0)] * 2) + bias[:, None, None], rtol=1e-4, atol=1e-4
+    )
     with pytest.raises(ValueError, match="do not fit filters"):
         run(lambda x, w: flow.nn.conv2d(x, w, 1, "VALID", groups=2), IMG, W)
 
@@ -165,16 +305,33 @@ def test_conv1d_conv3d():
     x, w = IMG[..., 0].copy(), W[..., 0].copy()
     got = run(lambda x, w: flow.nn.conv1d(x, w, strides=2, padding="SAME"), x, w)
     np.testing.assert_allclose(got, F.conv1d(T(x), T(w), stride=2, padding=1), rtol=1e-4, atol=1e-5)
-    x, w = rng.normal(size=(1, 2, 4, 5, 3)).astype(np.float32), rng.normal(size=(3, 2, 2, 3, 1)).astype(np.float32)
-    got = run(lambda x, w: flow.nn.conv3d(x, w, 1, "VALID", data_format="NDHWC"), x.transpose(0, 2, 3, 4, 1).copy(), w.transpose(0, 2, 3, 4, 1).copy())
+    x, w = (
+        rng.normal(size=(1, 2, 4, 5, 3)).astype(np.float32),
+        rng.normal(size=(3, 2, 2, 3, 1)).astype(np.float32),
+    )
+    got = run(
+        lambda x, w: flow.nn.conv3d(x, w, 1, "VALID", data_format="NDHWC"),
+        x.transpose(0, 2, 3, 4, 1).copy(),
+        w.transpose(0, 2, 3, 4, 1).copy(),
+    )
     np.testing.assert_allclose(got.transpose(0, 4, 1, 2, 3), F.conv3d(T(x), T(w)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("padding, size", [("SAME", (13, 12)), ("SAME", (14, 11)), ("SAME_UPPER", (13, 12)), ("VALID", (15, 12))])
+@pytest.mark.parametrize(
+    "padding, size", [("SAME", (13, 12)), ("SAME", (14, 11)), ("SAME_UPPER", (13, 12)), ("VALID", (15, 12))]
+)
 def test_conv2d_transpose_is_the_gradient_of_conv2d(padding, size):
     w = rng.normal(size=(4, 3, 3, 2)).astype(np.float32)
-    got = run(lambda x, w: flow.nn.conv2d_transpose(x, w, output_shape=(2, 3, *size), strides=2, padding=padding), IMG, w)
-    out, grad = gradient(lambda x, w: flow.nn.conv2d(x, w, strides=2, padding=padding) * torch.from_numpy(IMG), np.zeros((2, 3, *size), np.float32), w)
+    got = run(
+        lambda x, w: flow.nn.conv2d_transpose(x, w, output_shape=(2, 3, *size), strides=2, padding=padding),
+        IMG,
+        w,
+    )
+    out, grad = gradient(
+        lambda x, w: flow.nn.conv2d(x, w, strides=2, padding=padding) * torch.from_numpy(IMG),
+        np.zeros((2, 3, *size), np.float32),
+        w,
+    )
     assert out.shape == IMG.shape
     np.testing.assert_allclose(got, grad, rtol=1e-4, atol=1e-4)
 
@@ -182,13 +339,30 @@ def test_conv2d_transpose_is_the_gradient_of_conv2d(padding, size):
 def test_conv2d_transpose_refuses_an_impossible_shape():
     w = np.zeros((4, 3, 3, 2), np.float32)
     with pytest.raises(ValueError, match="does not fit input"):
-        run(lambda x, w: flow.nn.conv2d_transpose(x, w, output_shape=(2, 3, 30, 30), strides=2, padding="VALID"), IMG, w)
+        run(
+            lambda x, w: flow.nn.conv2d_transpose(
+                x, w, output_shape=(2, 3, 30, 30), strides=2, padding="VALID"
+            ),
+            IMG,
+            w,
+        )
 
 
 def test_torch_conv2d_transpose():
     w = rng.normal(size=(4, 3, 3, 2)).astype(np.float32)
-    got = run(lambda x, w: flow.nn.torch_conv2d_transpose(x, w, output_padding=(1, 0), strides=2, padding_needed=(2, 0)), IMG, w)
-    np.testing.assert_allclose(got, F.conv_transpose2d(T(IMG), T(w), stride=2, padding=(1, 0), output_padding=(1, 0)), rtol=1e-4, atol=1e-5)
+    got = run(
+        lambda x, w: flow.nn.torch_conv2d_transpose(
+            x, w, output_padding=(1, 0), strides=2, padding_needed=(2, 0)
+        ),
+        IMG,
+        w,
+    )
+    np.testing.assert_allclose(
+        got,
+        F.conv_transpose2d(T(IMG), T(w), stride=2, padding=(1, 0), output_padding=(1, 0)),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def pool_reference(x, k, s, pads, how):
@@ -197,19 +371,41 @@ def pool_reference(x, k, s, pads, how):
     H, Wd = value.shape[2:]
     oh, ow = (H - k) // s + 1, (Wd - k) // s + 1
     f = np.max if how == "max" else np.nanmean
-    return np.stack([np.stack([f(value[:, :, i * s:i * s + k, j * s:j * s + k], axis=(2, 3)) for j in range(ow)], -1) for i in range(oh)], -2)
+    return np.stack(
+        [
+            np.stack(
+                [f(value[:, :, i * s : i * s + k, j * s : j * s + k], axis=(2, 3)) for j in range(ow)], -1
+            )
+            for i in range(oh)
+        ],
+        -2,
+    )
 
 
 @pytest.mark.parametrize("how", ["max", "avg"])
-@pytest.mark.parametrize("k, s, padding, pads", [
-    (2, 2, "VALID", [(0, 0)] * 2), (3, 2, "SAME", [(1, 1), (1, 0)]), (2, 1, "SAME", [(1, 0), (1, 0)]), (2, 1, "SAME_UPPER", [(0, 1), (0, 1)]),
-    (3, 1, [[0, 0], [0, 0], [1, 1], [1, 1]], [(1, 1), (1, 1)])])
+@pytest.mark.parametrize(
+    "k, s, padding, pads",
+    [
+        (2, 2, "VALID", [(0, 0)] * 2),
+        (3, 2, "SAME", [(1, 1), (1, 0)]),
+        (2, 1, "SAME", [(1, 0), (1, 0)]),
+        (2, 1, "SAME_UPPER", [(0, 1), (0, 1)]),
+        (3, 1, [[0, 0], [0, 0], [1, 1], [1, 1]], [(1, 1), (1, 1)]),
+    ],
+)
 def test_pool2d(how, k, s, padding, pads):
     function = getattr(flow.nn, f"{how}_pool2d")
     wanted = pool_reference(IMG, k, s, pads, how)
-    np.testing.assert_allclose(run(lambda x: function(x, ksize=k, strides=s, padding=padding, name="p"), IMG), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        run(lambda x: function(x, ksize=k, strides=s, padding=padding, name="p"), IMG),
+        wanted,
+        rtol=1e-5,
+        atol=1e-6,
+    )
     last = [padding[0], *padding[2:], padding[1]] if isinstance(padding, list) else padding
-    got = run(lambda x: function(x, [k, k], [s, s], last, data_format="NHWC"), IMG.transpose(0, 2, 3, 1).copy())
+    got = run(
+        lambda x: function(x, [k, k], [s, s], last, data_format="NHWC"), IMG.transpose(0, 2, 3, 1).copy()
+    )
     np.testing.assert_allclose(got.transpose(0, 3, 1, 2), wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -219,12 +415,21 @@ def test_pool_ceil_mode_and_other_dimensions():
     got = run(lambda x: flow.nn.avg_pool2d(x, 2, 2, "VALID", ceil_mode=True), IMG)
     np.testing.assert_allclose(got, F.avg_pool2d(T(IMG), 2, 2, ceil_mode=True), rtol=1e-6)
     x = IMG[..., 0].copy()
-    np.testing.assert_allclose(run(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID", data_format="NCW"), x), F.max_pool1d(T(x), 3, 2))
-    np.testing.assert_allclose(run(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID"), x.transpose(0, 2, 1).copy()).transpose(0, 2, 1), F.max_pool1d(T(x), 3, 2))
-    np.testing.assert_allclose(run(lambda x: flow.nn.avg_pool1d(x, 3, 2, "VALID"), x), F.avg_pool1d(T(x), 3, 2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        run(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID", data_format="NCW"), x), F.max_pool1d(T(x), 3, 2)
+    )
+    np.testing.assert_allclose(
+        run(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID"), x.transpose(0, 2, 1).copy()).transpose(0, 2, 1),
+        F.max_pool1d(T(x), 3, 2),
+    )
+    np.testing.assert_allclose(
+        run(lambda x: flow.nn.avg_pool1d(x, 3, 2, "VALID"), x), F.avg_pool1d(T(x), 3, 2), rtol=1e-5, atol=1e-6
+    )
     x = rng.normal(size=(1, 2, 4, 5, 6)).astype(np.float32)
     np.testing.assert_allclose(run(lambda x: flow.nn.max_pool3d(x, 2, 2, "VALID"), x), F.max_pool3d(T(x), 2))
-    np.testing.assert_allclose(run(lambda x: flow.nn.avg_pool3d(x, 2, 2, "VALID"), x), F.avg_pool3d(T(x), 2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        run(lambda x: flow.nn.avg_pool3d(x, 2, 2, "VALID"), x), F.avg_pool3d(T(x), 2), rtol=1e-5, atol=1e-6
+    )
     with pytest.raises(ValueError, match="padding must be"):
         run(lambda x: flow.nn.max_pool3d(x, 2, 2, "FULL"), x)
 
@@ -239,7 +444,9 @@ def test_ctc_greedy_decoder():
     assert out[0, :3].tolist() == [1, 1, 3] and out[0, 3:].tolist() == [0, 0]
     assert out[1].tolist() == [2, 0, 0, 0, 0]
     np.testing.assert_allclose(score[:, 0], [0.5, 0.3], rtol=1e-5)
-    out, _ = run(lambda x, n: flow.nn.ctc_greedy_decoder(x, n, merge_repeated=False), lp, np.array([5, 5], np.int32))
+    out, _ = run(
+        lambda x, n: flow.nn.ctc_greedy_decoder(x, n, merge_repeated=False), lp, np.array([5, 5], np.int32)
+    )
     assert out[1].tolist() == [2, 2, 2, 0, 0]
 
 
@@ -273,6 +480,12 @@ def test_seeded_masks_repeat_over_sessions_and_differ_from_call_to_call():
 
 
 def test_module_and_parameter_are_torchs():
-    assert flow.nn.Module is torch.nn.Module and flow.nn.parameter.Parameter is torch.nn.Parameter and flow.nn.module.Module is torch.nn.Module
+    assert (
+        flow.nn.Module is torch.nn.Module
+        and flow.nn.parameter.Parameter is torch.nn.Parameter
+        and flow.nn.module.Module is torch.nn.Module
+    )
     t = torch.empty(3)
-    assert flow.nn.init.ones_(t).tolist() == [1, 1, 1] and flow.nn.init.calculate_gain("tanh") == pytest.approx(5 / 3)
+    assert flow.nn.init.ones_(t).tolist() == [1, 1, 1] and flow.nn.init.calculate_gain(
+        "tanh"
+    ) == pytest.approx(5 / 3)

@@ -1,4 +1,5 @@
 """What programs of OneFlow 0.2 to 0.5 use besides functions: settings, internal modules, jobs at the edge."""
+
 import importlib
 import subprocess
 import sys
@@ -63,7 +64,15 @@ def test_minimize_in_a_predict_job_trains():
 
 def test_losses_of_integer_blobs():
     a, b = np.array([1, 5, 9], np.int32), np.array([2, 2, 2], np.int32)
-    absolute, squared, mean = run(lambda x, y: (flow.nn.L1Loss(x, y), flow.nn.MSELoss(x, y, reduction="sum"), flow.math.reduce_mean(x - y)), a, b)
+    absolute, squared, mean = run(
+        lambda x, y: (
+            flow.nn.L1Loss(x, y),
+            flow.nn.MSELoss(x, y, reduction="sum"),
+            flow.math.reduce_mean(x - y),
+        ),
+        a,
+        b,
+    )
     assert (absolute.dtype, absolute, squared, mean) == (np.int32, 11 // 3, 59, 3)
 
     def body(x):
@@ -109,11 +118,16 @@ def test_function_description_tells_the_settings():
 def test_a_named_module_counts_its_calls():
     class Scale(flow.deprecated.nn.Module):
         def forward(self, x):
-            return x * flow.get_variable(f"{self.module_name}-scale", (1,), initializer=flow.constant_initializer(3.0), reuse=True)
+            return x * flow.get_variable(
+                f"{self.module_name}-scale", (1,), initializer=flow.constant_initializer(3.0), reuse=True
+            )
 
     scale = Scale("net")
     np.testing.assert_array_equal(run(lambda x: scale(scale(x)), X), X * 9)
-    assert scale.call_seq_no == 2 and flow.deprecated.nn.Module().module_name != flow.deprecated.nn.Module().module_name
+    assert (
+        scale.call_seq_no == 2
+        and flow.deprecated.nn.Module().module_name != flow.deprecated.nn.Module().module_name
+    )
     with pytest.raises(NotImplementedError, match="no forward"):
         flow.deprecated.nn.Module()(X)
 
@@ -126,16 +140,28 @@ def test_settings_and_names_up_to_0_4():
     flow.deprecated.init_worker(scp_binary=True, use_uuid=False)
     flow.deprecated.delete_worker()
     assert flow.is_deprecated(flow.deprecated.init_worker) and not flow.is_deprecated(flow.reshape)
-    np.testing.assert_array_equal(run(lambda x: flow.local_gather(flow.copy(x), flow.range(2), 1), X), X[:, :2])
+    np.testing.assert_array_equal(
+        run(lambda x: flow.local_gather(flow.copy(x), flow.range(2), 1), X), X[:, :2]
+    )
     with flow.eager_fixed_placement("cpu", "0:0"):
         pass
 
 
-@pytest.mark.parametrize("path, name, home", [
-    ("ops.layers", "conv2d", "layers.conv2d"), ("ops.optimizer", "AdamW", "optimizer.AdamW"), ("ops.math_ops", "relu", "math.relu"),
-    ("framework.distribute", "split", "distribute.split"), ("framework.function_util", "FunctionConfig", "FunctionConfig"),
-    ("ops.array_ops", "reshape", "reshape"), ("framework.typing", "Numpy", "typing.Numpy"), ("framework.dtype", "float32", "float32"),
-    ("framework.config_util", "cpu_device_num", "config.cpu_device_num"), ("framework.scope_util", "mirrored_view_enabled", "scope.mirrored_view_enabled")])
+@pytest.mark.parametrize(
+    "path, name, home",
+    [
+        ("ops.layers", "conv2d", "layers.conv2d"),
+        ("ops.optimizer", "AdamW", "optimizer.AdamW"),
+        ("ops.math_ops", "relu", "math.relu"),
+        ("framework.distribute", "split", "distribute.split"),
+        ("framework.function_util", "FunctionConfig", "FunctionConfig"),
+        ("ops.array_ops", "reshape", "reshape"),
+        ("framework.typing", "Numpy", "typing.Numpy"),
+        ("framework.dtype", "float32", "float32"),
+        ("framework.config_util", "cpu_device_num", "config.cpu_device_num"),
+        ("framework.scope_util", "mirrored_view_enabled", "scope.mirrored_view_enabled"),
+    ],
+)
 def test_modules_of_oneflow_python_have_the_names_of_the_api(path, name, home):
     module = importlib.import_module(f"oneflow.python.{path}")
     value = flow
@@ -160,6 +186,8 @@ try:
 except ImportError:
     print("done")
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=seconds(120))
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=seconds(120)
+    )
     assert result.stdout.strip() == "done", result.stderr
     assert oneflow.reshape is not None

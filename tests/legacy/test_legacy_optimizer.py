@@ -1,4 +1,5 @@
 """What optimizers share: variables, decay patterns, schedules, loss scales, losses (the rules: test_legacy_update_rules.py)."""
+
 import math
 
 import numpy as np
@@ -21,7 +22,10 @@ def test_weight_decay_includes_and_excludes():
         b = flow.get_variable("net-bias", shape=(1,), initializer=flow.ones_initializer())
         opt.SGDW(const(), momentum=0, weight_decay=0.5, **how).minimize((a + b) * 0)
 
-    for how, wanted in ((dict(weight_decay_excludes=["bias", "norm"]), (0.95, 1)), (dict(weight_decay_includes=["bias$"]), (1, 0.95))):
+    for how, wanted in (
+        (dict(weight_decay_excludes=["bias", "norm"]), (0.95, 1)),
+        (dict(weight_decay_includes=["bias$"]), (1, 0.95)),
+    ):
         flow.clear_default_session()
         job_of(body, [], "train")()
         values = flow.get_all_variables()
@@ -55,7 +59,12 @@ def test_two_optimizers_with_their_own_variables():
     def body():
         a = flow.get_variable("a", shape=(1,), initializer=flow.ones_initializer())
         b = flow.get_variable("b", shape=(1,), initializer=flow.ones_initializer())
-        opt.CombinedOptimizer([opt.SGD(const(0.1), momentum=0, variables=["a"]), opt.SGD(const(0.5), momentum=0, variables=lambda: ["b"])]).minimize(a + b)
+        opt.CombinedOptimizer(
+            [
+                opt.SGD(const(0.1), momentum=0, variables=["a"]),
+                opt.SGD(const(0.5), momentum=0, variables=lambda: ["b"]),
+            ]
+        ).minimize(a + b)
 
     job_of(body, [], "train")()
     values = flow.get_all_variables()
@@ -95,21 +104,61 @@ def test_dynamic_loss_scale_skips_and_grows():
 
 
 SCHEDULES = {
-    "constant": (lambda w: opt.PiecewiseConstantScheduler([2, 4], [0.1, 0.2, 0.3], warmup=w), lambda s: 0.1 if s <= 2 else 0.2 if s <= 4 else 0.3, 0.1),
-    "scaling": (lambda w: opt.PiecewiseScalingScheduler(1.0, [2, 4], 0.5, warmup=w), lambda s: 1.0 if s <= 2 else 0.5 if s <= 4 else 0.25, 1.0),
-    "scaling-list": (lambda w: opt.PiecewiseScalingScheduler(1.0, [2, 4], [0.5, 0.1], warmup=w), lambda s: 1.0 if s <= 2 else 0.5 if s <= 4 else 0.05, 1.0),
-    "cosine": (lambda w: opt.CosineScheduler(0.4, 5, alpha=0.1, warmup=w),
-               lambda s: 0.4 * (0.9 * 0.5 * (1 + math.cos(math.pi * min(s, 5) / 5)) + 0.1), 0.4),
-    "polynomial": (lambda w: opt.PolynomialScheduler(0.4, 5, end_learning_rate=0.01, power=2.0, warmup=w),
-                   lambda s: 0.39 * (1 - min(s, 5) / 5) ** 2 + 0.01, 0.4),
-    "polynomial-cycle": (lambda w: opt.PolynomialSchduler(0.4, 3, 0.01, 1.0, True, warmup=w),
-                         lambda s: 0.39 * (1 - s / (3 * max(1, math.ceil(s / 3)))) + 0.01, 0.4),
-    "linear-cosine": (lambda w: opt.LinearCosineScheduler(0.4, 5, num_periods=0.5, alpha=0.1, beta=0.01, warmup=w),
-                      lambda s: 0.4 * ((0.1 + 1 - min(s, 5) / 5) * 0.5 * (1 + math.cos(math.pi * min(s, 5) / 5)) + 0.01), 0.4),
-    "exponential": (lambda w: opt.ExponentialScheduler(0.4, 2, 0.5, warmup=w), lambda s: 0.4 * 0.5 ** (s / 2), 0.4),
-    "exponential-stairs": (lambda w: opt.ExponentialScheduler(0.4, 2, 0.5, staircase=True, warmup=w), lambda s: 0.4 * 0.5 ** (s // 2), 0.4),
-    "inverse-time": (lambda w: opt.InverseTimeScheduler(0.4, 2, 0.5, warmup=w), lambda s: 0.4 / (1 + 0.5 * s / 2), 0.4),
-    "natural-exp": (lambda w: opt.NaturalExpScheduler(0.4, 2, 0.5, warmup=w), lambda s: 0.4 * math.exp(-0.5 * s / 2), 0.4),
+    "constant": (
+        lambda w: opt.PiecewiseConstantScheduler([2, 4], [0.1, 0.2, 0.3], warmup=w),
+        lambda s: 0.1 if s <= 2 else 0.2 if s <= 4 else 0.3,
+        0.1,
+    ),
+    "scaling": (
+        lambda w: opt.PiecewiseScalingScheduler(1.0, [2, 4], 0.5, warmup=w),
+        lambda s: 1.0 if s <= 2 else 0.5 if s <= 4 else 0.25,
+        1.0,
+    ),
+    "scaling-list": (
+        lambda w: opt.PiecewiseScalingScheduler(1.0, [2, 4], [0.5, 0.1], warmup=w),
+        lambda s: 1.0 if s <= 2 else 0.5 if s <= 4 else 0.05,
+        1.0,
+    ),
+    "cosine": (
+        lambda w: opt.CosineScheduler(0.4, 5, alpha=0.1, warmup=w),
+        lambda s: 0.4 * (0.9 * 0.5 * (1 + math.cos(math.pi * min(s, 5) / 5)) + 0.1),
+        0.4,
+    ),
+    "polynomial": (
+        lambda w: opt.PolynomialScheduler(0.4, 5, end_learning_rate=0.01, power=2.0, warmup=w),
+        lambda s: 0.39 * (1 - min(s, 5) / 5) ** 2 + 0.01,
+        0.4,
+    ),
+    "polynomial-cycle": (
+        lambda w: opt.PolynomialSchduler(0.4, 3, 0.01, 1.0, True, warmup=w),
+        lambda s: 0.39 * (1 - s / (3 * max(1, math.ceil(s / 3)))) + 0.01,
+        0.4,
+    ),
+    "linear-cosine": (
+        lambda w: opt.LinearCosineScheduler(0.4, 5, num_periods=0.5, alpha=0.1, beta=0.01, warmup=w),
+        lambda s: 0.4 * ((0.1 + 1 - min(s, 5) / 5) * 0.5 * (1 + math.cos(math.pi * min(s, 5) / 5)) + 0.01),
+        0.4,
+    ),
+    "exponential": (
+        lambda w: opt.ExponentialScheduler(0.4, 2, 0.5, warmup=w),
+        lambda s: 0.4 * 0.5 ** (s / 2),
+        0.4,
+    ),
+    "exponential-stairs": (
+        lambda w: opt.ExponentialScheduler(0.4, 2, 0.5, staircase=True, warmup=w),
+        lambda s: 0.4 * 0.5 ** (s // 2),
+        0.4,
+    ),
+    "inverse-time": (
+        lambda w: opt.InverseTimeScheduler(0.4, 2, 0.5, warmup=w),
+        lambda s: 0.4 / (1 + 0.5 * s / 2),
+        0.4,
+    ),
+    "natural-exp": (
+        lambda w: opt.NaturalExpScheduler(0.4, 2, 0.5, warmup=w),
+        lambda s: 0.4 * math.exp(-0.5 * s / 2),
+        0.4,
+    ),
 }
 
 
@@ -118,10 +167,14 @@ def test_schedule(name):
     make, formula, base = SCHEDULES[name]
     assert [make(None).learning_rate(s) for s in range(8)] == pytest.approx([formula(s) for s in range(8)])
     slow = make(opt.warmup.constant(3, 0.25))
-    assert [slow.learning_rate(s) for s in range(5)] == pytest.approx([base * 0.25] * 3 + [formula(3), formula(4)])
+    assert [slow.learning_rate(s) for s in range(5)] == pytest.approx(
+        [base * 0.25] * 3 + [formula(3), formula(4)]
+    )
     ramp = make(opt.warmup.linear(4, 0.2))
-    assert [ramp.learning_rate(s) for s in range(6)] == pytest.approx([base * (0.2 + 0.8 * s / 4) for s in range(4)] + [formula(4), formula(5)])
-    kind, = make(None).learning_rate_decay_conf
+    assert [ramp.learning_rate(s) for s in range(6)] == pytest.approx(
+        [base * (0.2 + 0.8 * s / 4) for s in range(4)] + [formula(4), formula(5)]
+    )
+    (kind,) = make(None).learning_rate_decay_conf
     assert kind.endswith("_conf") and "warmup_batches" in next(iter(ramp.warmup_conf.values()))
 
 
@@ -181,13 +234,20 @@ def test_arguments_that_are_refused():
     conf = {}
     opt.loss_scale.static_loss_scale(3).SetLossScaleFieldsInTrainConf(conf)
     opt.loss_scale.dynamic_loss_scale().SetLossScaleFieldsInTrainConf(conf)
-    assert conf["loss_scale_factor"] == 3.0 and conf["dynamic_loss_scale_policy"]["initial_loss_scale"] == 2.0**30
+    assert (
+        conf["loss_scale_factor"] == 3.0
+        and conf["dynamic_loss_scale_policy"]["initial_loss_scale"] == 2.0**30
+    )
     assert opt.grad_clipping.by_global_norm(2.0).clip_conf == {"clip_by_global_norm": {"clip_norm": 2.0}}
 
 
 def test_experimental_optim_scales_the_gradient():
-    for cls, kwargs in ((flow.experimental.optim.SGD, {}), (flow.experimental.optim.Adam, {}), (flow.experimental.optim.AdamW, {}),
-                        (flow.experimental.optim.RMSprop, {})):
+    for cls, kwargs in (
+        (flow.experimental.optim.SGD, {}),
+        (flow.experimental.optim.Adam, {}),
+        (flow.experimental.optim.AdamW, {}),
+        (flow.experimental.optim.RMSprop, {}),
+    ):
         p, q = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
         p.grad, q.grad = torch.full((3,), 2.0), torch.full((3,), 1.0)
         cls([p], lr=0.1, scale=0.5, **kwargs).step()

@@ -1,4 +1,5 @@
 """Ten steps of every optimizer of job functions beside the update rules of OneFlow's kernels."""
+
 import json
 from pathlib import Path
 
@@ -13,7 +14,9 @@ opt = flow.optimizer
 STEPS = 10
 START = np.random.default_rng(3).normal(size=(3, 4))
 BATCHES = np.random.default_rng(4).normal(size=(STEPS, 3, 4)).astype(np.float32)
-SPARSE = BATCHES * (np.arange(STEPS)[:, None, None] % 3 != np.arange(3)[None, :, None])  # row t % 3 gets no gradient in step t
+SPARSE = BATCHES * (
+    np.arange(STEPS)[:, None, None] % 3 != np.arange(3)[None, :, None]
+)  # row t % 3 gets no gradient in step t
 
 
 def rate(lr=rules.LR):
@@ -22,8 +25,11 @@ def rate(lr=rules.LR):
 
 def trained(make, batches=BATCHES, regularizer=None, start=START):
     """Values of the variable after each step; the loss w * x has the gradient x / x.size."""
+
     def body(x):
-        w = flow.get_variable("w", shape=start.shape, initializer=flow.zeros_initializer(), regularizer=regularizer)
+        w = flow.get_variable(
+            "w", shape=start.shape, initializer=flow.zeros_initializer(), regularizer=regularizer
+        )
         make().minimize(w * x)
 
     job = job_of(body, [batches[0]], "train")
@@ -54,22 +60,38 @@ RULES = {
     "SGDW": (lambda: opt.SGDW(rate(), momentum=0.5, weight_decay=0.3), rules.momentum(0.5, 0.3)),
     "SGDW-plain": (lambda: opt.SGDW(rate(), momentum=0, weight_decay=0.3), rules.sgd(0.3)),
     "Adam": (lambda: opt.Adam(rate(), beta2=0.99, epsilon=1e-3), rules.adam()),
-    "Adam-corrected": (lambda: opt.Adam(rate(), 0.9, 0.99, epsilon=1e-3, do_bias_correction=True), rules.adam(correct=True)),
+    "Adam-corrected": (
+        lambda: opt.Adam(rate(), 0.9, 0.99, epsilon=1e-3, do_bias_correction=True),
+        rules.adam(correct=True),
+    ),
     "AdamW": (lambda: opt.AdamW(rate(), beta2=0.99, epsilon=1e-3, weight_decay=0.2), rules.adam(decay=0.2)),
-    "AdamW-corrected": (lambda: opt.AdamW(rate(), beta2=0.99, epsilon=1e-3, do_bias_correction=True, weight_decay=0.2),
-                        rules.adam(correct=True, decay=0.2)),
+    "AdamW-corrected": (
+        lambda: opt.AdamW(rate(), beta2=0.99, epsilon=1e-3, do_bias_correction=True, weight_decay=0.2),
+        rules.adam(correct=True, decay=0.2),
+    ),
     "LazyAdam": (lambda: opt.LazyAdam(rate(), beta2=0.99, epsilon=1e-3), rules.adam(correct=True)),
     "RMSProp": (lambda: opt.RMSProp(rate(), decay_rate=0.9, epsilon=1e-3), rules.rmsprop(False)),
-    "RMSProp-centered": (lambda: opt.RMSProp(rate(), decay_rate=0.9, epsilon=1e-3, centered=True), rules.rmsprop(True)),
+    "RMSProp-centered": (
+        lambda: opt.RMSProp(rate(), decay_rate=0.9, epsilon=1e-3, centered=True),
+        rules.rmsprop(True),
+    ),
     "LARS": (lambda: opt.LARS(rate(), lars_coefficient=0.01), rules.lars()),
     "LARS-decay": (lambda: opt.LARS(rate(), lars_coefficient=0.01, weight_decay=0.2), rules.lars(decay=0.2)),
     "LAMB": (lambda: opt.LAMB(rate(), beta2=0.99), rules.lamb()),
     "LAMB-decay": (lambda: opt.LAMB(rate(), beta2=0.99, weight_decay=0.2), rules.lamb(decay=0.2)),
-    "CombinedOptimizer": (lambda: opt.CombinedOptimizer([opt.SGD(rate(), momentum=0, variables=["w"])]), rules.sgd()),
-    "static-loss-scale": (lambda: opt.SGD(rate(), loss_scale_policy=opt.loss_scale.static_loss_scale(128.0)), rules.momentum(0.9)),
+    "CombinedOptimizer": (
+        lambda: opt.CombinedOptimizer([opt.SGD(rate(), momentum=0, variables=["w"])]),
+        rules.sgd(),
+    ),
+    "static-loss-scale": (
+        lambda: opt.SGD(rate(), loss_scale_policy=opt.loss_scale.static_loss_scale(128.0)),
+        rules.momentum(0.9),
+    ),
     "loss_scale_factor": (lambda: opt.SGD(rate(), loss_scale_factor=64), rules.momentum(0.9)),
-    "clipped": (lambda: opt.SGD(rate(), momentum=0, grad_clipping=opt.grad_clipping.by_global_norm(0.05)),
-                lambda p, g, state, t: p - rules.LR * g * 0.05 / max(0.05, np.linalg.norm(g))),
+    "clipped": (
+        lambda: opt.SGD(rate(), momentum=0, grad_clipping=opt.grad_clipping.by_global_norm(0.05)),
+        lambda p, g, state, t: p - rules.LR * g * 0.05 / max(0.05, np.linalg.norm(g)),
+    ),
 }
 
 
@@ -81,13 +103,22 @@ def test_optimizer_follows_the_kernel(name):
 CONFS = {
     "naive_conf": ({"naive_conf": {}}, rules.sgd()),
     "momentum_conf": ({"momentum_conf": {"beta": 0.8}}, rules.momentum(0.8)),
-    "adam_conf": ({"adam_conf": {"beta2": 0.99, "epsilon": 1e-3, "do_bias_correction": True}}, rules.adam(correct=True)),
+    "adam_conf": (
+        {"adam_conf": {"beta2": 0.99, "epsilon": 1e-3, "do_bias_correction": True}},
+        rules.adam(correct=True),
+    ),
     "lazy_adam_conf": ({"lazy_adam_conf": {"beta2": 0.99, "epsilon": 1e-3}}, rules.adam(correct=True)),
     "rmsprop_conf": ({"rmsprop_conf": {"decay_rate": 0.9, "epsilon": 1e-3}}, rules.rmsprop(False)),
     "lars_conf": ({"lars_conf": {"momentum_beta": 0.9, "lars_coefficient": 0.01}}, rules.lars()),
-    "lamb_conf": ({"lamb_conf": {"beta2": 0.99}, "weight_decay_conf": {"weight_decay_rate": 0.2}}, rules.lamb(decay=0.2)),
+    "lamb_conf": (
+        {"lamb_conf": {"beta2": 0.99}, "weight_decay_conf": {"weight_decay_rate": 0.2}},
+        rules.lamb(decay=0.2),
+    ),
     "decay": ({"naive_conf": {}, "weight_decay_conf": {"weight_decay_rate": 0.3}}, rules.sgd(0.3)),
-    "excluded": ({"naive_conf": {}, "weight_decay_conf": {"weight_decay_rate": 0.3, "excludes": {"pattern": ["^w$"]}}}, rules.sgd()),
+    "excluded": (
+        {"naive_conf": {}, "weight_decay_conf": {"weight_decay_rate": 0.3, "excludes": {"pattern": ["^w$"]}}},
+        rules.sgd(),
+    ),
 }
 
 
@@ -110,17 +141,33 @@ def test_optimizer_given_by_the_function_config(name):
 
 
 def test_every_optimizer_of_the_api_has_a_rule():
-    optimizers = {name for name in opt.__all__ if isinstance(getattr(opt, name), type) and issubclass(getattr(opt, name), opt.Optimizer)}
+    optimizers = {
+        name
+        for name in opt.__all__
+        if isinstance(getattr(opt, name), type) and issubclass(getattr(opt, name), opt.Optimizer)
+    }
     assert optimizers - {"Optimizer"} == {name.partition("-")[0] for name in RULES} & optimizers
 
 
 def test_lazy_adam_moves_rows_with_a_gradient():
-    assert_follows(lambda: opt.LazyAdam(rate(), beta2=0.99, epsilon=1e-3), rules.rows_only(rules.adam(correct=True)), SPARSE)
+    assert_follows(
+        lambda: opt.LazyAdam(rate(), beta2=0.99, epsilon=1e-3),
+        rules.rows_only(rules.adam(correct=True)),
+        SPARSE,
+    )
 
 
-@pytest.mark.parametrize("make, rule", [
-    (lambda: opt.SGD(rate()), rules.momentum(0.9)),
-    (lambda: opt.Adam(rate(), beta2=0.99, epsilon=1e-3, do_bias_correction=True), rules.adam(correct=True))], ids=["SGD", "Adam"])
+@pytest.mark.parametrize(
+    "make, rule",
+    [
+        (lambda: opt.SGD(rate()), rules.momentum(0.9)),
+        (
+            lambda: opt.Adam(rate(), beta2=0.99, epsilon=1e-3, do_bias_correction=True),
+            rules.adam(correct=True),
+        ),
+    ],
+    ids=["SGD", "Adam"],
+)
 def test_indexed_slices_move_rows_with_a_gradient(make, rule):
     def body(x):
         make().minimize(flow.get_variable("w", shape=START.shape, initializer=flow.zeros_initializer()) * x)
@@ -148,7 +195,9 @@ def test_rules_of_0_4_and_0_5_differ_only_in_decay_and_epsilon():
     assert np.abs(np.subtract(decayed, expected(rules.adam_0_4(epsilon=1e-12, decay=0.2)))).max() > 1e-3
 
 
-RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "legacy_optimizers.json").read_text())["values"]
+RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "legacy_optimizers.json").read_text())[
+    "values"
+]
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -160,32 +209,59 @@ def test_rule_gives_the_ten_steps_of_oneflow_0_9(name):
 
 def test_only_rules_without_an_optimizer_in_0_9_are_unrecorded():
     rest = {name for name in RULES if name not in RECORDED}
-    assert rest == {"SGDW", "LARS", "LARS-decay", "CombinedOptimizer", "static-loss-scale", "loss_scale_factor", "clipped"}
+    assert rest == {
+        "SGDW",
+        "LARS",
+        "LARS-decay",
+        "CombinedOptimizer",
+        "static-loss-scale",
+        "loss_scale_factor",
+        "clipped",
+    }
 
 
 def test_rules_agree_with_the_values_of_oneflow_0_9():
     start, batches = np.array([1.0, -2.0, 3.0]), np.array([(0.1, 0.2, -0.3)]) * np.arange(1, 4)[:, None] * 3
-    np.testing.assert_allclose(expected(rules.lamb(epsilon=1e-3, decay=0.5), batches, start), rules.LAMB_OF_0_9, rtol=1e-5)
+    np.testing.assert_allclose(
+        expected(rules.lamb(epsilon=1e-3, decay=0.5), batches, start), rules.LAMB_OF_0_9, rtol=1e-5
+    )
     for centered, values in rules.RMSPROP_OF_0_9.items():
-        np.testing.assert_allclose(expected(rules.rmsprop(centered, epsilon=0.1), batches, start), values, rtol=1e-5)
+        np.testing.assert_allclose(
+            expected(rules.rmsprop(centered, epsilon=0.1), batches, start), values, rtol=1e-5
+        )
 
 
-@pytest.mark.parametrize("regularizer, part", [
-    (flow.regularizers.l2(0.3), lambda p: 0.3 * p), (flow.regularizers.l1(0.2), lambda p: 0.2 * np.sign(p)),
-    (flow.regularizers.l1_l2(0.2, 0.3), lambda p: 0.2 * np.sign(p) + 0.3 * p)], ids=["l2", "l1", "l1_l2"])
+@pytest.mark.parametrize(
+    "regularizer, part",
+    [
+        (flow.regularizers.l2(0.3), lambda p: 0.3 * p),
+        (flow.regularizers.l1(0.2), lambda p: 0.2 * np.sign(p)),
+        (flow.regularizers.l1_l2(0.2, 0.3), lambda p: 0.2 * np.sign(p) + 0.3 * p),
+    ],
+    ids=["l2", "l1", "l1_l2"],
+)
 def test_regularizers_add_to_the_gradient(regularizer, part):
-    assert_follows(lambda: opt.SGD(rate(), momentum=0), lambda p, g, state, t: p - rules.LR * (g + part(p)), regularizer=regularizer)
+    assert_follows(
+        lambda: opt.SGD(rate(), momentum=0),
+        lambda p, g, state, t: p - rules.LR * (g + part(p)),
+        regularizer=regularizer,
+    )
 
 
 def test_l1_leaves_zeros_alone():
     """Source: l1_l2_regularize_gradient_kernel_util.h; the sign of 0 is 0."""
     zero = np.zeros((2, 2))
-    values = trained(lambda: opt.SGD(rate(), momentum=0), zero[None].astype(np.float32), flow.regularizers.l1(0.2), zero)
+    values = trained(
+        lambda: opt.SGD(rate(), momentum=0), zero[None].astype(np.float32), flow.regularizers.l1(0.2), zero
+    )
     np.testing.assert_array_equal(values[0], zero)
 
 
 @pytest.mark.parametrize("patterns", ["bias", ["bias"]], ids=["string", "list"])
 def test_weight_decay_patterns_may_be_one_string(patterns):
-    excluding, including = opt.SGDW(rate(), weight_decay=0.5, weight_decay_excludes=patterns), opt.LAMB(rate(), weight_decay=0.5, weight_decay_includes=patterns)
+    excluding, including = (
+        opt.SGDW(rate(), weight_decay=0.5, weight_decay_excludes=patterns),
+        opt.LAMB(rate(), weight_decay=0.5, weight_decay_includes=patterns),
+    )
     assert [excluding.decay_of(name) for name in ("net-weight", "net-bias", "a")] == [0.5, 0.0, 0.5]
     assert [including.decay_of(name) for name in ("net-weight", "net-bias", "a")] == [0.0, 0.5, 0.0]

@@ -1,4 +1,5 @@
 """Variables, watches, sessions, placements of job functions."""
+
 import numpy as np
 import pytest
 import torch
@@ -100,24 +101,51 @@ def test_assign_takes_effect_when_the_call_ends():
         flow.system.assign(None, None, validate_shape=False)
 
 
-@pytest.mark.parametrize("make, check", [
-    (lambda: flow.constant_initializer(2), lambda v: (v == 2).all()),
-    (lambda: flow.zeros_initializer(), lambda v: (v == 0).all()),
-    (lambda: flow.ones_initializer(), lambda v: (v == 1).all()),
-    (lambda: flow.empty_initializer(), lambda v: v.shape == (200, 50)),
-    (lambda: flow.random_uniform_initializer(minval=-2, maxval=3), lambda v: v.min() >= -2 and v.max() < 3 and abs(v.mean() - 0.5) < 0.1),
-    (lambda: flow.random_normal_initializer(mean=1.0, stddev=2.0), lambda v: abs(v.mean() - 1) < 0.1 and abs(v.std() - 2) < 0.1),
-    (lambda: flow.truncated_normal_initializer(mean=1.0, stddev=0.5), lambda v: v.min() >= 0 and v.max() <= 2 and abs(v.std() - 0.44) < 0.02),
-    (lambda: flow.truncated_normal(0.5), lambda v: abs(v).max() <= 1),
-    (lambda: flow.variance_scaling_initializer(2.0, "fan_in", "random_normal"), lambda v: abs(v.std() - (2 / 50) ** 0.5) < 0.01),
-    (lambda: flow.variance_scaling_initializer(1.0, "fan_out", "truncated_normal"), lambda v: abs(v.std() - (1 / 200) ** 0.5) < 0.005),
-    (lambda: flow.glorot_uniform_initializer(), lambda v: abs(v).max() <= (6 / 250) ** 0.5 + 1e-6 and abs(v.std() - (2 / 250) ** 0.5) < 0.005),
-    (lambda: flow.glorot_normal_initializer(), lambda v: abs(v.std() - (2 / 250) ** 0.5) < 0.005),
-    (lambda: flow.xavier_uniform_initializer(), lambda v: abs(v.std() - (2 / 250) ** 0.5) < 0.005),
-    (lambda: flow.xavier_normal_initializer(), lambda v: abs(v.std() - (2 / 250) ** 0.5) < 0.005),
-    (lambda: flow.kaiming_initializer((200, 50), mode="fan_in", nonlinearity="relu"), lambda v: abs(v.std() - (2 / 50) ** 0.5) < 0.01),
-    (lambda: flow.kaiming_initializer((200, 50), "random_uniform", "fan_out", "leaky_relu", 0.5), lambda v: abs(v.std() - (2 / 1.25 / 200) ** 0.5) < 0.005),
-])
+@pytest.mark.parametrize(
+    "make, check",
+    [
+        (lambda: flow.constant_initializer(2), lambda v: (v == 2).all()),
+        (lambda: flow.zeros_initializer(), lambda v: (v == 0).all()),
+        (lambda: flow.ones_initializer(), lambda v: (v == 1).all()),
+        (lambda: flow.empty_initializer(), lambda v: v.shape == (200, 50)),
+        (
+            lambda: flow.random_uniform_initializer(minval=-2, maxval=3),
+            lambda v: v.min() >= -2 and v.max() < 3 and abs(v.mean() - 0.5) < 0.1,
+        ),
+        (
+            lambda: flow.random_normal_initializer(mean=1.0, stddev=2.0),
+            lambda v: abs(v.mean() - 1) < 0.1 and abs(v.std() - 2) < 0.1,
+        ),
+        (
+            lambda: flow.truncated_normal_initializer(mean=1.0, stddev=0.5),
+            lambda v: v.min() >= 0 and v.max() <= 2 and abs(v.std() - 0.44) < 0.02,
+        ),
+        (lambda: flow.truncated_normal(0.5), lambda v: abs(v).max() <= 1),
+        (
+            lambda: flow.variance_scaling_initializer(2.0, "fan_in", "random_normal"),
+            lambda v: abs(v.std() - (2 / 50) ** 0.5) < 0.01,
+        ),
+        (
+            lambda: flow.variance_scaling_initializer(1.0, "fan_out", "truncated_normal"),
+            lambda v: abs(v.std() - (1 / 200) ** 0.5) < 0.005,
+        ),
+        (
+            lambda: flow.glorot_uniform_initializer(),
+            lambda v: abs(v).max() <= (6 / 250) ** 0.5 + 1e-6 and abs(v.std() - (2 / 250) ** 0.5) < 0.005,
+        ),
+        (lambda: flow.glorot_normal_initializer(), lambda v: abs(v.std() - (2 / 250) ** 0.5) < 0.005),
+        (lambda: flow.xavier_uniform_initializer(), lambda v: abs(v.std() - (2 / 250) ** 0.5) < 0.005),
+        (lambda: flow.xavier_normal_initializer(), lambda v: abs(v.std() - (2 / 250) ** 0.5) < 0.005),
+        (
+            lambda: flow.kaiming_initializer((200, 50), mode="fan_in", nonlinearity="relu"),
+            lambda v: abs(v.std() - (2 / 50) ** 0.5) < 0.01,
+        ),
+        (
+            lambda: flow.kaiming_initializer((200, 50), "random_uniform", "fan_out", "leaky_relu", 0.5),
+            lambda v: abs(v.std() - (2 / 1.25 / 200) ** 0.5) < 0.005,
+        ),
+    ],
+)
 def test_initializers(make, check):
     torch.manual_seed(0)
     assert check(job_of(lambda: flow.get_variable("w", shape=(200, 50), initializer=make()), [])())
@@ -131,12 +159,19 @@ def test_fans_of_layouts_and_seeds():
 
     def draw():
         flow.clear_default_session()
-        return job_of(lambda: flow.get_variable("w", shape=(5,), initializer=flow.random_normal_initializer(seed=7)), [])()
+        return job_of(
+            lambda: flow.get_variable("w", shape=(5,), initializer=flow.random_normal_initializer(seed=7)), []
+        )()
 
     np.testing.assert_array_equal(draw(), draw())
 
     def whole():
-        return job_of(lambda: flow.get_variable("i", shape=(50,), dtype=flow.int32, initializer=flow.random_uniform_initializer(2, 5)), [])()
+        return job_of(
+            lambda: flow.get_variable(
+                "i", shape=(50,), dtype=flow.int32, initializer=flow.random_uniform_initializer(2, 5)
+            ),
+            [],
+        )()
 
     assert set(whole().tolist()) == {2, 3, 4}
 
@@ -161,7 +196,11 @@ def test_watch_handlers(capsys):
     job = job_of(body, [X])
     for k in (1, 2):
         job(X * k)
-        assert (got["plain"] == 2 * k * X).all() and (got["typed"] == 3 * k * X).all() and (got["listed"][0] == 4 * k * X).all()
+        assert (
+            (got["plain"] == 2 * k * X).all()
+            and (got["typed"] == 3 * k * X).all()
+            and (got["listed"][0] == 4 * k * X).all()
+        )
     assert capsys.readouterr().out.count("here it is") == 2
 
 
@@ -171,7 +210,9 @@ def test_watch_diff_needs_a_loss():
     with pytest.raises(ValueError, match="depends on no trainable variable"):
         job_of(lambda x: flow.optimizer.SGD(0.1).minimize(x), [X], "train", name="b")(X)
     with pytest.raises(ValueError, match="has a loss but no optimizer"):
-        job_of(lambda x: flow.losses.add_loss(x * flow.get_variable("w", shape=(1,))), [X], "train", name="c")(X)
+        job_of(
+            lambda x: flow.losses.add_loss(x * flow.get_variable("w", shape=(1,))), [X], "train", name="c"
+        )(X)
 
 
 # ---------------------------------------------------------------- sessions, devices, modes
@@ -206,7 +247,9 @@ def test_eager_execution_gives_the_same_numbers():
     for eager in (False, True):
         flow.clear_default_session()
         flow.enable_eager_execution(eager)
-        assert flow.eager_execution_enabled() is eager and flow.unittest.env.eager_execution_enabled() is eager
+        assert (
+            flow.eager_execution_enabled() is eager and flow.unittest.env.eager_execution_enabled() is eager
+        )
         job = job_of(body, [X], "train")
         runs.append([job(X) for _ in range(4)])
         assert job.last.eager is eager
@@ -241,9 +284,17 @@ def test_placements(monkeypatch):
 
 def test_scopes_tell_where_they_are():
     def body(x):
-        with flow.scope.namespace("a"), flow.scope.placement("cpu", "0:0"), flow.deprecated.variable_scope("b"):
+        with (
+            flow.scope.namespace("a"),
+            flow.scope.placement("cpu", "0:0"),
+            flow.deprecated.variable_scope("b"),
+        ):
             s = flow.current_scope()
-            assert s.namespaces == ["a", "b"] and s.device_parallel_desc_symbol.device_tag == "cpu" and not s.is_mirrored
+            assert (
+                s.namespaces == ["a", "b"]
+                and s.device_parallel_desc_symbol.device_tag == "cpu"
+                and not s.is_mirrored
+            )
             with flow.name_scope("c"), flow.experimental.scope.config(pipeline_stage_id_hint=1):
                 assert flow.experimental.namescope.GetJobNameScopePrefix("job") == "a-b-c-"
         assert flow.current_global_function_desc().job_name == "job"
@@ -295,7 +346,9 @@ def test_trainable_is_a_matter_of_each_job():
         def body():
             a = flow.get_variable("a", shape=(1,), initializer=ONE, trainable=a_learns)
             b = flow.get_variable("b", shape=(1,), initializer=ONE, trainable=not a_learns)
-            flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.5]), momentum=0).minimize(a * b)
+            flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.5]), momentum=0).minimize(
+                a * b
+            )
 
         return job_of(body, [], "train", name=name)
 

@@ -1,4 +1,5 @@
 """layers.categorical_ordinal_encoder: codes, the table in its variable, and what a call costs."""
+
 import time
 
 import numpy as np
@@ -10,7 +11,9 @@ import oneflow.compatible.single_client as flow
 
 
 def encoder(ids, capacity, name="CategoricalOrdinalEncoder", job="job"):
-    return job_of(lambda b: flow.layers.categorical_ordinal_encoder(b, capacity=capacity, name=name), [ids], name=job)
+    return job_of(
+        lambda b: flow.layers.categorical_ordinal_encoder(b, capacity=capacity, name=name), [ids], name=job
+    )
 
 
 def variable(suffix):
@@ -26,7 +29,7 @@ def encoded_by_oneflow(table, size, ids):
             row = (row + 1) % capacity
         if value and table[2 * row] == 0:
             size[0] += 1
-            table[2 * row:2 * row + 2] = value, size[0]
+            table[2 * row : 2 * row + 2] = value, size[0]
         codes.append(table[2 * row + 1] if value else 0)
     return np.array(codes).reshape(ids.shape)
 
@@ -91,7 +94,11 @@ def test_a_checkpoint_continues_in_a_new_session(tmp_path):
 
 def test_two_jobs_share_one_table_and_names_tell_tables_apart():
     ids = np.array([4, 2])
-    encode, again, apart = encoder(ids, 8), encoder(ids, 8, job="again"), encoder(ids, 8, "Items", job="apart")
+    encode, again, apart = (
+        encoder(ids, 8),
+        encoder(ids, 8, job="again"),
+        encoder(ids, 8, "Items", job="apart"),
+    )
     assert encode(ids).tolist() == [1, 2]
     assert again(np.array([9, 2])).tolist() == [3, 2]
     assert apart(np.array([2, 9])).tolist() == [1, 2]
@@ -100,8 +107,10 @@ def test_two_jobs_share_one_table_and_names_tell_tables_apart():
 
 def test_several_tables_in_one_job():
     def job(a, b):
-        return (flow.layers.categorical_ordinal_encoder(a, capacity=4, name="A"),
-                flow.layers.categorical_ordinal_encoder(b, capacity=4, name="B"))
+        return (
+            flow.layers.categorical_ordinal_encoder(a, capacity=4, name="A"),
+            flow.layers.categorical_ordinal_encoder(b, capacity=4, name="B"),
+        )
 
     a, b = np.array([5, 6]), np.array([6, 5], np.int32)
     call = job_of(job, [a, b])
@@ -114,7 +123,7 @@ def test_a_call_does_not_sort_its_whole_table():
     ids = np.random.default_rng(0).choice(2**62, 400_000, replace=False) + 1
     job = encoder(ids[:20_000], capacity=ids.size)
     for start in range(0, ids.size, 20_000):
-        job(ids[start:start + 20_000])
+        job(ids[start : start + 20_000])
     table = variable("Table").copy()
 
     def cost(call):

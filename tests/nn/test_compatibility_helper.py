@@ -1,4 +1,5 @@
 """oneflow.test_utils.oneflow_pytorch_compatibility: one model file under both libraries."""
+
 import unittest
 
 import pytest

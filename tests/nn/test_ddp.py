@@ -1,4 +1,5 @@
 """DistributedDataParallel on two processes: the averaged gradients of one process with both batches."""
+
 import os
 import subprocess
 import sys
@@ -63,14 +64,29 @@ torch.distributed.destroy_process_group()
 def test_two_processes(tmp_path, bucket):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    base = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29600 + os.getpid() % 300), "OMP_NUM_THREADS": "1"}
-    ranks = [subprocess.Popen([sys.executable, str(program), str(r), str(tmp_path), bucket], env={**base, "RANK": str(r), "LOCAL_RANK": str(r)},
-                              stderr=subprocess.PIPE, text=True) for r in range(2)]
+    base = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(29600 + os.getpid() % 300),
+        "OMP_NUM_THREADS": "1",
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program), str(r), str(tmp_path), bucket],
+            env={**base, "RANK": str(r), "LOCAL_RANK": str(r)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for r in range(2)
+    ]
     for process in ranks:
         _, err = process.communicate(timeout=seconds(120))
         assert process.returncode == 0, err
     a, b = (torch.load(tmp_path / f"rank{r}.pt") for r in range(2))
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2), torch.nn.Linear(2, 1))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2), torch.nn.Linear(2, 1)
+    )
     net.load_state_dict(torch.load(tmp_path / "start.pt"))
     want = [torch.zeros_like(p) for p in net.parameters()]
     for rank in range(2):

@@ -4,6 +4,7 @@ Classification models are built without initialising their weights and run on me
 operator of the forward is checked for its arguments and shapes, no number is computed. Detection,
 segmentation and style transfer, and some training steps, run with numbers on tiny images.
 """
+
 import contextlib
 import re
 
@@ -21,14 +22,25 @@ NAMES = sorted(n for n in ModelCreator.model_list() if not re.search(OTHERS, n))
 # larger siblings of models that stay in the quick run
 SLOW = "huge|giant|gigantic|large|384|448|2[12]k|base|m48|uniformer|w48|w64|w40|dla169|10[12]|152|161|169|201|200|269|LS_|_b[4567]|M36|medium|S36|w14"
 NEEDS_NUMBERS = "regionvit_.*_w14"  # their forward goes through NumPy
-SIZES = {"iresnet50": 112, "iresnet101": 112, "levit_256": 224, "levit_384": 224, "vit_gigantic_patch14_224": 384, "vit_huge_patch14_224": 384}
+SIZES = {
+    "iresnet50": 112,
+    "iresnet101": 112,
+    "levit_256": 224,
+    "levit_384": 224,
+    "vit_gigantic_patch14_224": 384,
+    "vit_huge_patch14_224": 384,
+}
 
 
 @contextlib.contextmanager
 def no_initialisation():
     """The functions of nn.init, and normal_ and uniform_, leave a tensor as it is."""
-    saved = [(where, name, getattr(where, name)) for where in (torch.nn.init, flow.nn.init) for name in dir(torch.nn.init)
-             if name.endswith("_") and not name.startswith("_")]
+    saved = [
+        (where, name, getattr(where, name))
+        for where in (torch.nn.init, flow.nn.init)
+        for name in dir(torch.nn.init)
+        if name.endswith("_") and not name.startswith("_")
+    ]
     saved += [(torch.Tensor, name, getattr(torch.Tensor, name)) for name in ("normal_", "uniform_")]
     for where, name, _ in saved:
         setattr(where, name, lambda tensor, *args, **kwargs: tensor)
@@ -51,11 +63,15 @@ def test_there_are_models():
     assert len(NAMES) > 260
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if re.search(SLOW, n) else n for n in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if re.search(SLOW, n) else n for n in NAMES]
+)
 def test_classification(name):
     with no_initialisation():
         model = ModelCreator.create_model(name, pretrained=False)
-    size = SIZES.get(name) or int((re.findall(r"(?<!\d)(224|240|256|288|320|384|448|512)(?!\d)", name) or [224])[-1])
+    size = SIZES.get(name) or int(
+        (re.findall(r"(?<!\d)(224|240|256|288|320|384|448|512)(?!\d)", name) or [224])[-1]
+    )
     device = "cpu" if re.search(NEEDS_NUMBERS, name) else "meta"
     with torch.no_grad():
         out = model.to(device).eval()(torch.zeros(2, 3, size, size, device=device))
@@ -64,30 +80,58 @@ def test_classification(name):
 
 
 SMALL = {"min_size": 64, "max_size": 96}
-DETECTION = {"fasterrcnn_resnet50_fpn": SMALL, "fasterrcnn_mobilenet_v3_large_320_fpn": SMALL, "fasterrcnn_mobilenet_v3_large_fpn": SMALL,
-             "fcos_resnet50_fpn": SMALL, "maskrcnn_resnet50_fpn": SMALL, "retinanet_resnet50_fpn": SMALL, "ssd300_vgg16": {}, "ssdlite320_mobilenet_v3_large": {}}
+DETECTION = {
+    "fasterrcnn_resnet50_fpn": SMALL,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": SMALL,
+    "fasterrcnn_mobilenet_v3_large_fpn": SMALL,
+    "fcos_resnet50_fpn": SMALL,
+    "maskrcnn_resnet50_fpn": SMALL,
+    "retinanet_resnet50_fpn": SMALL,
+    "ssd300_vgg16": {},
+    "ssdlite320_mobilenet_v3_large": {},
+}
 SLOW_DETECTION = ("maskrcnn_resnet50_fpn", "ssd300_vgg16", "fasterrcnn_mobilenet_v3_large_fpn")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW_DETECTION else n for n in DETECTION])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW_DETECTION else n for n in DETECTION]
+)
 def test_detection(name):
     """Losses and gradients in training, boxes in evaluation."""
     with no_initialisation():
-        model = getattr(models.detection, name)(pretrained=False, pretrained_backbone=False, num_classes=5, **DETECTION[name])
+        model = getattr(models.detection, name)(
+            pretrained=False, pretrained_backbone=False, num_classes=5, **DETECTION[name]
+        )
     small_weights(model)
     images = [flow.rand(3, 64, 64, generator=torch.Generator().manual_seed(i)) for i in range(2)]
-    target = {"boxes": flow.tensor([[5.0, 5.0, 40.0, 40.0]]), "labels": flow.tensor([1]), "masks": flow.ones(1, 64, 64).to(flow.uint8)}
+    target = {
+        "boxes": flow.tensor([[5.0, 5.0, 40.0, 40.0]]),
+        "labels": flow.tensor([1]),
+        "masks": flow.ones(1, 64, 64).to(flow.uint8),
+    }
     losses = model.train()(images, [target, target])
     sum(losses.values()).backward()
     assert losses and all(flow.isfinite(v).item() for v in losses.values())
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
     with flow.no_grad():
         found = model.eval()(images[:1])[0]
-    assert found["boxes"].shape[1] == 4 and found["boxes"].shape[0] == found["labels"].shape[0] == found["scores"].shape[0]
+    assert (
+        found["boxes"].shape[1] == 4
+        and found["boxes"].shape[0] == found["labels"].shape[0] == found["scores"].shape[0]
+    )
 
 
-@pytest.mark.parametrize("name", ["deeplabv3_resnet50_coco", "deeplabv3_resnet101_coco", "deeplabv3_mobilenet_v3_large_coco", "fcn_resnet50_coco",
-                                  "fcn_resnet101_coco", "lraspp_mobilenet_v3_large_coco"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deeplabv3_resnet50_coco",
+        "deeplabv3_resnet101_coco",
+        "deeplabv3_mobilenet_v3_large_coco",
+        "fcn_resnet50_coco",
+        "fcn_resnet101_coco",
+        "lraspp_mobilenet_v3_large_coco",
+    ],
+)
 def test_segmentation(name):
     with no_initialisation():
         model = getattr(models.segmentation, name)(num_classes=4, pretrained_backbone=False)
@@ -103,13 +147,23 @@ def test_style_transfer():
     out.sum().backward()
 
 
-@pytest.mark.parametrize("name, size, more", [("resnet18", 32, {}), ("mobilenet_v2", 32, {}), ("shufflenet_v2_x0_5", 64, {}), ("squeezenet1_1", 64, {}),
-                                              pytest.param("swin_tiny_patch4_window7_224", 224, {}, marks=pytest.mark.slow),
-                                              pytest.param("vit_tiny_patch16_224", 224, {}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name, size, more",
+    [
+        ("resnet18", 32, {}),
+        ("mobilenet_v2", 32, {}),
+        ("shufflenet_v2_x0_5", 64, {}),
+        ("squeezenet1_1", 64, {}),
+        pytest.param("swin_tiny_patch4_window7_224", 224, {}, marks=pytest.mark.slow),
+        pytest.param("vit_tiny_patch16_224", 224, {}, marks=pytest.mark.slow),
+    ],
+)
 def test_training_step_lowers_the_loss_as_the_gradient_says(name, size, more):
     """A small step along the gradient changes the loss by -lr * |gradient|^2, to first order (float64)."""
     flow.manual_seed(0)
-    model = ModelCreator.create_model(name, pretrained=False, num_classes=4, **more).double().eval()  # eval: no dropout, no batch statistics
+    model = (
+        ModelCreator.create_model(name, pretrained=False, num_classes=4, **more).double().eval()
+    )  # eval: no dropout, no batch statistics
     with flow.no_grad():
         for p in model.parameters():
             p.add_(flow.randn_like(p) * 0.01)  # away from the kink of ReLU, where zero biases sit
@@ -137,9 +191,26 @@ def test_every_submodule_imports():
     assert len(names) > 150
 
 
-@pytest.mark.parametrize("layer", ["BAMModule(8)", "CbamModule(8)", "CoordAttModule(8, 8)", "EcaModule(8)", "GCTModule(8)", "GlobalContext(8)", "NonLocalAttn(8)",
-                                   "SEModule(8, rd_channels=2)", "DropBlock()", "DropPath(0.5)", "StochasticDepth(0.5, 'row')", "Conv2dSame(8, 4, 3, 2)", "LayerNorm2d(8)",
-                                   "FrozenBatchNorm2d(8)", "Dynamic_conv2d(8, 4, 3, 0.25)"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "BAMModule(8)",
+        "CbamModule(8)",
+        "CoordAttModule(8, 8)",
+        "EcaModule(8)",
+        "GCTModule(8)",
+        "GlobalContext(8)",
+        "NonLocalAttn(8)",
+        "SEModule(8, rd_channels=2)",
+        "DropBlock()",
+        "DropPath(0.5)",
+        "StochasticDepth(0.5, 'row')",
+        "Conv2dSame(8, 4, 3, 2)",
+        "LayerNorm2d(8)",
+        "FrozenBatchNorm2d(8)",
+        "Dynamic_conv2d(8, 4, 3, 0.25)",
+    ],
+)
 def test_layers(layer):
     from flowvision import layers
 
@@ -155,7 +226,11 @@ def test_box_operators():
 
     boxes = flow.tensor([[0, 0, 5.0, 5.0], [1, 1, 6, 6], [20, 20, 30, 30]])
     scores = flow.tensor([0.9, 0.8, 0.7])
-    assert layers.nms(boxes, scores, 0.3).tolist() == [0, 2] and layers.nms(boxes, scores, 0.5).tolist() == [0, 1, 2]
+    assert layers.nms(boxes, scores, 0.3).tolist() == [0, 2] and layers.nms(boxes, scores, 0.5).tolist() == [
+        0,
+        1,
+        2,
+    ]
     assert layers.batched_nms(boxes, scores, flow.tensor([0, 1, 0]), 0.3).tolist() == [0, 1, 2]
     torch.testing.assert_close(layers.box_iou(boxes, boxes)[0], torch.tensor([1.0, 16 / 34, 0.0]))
     ramp = flow.arange(36.0).reshape(1, 1, 6, 6)  # its mean over a box is its value at the centre
@@ -171,9 +246,20 @@ def test_transforms_mixup_and_metric():
     from PIL import Image
 
     image = Image.fromarray((np.arange(40 * 50 * 3) % 255).astype("uint8").reshape(40, 50, 3))
-    steps = T.Compose([T.Resize(36), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ColorJitter(0.1, 0.1, 0.1), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)])
+    steps = T.Compose(
+        [
+            T.Resize(36),
+            T.RandomResizedCrop(32),
+            T.RandomHorizontalFlip(),
+            T.ColorJitter(0.1, 0.1, 0.1),
+            T.ToTensor(),
+            T.Normalize([0.5] * 3, [0.5] * 3),
+        ]
+    )
     assert steps(image).shape == (3, 32, 32) and T.ToPILImage()(flow.rand(3, 8, 8)).size == (8, 8)
-    x, y = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=5)(flow.randn(4, 3, 8, 8), flow.tensor([0, 1, 2, 3]))
+    x, y = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=5)(
+        flow.randn(4, 3, 8, 8), flow.tensor([0, 1, 2, 3])
+    )
     assert x.shape == (4, 3, 8, 8) and y.shape == (4, 5)
     top1, top2 = accuracy(flow.tensor([[0.1, 0.9], [0.8, 0.2]]), flow.tensor([1, 1]), topk=(1, 2))
     assert (top1.item(), top2.item()) == (50.0, 100.0)

@@ -1,4 +1,5 @@
 """CrossEntropyLoss takes labels whose shape has dimensions of size 1 more or fewer, as OneFlow 0.9.0 does."""
+
 import pytest
 import torch
 
@@ -9,9 +10,22 @@ LABELS = torch.tensor([0, 2, 1, 1])
 IMAGE = torch.arange(30.0).reshape(2, 3, 5).cos()
 
 
-@pytest.mark.parametrize("loss", [flow.nn.functional.cross_entropy, lambda x, y, **o: flow.nn.CrossEntropyLoss(**o)(x, y)])
-@pytest.mark.parametrize("logits, shape", [(LOGITS, (4, 1)), (LOGITS, (1, 4)), (LOGITS, (1, 4, 1)), (LOGITS, (4, 1, 1)), (LOGITS[:1], (1, 1)),
-                                           (IMAGE, (1, 2, 5)), (IMAGE, (2, 5, 1)), (LOGITS[:, :1], (4, 1))])
+@pytest.mark.parametrize(
+    "loss", [flow.nn.functional.cross_entropy, lambda x, y, **o: flow.nn.CrossEntropyLoss(**o)(x, y)]
+)
+@pytest.mark.parametrize(
+    "logits, shape",
+    [
+        (LOGITS, (4, 1)),
+        (LOGITS, (1, 4)),
+        (LOGITS, (1, 4, 1)),
+        (LOGITS, (4, 1, 1)),
+        (LOGITS[:1], (1, 1)),
+        (IMAGE, (1, 2, 5)),
+        (IMAGE, (2, 5, 1)),
+        (LOGITS[:, :1], (4, 1)),
+    ],
+)
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("dtype", [flow.int64, flow.int32])
 def test_labels_with_extra_dimensions_of_size_one(loss, logits, shape, reduction, dtype):
@@ -22,7 +36,9 @@ def test_labels_with_extra_dimensions_of_size_one(loss, logits, shape, reduction
     assert torch.equal(out, expected.reshape(shape) if reduction == "none" else expected)
 
 
-@pytest.mark.parametrize("logits, shape", [(LOGITS, (2, 2)), (LOGITS, (5,)), (LOGITS, (1, 3)), (IMAGE, (5, 2)), (LOGITS, (4, 3))])
+@pytest.mark.parametrize(
+    "logits, shape", [(LOGITS, (2, 2)), (LOGITS, (5,)), (LOGITS, (1, 3)), (IMAGE, (5, 2)), (LOGITS, (4, 3))]
+)
 def test_labels_of_another_shape_are_refused(logits, shape):
     with pytest.raises((ValueError, RuntimeError)):
         flow.nn.functional.cross_entropy(logits, flow.ones(*shape, dtype=flow.int64))
@@ -30,7 +46,9 @@ def test_labels_of_another_shape_are_refused(logits, shape):
 
 def test_probabilities_are_no_labels():
     target = torch.softmax(LOGITS.cos(), 1)
-    assert torch.equal(flow.nn.functional.cross_entropy(LOGITS, target), torch.nn.functional.cross_entropy(LOGITS, target))
+    assert torch.equal(
+        flow.nn.functional.cross_entropy(LOGITS, target), torch.nn.functional.cross_entropy(LOGITS, target)
+    )
 
 
 @pytest.mark.parametrize("shape", [(4, 1), (1, 4)])
@@ -45,4 +63,6 @@ def test_labels_with_extra_dimensions_in_a_graph(shape):
             return self.loss(logits, labels)
 
     out = Loss()(LOGITS, LABELS.reshape(shape))
-    assert torch.equal(out, torch.nn.functional.cross_entropy(LOGITS, LABELS, reduction="none").reshape(shape))
+    assert torch.equal(
+        out, torch.nn.functional.cross_entropy(LOGITS, LABELS, reduction="none").reshape(shape)
+    )

@@ -1,4 +1,5 @@
 """Rows of _tables/differences_nn.py where torch's meaning is kept."""
+
 import itertools
 
 import numpy as np
@@ -12,7 +13,9 @@ from oneflow.nn import functional as F
 def test_trunc_normal_does_not_clamp():
     flow.manual_seed(0)
     x = flow.nn.init.trunc_normal_(flow.empty(20000), std=1.0)
-    assert (x.abs() < 2).all() and abs(x.std().item() - 0.88) < 0.02  # OneFlow's: 4.5 % at the bounds, deviation 0.96
+    assert (x.abs() < 2).all() and abs(
+        x.std().item() - 0.88
+    ) < 0.02  # OneFlow's: 4.5 % at the bounds, deviation 0.96
 
 
 def test_orthogonal_works_in_place():
@@ -21,7 +24,15 @@ def test_orthogonal_works_in_place():
     torch.testing.assert_close(w @ w.T, torch.eye(3))
 
 
-@pytest.mark.parametrize("name, shape", [("BatchNorm1d", (1, 3)), ("BatchNorm1d", (1, 3, 1)), ("BatchNorm2d", (1, 3, 1, 1)), ("BatchNorm3d", (1, 3, 1, 1, 1))])
+@pytest.mark.parametrize(
+    "name, shape",
+    [
+        ("BatchNorm1d", (1, 3)),
+        ("BatchNorm1d", (1, 3, 1)),
+        ("BatchNorm2d", (1, 3, 1, 1)),
+        ("BatchNorm3d", (1, 3, 1, 1, 1)),
+    ],
+)
 def test_batch_norm_trains_on_one_value_per_channel(name, shape):
     """OneFlow 0.9.0: the bias, gradients of 0 but for the bias, running_mean as ever; its running_var is NaN."""
     module, x = getattr(flow.nn, name)(3, momentum=0.25), flow.arange(3.0).reshape(shape).requires_grad_()
@@ -29,7 +40,11 @@ def test_batch_norm_trains_on_one_value_per_channel(name, shape):
     out = module(x)
     out.backward(flow.full(shape, 2.0))
     assert flow.equal(out.flatten(), module.bias) and out.shape == shape and module.num_batches_tracked == 1
-    assert not x.grad.any() and not module.weight.grad.any() and flow.equal(module.bias.grad, flow.full((3,), 2.0))
+    assert (
+        not x.grad.any()
+        and not module.weight.grad.any()
+        and flow.equal(module.bias.grad, flow.full((3,), 2.0))
+    )
     assert module.running_mean.tolist() == [0, 0.25, 0.5] and module.running_var.tolist() == [0.75] * 3
     assert flow.equal(flow.nn.functional.batch_norm(x, None, None, None, module.bias, True), out)
     with pytest.raises(ValueError, match="more than 1 value per channel"):
@@ -56,7 +71,9 @@ def test_batch_norm_of_one_value_per_channel_in_a_graph(backend):
 
     def net():
         flow.manual_seed(0)
-        return flow.nn.Sequential(flow.nn.Conv2d(2, 3, 4), flow.nn.BatchNorm2d(3), flow.nn.ReLU(), flow.nn.Conv2d(3, 2, 1)).double()
+        return flow.nn.Sequential(
+            flow.nn.Conv2d(2, 3, 4), flow.nn.BatchNorm2d(3), flow.nn.ReLU(), flow.nn.Conv2d(3, 2, 1)
+        ).double()
 
     eager, compiled, x = net(), net(), flow.randn(1, 2, 4, 4, dtype=flow.float64)
     optimizer, step = flow.optim.SGD(eager.parameters(), lr=0.1, momentum=0.9), Train(compiled)
@@ -71,10 +88,19 @@ def test_batch_norm_of_one_value_per_channel_in_a_graph(backend):
 
 
 @pytest.mark.parametrize("backend", [None, "aten", "inductor"])
-@pytest.mark.parametrize("layer", [
-    flow.nn.BatchNorm2d(6), flow.nn.BatchNorm2d(6).eval(), flow.nn.BatchNorm3d(6), flow.nn.InstanceNorm2d(6), flow.nn.InstanceNorm3d(6),
-    lambda x: F.batch_norm(x, None, None, training=True), lambda x: flow._C.normalization(x, is_training=True)],
-    ids=["2d", "2d eval", "3d", "instance 2d", "instance 3d", "function", "operator"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        flow.nn.BatchNorm2d(6),
+        flow.nn.BatchNorm2d(6).eval(),
+        flow.nn.BatchNorm3d(6),
+        flow.nn.InstanceNorm2d(6),
+        flow.nn.InstanceNorm3d(6),
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: flow._C.normalization(x, is_training=True),
+    ],
+    ids=["2d", "2d eval", "3d", "instance 2d", "instance 3d", "function", "operator"],
+)
 def test_gradient_of_one_image_through_a_norm(layer, backend):
     """The gradient arrives channel by channel; the same one laid out row by row is the measure."""
     layer = layer.double() if isinstance(layer, flow.nn.Module) else layer
@@ -96,7 +122,10 @@ def test_gradient_of_one_image_through_a_norm(layer, backend):
     torch.testing.assert_close((of if backend is None else Of())(x, g), right)
 
 
-@pytest.mark.parametrize("name, shape", [("InstanceNorm2d", (3, 2, 4, 3)), ("InstanceNorm3d", (3, 2, 2, 2, 3)), ("BatchNorm2d", (3, 2, 4, 3))])
+@pytest.mark.parametrize(
+    "name, shape",
+    [("InstanceNorm2d", (3, 2, 4, 3)), ("InstanceNorm3d", (3, 2, 2, 2, 3)), ("BatchNorm2d", (3, 2, 4, 3))],
+)
 def test_gradient_of_a_batch_through_a_norm(name, shape):
     """The gradient comes from a sequence of pixels first, as transformers take it."""
     layer, x = getattr(flow.nn, name)(2).double(), flow.randn(shape, dtype=flow.float64, requires_grad=True)
@@ -107,7 +136,18 @@ def test_gradient_of_a_batch_through_a_norm(name, shape):
 
 
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("shape", [(2, 3, 4, 1), (2, 3, 1, 4), (1, 3, 4, 1), (1, 3, 4, 2), (2, 3, 4, 1, 1), (2, 3, 1, 2, 2), (1, 3, 2, 2, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (2, 3, 4, 1),
+        (2, 3, 1, 4),
+        (1, 3, 4, 1),
+        (1, 3, 4, 2),
+        (2, 3, 4, 1, 1),
+        (2, 3, 1, 2, 2),
+        (1, 3, 2, 2, 1),
+    ],
+)
 def test_gradient_of_a_norm_where_a_size_is_1(shape, train):
     """In every order that input and gradient may lie in memory; float64 in the usual order is the measure."""
     layer = (flow.nn.BatchNorm2d if len(shape) == 4 else flow.nn.BatchNorm3d)(3).double().train(train)
@@ -123,7 +163,9 @@ def test_gradient_of_a_norm_where_a_size_is_1(shape, train):
     if len(shape) == 5:
         laid = [laid[0][::7], laid[1][::5]]
     for a, b in itertools.product(*laid):
-        torch.testing.assert_close(grads(a, b), right, msg=lambda m: f"strides {a.stride()} and {b.stride()}: {m}")
+        torch.testing.assert_close(
+            grads(a, b), right, msg=lambda m: f"strides {a.stride()} and {b.stride()}: {m}"
+        )
 
 
 @pytest.mark.parametrize("name", ["ELU", "ReLU6", "Hardswish", "Hardtanh", "SELU", "SiLU", "Mish"])
@@ -151,7 +193,10 @@ def test_kept_as_torchs():
     assert flow.nn.utils.rnn.pad_packed_sequence(packed)[1].dtype is torch.int64
 
 
-@pytest.mark.parametrize("loss", [F.kl_div, lambda x, t, log, reduction: flow.nn.KLDivLoss(reduction, log)(x, t), flow._C.kl_div_loss])
+@pytest.mark.parametrize(
+    "loss",
+    [F.kl_div, lambda x, t, log, reduction: flow.nn.KLDivLoss(reduction, log)(x, t), flow._C.kl_div_loss],
+)
 def test_kl_div_of_negative_targets(loss):
     x = flow.tensor([-0.5, 0.25, 1.0], requires_grad=True)
     target = flow.tensor([0.5, -2.0, 0.0])
@@ -159,4 +204,7 @@ def test_kl_div_of_negative_targets(loss):
     assert got.tolist() == [pytest.approx(0.5 * (0.5 - float(np.log(2)))), 0.0, 0.0]
     got.sum().backward()
     assert x.grad.tolist() == [-0.5, 0.0, 0.0]
-    assert loss(x, target, True, "none").tolist() == torch.nn.functional.kl_div(x, target, reduction="none", log_target=True).tolist()
+    assert (
+        loss(x, target, True, "none").tolist()
+        == torch.nn.functional.kl_div(x, target, reduction="none", log_target=True).tolist()
+    )

@@ -1,4 +1,5 @@
 """Modules and functions that do something torch's do not."""
+
 import copy
 import pickle
 
@@ -22,11 +23,16 @@ def test_channels_last_conv_is_the_permuted_conv(n):
     torch.testing.assert_close(got, last(want))
     x, w = torch.randn(2, 4, *[5] * n), torch.randn(4, 3, *[3] * n)
     want = getattr(F, f"conv_transpose{n}d")(x, w, None, 2, 1, 1)
-    torch.testing.assert_close(getattr(F, f"conv_transpose{n}d")(last(x), last(w), None, 2, 1, 1, data_format="channels_last"), last(want))
+    torch.testing.assert_close(
+        getattr(F, f"conv_transpose{n}d")(last(x), last(w), None, 2, 1, 1, data_format="channels_last"),
+        last(want),
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("stride, padding, extra, dilation", [(1, 0, 1, 1), (1, 1, 1, 1), (2, 1, 3, 1), (2, 2, 2, 1), (1, 0, 2, 2)])
+@pytest.mark.parametrize(
+    "stride, padding, extra, dilation", [(1, 0, 1, 1), (1, 1, 1, 1), (2, 1, 3, 1), (2, 2, 2, 1), (1, 0, 2, 2)]
+)
 def test_output_padding_may_reach_the_stride(n, stride, padding, extra, dilation):
     x, w, b = torch.randn(2, 4, *[3] * n), torch.randn(4, 3, *[3] * n), torch.randn(3)
     got = getattr(F, f"conv_transpose{n}d")(x, w, b, stride, padding, extra, 1, dilation)
@@ -35,19 +41,41 @@ def test_output_padding_may_reach_the_stride(n, stride, padding, extra, dilation
     spread[(..., *[slice(None, None, stride)] * n)] = x
     reach = 2 * dilation
     spread = torch.nn.functional.pad(spread, (reach - padding, reach - padding + extra) * n)
-    want = getattr(torch.nn.functional, f"conv{n}d")(spread, w.transpose(0, 1).flip(*range(2, 2 + n)), b, dilation=dilation)
+    want = getattr(torch.nn.functional, f"conv{n}d")(
+        spread, w.transpose(0, 1).flip(*range(2, 2 + n)), b, dilation=dilation
+    )
     torch.testing.assert_close(got, want)
-    torch.testing.assert_close(getattr(flow._C, f"deconv{n}d")(last(x), last(w), b, (stride,), (padding,), [extra], 1, [dilation], "channels_last"), last(want))
+    torch.testing.assert_close(
+        getattr(flow._C, f"deconv{n}d")(
+            last(x), last(w), b, (stride,), (padding,), [extra], 1, [dilation], "channels_last"
+        ),
+        last(want),
+    )
 
 
 def test_output_padding_of_the_stride_as_recorded():
     """Numbers of OneFlow 0.9.0."""
     x, w = torch.arange(1.0, 5.0).reshape(1, 1, 4), torch.tensor([[[1.0, 10.0, 100.0]]])
     assert F.conv_transpose1d(x, w, None, 1, 1, 1).flatten().tolist() == [12, 123, 234, 340, 400]
-    assert F.conv_transpose1d(x, w, torch.tensor([0.5]), 2, 0, 3).flatten().tolist() == [1.5, 10.5, 102.5, 20.5, 203.5, 30.5, 304.5, 40.5, 400.5, 0.5, 0.5, 0.5]
+    assert F.conv_transpose1d(x, w, torch.tensor([0.5]), 2, 0, 3).flatten().tolist() == [
+        1.5,
+        10.5,
+        102.5,
+        20.5,
+        203.5,
+        30.5,
+        304.5,
+        40.5,
+        400.5,
+        0.5,
+        0.5,
+        0.5,
+    ]
 
 
-@pytest.mark.parametrize("name, args", [("max_pool{}d", (2,)), ("avg_pool{}d", (2, 1)), ("adaptive_avg_pool{}d", (3,))])
+@pytest.mark.parametrize(
+    "name, args", [("max_pool{}d", (2,)), ("avg_pool{}d", (2, 1)), ("adaptive_avg_pool{}d", (3,))]
+)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_channels_last_pool_is_the_permuted_pool(name, args, n):
     x, f = torch.randn(2, 4, *[6] * n), getattr(F, name.format(n))
@@ -58,24 +86,42 @@ def test_channels_last_pool_is_the_permuted_pool(name, args, n):
 def test_the_nhwc_variable_is_not_read_and_channels_last_memory_is_there(monkeypatch):
     monkeypatch.setenv("ONEFLOW_ENABLE_NHWC", "1")
     x = torch.randn(2, 3, 5, 5)
-    m = flow.nn.Sequential(flow.nn.Conv2d(3, 4, 3), flow.nn.BatchNorm2d(4), flow.nn.MaxPool2d(2)).to(memory_format=flow.channels_last)
+    m = flow.nn.Sequential(flow.nn.Conv2d(3, 4, 3), flow.nn.BatchNorm2d(4), flow.nn.MaxPool2d(2)).to(
+        memory_format=flow.channels_last
+    )
     assert m[0].weight.shape == (4, 3, 3, 3) and m[0].weight.is_contiguous(memory_format=flow.channels_last)
     y = m(x.to(memory_format=flow.channels_last))
     assert y.shape == (2, 4, 1, 1)
-    torch.testing.assert_close(F.conv2d(x.permute(0, 2, 3, 1), m[0].weight.permute(0, 2, 3, 1), m[0].bias, channel_pos="channels_last").permute(0, 3, 1, 2), m[0](x))
+    torch.testing.assert_close(
+        F.conv2d(
+            x.permute(0, 2, 3, 1), m[0].weight.permute(0, 2, 3, 1), m[0].bias, channel_pos="channels_last"
+        ).permute(0, 3, 1, 2),
+        m[0](x),
+    )
 
 
 def test_channels_last_modules_and_indices():
     x = torch.randn(2, 4, 6, 6)
-    torch.testing.assert_close(flow.nn.AdaptiveAvgPool2d(2, "channels_last")(last(x)), last(flow.nn.AdaptiveAvgPool2d(2)(x)))
+    torch.testing.assert_close(
+        flow.nn.AdaptiveAvgPool2d(2, "channels_last")(last(x)), last(flow.nn.AdaptiveAvgPool2d(2)(x))
+    )
     values, indices = flow.nn.AdaptiveMaxPool2d(2, True, data_format="channels_last")(last(x))
     want = torch.nn.AdaptiveMaxPool2d(2, True)(x)
     assert torch.equal(values, last(want[0])) and torch.equal(indices, last(want[1]))
     torch.testing.assert_close(F.unfold(last(x), 2, data_format="channels_last"), F.unfold(x, 2))
-    torch.testing.assert_close(F.fold(F.unfold(x, 2), (6, 6), 2, data_format="channels_last"), last(F.fold(F.unfold(x, 2), (6, 6), 2)))
+    torch.testing.assert_close(
+        F.fold(F.unfold(x, 2), (6, 6), 2, data_format="channels_last"),
+        last(F.fold(F.unfold(x, 2), (6, 6), 2)),
+    )
 
 
-@pytest.mark.parametrize("call", ["F.conv2d(torch.ones(1, 2, 3, 3), torch.ones(1, 2, 1, 1), channel_pos='NHWC')", "flow.nn.AdaptiveAvgPool2d(2, 'last')"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "F.conv2d(torch.ones(1, 2, 3, 3), torch.ones(1, 2, 1, 1), channel_pos='NHWC')",
+        "flow.nn.AdaptiveAvgPool2d(2, 'last')",
+    ],
+)
 def test_unknown_layout_is_named(call):
     with pytest.raises(ValueError, match="channels_first"):
         eval(call)
@@ -157,8 +203,13 @@ def test_pixel_shuffle_with_two_factors():
 
 
 def test_embedding_positional_device_and_dtype():
-    assert flow.nn.Embedding(3, 2, None, None, 2.0, False, False, None, "cpu", torch.float64).weight.dtype is torch.float64
-    frozen = flow.nn.Embedding(3, 2, None, None, 2.0, False, False, torch.ones(3, 2), True, "cpu", torch.float32)
+    assert (
+        flow.nn.Embedding(3, 2, None, None, 2.0, False, False, None, "cpu", torch.float64).weight.dtype
+        is torch.float64
+    )
+    frozen = flow.nn.Embedding(
+        3, 2, None, None, 2.0, False, False, torch.ones(3, 2), True, "cpu", torch.float32
+    )
     assert not frozen.weight.requires_grad
     assert not flow.nn.Embedding.from_pretrained(torch.ones(3, 2)).weight.requires_grad
     assert flow.nn.Embedding(3, 2)(torch.tensor([1], dtype=torch.int32)).shape == (1, 2)
@@ -203,12 +254,18 @@ def test_no_warning_without_dim():
 
 def test_load_state_dict_takes_numpy():
     linear = flow.nn.Linear(2, 1)
-    keys = linear.load_state_dict({"weight": np.array([[1, 2]], dtype=np.float64), "bias": torch.tensor([3.0])})
-    assert not keys.missing_keys and linear.weight.tolist() == [[1, 2]] and linear.weight.dtype is torch.float32
+    keys = linear.load_state_dict(
+        {"weight": np.array([[1, 2]], dtype=np.float64), "bias": torch.tensor([3.0])}
+    )
+    assert (
+        not keys.missing_keys and linear.weight.tolist() == [[1, 2]] and linear.weight.dtype is torch.float32
+    )
     scalar = flow.nn.BatchNorm1d(1)
     state = dict(scalar.state_dict(), num_batches_tracked=np.int64(7))
     scalar.load_state_dict(state)
-    assert scalar.num_batches_tracked.item() == 7 and isinstance(state["num_batches_tracked"], np.int64), "the caller's dict is left alone"
+    assert scalar.num_batches_tracked.item() == 7 and isinstance(state["num_batches_tracked"], np.int64), (
+        "the caller's dict is left alone"
+    )
     with pytest.raises(RuntimeError, match="size mismatch"):
         linear.load_state_dict({"weight": np.ones((3, 3)), "bias": np.ones(1)})
     state = linear.state_dict()
@@ -225,8 +282,17 @@ def test_contiguous_params_and_memory_format():
     assert net[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("module", [lambda: flow.nn.Dropout(0.3), lambda: flow.nn.CrossEntropyLoss(None, 3, "sum", 0.1), lambda: flow.nn.PixelShuffle(None, 2, 3),
-                                    lambda: flow.nn.AvgPool2d(2), lambda: flow.nn.Embedding(3, 2), lambda: flow.nn.RNN(2, 3, 1, False)])
+@pytest.mark.parametrize(
+    "module",
+    [
+        lambda: flow.nn.Dropout(0.3),
+        lambda: flow.nn.CrossEntropyLoss(None, 3, "sum", 0.1),
+        lambda: flow.nn.PixelShuffle(None, 2, 3),
+        lambda: flow.nn.AvgPool2d(2),
+        lambda: flow.nn.Embedding(3, 2),
+        lambda: flow.nn.RNN(2, 3, 1, False),
+    ],
+)
 def test_copies_and_pickles(module):
     m = module()
     other = copy.deepcopy(m)
@@ -252,7 +318,12 @@ def test_traced_by_fx_and_make_fx():
     class Net(flow.nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv, self.pool, self.drop, self.loss = flow.nn.Conv2d(1, 2, 3), flow.nn.AdaptiveAvgPool2d(1), flow.nn.Dropout(0.0), flow.nn.CrossEntropyLoss()
+            self.conv, self.pool, self.drop, self.loss = (
+                flow.nn.Conv2d(1, 2, 3),
+                flow.nn.AdaptiveAvgPool2d(1),
+                flow.nn.Dropout(0.0),
+                flow.nn.CrossEntropyLoss(),
+            )
 
         def forward(self, x, y):
             x = F.leaky_relu(x=self.conv(x), alpha=0.1)
@@ -267,9 +338,17 @@ def test_traced_by_fx_and_make_fx():
 def test_ddp_on_one_process_returns_the_module():
     net = flow.nn.Linear(2, 1)
     ddp = flow.nn.parallel.DistributedDataParallel
-    assert ddp(net) is net and ddp(net, broadcast_buffers=False, broadcast_parameters=True, bucket_size=5, use_bucket=False) is net
+    assert (
+        ddp(net) is net
+        and ddp(net, broadcast_buffers=False, broadcast_parameters=True, bucket_size=5, use_bucket=False)
+        is net
+    )
     assert flow.nn.parallel.distributed.DistributedDataParallel is ddp
-    assert net.module is net and [*net.state_dict()] == ["weight", "bias"] and copy.deepcopy(net).module is not net
+    assert (
+        net.module is net
+        and [*net.state_dict()] == ["weight", "bias"]
+        and copy.deepcopy(net).module is not net
+    )
     with net.no_sync():  # what programs ask torch's wrapper for
         net(flow.ones(1, 2)).sum().backward()
     assert net.weight.grad.tolist() == [[1.0, 1.0]]
@@ -290,7 +369,11 @@ def test_partial_fc_sample_keeps_every_label():
     flow.manual_seed(0)
     weight, label = torch.randn(20, 3, requires_grad=True), torch.tensor([4, 17, 4, 0])
     mapped, classes, rows = flow.nn.DistributedPariticalFCSample(8)(weight, label)
-    assert torch.equal(classes[mapped], label) and len(set(classes.tolist())) == 8 and torch.equal(rows, weight[classes])
+    assert (
+        torch.equal(classes[mapped], label)
+        and len(set(classes.tolist())) == 8
+        and torch.equal(rows, weight[classes])
+    )
     rows.sum().backward()
     assert torch.equal(weight.grad[:, 0].nonzero().flatten(), classes)
 

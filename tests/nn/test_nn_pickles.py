@@ -1,4 +1,5 @@
 """Modules pickled by real OneFlow 0.9.0 (golden/record_nn_pickles.py) and modules saved here load and run."""
+
 import base64
 import json
 import pathlib
@@ -11,10 +12,25 @@ from oneflow._files import modules
 
 PICKLES = json.loads((pathlib.Path(__file__).parent.parent / "golden" / "nn_pickles.json").read_text())
 X = torch.arange(128.0).reshape(2, 4, 4, 4) / 128
-INPUTS = {"CrossEntropyLoss": (X, torch.zeros(2, 4, 4, dtype=torch.int32)), "NLLLoss": (X, torch.zeros(2, 4, 4, dtype=torch.int32)), "TripletMarginLoss": (X, X + 1, X),
-          "MarginRankingLoss": (X, X + 1, X.sign()), "Linear": (torch.ones(1, 2),), "LSTM": (torch.ones(2, 3, 4),), "Embedding": (torch.tensor([1]),), "Fold": (torch.ones(1, 8, 4),),
-          "AvgPool1d": (X[0],), "MaxPool1d": (X[0],), "AvgPool3d": (X[None],), "CosineSimilarity": (X, X + 1), "CTCLoss": None, "ModuleList": None,
-          **dict.fromkeys(("MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss"), (X, X.flip(0)))}
+INPUTS = {
+    "CrossEntropyLoss": (X, torch.zeros(2, 4, 4, dtype=torch.int32)),
+    "NLLLoss": (X, torch.zeros(2, 4, 4, dtype=torch.int32)),
+    "TripletMarginLoss": (X, X + 1, X),
+    "MarginRankingLoss": (X, X + 1, X.sign()),
+    "Linear": (torch.ones(1, 2),),
+    "LSTM": (torch.ones(2, 3, 4),),
+    "Embedding": (torch.tensor([1]),),
+    "Fold": (torch.ones(1, 8, 4),),
+    "AvgPool1d": (X[0],),
+    "MaxPool1d": (X[0],),
+    "AvgPool3d": (X[None],),
+    "CosineSimilarity": (X, X + 1),
+    "CTCLoss": None,
+    "ModuleList": None,
+    **dict.fromkeys(
+        ("MSELoss", "L1Loss", "SmoothL1Loss", "KLDivLoss", "BCELoss", "BCEWithLogitsLoss"), (X, X.flip(0))
+    ),
+}
 
 
 @pytest.mark.parametrize("code", PICKLES)
@@ -34,7 +50,13 @@ def test_module_of_real_oneflow(code, tmp_path):
 
 @pytest.mark.parametrize("external", [True, False])
 def test_saved_here_and_loaded_safely(tmp_path, external):
-    module = flow.nn.Sequential(flow.nn.Linear(2, 2), flow.nn.Dropout(0.1), flow.nn.AdaptiveAvgPool2d(1), flow.nn.PixelShuffle(None, 1, 2), flow.nn.CrossEntropyLoss())
+    module = flow.nn.Sequential(
+        flow.nn.Linear(2, 2),
+        flow.nn.Dropout(0.1),
+        flow.nn.AdaptiveAvgPool2d(1),
+        flow.nn.PixelShuffle(None, 1, 2),
+        flow.nn.CrossEntropyLoss(),
+    )
     flow.save(module, str(tmp_path / "m"), save_as_external_data=external)
     loaded = flow.load(str(tmp_path / "m"))
     assert repr(loaded) == repr(module) and [type(a) for a in loaded] == [type(a) for a in module]

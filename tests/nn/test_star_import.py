@@ -1,4 +1,5 @@
 """`from oneflow.nn import *` brings every public name, torch's and ours, though names are resolved lazily."""
+
 import subprocess
 import sys
 

@@ -1,4 +1,5 @@
 """The CUDA kernels' logic where no GPU is: csrc/cuda compiled as C++ and run by the emulation in cuda_on_cpu/."""
+
 import os
 import re
 import subprocess
@@ -80,15 +81,29 @@ def test_launches_become_calls():
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault, message", [
-    ("__device__ float f(float a, float b) { return max(a, b); }", "deleted function"),  # drops NaN
-    ("__device__ double f(double a, double b) { return min(a, b); }", "deleted function"),
-    ("void f(void* p) { cudaMemsetAsync(p, 0, 1, nullptr); }", "unused-result|nodiscard"),
-])
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        ("__device__ float f(float a, float b) { return max(a, b); }", "deleted function"),  # drops NaN
+        ("__device__ double f(double a, double b) { return min(a, b); }", "deleted function"),
+        ("void f(void* p) { cudaMemsetAsync(p, 0, 1, nullptr); }", "unused-result|nodiscard"),
+    ],
+)
 def test_faults_that_do_not_compile(tmp_path, fault, message):
     source = tmp_path / "fault.cpp"
     source.write_text('#include "cuda_runtime.h"\n' + fault)
-    done = subprocess.run([*ext.compiler(), "-std=c++20", "-Werror=unused-result", f"-I{HERE / 'cuda_on_cpu'}", "-fsyntax-only", str(source)], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            *ext.compiler(),
+            "-std=c++20",
+            "-Werror=unused-result",
+            f"-I{HERE / 'cuda_on_cpu'}",
+            "-fsyntax-only",
+            str(source),
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode and re.search(message, done.stderr)
 
 
@@ -96,10 +111,26 @@ def test_faults_that_do_not_compile(tmp_path, fault, message):
 def test_the_emulation_shows_faults(tmp_path):
     source = tmp_path / "faults.cpp"
     source.write_text(translate(FAULTS))
-    subprocess.run([*ext.compiler(), "-std=c++20", "-Wno-unknown-pragmas", f"-I{HERE / 'cuda_on_cpu'}", str(source), "-o", str(tmp_path / "faults")], check=True)
+    subprocess.run(
+        [
+            *ext.compiler(),
+            "-std=c++20",
+            "-Wno-unknown-pragmas",
+            f"-I{HERE / 'cuda_on_cpu'}",
+            str(source),
+            "-o",
+            str(tmp_path / "faults"),
+        ],
+        check=True,
+    )
 
     def run(what, order="forward"):
-        done = subprocess.run([str(tmp_path / "faults"), what], capture_output=True, text=True, env={**os.environ, "EMULATED_ORDER": order})
+        done = subprocess.run(
+            [str(tmp_path / "faults"), what],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "EMULATED_ORDER": order},
+        )
         return done.stdout, done.stderr, done.returncode
 
     x = [1 << i % 30 for i in range(64)]
@@ -107,16 +138,30 @@ def test_the_emulation_shows_faults(tmp_path):
     for order in ("forward", "reverse"):
         assert [int(v) for v in run("s", order)[0].split("\n")[0].split()] == neighbours
         assert [int(v) for v in run("m", order)[0].split("\n")[0].split()] != neighbours
-        assert [int(v) for v in run("w", order)[0].split("\n")[0].split()] == [sum(x[:32])] * 32 + [sum(x[32:])] * 32
-        for what, message in (("b", "__syncthreads() that some threads"), ("p", "a warp shuffle that some threads"),
-                              ("u", "a launch after one that cudaGetLastError did not follow"), ("d", "a launch without a device guard")):
+        assert [int(v) for v in run("w", order)[0].split("\n")[0].split()] == [sum(x[:32])] * 32 + [
+            sum(x[32:])
+        ] * 32
+        for what, message in (
+            ("b", "__syncthreads() that some threads"),
+            ("p", "a warp shuffle that some threads"),
+            ("u", "a launch after one that cudaGetLastError did not follow"),
+            ("d", "a launch without a device guard"),
+        ):
             assert message in run(what, order)[1] and run(what, order)[2] != 0
     assert "invalid configuration argument" in run("g")[0]
 
 
 def run(library, *command, order="forward"):
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "ONEFLOW_EXT_PATH": library, "EMULATED_ORDER": order})
-    assert done.returncode == 0 and ("kernels launched" in done.stderr) == bool(library), done.stdout[-3000:] + done.stderr[-1000:]
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "ONEFLOW_EXT_PATH": library, "EMULATED_ORDER": order},
+    )
+    assert done.returncode == 0 and ("kernels launched" in done.stderr) == bool(library), (
+        done.stdout[-3000:] + done.stderr[-1000:]
+    )
 
 
 @pytest.mark.slow
@@ -126,7 +171,9 @@ def test_the_kernels(tmp_path):
     """The operator tests, those marked gpu among them, in both orders; and results beside those of the CPU's kernels."""
     subprocess.run([sys.executable, str(HERE / "cuda_on_cpu" / "translate.py")], check=True)
     library = "build/_ext_cuda_on_cpu.so"
-    files = [str(HERE / f"test_ops_{name}.py") for name in ("gpu", "kernels", "meaning", "golden", "embedding")]
+    files = [
+        str(HERE / f"test_ops_{name}.py") for name in ("gpu", "kernels", "meaning", "golden", "embedding")
+    ]
     for order in ("forward", "reverse"):
         run(library, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not opcheck", *files, order=order)
     run("", "-c", BESIDE_THE_CPU, str(tmp_path / "cpu.pt"))

@@ -1,4 +1,5 @@
 """oneflow::mm and oneflow::bmm, the products of float32 matrices that nn.Graph takes under inductor where they are faster than torch's."""
+
 import pytest
 import torch
 
@@ -31,7 +32,19 @@ def layouts(rows, columns):
     yield torch.randn(1, columns).expand(rows, columns)
 
 
-@pytest.mark.parametrize("m, k, n", [(3, 5, 7), (1, 40, 1), (1, 1, 9), (9, 1, 1), (64, 256, 256), (65, 257, 300), (200, 600, 17), (2, 300, 700)])
+@pytest.mark.parametrize(
+    "m, k, n",
+    [
+        (3, 5, 7),
+        (1, 40, 1),
+        (1, 1, 9),
+        (9, 1, 1),
+        (64, 256, 256),
+        (65, 257, 300),
+        (200, 600, 17),
+        (2, 300, 700),
+    ],
+)
 def test_equals_torch_in_any_layout(m, k, n):
     for a in layouts(m, k):
         for b in layouts(k, n):
@@ -53,7 +66,9 @@ def batches(size, rows, columns):
     yield torch.randn(1, rows, columns).expand(size, rows, columns)
 
 
-@pytest.mark.parametrize("size, m, k, n", [(1, 3, 5, 7), (3, 1, 40, 1), (2, 65, 17, 33), (5, 16, 16, 16), (2, 70, 300, 260)])
+@pytest.mark.parametrize(
+    "size, m, k, n", [(1, 3, 5, 7), (3, 1, 40, 1), (2, 65, 17, 33), (5, 16, 16, 16), (2, 70, 300, 260)]
+)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_batches_equal_torch_in_any_layout(size, m, k, n, threads):
     before = torch.get_num_threads()
@@ -72,7 +87,9 @@ def test_batches_equal_torch_in_any_layout(size, m, k, n, threads):
 
 @pytest.mark.parametrize("size, m, k, n", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 3, 0, 4), (2, 3, 4, 0)])
 def test_batches_without_elements(size, m, k, n):
-    assert torch.equal(torch.ops.oneflow.bmm(torch.randn(size, m, k), torch.randn(size, k, n)), torch.zeros(size, m, n))
+    assert torch.equal(
+        torch.ops.oneflow.bmm(torch.randn(size, m, k), torch.randn(size, k, n)), torch.zeros(size, m, n)
+    )
 
 
 @pytest.mark.parametrize("m, k, n", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
@@ -86,12 +103,25 @@ def test_infinities_and_nan_reach_the_result():
     assert torch.equal(torch.ops.oneflow.mm(a, b).nan_to_num(-1, -2), (a @ b).nan_to_num(-1, -2))
 
 
-@pytest.mark.parametrize("name, a, b, said", [
-    ("mm", torch.ones(2, 3), torch.ones(4, 2), r"b must have shape \(3, any\), found \(4, 2\)"),
-    ("mm", torch.ones(3), torch.ones(3, 2), r"a must have 2 dimensions, found 1: shape \(3\)"),
-    ("mm", torch.ones(2, 3).double(), torch.ones(3, 2).double(), "a must have dtype float32, found float64"),
-    ("bmm", torch.ones(2, 2, 3), torch.ones(3, 3, 2), r"b must have shape \(2, 3, any\), found \(3, 3, 2\)"),
-])
+@pytest.mark.parametrize(
+    "name, a, b, said",
+    [
+        ("mm", torch.ones(2, 3), torch.ones(4, 2), r"b must have shape \(3, any\), found \(4, 2\)"),
+        ("mm", torch.ones(3), torch.ones(3, 2), r"a must have 2 dimensions, found 1: shape \(3\)"),
+        (
+            "mm",
+            torch.ones(2, 3).double(),
+            torch.ones(3, 2).double(),
+            "a must have dtype float32, found float64",
+        ),
+        (
+            "bmm",
+            torch.ones(2, 2, 3),
+            torch.ones(3, 3, 2),
+            r"b must have shape \(2, 3, any\), found \(3, 3, 2\)",
+        ),
+    ],
+)
 def test_wrong_operands_are_named(name, a, b, said):
     with pytest.raises(RuntimeError, match=said):
         getattr(torch.ops.oneflow, name)(a, b)
@@ -110,12 +140,22 @@ def test_several_threads_give_the_same_bits():
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("value, capability, maker, mkl, said", [
-    ("0", "AVX512", "AuthenticAMD", True, False), ("off", "AVX512", "AuthenticAMD", True, False), ("1", "AVX2", "GenuineIntel", False, True),
-    ("", "AVX512", "AuthenticAMD", True, True), ("", "AVX512", "HygonGenuine", True, True), ("", "AVX512", "GenuineIntel", True, False),
-    ("", "AVX2", "AuthenticAMD", True, False), ("", "AVX512", "AuthenticAMD", False, False),
-])
-def test_the_processor_or_the_environment_says_whether_blocks_are_faster(monkeypatch, value, capability, maker, mkl, said):
+@pytest.mark.parametrize(
+    "value, capability, maker, mkl, said",
+    [
+        ("0", "AVX512", "AuthenticAMD", True, False),
+        ("off", "AVX512", "AuthenticAMD", True, False),
+        ("1", "AVX2", "GenuineIntel", False, True),
+        ("", "AVX512", "AuthenticAMD", True, True),
+        ("", "AVX512", "HygonGenuine", True, True),
+        ("", "AVX512", "GenuineIntel", True, False),
+        ("", "AVX2", "AuthenticAMD", True, False),
+        ("", "AVX512", "AuthenticAMD", False, False),
+    ],
+)
+def test_the_processor_or_the_environment_says_whether_blocks_are_faster(
+    monkeypatch, value, capability, maker, mkl, said
+):
     monkeypatch.setenv("ONEFLOW_GRAPH_BLOCKS", value)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
@@ -133,9 +173,15 @@ def attention(q, k, v):
     return (q @ k.mT).softmax(-1) @ v
 
 
-@pytest.mark.parametrize("program, sizes, count", [  # forward and the gradients of both operands
-    (network, [(100, 120), (120, 130), (130, 3)], 3), (attention, [(3, 60, 40)] * 3, 6), (attention, [(50, 6, 40)] * 3, 0), (network, [(2, 900), (900, 900), (900, 2)], 1),
-])
+@pytest.mark.parametrize(
+    "program, sizes, count",
+    [  # forward and the gradients of both operands
+        (network, [(100, 120), (120, 130), (130, 3)], 3),
+        (attention, [(3, 60, 40)] * 3, 6),
+        (attention, [(50, 6, 40)] * 3, 0),
+        (network, [(2, 900), (900, 900), (900, 2)], 1),
+    ],
+)
 @pytest.mark.parametrize("faster", [False, True])
 def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, program, sizes, count, faster):
     from torch._inductor import config as inductor_config
@@ -146,7 +192,11 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, pro
     taken = []
     original = matmul.multiply_in_blocks
     ours = (torch.ops.oneflow.mm.default, torch.ops.oneflow.bmm.default)
-    monkeypatch.setattr(matmul, "multiply_in_blocks", lambda graph: (original(graph), taken.append(sum(n.target in ours for n in graph.nodes))))
+    monkeypatch.setattr(
+        matmul,
+        "multiply_in_blocks",
+        lambda graph: (original(graph), taken.append(sum(n.target in ours for n in graph.nodes))),
+    )
     torch.manual_seed(faster)
     operands = [(torch.randn(size) / 8).requires_grad_() for size in sizes]
 
@@ -158,6 +208,10 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, pro
     with inductor_config.patch(fx_graph_cache=False):  # what is in the cache is not rewritten again
         results = graph(*operands)
     exact = [x.detach().double().requires_grad_() for x in operands]
-    for found, wanted in zip(results, torch.autograd.grad(program(*exact).square().sum(), exact), strict=True):
-        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())  # sums of up to 900 numbers in float32
+    for found, wanted in zip(
+        results, torch.autograd.grad(program(*exact).square().sum(), exact), strict=True
+    ):
+        torch.testing.assert_close(
+            found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item()
+        )  # sums of up to 900 numbers in float32
     assert taken == ([count] if faster else [])

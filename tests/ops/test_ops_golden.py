@@ -1,4 +1,5 @@
 """oneflow._C against numbers recorded from real OneFlow 0.9.0 (tests/golden/record_ops.py)."""
+
 import json
 import math
 import sys
@@ -25,7 +26,10 @@ def test_matches_oneflow(name, code):
     for i, ((dtype, shape, values), (dtype0, shape0, values0)) in enumerate(zip(found, expected)):
         assert (dtype, shape) == (dtype0, shape0), f"result {i}"
         for a, b in zip(values, values0):
-            same = a == b or (isinstance(a, float) and (math.isclose(a, b, rel_tol=RTOL, abs_tol=ATOL) or (math.isnan(a) and math.isnan(b))))
+            same = a == b or (
+                isinstance(a, float)
+                and (math.isclose(a, b, rel_tol=RTOL, abs_tol=ATOL) or (math.isnan(a) and math.isnan(b)))
+            )
             assert same, f"result {i}: {values} is not OneFlow's {values0}"
 
 

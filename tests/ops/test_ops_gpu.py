@@ -1,5 +1,6 @@
 """The CUDA kernels against the plain functions on the CPU in float64, and against the CPU kernels' dropped elements. Those that need
 no GPU to mean something also run on the library of cuda_on_cpu/ (see test_cuda_on_cpu.py)."""
+
 import contextlib
 import math
 import os
@@ -22,7 +23,10 @@ from oneflow._kernels import _ext, gradients, kernels, losses, references, regis
 C = oneflow._C
 EMULATED = "cuda_on_cpu" in os.environ.get("ONEFLOW_EXT_PATH", "")
 DEVICE = "cpu" if EMULATED else "cuda"
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not EMULATED and not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not EMULATED and not torch.cuda.is_available(), reason="no CUDA device"),
+]
 compares_devices = pytest.mark.skipif(EMULATED, reason="a CUDA device and the CPU's kernels beside it")
 
 
@@ -37,8 +41,16 @@ def _as_on_cuda(monkeypatch):
         _ext.status()
         run = kernels.run
         monkeypatch.setitem(_ext.use.__kwdefaults__, "dtypes", _ext._FLOATS | {torch.float16})
-        monkeypatch.setattr(run, "bias_gelu_backward_sums", lambda dy, x, b, axis: _with_sum(run.bias_gelu_backward(dy, x, b, axis), axis))
-        monkeypatch.setattr(run, "bias_dropout_backward_sums", lambda dy, axis, p, seed: _with_sum(run.bias_dropout_backward(dy, p, seed), axis))
+        monkeypatch.setattr(
+            run,
+            "bias_gelu_backward_sums",
+            lambda dy, x, b, axis: _with_sum(run.bias_gelu_backward(dy, x, b, axis), axis),
+        )
+        monkeypatch.setattr(
+            run,
+            "bias_dropout_backward_sums",
+            lambda dy, axis, p, seed: _with_sum(run.bias_dropout_backward(dy, p, seed), axis),
+        )
 
 
 def _with_sum(dx, axis):
@@ -67,10 +79,16 @@ def test_no_farther_from_float64_than_torch(op, dtype):
                 continue
             ours, theirs = ((x.double().cpu() - e).abs().max().item() if x.numel() else 0.0 for x in (f, t))
             ulp = torch.finfo(dtype).eps * max(e.abs().max().item() if e.numel() else 0.0, 1e-30)
-            assert ours <= max(2 * theirs, 8 * ulp), f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+            assert ours <= max(2 * theirs, 8 * ulp), (
+                f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+            )
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op",
+    [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")],
+    ids=lambda op: op.name,
+)
 def test_empty(op):
     inputs = op.make(torch.float32, 0)
     assert [f.shape for f in listed(op.call(*cuda(inputs)))] == [p.shape for p in listed(op.plain(*inputs))]
@@ -83,7 +101,10 @@ def test_dropout_drops_what_the_cpu_drops():
     there = torch.ops.oneflow.bias_dropout(x.cuda(), b.cuda(), 1, 0.3, seed.cuda())
     torch.testing.assert_close(there.cpu(), here)
     scores = torch.randn(3, 70, 70)
-    for a, b in zip(torch.ops.oneflow.masked_softmax(scores, None, 0, 1.0, -9.0, 0.4, seed), torch.ops.oneflow.masked_softmax(scores.cuda(), None, 0, 1.0, -9.0, 0.4, seed.cuda())):
+    for a, b in zip(
+        torch.ops.oneflow.masked_softmax(scores, None, 0, 1.0, -9.0, 0.4, seed),
+        torch.ops.oneflow.masked_softmax(scores.cuda(), None, 0, 1.0, -9.0, 0.4, seed.cuda()),
+    ):
         torch.testing.assert_close(b.cpu(), a)
 
 
@@ -93,7 +114,9 @@ def test_optimizers_match_the_cpu():
     lists = [[torch.rand(s) for s in ((3, 5), (0,), (7000,))] for _ in range(4)]
     here, there = [[t.clone() for t in part] for part in lists], [[t.cuda() for t in part] for part in lists]
     for model, diff, m, v in (here, there):
-        C.multi_tensor_adam_update(model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199, True, 0.5, 0.03, 1e-6)
+        C.multi_tensor_adam_update(
+            model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199, True, 0.5, 0.03, 1e-6
+        )
         C.multi_tensor_momentum_update(model, diff, m, 0.5, 0.02, 0.1, 0.9, 0.1, True, False)
         C.multi_tensor_sgd_update(model, diff, 0.5, 0.02, 0.1)
     for a, b in zip((t for part in here for t in part), (t for part in there for t in part)):
@@ -105,7 +128,10 @@ def test_optimizers_match_the_cpu():
 def test_unique_ids_are_in_the_cpus_order(n):
     keys = torch.randint(-40, 40, (n,))
     tables = (keys % 3).to(torch.uint8)
-    for a, b in zip(C.one_embedding_unique_key_value_pair(keys, tables, 3, "e"), C.one_embedding_unique_key_value_pair(keys.cuda(), tables.cuda(), 3, "e")):
+    for a, b in zip(
+        C.one_embedding_unique_key_value_pair(keys, tables, 3, "e"),
+        C.one_embedding_unique_key_value_pair(keys.cuda(), tables.cuda(), 3, "e"),
+    ):
         assert torch.equal(b.cpu(), a)
 
 
@@ -118,7 +144,13 @@ def operator(name):
     return getattr(torch.ops.oneflow, name)
 
 
-@pytest.mark.parametrize("name, plain, scalars", [("intersection", references.intersection_ref, []), ("convex", lambda *x: references.convex_ref(*x, 1e-7), [1e-7])])
+@pytest.mark.parametrize(
+    "name, plain, scalars",
+    [
+        ("intersection", references.intersection_ref, []),
+        ("convex", lambda *x: references.convex_ref(*x, 1e-7), [1e-7]),
+    ],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_minimum_and_maximum_keep_nan(name, plain, scalars, dtype):
     corners = torch.arange(8.0).repeat(20, 1)
@@ -136,15 +168,19 @@ def test_fake_quantize_keeps_nan(dtype):
     exact = torch.tensor([NAN, 127.0, -128.0, 0.5, 127.0]).to(dtype)
     scale, zero_point = torch.tensor([0.5]), torch.tensor([1.0])
     exact[1:] = ((x[1:].float() / 0.5 + 1).round().clamp(-128, 127) - 1).mul(0.5).to(dtype)
-    for found in (operator("fake_quantize")(*cuda([x, scale, zero_point]), -128.0, 127.0),
-                  operator("pointwise")(kernels.POINT["fake_quantize"], cuda([x]), 1, [0.5, 1.0, -128.0, 127.0])[0]):
+    for found in (
+        operator("fake_quantize")(*cuda([x, scale, zero_point]), -128.0, 127.0),
+        operator("pointwise")(kernels.POINT["fake_quantize"], cuda([x]), 1, [0.5, 1.0, -128.0, 127.0])[0],
+    ):
         torch.testing.assert_close(found.cpu(), exact, equal_nan=True, rtol=0, atol=0)
 
 
 def test_masked_softmax_of_rows_with_nan_and_infinity():
     x = torch.randn(5, 300)
     x[1, 7], x[2, 9], x[3] = NAN, INF, -INF
-    found = operator("masked_softmax")(x.to(DEVICE), torch.ones(5, 300, dtype=torch.bool, device=DEVICE), 0, 1.0, 0.0, 0.0, None)[0]
+    found = operator("masked_softmax")(
+        x.to(DEVICE), torch.ones(5, 300, dtype=torch.bool, device=DEVICE), 0, 1.0, 0.0, 0.0, None
+    )[0]
     torch.testing.assert_close(found.cpu(), torch.softmax(x, -1), equal_nan=True)
 
 
@@ -197,8 +233,12 @@ print(peak() - before)
 
 
 def test_nms_of_many_boxes_takes_little_memory():
-    done = subprocess.run([sys.executable, "-c", NMS_MEMORY], capture_output=True, text=True, timeout=seconds(300))
-    assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) < 64 << 20, done.stdout + done.stderr  # all pairs at once: 312 MB
+    done = subprocess.run(
+        [sys.executable, "-c", NMS_MEMORY], capture_output=True, text=True, timeout=seconds(300)
+    )
+    assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) < 64 << 20, (
+        done.stdout + done.stderr
+    )  # all pairs at once: 312 MB
 
 
 # --------------------------------------------------------------------------- samples outside of the image
@@ -207,23 +247,36 @@ def test_points_outside_of_the_image_read_nothing():
     x[0, 0, 0, 1:] = NAN
     outside = torch.tensor([[0, 50.0, 50, 60, 60], [0, -60.0, 1, -50, 2]])
     for ratio in (2, 0):
-        assert torch.equal(operator("roi_align")(*cuda([x, outside]), 1.0, 2, 2, ratio, True).cpu(), torch.zeros(2, 1, 2, 2))
-        dx = operator("roi_align_backward")(torch.full((2, 1, 2, 2), NAN, device=DEVICE), outside.to(DEVICE), [1, 1, 4, 5], 1.0, ratio, True)
+        assert torch.equal(
+            operator("roi_align")(*cuda([x, outside]), 1.0, 2, 2, ratio, True).cpu(), torch.zeros(2, 1, 2, 2)
+        )
+        dx = operator("roi_align_backward")(
+            torch.full((2, 1, 2, 2), NAN, device=DEVICE), outside.to(DEVICE), [1, 1, 4, 5], 1.0, ratio, True
+        )
         assert torch.equal(dx.cpu(), torch.zeros(1, 1, 4, 5))
 
 
 def test_taps_outside_of_the_image_read_nothing():
-    x, offset, how = torch.full((1, 1, 4, 5), INF), torch.full((1, 2, 4, 5), 100.0), ([1, 1], [1, 1], [0, 0], [1, 1], 1)
+    x, offset, how = (
+        torch.full((1, 1, 4, 5), INF),
+        torch.full((1, 2, 4, 5), 100.0),
+        ([1, 1], [1, 1], [0, 0], [1, 1], 1),
+    )
     x[0, 0, 0, 1:] = NAN
     x, offset, mask = cuda([x, offset, torch.ones(1, 1, 4, 5)])
     assert not operator("deform_columns")(x, offset, mask, *how).any()
-    for grad in operator("deform_columns_backward")(torch.full((1, 1, 1, 4, 5), NAN, device=DEVICE), x, offset, mask, *how):
+    for grad in operator("deform_columns_backward")(
+        torch.full((1, 1, 1, 4, 5), NAN, device=DEVICE), x, offset, mask, *how
+    ):
         assert not grad.any()
 
 
 @pytest.mark.parametrize("far", [100.0, INF, NAN])
 def test_the_plain_function_reads_nothing_outside(far):
-    x, offset = torch.full((1, 1, 4, 5), INF, requires_grad=True), torch.full((1, 2, 4, 5), far, requires_grad=True)
+    x, offset = (
+        torch.full((1, 1, 4, 5), INF, requires_grad=True),
+        torch.full((1, 2, 4, 5), far, requires_grad=True),
+    )
     found = references.deform_columns_ref(x, offset, None, [1, 1], [1, 1], [0, 0], [1, 1], 1)
     assert not found.any()
     for grad in torch.autograd.grad(found.sum(), [x, offset]):
@@ -231,7 +284,11 @@ def test_the_plain_function_reads_nothing_outside(far):
 
 
 def test_taps_across_the_border_read_only_inside():
-    x, offset, how = torch.full((1, 1, 3, 3), 2.0), torch.zeros(1, 2, 3, 3), ([1, 1], [1, 1], [0, 0], [1, 1], 1)
+    x, offset, how = (
+        torch.full((1, 1, 3, 3), 2.0),
+        torch.zeros(1, 2, 3, 3),
+        ([1, 1], [1, 1], [0, 0], [1, 1], 1),
+    )
     x[0, 0, 0, 0] = INF
     offset[0, :, 2, 2] = 0.5  # of the four neighbours only (2, 2) is in the image
     found = operator("deform_columns")(*cuda([x, offset]), None, *how).cpu()[0, 0, 0]
@@ -244,10 +301,16 @@ def test_taps_across_the_border_read_only_inside():
 def test_images_without_pixels_give_zeros(height, width):
     x, rois = cuda([torch.zeros(2, 3, height, width), torch.tensor([[0, 0, 0, 4.0, 4.0], [1, -1, -1, 1, 1]])])
     for ratio in (2, 0):
-        assert torch.equal(operator("roi_align")(x, rois, 1.0, 2, 3, ratio, True).cpu(), torch.zeros(2, 3, 2, 3))
-        dx = operator("roi_align_backward")(torch.ones(2, 3, 2, 3, device=DEVICE), rois, [2, 3, height, width], 1.0, ratio, True)
+        assert torch.equal(
+            operator("roi_align")(x, rois, 1.0, 2, 3, ratio, True).cpu(), torch.zeros(2, 3, 2, 3)
+        )
+        dx = operator("roi_align_backward")(
+            torch.ones(2, 3, 2, 3, device=DEVICE), rois, [2, 3, height, width], 1.0, ratio, True
+        )
         assert dx.shape == x.shape
-    columns = operator("deform_columns")(x, torch.zeros(2, 2, height + 2, width + 2, device=DEVICE), None, [1, 1], [1, 1], [1, 1], [1, 1], 1)
+    columns = operator("deform_columns")(
+        x, torch.zeros(2, 2, height + 2, width + 2, device=DEVICE), None, [1, 1], [1, 1], [1, 1], [1, 1], 1
+    )
     assert columns.shape == (2, 3, 1, height + 2, width + 2) and not columns.any()
 
 
@@ -256,7 +319,10 @@ def region_mean(x, roi, bins):
     """roi_align of one region with automatic sampling, `aligned`, from the definition, in float64; x (C, H, W)."""
     y1, x1, y2, x2 = (float(roi[i]) - 0.5 for i in (2, 1, 4, 3))
     per = [max(math.ceil((b - a) / bins), 1) for a, b in ((y1, y2), (x1, x2))]
-    axes = [a + (torch.arange(bins * n, dtype=torch.float64) + 0.5) * ((b - a) / bins / n) for (a, b), n in zip(((y1, y2), (x1, x2)), per)]
+    axes = [
+        a + (torch.arange(bins * n, dtype=torch.float64) + 0.5) * ((b - a) / bins / n)
+        for (a, b), n in zip(((y1, y2), (x1, x2)), per)
+    ]
     weights = []
     for at, n, size in zip(axes, per, x.shape[1:]):
         inside, moved = (at >= -1) & (at <= size), at.clamp(0, size - 1)
@@ -271,12 +337,25 @@ def region_mean(x, roi, bins):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("box", [(-1000.0, -900.0, 1100.0, 950.0), (-3.0, -70000.0, 9.0, 80000.0), (2.0, 2.0, 300.0, 2.5), (-200.0, 3.0, -100.0, 4.0)])
+@pytest.mark.parametrize(
+    "box",
+    [
+        (-1000.0, -900.0, 1100.0, 950.0),
+        (-3.0, -70000.0, 9.0, 80000.0),
+        (2.0, 2.0, 300.0, 2.5),
+        (-200.0, 3.0, -100.0, 4.0),
+    ],
+)
 def test_regions_far_larger_than_the_image(box, dtype):
     torch.manual_seed(0)
     x, rois = torch.randn(1, 2, 9, 11, dtype=dtype), torch.tensor([[0, *box]], dtype=dtype)
     found = operator("roi_align")(*cuda([x, rois]), 1.0, 3, 3, 0, True).cpu()[0]
-    torch.testing.assert_close(found.double(), region_mean(x[0], rois[0], 3), rtol=1e-2 if dtype is torch.float32 else 1e-9, atol=1e-5 if dtype is torch.float32 else 1e-12)
+    torch.testing.assert_close(
+        found.double(),
+        region_mean(x[0], rois[0], 3),
+        rtol=1e-2 if dtype is torch.float32 else 1e-9,
+        atol=1e-5 if dtype is torch.float32 else 1e-12,
+    )
 
 
 @pytest.mark.parametrize("far", [1e7, 1e9, 1e12, 1e300, INF, NAN])
@@ -288,9 +367,13 @@ def test_no_region_keeps_the_gpu_busy(far, at, dtype):
     x, rois = cuda([torch.ones(1, 2, 9, 11, dtype=dtype), torch.tensor([box, [0, 1, 1, 3, 3]], dtype=dtype)])
     began = time.monotonic()
     found = operator("roi_align")(x, rois, 1.0, 2, 2, 0, True).cpu()
-    dx = operator("roi_align_backward")(torch.ones_like(found).to(DEVICE), rois, [1, 2, 9, 11], 1.0, 0, True).cpu()
+    dx = operator("roi_align_backward")(
+        torch.ones_like(found).to(DEVICE), rois, [1, 2, 9, 11], 1.0, 0, True
+    ).cpu()
     assert time.monotonic() - began < 5
-    torch.testing.assert_close(found[1], torch.ones(2, 2, 2, dtype=dtype))  # the region beside it is what it always is
+    torch.testing.assert_close(
+        found[1], torch.ones(2, 2, 2, dtype=dtype)
+    )  # the region beside it is what it always is
     assert dx.isfinite().all() and found[0].isfinite().all() and (abs(far) < 1e10 or not found[0].any())
 
 
@@ -303,10 +386,15 @@ def test_points_that_float32_does_not_tell_apart_are_not_all_visited():
 
 
 def test_a_region_that_names_no_image_gives_nan_and_no_gradient():
-    rois = torch.tensor([[2, 1.0, 1, 3, 3], [-1, 1, 1, 3, 3], [NAN, 1, 1, 3, 3], [1e30, 1, 1, 3, 3], [1, 1, 1, 3, 3]], device=DEVICE)
+    rois = torch.tensor(
+        [[2, 1.0, 1, 3, 3], [-1, 1, 1, 3, 3], [NAN, 1, 1, 3, 3], [1e30, 1, 1, 3, 3], [1, 1, 1, 3, 3]],
+        device=DEVICE,
+    )
     found = operator("roi_align")(torch.ones(2, 1, 5, 5, device=DEVICE), rois, 1.0, 2, 2, 2, True).cpu()
     assert found[:4].isnan().all() and torch.equal(found[4], torch.ones(1, 2, 2))
-    dx = operator("roi_align_backward")(torch.ones(5, 1, 2, 2, device=DEVICE), rois, [2, 1, 5, 5], 1.0, 2, True).cpu()
+    dx = operator("roi_align_backward")(
+        torch.ones(5, 1, 2, 2, device=DEVICE), rois, [2, 1, 5, 5], 1.0, 2, True
+    ).cpu()
     assert not dx[0].any() and float(dx[1].sum()) == 4
 
 
@@ -316,15 +404,26 @@ def moved(argument, device):
 
 
 def is_tensors(argument):
-    return isinstance(argument, torch.Tensor) or isinstance(argument, list) and bool(argument) and isinstance(argument[0], torch.Tensor)
+    return (
+        isinstance(argument, torch.Tensor)
+        or isinstance(argument, list)
+        and bool(argument)
+        and isinstance(argument[0], torch.Tensor)
+    )
 
 
 CUDA_SOURCES = sorted((Path(__file__).parents[2] / "csrc" / "cuda").glob("*.cu"))
 CUDA_NAMES = {name for path in CUDA_SOURCES for name in re.findall(r'm\.impl\("(\w+)"', path.read_text())}
-ON_CUDA = [(op, [a.detach() if isinstance(a, torch.Tensor) else a for a in args]) for op, args in SAMPLES if str(op).split(".")[-1] in CUDA_NAMES]
+ON_CUDA = [
+    (op, [a.detach() if isinstance(a, torch.Tensor) else a for a in args])
+    for op, args in SAMPLES
+    if str(op).split(".")[-1] in CUDA_NAMES
+]
 
 
-@pytest.mark.parametrize("op, args", ON_CUDA, ids=lambda s: str(s).split(".")[-1] if not isinstance(s, list) else "")
+@pytest.mark.parametrize(
+    "op, args", ON_CUDA, ids=lambda s: str(s).split(".")[-1] if not isinstance(s, list) else ""
+)
 def test_a_tensor_on_another_device_is_refused(op, args):
     """Dispatched to the kernels of the first tensor's device: meta beside cpu, cpu beside cuda."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU if EMULATED else torch._C.DispatchKey.CUDA)
@@ -346,20 +445,48 @@ def misfits():
     yield "fake_quantize", (x, one, one.double(), -1.0, 1.0), "zero_point must have the dtype of scale"
     yield "fake_quantize", (x, one[:0], one, -1.0, 1.0), "scale must have 1 element, found 0"
     yield "bias_dropout", (x, x[0], 1, 0.5, torch.tensor(1.0)), "seed must have dtype int64, found float32"
-    yield "masked_softmax", (x, torch.ones(4, 5, dtype=torch.bool), 0, 1.0, 0.0, 0.0, None), r"mask must have the sizes of x, \(4, 6\), or 1, found \(4, 5\)"
-    yield "masked_softmax_backward", (x, x[:3], x, None, 0, 1.0, 0.5, torch.tensor(1)), r"ddropped must have the shape of y, \(4, 6\), found \(3, 6\)"
+    yield (
+        "masked_softmax",
+        (x, torch.ones(4, 5, dtype=torch.bool), 0, 1.0, 0.0, 0.0, None),
+        r"mask must have the sizes of x, \(4, 6\), or 1, found \(4, 5\)",
+    )
+    yield (
+        "masked_softmax_backward",
+        (x, x[:3], x, None, 0, 1.0, 0.5, torch.tensor(1)),
+        r"ddropped must have the shape of y, \(4, 6\), found \(3, 6\)",
+    )
     yield "rotary", (heads, table, table, 0, False, [0, 1, 2, 3], False), "parts must be at least 1, found 0"
     yield "rotary", (heads, table, table, 4, False, [0, 1, 2, 3], False), "parts must part the 4 columns"
-    yield "rotary", (heads.half(), table.half(), table.half(), 1, False, [0, 1, 2, 3], False), "cos must have dtype float32, found float16"
-    yield "rotary", (heads, table, table.double(), 1, False, [0, 1, 2, 3], False), "sin must have the dtype of cos"
+    yield (
+        "rotary",
+        (heads.half(), table.half(), table.half(), 1, False, [0, 1, 2, 3], False),
+        "cos must have dtype float32, found float16",
+    )
+    yield (
+        "rotary",
+        (heads, table, table.double(), 1, False, [0, 1, 2, 3], False),
+        "sin must have the dtype of cos",
+    )
     yield "adam_", ([x], [x], [x.double()], [x], [0.0] * 8), r"m\[0\] must have the dtype of"
     yield "adam_", ([x], [x], [x], [x[:3]], [0.0] * 8), r"v\[0\] must have the shape of"
     yield "momentum_", ([x], [x], [], [0.0] * 6), "buffer must have 1 entry, found 0"
-    yield "ctc_greedy_decode", (torch.ones(3, 2, 4), torch.ones(2, dtype=torch.int32), True), "input_lengths must have dtype int64, found int32"
-    yield "ctc_greedy_decode", (torch.ones(3, 2, 4), torch.ones(1, dtype=torch.int64), True), r"input_lengths must have shape \(2\), found \(1\)"
+    yield (
+        "ctc_greedy_decode",
+        (torch.ones(3, 2, 4), torch.ones(2, dtype=torch.int32), True),
+        "input_lengths must have dtype int64, found int32",
+    )
+    yield (
+        "ctc_greedy_decode",
+        (torch.ones(3, 2, 4), torch.ones(1, dtype=torch.int64), True),
+        r"input_lengths must have shape \(2\), found \(1\)",
+    )
 
 
-@pytest.mark.parametrize("name, args, message", misfits(), ids=lambda value: value if isinstance(value, str) and value.isidentifier() else "")
+@pytest.mark.parametrize(
+    "name, args, message",
+    misfits(),
+    ids=lambda value: value if isinstance(value, str) and value.isidentifier() else "",
+)
 def test_arguments_that_do_not_fit_are_refused(name, args, message):
     with pytest.raises(RuntimeError, match=f"oneflow::{name}: {message}"):
         operator(name)(*(moved(a, DEVICE) if is_tensors(a) else a for a in args))
@@ -376,7 +503,10 @@ def test_a_mask_of_size_one_holds_for_every_row_and_column():
 # --------------------------------------------------------------------------- determinism
 @pytest.fixture
 def deterministic():
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(before[0], warn_only=before[1])
@@ -385,7 +515,17 @@ def deterministic():
 def backward_calls(device):
     how = [3, 3], [1, 1], [1, 1], [1, 1], 1
     x, offset = torch.zeros(1, 2, 5, 5, device=device), torch.zeros(1, 18, 5, 5, device=device)
-    yield "roi_align_backward", (torch.zeros(1, 2, 2, 2, device=device), torch.zeros(1, 5, device=device), [1, 2, 5, 5], 1.0, 2, True)
+    yield (
+        "roi_align_backward",
+        (
+            torch.zeros(1, 2, 2, 2, device=device),
+            torch.zeros(1, 5, device=device),
+            [1, 2, 5, 5],
+            1.0,
+            2,
+            True,
+        ),
+    )
     yield "deform_columns_backward", (torch.zeros(1, 2, 9, 5, 5, device=device), x, offset, None, *how)
 
 
@@ -397,9 +537,14 @@ def on_cuda():
 def test_atomics_raise_the_alert_of_deterministic_algorithms(deterministic):
     with on_cuda():
         for name, args in backward_calls("cuda"):
-            with pytest.raises(RuntimeError, match=f"oneflow::{name} on CUDA does not have a deterministic implementation"):
+            with pytest.raises(
+                RuntimeError, match=f"oneflow::{name} on CUDA does not have a deterministic implementation"
+            ):
                 operator(name)(*args)
-            with pytest.raises(RuntimeError, match="does not have a deterministic implementation"), torch._C._AutoDispatchBelowAutograd():
+            with (
+                pytest.raises(RuntimeError, match="does not have a deterministic implementation"),
+                torch._C._AutoDispatchBelowAutograd(),
+            ):
                 operator(name)(*args)
             torch.use_deterministic_algorithms(True, warn_only=True)
             with pytest.warns(UserWarning, match="does not have a deterministic implementation"):
@@ -417,14 +562,24 @@ def test_the_cpu_kernels_raise_no_alert(deterministic):
 def test_two_kernels_add_by_atomics():
     """The operator of a third one belongs into registration.NOT_DETERMINISTIC_ON_CUDA too."""
     sources = [path.read_text() for path in CUDA_SOURCES]
-    bodies = {name: body for text in sources for name, body in re.findall(r"__global__ void (\w+)\((.*?)\n\}", text, re.S)}
-    assert {name for name, body in bodies.items() if "atomicAdd(" in body} == {"roi_kernel", "deform_backward_kernel"}
+    bodies = {
+        name: body
+        for text in sources
+        for name, body in re.findall(r"__global__ void (\w+)\((.*?)\n\}", text, re.S)
+    }
+    assert {name for name, body in bodies.items() if "atomicAdd(" in body} == {
+        "roi_kernel",
+        "deform_backward_kernel",
+    }
     assert registration.NOT_DETERMINISTIC_ON_CUDA == ("roi_align_backward", "deform_columns_backward")
 
 
 def test_a_gradient_on_cuda_must_be_deterministic(deterministic):
     with on_cuda():
-        x, offset = torch.zeros(1, 2, 5, 5, device="cuda", requires_grad=True), torch.zeros(1, 18, 5, 5, device="cuda")
+        x, offset = (
+            torch.zeros(1, 2, 5, 5, device="cuda", requires_grad=True),
+            torch.zeros(1, 18, 5, 5, device="cuda"),
+        )
         assert _ext.needs_deterministic_gradient(x) and _ext.needs_deterministic_gradient(offset, None, x)
         assert not _ext.needs_deterministic_gradient(offset, None, offset)
         with torch.no_grad():
@@ -434,7 +589,9 @@ def test_a_gradient_on_cuda_must_be_deterministic(deterministic):
     assert not _ext.needs_deterministic_gradient(torch.zeros(1, requires_grad=True))
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.name.startswith(("roi_align", "deform_conv2d"))], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op", [op for op in OPS if op.name.startswith(("roi_align", "deform_conv2d"))], ids=lambda op: op.name
+)
 def test_public_functions_take_the_plain_one_where_the_gradient_must_be_deterministic(op, monkeypatch):
     _ext.status()
     monkeypatch.setattr(_ext, "needs_deterministic_gradient", lambda *tensors: True)

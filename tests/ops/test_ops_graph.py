@@ -1,4 +1,5 @@
 """Custom operators inside nn.Graph: one training program, bit for bit the eager steps, dropout included."""
+
 import pytest
 import torch
 
@@ -15,18 +16,33 @@ class Model(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.lin, self.bias, self.out = nn.Linear(16, 32, bias=False), nn.Parameter(torch.randn(32) * 0.1), nn.Linear(32, 16)
+        self.lin, self.bias, self.out = (
+            nn.Linear(16, 32, bias=False),
+            nn.Parameter(torch.randn(32) * 0.1),
+            nn.Linear(32, 16),
+        )
 
     def forward(self, x, mask):
         h = C.fused_bias_add_gelu(self.lin(x), self.bias, axis=2)
         h = self.out(C.fused_bias_add_dropout(h, self.bias, p=0.1, axis=2))
         scores = h @ h.transpose(1, 2)
         dropped, _ = C.fused_scale_mask_softmax_dropout(scores, mask, fill_value=-1e4, scale=0.3, p=0.2)
-        causal = C.fused_scale_tril_softmax_mask_scale(scores, p=0.0, diagonal=0, tril_scale_value=0.5, tril_fill_value=-1e4)[0]
+        causal = C.fused_scale_tril_softmax_mask_scale(
+            scores, p=0.0, diagonal=0, tril_scale_value=0.5, tril_fill_value=-1e4
+        )[0]
         iou = C.fused_get_iou(*[h[..., k].abs() + 0.1 for k in range(5)], 1e-7)
-        fake = C.fake_quantization(h, *C.min_max_observer(h, "google", 8, "symmetric", True), "google", 8, "symmetric")
-        return ((dropped @ h).sum() + (causal @ h).sum() + C.fused_apply_rotary_emb(h[:, None]).square().sum() + iou.mean()
-                + C.quick_gelu(h).sum() + C.fused_dot_feature_interaction([h]).mean() + fake.sum())
+        fake = C.fake_quantization(
+            h, *C.min_max_observer(h, "google", 8, "symmetric", True), "google", 8, "symmetric"
+        )
+        return (
+            (dropped @ h).sum()
+            + (causal @ h).sum()
+            + C.fused_apply_rotary_emb(h[:, None]).square().sum()
+            + iou.mean()
+            + C.quick_gelu(h).sum()
+            + C.fused_dot_feature_interaction([h]).mean()
+            + fake.sum()
+        )
 
 
 def test_graph_step_equals_eager_step(monkeypatch):

@@ -1,4 +1,5 @@
 """Each kernel against its plain-torch meaning: values, gradients, dtypes, layouts, shapes, fake kernels."""
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,7 +21,9 @@ def listed(out):
 
 def needs_grad(inputs):
     """The same memory in the same layout (a copy would be contiguous); floating inputs that are differentiated require grad."""
-    return [x.detach().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs]
+    return [
+        x.detach().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in inputs
+    ]
 
 
 def leaves(op, inputs):
@@ -33,7 +36,10 @@ def frozen(op, inputs):
     """needs_grad, but only the leaves of `op` require grad."""
     inputs = needs_grad(inputs)
     wanted = {id(x) for x in leaves(op, inputs)}
-    return [x.requires_grad_(id(x) in wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+    return [
+        x.requires_grad_(id(x) in wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        for x in inputs
+    ]
 
 
 def to(inputs, dtype):
@@ -70,7 +76,9 @@ def test_no_farther_from_float64_than_torch(op, dtype):
             ours, theirs = ((x.double() - e).abs().max().item() if x.numel() else 0.0 for x in (f, t))
             # Twice torch's own distance, or four roundings of the largest value: the sums run in another order.
             ulp = torch.finfo(dtype).eps * max(e.abs().max().item() if e.numel() else 0.0, 1e-30)
-            assert ours <= max(2 * theirs, 4 * ulp), f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+            assert ours <= max(2 * theirs, 4 * ulp), (
+                f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+            )
 
 
 @pytest.mark.parametrize("op", [op for op in DIFFERENTIABLE if op.whole], ids=lambda op: op.name)
@@ -93,7 +101,11 @@ def test_ctc_takes_nan_for_the_best_class_as_torch_does():
     torch.testing.assert_close(sums, expected_sums, equal_nan=True)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fake_quantization", "roi_align", "nms", "ctc_greedy_decoder")], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op",
+    [op for op in OPS if op.name not in ("fake_quantization", "roi_align", "nms", "ctc_greedy_decoder")],
+    ids=lambda op: op.name,
+)
 def test_any_strides(op):
     torch.manual_seed(0)
     inputs = op.make(torch.float32, 6)
@@ -107,21 +119,34 @@ def test_any_strides(op):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op",
+    [op for op in OPS if op.name not in ("fused_dot_feature_interaction self", "deform_conv2d")],
+    ids=lambda op: op.name,
+)
 def test_empty(op):
     inputs = op.make(torch.float32, 0)
     found, plain = listed(op.call(*inputs)), listed(op.plain(*inputs))
     assert [(f.shape, f.dtype) for f in found] == [(p.shape, p.dtype) for p in plain]
 
 
-@given(rows=st.integers(0, 5), n=st.integers(1, 70), heads=st.integers(1, 3), fill=st.sampled_from([0.0, -10.0, float("-inf")]), data=st.data())
+@given(
+    rows=st.integers(0, 5),
+    n=st.integers(1, 70),
+    heads=st.integers(1, 3),
+    fill=st.sampled_from([0.0, -10.0, float("-inf")]),
+    data=st.data(),
+)
 @settings(max_examples=40, deadline=None)
 def test_masked_softmax_shapes(rows, n, heads, fill, data):
     x = torch.randn(2, heads, rows, n, dtype=torch.float64)
     shape = [data.draw(st.sampled_from([1, size])) for size in x.shape]
     mask = torch.rand(shape) > 0.4
-    torch.testing.assert_close(C.fused_scale_mask_softmax(x, mask, fill_value=fill, scale=0.5),
-                               torch.softmax(torch.where(mask, x * 0.5, fill), -1), equal_nan=True)
+    torch.testing.assert_close(
+        C.fused_scale_mask_softmax(x, mask, fill_value=fill, scale=0.5),
+        torch.softmax(torch.where(mask, x * 0.5, fill), -1),
+        equal_nan=True,
+    )
 
 
 @given(shape=st.lists(st.integers(0, 9), min_size=1, max_size=4), data=st.data())
@@ -130,7 +155,9 @@ def test_bias_gelu_shapes(shape, data):
     x = torch.randn(shape, dtype=torch.float64)
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     bias = torch.randn(shape[axis], dtype=torch.float64)
-    expected = torch.nn.functional.gelu(x + bias.reshape([-1 if d == axis % len(shape) else 1 for d in range(len(shape))]))
+    expected = torch.nn.functional.gelu(
+        x + bias.reshape([-1 if d == axis % len(shape) else 1 for d in range(len(shape))])
+    )
     torch.testing.assert_close(C.fused_bias_add_gelu(x, bias, axis=axis), expected)
 
 
@@ -145,14 +172,20 @@ def test_bias_dropout(dtype, axis):
     whole = (x.double() + (b if axis else b[:, None]).double()).detach()
     kept = y != 0
     assert abs(kept.double().mean() - 0.75) < 0.01  # 38700 draws: the standard deviation is 0.0022
-    torch.testing.assert_close(y[kept], (whole / 0.75).to(dtype)[kept], rtol=2 * torch.finfo(dtype).eps, atol=0)
+    torch.testing.assert_close(
+        y[kept], (whole / 0.75).to(dtype)[kept], rtol=2 * torch.finfo(dtype).eps, atol=0
+    )
     y.sum().backward()
     assert torch.equal((x.grad != 0)[whole != 0], kept[whole != 0])
     torch.testing.assert_close(b.grad, x.grad.sum(1 - axis))
     torch.manual_seed(5)
     torch.randn(300, 129, dtype=dtype), torch.randn((300, 129)[axis], dtype=dtype)
-    assert torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis), y), "the same seed gives the same mask"
-    assert not torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis), y), "the next call gives another"
+    assert torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis), y), (
+        "the same seed gives the same mask"
+    )
+    assert not torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis), y), (
+        "the next call gives another"
+    )
     g = torch.Generator().manual_seed(1)
     first = C.fused_bias_add_dropout(x, b, p=0.25, axis=axis, generator=g)
     assert torch.equal(C.fused_bias_add_dropout(x, b, p=0.25, axis=axis, generator=g.manual_seed(1)), first)
@@ -161,7 +194,9 @@ def test_bias_dropout(dtype, axis):
 def test_dropped_fractions_are_even_over_positions():
     x, b = torch.ones(512, 640), torch.zeros(640)
     kept = torch.stack([C.fused_bias_add_dropout(x, b, p=0.5, axis=1) != 0 for _ in range(20)]).double()
-    assert (kept.mean((0, 1)) - 0.5).abs().max() < 0.035  # 10240 draws a column: 0.005 deviation, the worst of 640 is at 7 of them
+    assert (
+        kept.mean((0, 1)) - 0.5
+    ).abs().max() < 0.035  # 10240 draws a column: 0.005 deviation, the worst of 640 is at 7 of them
     assert (kept.mean((0, 2)) - 0.5).abs().max() < 0.035
     pairs = (kept[..., 1:] * kept[..., :-1]).mean()
     assert abs(pairs - 0.25) < 0.002  # neighbours independent
@@ -179,17 +214,25 @@ def test_masked_softmax_of_a_mask_that_lies_by_columns():
 
 def test_softmax_dropout_gradient():
     torch.manual_seed(2)
-    x, mask = torch.randn(2, 3, 20, 33, dtype=torch.float64, requires_grad=True), torch.rand(2, 1, 20, 33) > 0.2
+    x, mask = (
+        torch.randn(2, 3, 20, 33, dtype=torch.float64, requires_grad=True),
+        torch.rand(2, 1, 20, 33) > 0.2,
+    )
     dropped, y = C.fused_scale_mask_softmax_dropout(x, mask, fill_value=-50.0, scale=0.7, p=0.4)
     factor = torch.where(dropped != 0, 1 / 0.6, 0.0)
     reference = torch.softmax(torch.where(mask, x * 0.7, -50.0), -1)
     torch.testing.assert_close(y, reference)
     torch.testing.assert_close(dropped, reference * factor)
     w1, w2 = torch.randn_like(y), torch.randn_like(y)
-    found, = torch.autograd.grad((dropped * w1).sum() + (y * w2).sum(), x, retain_graph=True)
-    expected, = torch.autograd.grad((reference * factor * w1).sum() + (reference * w2).sum(), x, retain_graph=True)
+    (found,) = torch.autograd.grad((dropped * w1).sum() + (y * w2).sum(), x, retain_graph=True)
+    (expected,) = torch.autograd.grad(
+        (reference * factor * w1).sum() + (reference * w2).sum(), x, retain_graph=True
+    )
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad((dropped * w1).sum(), x)[0], torch.autograd.grad((reference * factor * w1).sum(), x)[0])
+    torch.testing.assert_close(
+        torch.autograd.grad((dropped * w1).sum(), x)[0],
+        torch.autograd.grad((reference * factor * w1).sum(), x)[0],
+    )
 
 
 def test_evaluation_does_not_drop():
@@ -200,11 +243,20 @@ def test_evaluation_does_not_drop():
 
 # --------------------------------------------------------------------------- autocast
 @pytest.mark.parametrize("kernels_used", [True, False], ids=["kernels", "plain"])
-@pytest.mark.parametrize("op", [
-    lambda x, b: C.fused_bias_add_gelu(x, b, axis=1), lambda x, b: C.fused_bias_add_gelu(a=x, b=b, axis=1), lambda x, b: C.fused_bias_add_dropout(x, b, p=0.5, axis=1),
-    lambda x, b: C.fused_fast_gelu_mul(x, b.expand(4, 6)), lambda x, b: C.quick_gelu(x + 0 * b.to(x.dtype)),
-    lambda x, b: C.fused_bias_add_scale_mask_softmax_dropout(x, b, torch.ones(4, 6, dtype=torch.bool), p=0.0)[0]],
-    ids=["gelu", "gelu by name", "dropout", "gelu mul", "quick gelu", "softmax"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x, b: C.fused_bias_add_gelu(x, b, axis=1),
+        lambda x, b: C.fused_bias_add_gelu(a=x, b=b, axis=1),
+        lambda x, b: C.fused_bias_add_dropout(x, b, p=0.5, axis=1),
+        lambda x, b: C.fused_fast_gelu_mul(x, b.expand(4, 6)),
+        lambda x, b: C.quick_gelu(x + 0 * b.to(x.dtype)),
+        lambda x, b: C.fused_bias_add_scale_mask_softmax_dropout(
+            x, b, torch.ones(4, 6, dtype=torch.bool), p=0.0
+        )[0],
+    ],
+    ids=["gelu", "gelu by name", "dropout", "gelu mul", "quick gelu", "softmax"],
+)
 def test_autocast_follows_the_input(op, kernels_used, monkeypatch):
     if not kernels_used:
         monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
@@ -220,7 +272,12 @@ def test_autocast_follows_the_input(op, kernels_used, monkeypatch):
 def test_autocast_lowers_matrix_products():
     x, w, b = torch.randn(4, 6), torch.randn(6, 6), torch.randn(6)
     with torch.autocast("cpu", torch.bfloat16):
-        found = [C.fused_matmul_bias(x, w, b), C.fused_glu(x, w, b), C.fused_mlp(x, [w], [b], True), C.fused_dot_feature_interaction([x.expand(2, 4, 6)])]
+        found = [
+            C.fused_matmul_bias(x, w, b),
+            C.fused_glu(x, w, b),
+            C.fused_mlp(x, [w], [b], True),
+            C.fused_dot_feature_interaction([x.expand(2, 4, 6)]),
+        ]
     assert {f.dtype for f in found} == {torch.bfloat16}
 
 
@@ -236,18 +293,24 @@ def test_optimizer_updates_match_the_plain_ones(name, dtype, monkeypatch):
         model, diff, m, v = ([t.clone() for t in tensors] for tensors in lists)
         for _ in range(2):
             if name == "adam":
-                C.multi_tensor_adam_update(model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199, True, 0.5, 0.03, 1e-6)
+                C.multi_tensor_adam_update(
+                    model, diff, m, v, 0.1, 0.02, 0.9, 0.99, 0.19, 0.0199, True, 0.5, 0.03, 1e-6
+                )
             elif name == "sgd":
                 C.multi_tensor_sgd_update(model, diff, 0.5, 0.02, 0.1)
             else:
-                C.multi_tensor_momentum_update(model, diff, m, 0.5, 0.02, 0.1, 0.9, 0.1, name == "nesterov", name == "maximize")
+                C.multi_tensor_momentum_update(
+                    model, diff, m, 0.5, 0.02, 0.1, 0.9, 0.1, name == "nesterov", name == "maximize"
+                )
         return model + m + v
 
     found = step()
     monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
     for a, b in zip(found, step()):
         # bfloat16: the plain way rounds after each of its steps, the kernel once
-        torch.testing.assert_close(a, b, rtol=1e-5 if dtype is torch.float32 else 0.05, atol=1e-6 if dtype is torch.float32 else 0.02)
+        torch.testing.assert_close(
+            a, b, rtol=1e-5 if dtype is torch.float32 else 0.05, atol=1e-6 if dtype is torch.float32 else 0.02
+        )
 
 
 # --------------------------------------------------------------------------- one_embedding
@@ -256,7 +319,11 @@ def test_unique_key_value_pair():
     count, unique, tables, inverse = C.one_embedding_unique_key_value_pair(keys, None, 3, "e")
     n = int(count)
     assert n == keys.unique().numel() == unique[:n].unique().numel()
-    assert torch.equal(unique[inverse.long()], keys) and inverse.dtype == torch.int32 and inverse.shape == keys.shape
+    assert (
+        torch.equal(unique[inverse.long()], keys)
+        and inverse.dtype == torch.int32
+        and inverse.shape == keys.shape
+    )
     assert not unique[n:].any() and not tables[n:].any()
     first = {int(k): i % 3 for i, k in reversed(list(enumerate(keys.reshape(-1))))}
     assert [first[int(k)] for k in unique[:n]] == tables[:n].tolist()
@@ -267,7 +334,11 @@ def test_unique_key_value_pair():
 @pytest.mark.parametrize("height,width", [(1, 1), (3, 7), (2, 256), (4, 531), (0, 5)])
 def test_crop_mirror_normalize(channels, height, width):
     images = torch.randint(0, 256, (3, height + 4, width + 5, channels), dtype=torch.uint8)
-    for batch in (images, images.permute(3, 0, 2, 1).contiguous().permute(1, 3, 2, 0), images[:, ::2][:, : height + 1] if height < 4 else images):
+    for batch in (
+        images,
+        images.permute(3, 0, 2, 1).contiguous().permute(1, 3, 2, 0),
+        images[:, ::2][:, : height + 1] if height < 4 else images,
+    ):
         for mirror in (None, torch.tensor([0, 1, -1], dtype=torch.int8)):
             top = min(2, batch.shape[1] - height)
             found, plain = torch.empty(3, channels, height, width), torch.empty(3, channels, height, width)
@@ -297,7 +368,10 @@ def samples():
     x4, mask = torch.randn(2, 2, 3, 5, requires_grad=True), torch.rand(2, 2, 3, 5) > 0.5
     cos, sin = torch.rand(1, 3, 4), torch.rand(1, 3, 4)
     picture, rois = torch.randn(1, 2, 5, 5, requires_grad=True), torch.tensor([[0, 1.0, 1, 3, 4]])
-    offset, modulation = torch.randn(1, 18, 5, 5, requires_grad=True), torch.rand(1, 9, 5, 5, requires_grad=True)
+    offset, modulation = (
+        torch.randn(1, 18, 5, 5, requires_grad=True),
+        torch.rand(1, 9, 5, 5, requires_grad=True),
+    )
     how = [3, 3], [1, 1], [1, 1], [1, 1], 1
     yield ops.pointwise, (kernels.POINT["fast_gelu_mul"], [x, x.detach().clone().requires_grad_()], 1, [])
     yield ops.fake_quantize, (x, torch.tensor([0.1]), torch.tensor([0.0]), -128.0, 127.0)
@@ -315,14 +389,37 @@ def samples():
     yield ops.scale_tril, (x4, 0, 2.0, -9.0)
     yield ops.rotary, (torch.randn(2, 3, 2, 6, requires_grad=True), cos, sin, 1, False, [0, 2, 1, 3], False)
     yield ops.lstm, (torch.randn(3, 2, 20), torch.randn(20, 5), torch.randn(2, 5), torch.randn(2, 5), True)
-    yield ops.lstm_backward, (None, torch.randn(2, 5), None, torch.rand(5, 3, 2, 5), torch.randn(2, 5), torch.randn(20, 5), False)
+    yield (
+        ops.lstm_backward,
+        (None, torch.randn(2, 5), None, torch.rand(5, 3, 2, 5), torch.randn(2, 5), torch.randn(20, 5), False),
+    )
     yield ops.rnn, (torch.randn(3, 2, 5), torch.randn(5, 5), torch.randn(5), torch.randn(2, 5), True, False)
     yield ops.rnn_backward, (torch.randn(3, 2, 5), None, torch.rand(3, 2, 5), torch.randn(5, 5), False, True)
     yield ops.gru, (torch.randn(3, 2, 15), torch.randn(15, 5), None, torch.randn(2, 5), True)
-    yield ops.gru_backward, (None, torch.randn(2, 5), torch.rand(3, 2, 5), torch.rand(3, 2, 20), torch.randn(2, 5), torch.randn(15, 5), False)
+    yield (
+        ops.gru_backward,
+        (
+            None,
+            torch.randn(2, 5),
+            torch.rand(3, 2, 5),
+            torch.rand(3, 2, 20),
+            torch.randn(2, 5),
+            torch.randn(15, 5),
+            False,
+        ),
+    )
     yield ops.pair_dots, (torch.randn(2, 3, 4, requires_grad=True), True)
     yield ops.pair_dots_backward, (torch.randn(2, 6), torch.randn(2, 3, 4), True)
-    yield ops.adam_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [x.detach().abs()], [0.1, 0, 0.9, 0.99, 1, 1e-8, 1, 1])
+    yield (
+        ops.adam_,
+        (
+            [x.detach().clone()],
+            [x.detach()],
+            [x.detach().clone()],
+            [x.detach().abs()],
+            [0.1, 0, 0.9, 0.99, 1, 1e-8, 1, 1],
+        ),
+    )
     yield ops.momentum_, ([x.detach().clone()], [x.detach()], [x.detach().clone()], [0.1, 0.9, 1, 0, 1, 1])
     yield ops.sgd_, ([x.detach().clone()], [x.detach()], [0.1, 0, 1])
     yield ops.blocks_, ([x.detach().clone()], [x.detach()], 1, [9, 0, 0, 1, -1, -1], [], [])
@@ -330,13 +427,30 @@ def samples():
     yield ops.bmm, (torch.randn(2, 5, 7), torch.randn(2, 7, 3))
     yield ops.convolution, (torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 2), 2, 1, 1, 0, 1, 2)
     yield ops.convolution_backward_input, (torch.randn(2, 4, 6, 4), torch.randn(4, 3, 3, 2), 6, 5, 1, 0, 1, 1)
-    yield ops.convolution_backward_weight, (torch.randn(2, 4, 6, 4), torch.randn(2, 3, 6, 5), 3, 2, 1, 1, 1, 0, 1, 1)
-    yield ops.crop_mirror_normalize, (torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8), torch.tensor([0, 1], dtype=torch.int8), 1, 2, [1.0, 2.0, 3.0], [0.5, 1.0, 2.0], torch.empty(2, 3, 4, 3))
+    yield (
+        ops.convolution_backward_weight,
+        (torch.randn(2, 4, 6, 4), torch.randn(2, 3, 6, 5), 3, 2, 1, 1, 1, 0, 1, 1),
+    )
+    yield (
+        ops.crop_mirror_normalize,
+        (
+            torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8),
+            torch.tensor([0, 1], dtype=torch.int8),
+            1,
+            2,
+            [1.0, 2.0, 3.0],
+            [0.5, 1.0, 2.0],
+            torch.empty(2, 3, 4, 3),
+        ),
+    )
     yield ops.nms_mask, (torch.rand(5, 4), 0.5, -1)
     yield ops.roi_align, (picture, rois, 1.0, 2, 2, 2, True)
     yield ops.roi_align_backward, (torch.randn(1, 2, 2, 2), rois, [1, 2, 5, 5], 1.0, 2, True)
     yield ops.deform_columns, (picture, offset, modulation, *how)
-    yield ops.deform_columns_backward, (torch.randn(1, 2, 9, 5, 5), picture.detach(), offset.detach(), modulation.detach(), *how)
+    yield (
+        ops.deform_columns_backward,
+        (torch.randn(1, 2, 9, 5, 5), picture.detach(), offset.detach(), modulation.detach(), *how),
+    )
     yield ops.ctc_greedy_decode, (torch.randn(5, 2, 3, dtype=d), torch.tensor([5, 3]), True)
     yield ops.unique_pairs, (torch.tensor([3, 1, 3]), torch.tensor([0, 1, 2], dtype=torch.uint8))
 
@@ -359,17 +473,30 @@ def test_every_operator_is_checked():
 def test_lstm_in_float64(reverse):
     torch.manual_seed(0)
     layer = torch.nn.LSTM(5, 9, dtype=torch.float64)
-    x, h, c = torch.randn(4, 3, 5, dtype=torch.float64), torch.randn(3, 9, dtype=torch.float64, requires_grad=True), torch.randn(3, 9, dtype=torch.float64, requires_grad=True)
+    x, h, c = (
+        torch.randn(4, 3, 5, dtype=torch.float64),
+        torch.randn(3, 9, dtype=torch.float64, requires_grad=True),
+        torch.randn(3, 9, dtype=torch.float64, requires_grad=True),
+    )
     turn = (lambda t: t.flip(0)) if reverse else (lambda t: t)
     given = (x @ layer.weight_ih_l0.t() + layer.bias_ih_l0 + layer.bias_hh_l0).detach()
-    hidden, last, cell, work = torch.ops.oneflow.lstm(given, layer.weight_hh_l0.detach(), h.detach(), c.detach(), reverse)
+    hidden, last, cell, work = torch.ops.oneflow.lstm(
+        given, layer.weight_hh_l0.detach(), h.detach(), c.detach(), reverse
+    )
     y, (last_y, cell_y) = layer(turn(x), (h[None], c[None]))
     for got, expected in ((hidden, turn(y)), (last, last_y[0]), (cell, cell_y[0])):
         torch.testing.assert_close(got, expected.detach(), rtol=1e-12, atol=1e-12)
     dy, dlast, dcell = torch.randn_like(hidden), torch.randn_like(last), torch.randn_like(cell)
-    dgates, dh, dc = torch.ops.oneflow.lstm_backward(dy, dlast, dcell, work, c.detach(), layer.weight_hh_l0.detach(), reverse)
+    dgates, dh, dc = torch.ops.oneflow.lstm_backward(
+        dy, dlast, dcell, work, c.detach(), layer.weight_hh_l0.detach(), reverse
+    )
     (turn(y) * dy).sum().add((last_y[0] * dlast).sum()).add((cell_y[0] * dcell).sum()).backward()
-    for got, expected in ((dgates.sum((0, 1)), layer.bias_ih_l0.grad), (dgates.flatten(0, 1).t() @ x.flatten(0, 1), layer.weight_ih_l0.grad), (dh, h.grad), (dc, c.grad)):
+    for got, expected in (
+        (dgates.sum((0, 1)), layer.bias_ih_l0.grad),
+        (dgates.flatten(0, 1).t() @ x.flatten(0, 1), layer.weight_ih_l0.grad),
+        (dh, h.grad),
+        (dc, c.grad),
+    ):
         torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
 
 
@@ -381,8 +508,13 @@ def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
     torch.manual_seed(0)
     steps, batch, hidden = sizes
     options = {} if kind == "gru" else {"nonlinearity": kind}
-    layer = (torch.nn.GRU if kind == "gru" else torch.nn.RNN)(5, hidden, bias=biased, dtype=torch.float64, **options)
-    x, h = torch.randn(steps, batch, 5, dtype=torch.float64), torch.randn(batch, hidden, dtype=torch.float64, requires_grad=True)
+    layer = (torch.nn.GRU if kind == "gru" else torch.nn.RNN)(
+        5, hidden, bias=biased, dtype=torch.float64, **options
+    )
+    x, h = (
+        torch.randn(steps, batch, 5, dtype=torch.float64),
+        torch.randn(batch, hidden, dtype=torch.float64, requires_grad=True),
+    )
     turn = (lambda t: t.flip(0)) if reverse else (lambda t: t)
     w_ih, w_hh, *biases = (p.detach() for p in layer.parameters())
     b_ih, b_hh = biases or (0, None)
@@ -398,19 +530,35 @@ def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
         out, dh = ops.rnn(given, w_hh, b_hh, h.detach(), kind == "relu", reverse), 0
         dgiven = dturned = ops.rnn_backward(dy, dlast, out, w_hh, kind == "relu", reverse)
     before = torch.cat([out[1:], h.detach()[None]] if reverse else [h.detach()[None], out[:-1]]).flatten(0, 1)
-    found = [out, dgiven.flatten(0, 1).t() @ x.flatten(0, 1), dturned.flatten(0, 1).t() @ before, dh + dturned[-1 if reverse else 0] @ w_hh]
+    found = [
+        out,
+        dgiven.flatten(0, 1).t() @ x.flatten(0, 1),
+        dturned.flatten(0, 1).t() @ before,
+        dh + dturned[-1 if reverse else 0] @ w_hh,
+    ]
     expected = [turn(y), layer.weight_ih_l0.grad, layer.weight_hh_l0.grad, h.grad]
     if biased:
-        found, expected = found + [dgiven.sum((0, 1)), dturned.sum((0, 1))], expected + [layer.bias_ih_l0.grad, layer.bias_hh_l0.grad]
+        found, expected = (
+            found + [dgiven.sum((0, 1)), dturned.sum((0, 1))],
+            expected + [layer.bias_ih_l0.grad, layer.bias_hh_l0.grad],
+        )
     for got, wanted in zip(found, expected):
         torch.testing.assert_close(got, wanted.detach(), rtol=1e-11, atol=1e-11)
 
 
 def test_lstm_refuses_what_does_not_fit():
     with pytest.raises(RuntimeError, match="given must have dtype float32, float64, found bfloat16"):
-        torch.ops.oneflow.lstm(torch.ones(1, 1, 4).bfloat16(), torch.ones(4, 1).bfloat16(), torch.ones(1, 1).bfloat16(), torch.ones(1, 1).bfloat16(), False)
+        torch.ops.oneflow.lstm(
+            torch.ones(1, 1, 4).bfloat16(),
+            torch.ones(4, 1).bfloat16(),
+            torch.ones(1, 1).bfloat16(),
+            torch.ones(1, 1).bfloat16(),
+            False,
+        )
     with pytest.raises(RuntimeError, match=r"weight must have shape \(4, 1\), found \(3, 1\)"):
-        torch.ops.oneflow.lstm(torch.ones(1, 1, 4), torch.ones(3, 1), torch.ones(1, 1), torch.ones(1, 1), False)
+        torch.ops.oneflow.lstm(
+            torch.ones(1, 1, 4), torch.ones(3, 1), torch.ones(1, 1), torch.ones(1, 1), False
+        )
 
 
 def test_gru_and_rnn_refuse_what_does_not_fit():
@@ -420,19 +568,31 @@ def test_gru_and_rnn_refuse_what_does_not_fit():
     with pytest.raises(RuntimeError, match=r"h0 must have shape \(1, 1\), found \(2, 1\)"):
         torch.ops.oneflow.rnn(one, torch.ones(1, 1), None, torch.ones(2, 1), False, False)
     with pytest.raises(RuntimeError, match=r"work must have shape \(1, 1, 4\), found \(1, 1, 3\)"):
-        torch.ops.oneflow.gru_backward(None, None, one, torch.ones(1, 1, 3), torch.ones(1, 1), torch.ones(3, 1), False)
-    with pytest.raises(RuntimeError, match=r"dhidden must have the shape of hidden, \(1, 1, 1\), found \(1, 1, 3\)"):
+        torch.ops.oneflow.gru_backward(
+            None, None, one, torch.ones(1, 1, 3), torch.ones(1, 1), torch.ones(3, 1), False
+        )
+    with pytest.raises(
+        RuntimeError, match=r"dhidden must have the shape of hidden, \(1, 1, 1\), found \(1, 1, 3\)"
+    ):
         torch.ops.oneflow.rnn_backward(three, None, one, torch.ones(1, 1), False, False)
 
 
 def test_relu_and_its_gradient_keep_nan():
-    out = torch.ops.oneflow.rnn(torch.tensor([[[float("nan"), -1.0, 2.0]]]), torch.zeros(3, 3), None, torch.zeros(1, 3), True, False)
+    out = torch.ops.oneflow.rnn(
+        torch.tensor([[[float("nan"), -1.0, 2.0]]]), torch.zeros(3, 3), None, torch.zeros(1, 3), True, False
+    )
     assert out[0, 0].isnan().tolist() == [True, False, False] and out[0, 0, 1:].tolist() == [0, 2]
-    assert torch.ops.oneflow.rnn_backward(torch.ones(1, 1, 3), None, out, torch.zeros(3, 3), True, False).tolist() == [[[1, 0, 1]]]
+    assert torch.ops.oneflow.rnn_backward(
+        torch.ones(1, 1, 3), None, out, torch.zeros(3, 3), True, False
+    ).tolist() == [[[1, 0, 1]]]
 
 
 def test_lstm_of_no_steps_and_no_rows():
     h = torch.randn(2, 3)
     hidden, last, cell, _ = torch.ops.oneflow.lstm(torch.ones(0, 2, 12), torch.ones(12, 3), h, 2 * h, False)
     assert hidden.shape == (0, 2, 3) and torch.equal(last, h) and torch.equal(cell, 2 * h)
-    assert torch.ops.oneflow.lstm(torch.ones(4, 0, 12), torch.ones(12, 3), h[:0], h[:0], True)[0].shape == (4, 0, 3)
+    assert torch.ops.oneflow.lstm(torch.ones(4, 0, 12), torch.ones(12, 3), h[:0], h[:0], True)[0].shape == (
+        4,
+        0,
+        3,
+    )

@@ -1,4 +1,5 @@
 """What the operators compute, from formulas written out here (many have no CPU kernel in OneFlow to record)."""
+
 import math
 
 import numpy as np
@@ -48,7 +49,12 @@ def turn(x, positions, size, mode, base=1e4):
 def test_rotary_from_base(mode, size):
     x = rand(2, 3, 5, 8)
     found = C.fused_apply_rotary_emb(x, mode=mode, rotary_size=size, base=100.0)
-    expected = np.array([[[turn(x[b, h, m].numpy(), m, size or 8, mode, 100.0) for m in range(5)] for h in range(3)] for b in range(2)])
+    expected = np.array(
+        [
+            [[turn(x[b, h, m].numpy(), m, size or 8, mode, 100.0) for m in range(5)] for h in range(3)]
+            for b in range(2)
+        ]
+    )
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
 
 
@@ -59,21 +65,35 @@ def test_rotary_with_two_position_dimensions(mode):
     for b in range(2):
         for m in range(5):
             row = x[b, 1, m].numpy()
-            halves = [turn(row[4 * d:4 * d + 4], int(ids[b, d, m]), 4, mode) for d in range(2)]
+            halves = [turn(row[4 * d : 4 * d + 4], int(ids[b, d, m]), 4, mode) for d in range(2)]
             np.testing.assert_allclose(found[b, 1, m].numpy(), np.concatenate(halves), atol=1e-12)
 
 
 def test_rotary_layouts_agree():
     x = rand(2, 3, 5, 8)
     expected = C.fused_apply_rotary_emb(x)
-    assert torch.allclose(C.fused_apply_rotary_emb(x.permute(0, 2, 1, 3), x_layout="BMHK"), expected.permute(0, 2, 1, 3))
-    assert torch.allclose(C.fused_apply_rotary_emb(x, output_layout="MB(HK)"), expected.permute(2, 0, 1, 3).flatten(2))
+    assert torch.allclose(
+        C.fused_apply_rotary_emb(x.permute(0, 2, 1, 3), x_layout="BMHK"), expected.permute(0, 2, 1, 3)
+    )
+    assert torch.allclose(
+        C.fused_apply_rotary_emb(x, output_layout="MB(HK)"), expected.permute(2, 0, 1, 3).flatten(2)
+    )
     merged = x.permute(2, 0, 1, 3).flatten(2)
-    assert torch.allclose(C.fused_apply_rotary_emb(merged, x_layout="MB(HK)", k_size=8, output_layout="BHMK"), expected)
-    packed = torch.stack([rand(2, 5, 3, 8), x.permute(0, 2, 1, 3), rand(2, 5, 3, 8)], 3).flatten(2)  # B M (H 3 K)
-    assert torch.allclose(C.fused_apply_rotary_emb(packed, x_layout="BM(H3K)", k_size=8, tensor_index=1, output_layout="BHMK"), expected)
+    assert torch.allclose(
+        C.fused_apply_rotary_emb(merged, x_layout="MB(HK)", k_size=8, output_layout="BHMK"), expected
+    )
+    packed = torch.stack([rand(2, 5, 3, 8), x.permute(0, 2, 1, 3), rand(2, 5, 3, 8)], 3).flatten(
+        2
+    )  # B M (H 3 K)
+    assert torch.allclose(
+        C.fused_apply_rotary_emb(packed, x_layout="BM(H3K)", k_size=8, tensor_index=1, output_layout="BHMK"),
+        expected,
+    )
     pair = torch.stack([x.permute(0, 2, 1, 3), rand(2, 5, 3, 8)], 3).flatten(2)  # B M (H 2 K): key, value
-    assert torch.allclose(C.fused_apply_rotary_emb(pair, x_layout="BM(H2K)", k_size=8, tensor_index=1, output_layout="BHMK"), expected)
+    assert torch.allclose(
+        C.fused_apply_rotary_emb(pair, x_layout="BM(H2K)", k_size=8, tensor_index=1, output_layout="BHMK"),
+        expected,
+    )
 
 
 def test_rotary_tables_by_position():
@@ -108,27 +128,48 @@ def test_fused_self_attention():
 @pytest.mark.parametrize("causal,offset", [(False, 0), (True, 0), (True, 2)])
 def test_attention_inference(causal, offset):
     q, k, v, bias = rand(2, 5, 12), rand(2, 7, 12), rand(2, 7, 12), rand(5, 7)
-    found = C.fused_multi_head_attention_inference(q, k, v, 3, causal=causal, attn_bias=bias, causal_diagonal_offset=offset)
+    found = C.fused_multi_head_attention_inference(
+        q, k, v, 3, causal=causal, attn_bias=bias, causal_diagonal_offset=offset
+    )
     keep = torch.ones(5, 7, dtype=torch.bool).tril(offset) if causal else None
     torch.testing.assert_close(found[1, :, 4:8], attend(q[1, :, 4:8], k[1, :, 4:8], v[1, :, 4:8], keep, bias))
-    sliced = C.fused_multi_head_attention_inference(torch.cat((rand(2, 5, 4), q), 2), k, v, 3, query_hidden_slice_start=4)
+    sliced = C.fused_multi_head_attention_inference(
+        torch.cat((rand(2, 5, 4), q), 2), k, v, 3, query_hidden_slice_start=4
+    )
     torch.testing.assert_close(sliced, C.fused_multi_head_attention_inference(q, k, v, 3))
 
 
 def test_attention_v2_layouts_agree():
     q, k, v = rand(2, 5, 3, 4), rand(2, 7, 3, 4), rand(2, 7, 3, 4)  # BMHK
-    expected = torch.stack([torch.cat([attend(q[b, :, h], k[b, :, h], v[b, :, h]) for h in range(3)], 1) for b in range(2)])
+    expected = torch.stack(
+        [torch.cat([attend(q[b, :, h], k[b, :, h], v[b, :, h]) for h in range(3)], 1) for b in range(2)]
+    )
     run = C.fused_multi_head_attention_inference_v2
-    torch.testing.assert_close(run(query=q, query_layout="BMHK", key=k, key_layout="BMHK", value=v, value_layout="BMHK"), expected)
-    found = run(query=q.permute(1, 0, 2, 3).flatten(2), query_layout="MB(HK)", query_head_size=4, key=k.permute(0, 2, 1, 3), key_layout="BHMK",
-                value=v.flatten(2), value_layout="BM(HK)", output_layout="MB(HK)")
+    torch.testing.assert_close(
+        run(query=q, query_layout="BMHK", key=k, key_layout="BMHK", value=v, value_layout="BMHK"), expected
+    )
+    found = run(
+        query=q.permute(1, 0, 2, 3).flatten(2),
+        query_layout="MB(HK)",
+        query_head_size=4,
+        key=k.permute(0, 2, 1, 3),
+        key_layout="BHMK",
+        value=v.flatten(2),
+        value_layout="BM(HK)",
+        output_layout="MB(HK)",
+    )
     torch.testing.assert_close(found, expected.transpose(0, 1))
     both = torch.stack((k, v), 3).flatten(2)  # B M (H 2 K)
-    torch.testing.assert_close(run(query=q, query_layout="BMHK", key=both, key_layout="BM(H2K)", value=both, value_layout="BM(H2K)"), expected)
+    torch.testing.assert_close(
+        run(query=q, query_layout="BMHK", key=both, key_layout="BM(H2K)", value=both, value_layout="BM(H2K)"),
+        expected,
+    )
     torch.testing.assert_close(run(query=q, query_layout="BMHK", key=both, key_layout="BM(H2K)"), expected)
     same = torch.stack((k, k, v), 3).flatten(2)  # B M (H 3 K)
-    torch.testing.assert_close(run(query=same, query_layout="BM(H3K)", query_head_size=4, output_layout="BM(HK)"),
-                               run(query=k, query_layout="BMHK", key=k, key_layout="BMHK", value=v, value_layout="BMHK"))
+    torch.testing.assert_close(
+        run(query=same, query_layout="BM(H3K)", query_head_size=4, output_layout="BM(HK)"),
+        run(query=k, query_layout="BMHK", key=k, key_layout="BMHK", value=v, value_layout="BMHK"),
+    )
 
 
 def test_attention_v2_masks():
@@ -137,7 +178,9 @@ def test_attention_v2_masks():
     run = C.fused_multi_head_attention_inference_v2
     for kind, diagonal in (("causal_from_top_left", 0), ("causal_from_bottom_right", 2)):
         keep = torch.ones(5, 7, dtype=torch.bool).tril(diagonal)
-        torch.testing.assert_close(run(**layouts, attn_mask_type=kind)[0], attend(q[0, :, 0], k[0, :, 0], v[0, :, 0], keep))
+        torch.testing.assert_close(
+            run(**layouts, attn_mask_type=kind)[0], attend(q[0, :, 0], k[0, :, 0], v[0, :, 0], keep)
+        )
     found = run(**layouts, key_seq_len=torch.tensor([3, 7]), scale=0.3)
     torch.testing.assert_close(found[0], attend(q[0, :, 0], k[0, :3, 0], v[0, :3, 0], scale=0.3))
     torch.testing.assert_close(found[1], attend(q[1, :, 0], k[1, :, 0], v[1, :, 0], scale=0.3))
@@ -148,8 +191,18 @@ def test_attention_v2_concatenated_sequences():
     start = torch.tensor([0, 3, 3, 7])
     q, k, v = rand(7, 2, 4), rand(7, 2, 4), rand(7, 2, 4)
     found = C.fused_multi_head_attention_inference_v2(
-        query=q, query_layout="(BM)HK", query_seq_start=start, query_max_seq_len=4, key=k, key_layout="(BM)HK", key_seq_start=start,
-        key_max_seq_len=4, value=v.flatten(1), value_layout="(BM)(HK)", output_layout="(BM)(HK)")
+        query=q,
+        query_layout="(BM)HK",
+        query_seq_start=start,
+        query_max_seq_len=4,
+        key=k,
+        key_layout="(BM)HK",
+        key_seq_start=start,
+        key_max_seq_len=4,
+        value=v.flatten(1),
+        value_layout="(BM)(HK)",
+        output_layout="(BM)(HK)",
+    )
     assert found.shape == (7, 8)
     for at, n in zip(start, lengths):
         rows = slice(int(at), int(at) + n)
@@ -159,24 +212,46 @@ def test_attention_v2_concatenated_sequences():
 
 def test_concat_past_key_value():
     past, new = rand(2, 3, 4, 8), rand(5, 2, 24)  # BHMK and MB(HK)
-    key, value = C.fused_attention_concat_past_key_value(past_key=past, past_key_layout="BHMK", past_value=past, past_value_layout="BHMK",
-                                                         key=new, key_layout="MB(HK)", value=new, value_layout="MB(HK)")
+    key, value = C.fused_attention_concat_past_key_value(
+        past_key=past,
+        past_key_layout="BHMK",
+        past_value=past,
+        past_value_layout="BHMK",
+        key=new,
+        key_layout="MB(HK)",
+        value=new,
+        value_layout="MB(HK)",
+    )
     expected = torch.cat((past, new.reshape(5, 2, 3, 8).permute(1, 2, 0, 3)), 2)
     assert torch.equal(key, expected) and torch.equal(value, expected)
 
 
 # --------------------------------------------------------------------------- matrices, norms, interactions
-@pytest.mark.parametrize("activation,function", [("none", lambda g: g), ("sigmoid", torch.sigmoid), ("relu", torch.relu), ("gelu", F.gelu),
-                                                 ("fast_gelu", lambda g: F.gelu(g, approximate="tanh")), ("silu", F.silu)])
+@pytest.mark.parametrize(
+    "activation,function",
+    [
+        ("none", lambda g: g),
+        ("sigmoid", torch.sigmoid),
+        ("relu", torch.relu),
+        ("gelu", F.gelu),
+        ("fast_gelu", lambda g: F.gelu(g, approximate="tanh")),
+        ("silu", F.silu),
+    ],
+)
 def test_fused_glu(activation, function):
     x, w, b, v, c = rand(5, 6), rand(4, 6), rand(4), rand(4, 6), rand(4)
     torch.testing.assert_close(C.fused_glu(x, w, b, v, c, activation), (x @ w.T + b) * function(x @ v.T + c))
-    torch.testing.assert_close(C.fused_glu(x, torch.cat((w, v)), torch.cat((b, c)), activation=activation), (x @ w.T + b) * function(x @ v.T + c))
+    torch.testing.assert_close(
+        C.fused_glu(x, torch.cat((w, v)), torch.cat((b, c)), activation=activation),
+        (x @ w.T + b) * function(x @ v.T + c),
+    )
 
 
 def test_fused_matmul_bias_scales():
     x, w, b, more = rand(2, 5, 6), rand(4, 6), rand(4), rand(2, 5, 4)
-    torch.testing.assert_close(C.fused_matmul_bias(x, w, b, more, alpha=0.5, beta=2.0), 0.5 * (x @ w.T) + b + 2 * more)
+    torch.testing.assert_close(
+        C.fused_matmul_bias(x, w, b, more, alpha=0.5, beta=2.0), 0.5 * (x @ w.T) + b + 2 * more
+    )
     with pytest.raises(RuntimeError, match=r"\(out, 6\).*found \(4, 5\)"):
         C.fused_matmul_bias(x, w[:, :5], b)
 
@@ -198,17 +273,27 @@ def test_mlp_dropout_follows_every_layer():
 
 def test_skip_norms():
     x, skip, bias, g, b = rand(3, 8), rand(3, 8), rand(8), rand(8), rand(8)
-    torch.testing.assert_close(C.skip_layer_norm(x, gamma=g, beta=b, bias=bias, skip=skip, alpha=0.5), F.layer_norm(x + bias + 0.5 * skip, (8,), g, b))
+    torch.testing.assert_close(
+        C.skip_layer_norm(x, gamma=g, beta=b, bias=bias, skip=skip, alpha=0.5),
+        F.layer_norm(x + bias + 0.5 * skip, (8,), g, b),
+    )
     whole = x + bias + 0.5 * skip
-    torch.testing.assert_close(C.skip_rms_norm(x, weight=g, bias=bias, skip=skip, alpha=0.5), whole / (whole.square().mean(-1, keepdim=True) + 1e-5).sqrt() * g)
-    torch.testing.assert_close(C.rms_norm(x, g, (8,), 1e-3), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * g)
+    torch.testing.assert_close(
+        C.skip_rms_norm(x, weight=g, bias=bias, skip=skip, alpha=0.5),
+        whole / (whole.square().mean(-1, keepdim=True) + 1e-5).sqrt() * g,
+    )
+    torch.testing.assert_close(
+        C.rms_norm(x, g, (8,), 1e-3), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * g
+    )
 
 
 def test_group_norm_layout_and_activation():
     x, g, b = rand(2, 6, 5), rand(6), rand(6)
     expected = F.silu(F.group_norm(x, 3, g, b, 1e-3))
     torch.testing.assert_close(C.group_norm(x, g, b, True, 3, 1e-3, "channels_first", "silu"), expected)
-    torch.testing.assert_close(C.group_norm(x.movedim(1, -1), g, b, True, 3, 1e-3, "channels_last", "silu"), expected.movedim(1, -1))
+    torch.testing.assert_close(
+        C.group_norm(x.movedim(1, -1), g, b, True, 3, 1e-3, "channels_last", "silu"), expected.movedim(1, -1)
+    )
 
 
 def test_dot_feature_interaction_parts():
@@ -224,14 +309,21 @@ def test_dot_feature_interaction_parts():
 def test_cross_feature_interaction():
     x, x0, bias = rand(3, 4), rand(3, 4), rand(4)
     w = rand(1, 4)
-    torch.testing.assert_close(C.fused_cross_feature_interaction(x, w, x0, bias, "vector"), x0 * (x @ w.T) + bias + x)
+    torch.testing.assert_close(
+        C.fused_cross_feature_interaction(x, w, x0, bias, "vector"), x0 * (x @ w.T) + bias + x
+    )
     w = rand(4, 4)
-    torch.testing.assert_close(C.fused_cross_feature_interaction(x, w, x0, bias, "matrix"), x0 * (x @ w.T + bias) + x)
+    torch.testing.assert_close(
+        C.fused_cross_feature_interaction(x, w, x0, bias, "matrix"), x0 * (x @ w.T + bias) + x
+    )
 
 
 # --------------------------------------------------------------------------- detection
 def test_ciou_steps_make_the_ciou_of_two_boxes():
-    a, b = torch.tensor([[0.0, 0, 2, 4]], dtype=torch.float64), torch.tensor([[1.0, 1, 4, 3]], dtype=torch.float64)  # x1 y1 x2 y2
+    a, b = (
+        torch.tensor([[0.0, 0, 2, 4]], dtype=torch.float64),
+        torch.tensor([[1.0, 1, 4, 3]], dtype=torch.float64),
+    )  # x1 y1 x2 y2
     x1, y1, w1, h1 = (a[:, 0] + a[:, 2]) / 2, (a[:, 1] + a[:, 3]) / 2, a[:, 2] - a[:, 0], a[:, 3] - a[:, 1]
     x2, y2, w2, h2 = (b[:, 0] + b[:, 2]) / 2, (b[:, 1] + b[:, 3]) / 2, b[:, 2] - b[:, 0], b[:, 3] - b[:, 1]
     l1, r1, t1, b1, l2, r2, t2, b2 = C.fused_get_boundding_boxes_coord(x1, y1, w1, h1, x2, y2, w2, h2)
@@ -273,7 +365,10 @@ def test_deform_conv2d_without_offsets_is_a_convolution():
     found = oneflow.nn.functional.deform_conv2d(x, offset, w, b, stride=2, padding=1)
     torch.testing.assert_close(found, F.conv2d(x, w, b, 2, 1, groups=2))
     moved = oneflow.nn.functional.deform_conv2d(x, offset + 1.0, w, b, stride=2, padding=1)
-    torch.testing.assert_close(moved[..., 1:-1, 1:-1], F.conv2d(F.pad(x, (0, 1, 0, 1))[..., 1:, 1:], w, b, 2, 1, groups=2)[..., 1:-1, 1:-1])
+    torch.testing.assert_close(
+        moved[..., 1:-1, 1:-1],
+        F.conv2d(F.pad(x, (0, 1, 0, 1))[..., 1:, 1:], w, b, 2, 1, groups=2)[..., 1:-1, 1:-1],
+    )
     with pytest.raises(RuntimeError, match=r"offset must be \(2, 18, 3, 4\), found \(2, 18, 3, 3\)"):
         oneflow.nn.functional.deform_conv2d(x, offset[..., :3], w, b, stride=2, padding=1)
 
@@ -306,10 +401,14 @@ def test_groupwise_dequantize_restores_within_half_a_step(bits, symmetric, signe
     q = q.reshape(6, 16).to(torch.int8 if signed else torch.uint8)
     if bits == 4:
         q = (q[:, ::2] << 4) | (q[:, 1::2] & 15)
-    found = C.groupwise_dequantize(q, scale, zero=zero, num_bits=bits, symmetric=symmetric, group_dim=-1, group_size=4)
+    found = C.groupwise_dequantize(
+        q, scale, zero=zero, num_bits=bits, symmetric=symmetric, group_dim=-1, group_size=4
+    )
     assert ((found - x).abs().reshape(6, 4, 4) <= scale[..., None] * 0.5001).all()
     b = torch.randn(6)
-    linear = C.fused_linear_with_groupwise_quantized_weight(x, q, scale, w_zero=zero, b=b, num_bits=bits, symmetric=symmetric, group_dim=-1, group_size=4)
+    linear = C.fused_linear_with_groupwise_quantized_weight(
+        x, q, scale, w_zero=zero, b=b, num_bits=bits, symmetric=symmetric, group_dim=-1, group_size=4
+    )
     torch.testing.assert_close(linear, x @ found.T + b)
 
 
@@ -322,7 +421,10 @@ def test_negative_zero_points_are_kept():
 
 def test_the_cambricon_formula_is_symmetric_whatever_the_scheme():
     x = torch.linspace(-0.95, 0.05, 12).reshape(3, 4)
-    for f in (lambda s: C.min_max_observer(x, "cambricon", 8, s, True), lambda s: (C.quantization(x, torch.tensor([-7.0]), torch.tensor([0.0]), "cambricon", 8, s),)):
+    for f in (
+        lambda s: C.min_max_observer(x, "cambricon", 8, s, True),
+        lambda s: (C.quantization(x, torch.tensor([-7.0]), torch.tensor([0.0]), "cambricon", 8, s),),
+    ):
         assert all(torch.equal(a, b) for a, b in zip(f("symmetric"), f("affine")))
     assert float(C.min_max_observer(x, "cambricon", 8, "affine", True)[0]) == -7
 
@@ -335,7 +437,10 @@ def test_roc_auc_counts_pairs():
 
 
 def test_softmax_cross_entropy_gradient_is_the_derivative():
-    logits, label = rand(3, 4).requires_grad_(), torch.rand(3, 4, dtype=torch.float64)  # label rows that do not sum to 1
+    logits, label = (
+        rand(3, 4).requires_grad_(),
+        torch.rand(3, 4, dtype=torch.float64),
+    )  # label rows that do not sum to 1
     assert torch.autograd.gradcheck(lambda x: C.softmax_cross_entropy(x, label), logits)
 
 
@@ -359,7 +464,22 @@ def test_adam_update_is_torchs_adam():
         for p, g in zip(theirs, grads):
             p.grad = g.clone()
         optimizer.step()
-        C.multi_tensor_adam_update(ours, [4 * g for g in grads], m, v, 0.1, 0.0, 0.9, 0.99, 1 - 0.9**t, 1 - 0.99**t, True, 0.25, 0.02, 1e-6)
+        C.multi_tensor_adam_update(
+            ours,
+            [4 * g for g in grads],
+            m,
+            v,
+            0.1,
+            0.0,
+            0.9,
+            0.99,
+            1 - 0.9**t,
+            1 - 0.99**t,
+            True,
+            0.25,
+            0.02,
+            1e-6,
+        )
         for p, q in zip(ours, theirs):
             torch.testing.assert_close(p, q.detach())
 
@@ -371,7 +491,9 @@ def test_other_multi_tensor_updates():
     model, buffer = [torch.tensor([1.0, 2.0])], [torch.tensor([1.0, 1.0])]
     C.multi_tensor_momentum_update(model, diff, buffer, 1.0, 0.0, 0.1, 0.9, 0.5, True, False)
     torch.testing.assert_close(buffer[0], torch.tensor([0.9 + 0.25, 0.9 - 0.5]))
-    torch.testing.assert_close(model[0], torch.tensor([1 - 0.1 * (0.5 + 0.9 * 1.15), 2 - 0.1 * (-1 + 0.9 * 0.4)]))
+    torch.testing.assert_close(
+        model[0], torch.tensor([1 - 0.1 * (0.5 + 0.9 * 1.15), 2 - 0.1 * (-1 + 0.9 * 0.4)])
+    )
     model = [torch.tensor([1.0, 2.0])]
     C.multi_tensor_yolov5_weight_update(model, [torch.tensor([3.0, 0.0])], 0.75)
     torch.testing.assert_close(model[0], torch.tensor([1.5, 1.5]))
@@ -386,8 +508,19 @@ def test_embedding_updates_touch_live_rows_only():
     torch.manual_seed(0)
     rows, grad, n = torch.rand(4, 6), torch.randn(4, 2), torch.tensor([3])
     common = dict(learning_rate_val=0.1, scale=0.5, weight_decay=0.0, embedding_size=2, embedding_name="t")
-    found = C.one_embedding_adam_update(n, rows, grad, beta1=0.9, beta2=0.99, bias_correction1_val=0.1, bias_correction2_val=0.01, epsilon=1e-6,
-                                        do_bias_correction=True, line_size=6, **common)
+    found = C.one_embedding_adam_update(
+        n,
+        rows,
+        grad,
+        beta1=0.9,
+        beta2=0.99,
+        bias_correction1_val=0.1,
+        bias_correction2_val=0.01,
+        epsilon=1e-6,
+        do_bias_correction=True,
+        line_size=6,
+        **common,
+    )
     model, m, v = ([t] for t in rows.clone()[:3].split(2, 1))
     model, m, v = ([t[0].contiguous()] for t in (model, m, v))
     C.multi_tensor_adam_update(model, [grad[:3]], m, v, 0.1, 0.0, 0.9, 0.99, 0.1, 0.01, True, 0.5, 0.0, 1e-6)
@@ -395,12 +528,20 @@ def test_embedding_updates_touch_live_rows_only():
     assert torch.equal(found[3], rows[3])
     plain = C.one_embedding_sgd_update(n, rows[:, :2].contiguous(), grad, momentum=0.0, line_size=2, **common)
     torch.testing.assert_close(plain[:3], rows[:3, :2] - 0.05 * grad[:3])
-    skipped = C.one_embedding_sgd_update(n, rows[:, :2].contiguous(), grad, skip_if=torch.tensor([1]), momentum=0.0, line_size=2, **common)
+    skipped = C.one_embedding_sgd_update(
+        n, rows[:, :2].contiguous(), grad, skip_if=torch.tensor([1]), momentum=0.0, line_size=2, **common
+    )
     assert torch.equal(skipped, rows[:, :2])
-    total = C.one_embedding_adagrad_update(n, rows[:, :4].contiguous(), grad, train_step_val=3, lr_decay=0.5, epsilon=1e-6, line_size=4, **common)
+    total = C.one_embedding_adagrad_update(
+        n, rows[:, :4].contiguous(), grad, train_step_val=3, lr_decay=0.5, epsilon=1e-6, line_size=4, **common
+    )
     squares = rows[:3, 2:4] + (grad[:3] / 2).square()
-    torch.testing.assert_close(total[:3], torch.cat((rows[:3, :2] - 0.1 / 2 * (grad[:3] / 2) / (squares.sqrt() + 1e-6), squares), 1))
-    ftrl = C.one_embedding_ftrl_update(n, rows, grad, lr_power=-0.5, lambda1=10.0, lambda2=0.0, beta=0.0, line_size=6, **common)
+    torch.testing.assert_close(
+        total[:3], torch.cat((rows[:3, :2] - 0.1 / 2 * (grad[:3] / 2) / (squares.sqrt() + 1e-6), squares), 1)
+    )
+    ftrl = C.one_embedding_ftrl_update(
+        n, rows, grad, lr_power=-0.5, lambda1=10.0, lambda2=0.0, beta=0.0, line_size=6, **common
+    )
     assert not ftrl[:3, :2].any()  # lambda1 above every |z| clears the weights
 
 
@@ -414,7 +555,9 @@ def test_id_shuffle_in_a_graph(dtype):
     for given in (ids, ids + 1, ids[:1].repeat(3, 1)):
         for got, want in zip(Shuffle()(given), C.one_embedding_id_shuffle(given, None, 2, "t")):
             assert torch.equal(got, want) and got.dtype is want.dtype
-    count, keys, tables, inverse = C.one_embedding_unique_key_value_pair(torch.zeros(0, dtype=dtype), None, 1, "e")
+    count, keys, tables, inverse = C.one_embedding_unique_key_value_pair(
+        torch.zeros(0, dtype=dtype), None, 1, "e"
+    )
     assert count.tolist() == [0] and keys.shape == tables.shape == inverse.shape == (0,)
 
 
@@ -435,7 +578,9 @@ def test_functorch_forward_mode_and_compile_work():
     x, b = rand(4, 6), rand(6)
     call = lambda x: C.fused_bias_add_gelu(x, b, axis=1)
     plain = lambda x: F.gelu(x + b)
-    torch.testing.assert_close(torch.func.vmap(lambda row: C.quick_gelu(row))(x), x * torch.sigmoid(1.702 * x))
+    torch.testing.assert_close(
+        torch.func.vmap(lambda row: C.quick_gelu(row))(x), x * torch.sigmoid(1.702 * x)
+    )
     torch.testing.assert_close(torch.func.jvp(call, (x,), (x,))[1], torch.func.jvp(plain, (x,), (x,))[1])
     torch.testing.assert_close(torch.compile(call, backend="eager", fullgraph=True)(x), plain(x))
 
@@ -446,15 +591,30 @@ def test_autocast_keeps_torchs_rules():
         assert C.fused_scale_mask_softmax(x.bfloat16(), mask).dtype == torch.softmax(x.bfloat16(), -1).dtype
 
 
-@pytest.mark.parametrize("call,text", [
-    (lambda: C.fused_bias_add_gelu(torch.ones(2, 3), torch.ones(4), axis=1), r"dimension 1 of the input \(2, 3\), found shape \(4,\)"),
-    (lambda: C.fused_bias_add_dropout(torch.ones(2, 3), torch.ones(3), p=1.5, axis=1), r"must be in \[0, 1\], found 1.5"),
-    (lambda: C.fused_scale_mask_softmax(torch.ones(2, 3), torch.ones(4, 3)), r"\(4, 3\) does not broadcast to the input \(2, 3\)"),
-    (lambda: C.fused_glu(torch.ones(2, 3), torch.ones(3, 3)), r"even number of rows, found \(3, 3\)"),
-    (lambda: C.roi_align(torch.ones(2, 3), torch.ones(1, 5), 1.0, 1, 1, 1, True), r"found \(2, 3\) and \(1, 5\)"),
-    (lambda: C.min_max_observer(torch.ones(2), "google", 9), "from 2 to 8, found 9"),
-    (lambda: C.no_such_operator, "no_such_operator"),
-])
+@pytest.mark.parametrize(
+    "call,text",
+    [
+        (
+            lambda: C.fused_bias_add_gelu(torch.ones(2, 3), torch.ones(4), axis=1),
+            r"dimension 1 of the input \(2, 3\), found shape \(4,\)",
+        ),
+        (
+            lambda: C.fused_bias_add_dropout(torch.ones(2, 3), torch.ones(3), p=1.5, axis=1),
+            r"must be in \[0, 1\], found 1.5",
+        ),
+        (
+            lambda: C.fused_scale_mask_softmax(torch.ones(2, 3), torch.ones(4, 3)),
+            r"\(4, 3\) does not broadcast to the input \(2, 3\)",
+        ),
+        (lambda: C.fused_glu(torch.ones(2, 3), torch.ones(3, 3)), r"even number of rows, found \(3, 3\)"),
+        (
+            lambda: C.roi_align(torch.ones(2, 3), torch.ones(1, 5), 1.0, 1, 1, 1, True),
+            r"found \(2, 3\) and \(1, 5\)",
+        ),
+        (lambda: C.min_max_observer(torch.ones(2), "google", 9), "from 2 to 8, found 9"),
+        (lambda: C.no_such_operator, "no_such_operator"),
+    ],
+)
 def test_errors_print_what_was_found(call, text):
     with pytest.raises((RuntimeError, ValueError, AttributeError), match=text):
         call()

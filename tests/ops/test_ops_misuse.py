@@ -1,4 +1,5 @@
 """Calls of the raw operators that do not fit: each is refused with the argument's name, and hostile values stay in their bounds."""
+
 import math
 import time
 
@@ -95,7 +96,11 @@ MISFITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("op, arguments, message", MISFITS, ids=[f"{str(op).split('.')[-1]}: {message[:40]}" for op, _, message in MISFITS])
+@pytest.mark.parametrize(
+    "op, arguments, message",
+    MISFITS,
+    ids=[f"{str(op).split('.')[-1]}: {message[:40]}" for op, _, message in MISFITS],
+)
 def test_misfit_is_refused_by_name(op, arguments, message):
     name = str(op).split(".")[-1]
     with pytest.raises(RuntimeError, match=f"^oneflow::{name}: {message}"):
@@ -117,7 +122,11 @@ def test_mask_of_size_one_holds_for_the_dimension():
 
 def test_empty_tensor_of_a_large_size_takes_no_time():
     empty = torch.empty(0).as_strided((2**62, 0, 1), (0, 0, 0))
-    for out in (ops.scale_tril(empty, 0, 1.0, 0.0), ops.masked_softmax(empty, None, 0, 1.0, 0.0, 0.0, None)[0], ops.bias_dropout_backward(empty, 0.5, seed)):
+    for out in (
+        ops.scale_tril(empty, 0, 1.0, 0.0),
+        ops.masked_softmax(empty, None, 0, 1.0, 0.0, 0.0, None)[0],
+        ops.bias_dropout_backward(empty, 0.5, seed),
+    ):
         assert out.shape == empty.shape
 
 
@@ -155,21 +164,37 @@ def test_deform_outside_reads_nothing(value):
     picture[0, 0, 0, 0] = value
     away = torch.full((1, 18, 3, 3), 100.0)
     assert not ops.deform_columns(picture, away, modulation, *how).any()
-    dx, doffset, dmask = ops.deform_columns_backward(torch.full((1, 1, 9, 3, 3), value), torch.ones(1, 1, 5, 5), away, modulation, *how)
+    dx, doffset, dmask = ops.deform_columns_backward(
+        torch.full((1, 1, 9, 3, 3), value), torch.ones(1, 1, 5, 5), away, modulation, *how
+    )
     assert not dx.any() and not doffset.any() and not dmask.any()
     at_the_border = torch.full((1, 18, 3, 3), 2.5)  # the last taps have neighbours beyond the border
     columns = ops.deform_columns(picture, at_the_border, modulation, *how)
     assert columns.isfinite().all()
 
 
-@pytest.mark.parametrize("coordinates", [(math.nan,) * 4, (0, 0, math.inf, 3), (-math.inf, 0, 1, 1), (-3e38, -3e38, 3e38, 3e38), (0, 0, 1e30, 1e30)], ids=str)
+@pytest.mark.parametrize(
+    "coordinates",
+    [
+        (math.nan,) * 4,
+        (0, 0, math.inf, 3),
+        (-math.inf, 0, 1, 1),
+        (-3e38, -3e38, 3e38, 3e38),
+        (0, 0, 1e30, 1e30),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("ratio", [-1, 2])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_roi_align_of_hostile_regions(coordinates, ratio, aligned):
     regions = torch.tensor([[0.0, *coordinates]])
     out = ops.roi_align(image, regions, 1.0, 7, 7, ratio, aligned)
     assert out.isfinite().all()
-    assert ops.roi_align_backward(torch.ones_like(out), regions, list(image.shape), 1.0, ratio, aligned).isfinite().all()
+    assert (
+        ops.roi_align_backward(torch.ones_like(out), regions, list(image.shape), 1.0, ratio, aligned)
+        .isfinite()
+        .all()
+    )
 
 
 def test_time_of_automatic_sampling_follows_the_image():
@@ -192,4 +217,6 @@ def test_regions_beyond_the_border_agree_with_the_plain_function(ratio, aligned)
     corners = torch.rand(40, 4, dtype=torch.float64) * 60 - 25  # some of negative width and height
     regions = torch.cat((torch.randint(0, 2, (40, 1)).double(), corners), 1)
     found = ops.roi_align(picture, regions, 0.5, 3, 4, ratio, aligned)
-    torch.testing.assert_close(found, detection.roi_align_ref(picture, regions, 0.5, 3, 4, ratio, aligned), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        found, detection.roi_align_ref(picture, regions, 0.5, 3, 4, ratio, aligned), rtol=1e-10, atol=1e-12
+    )

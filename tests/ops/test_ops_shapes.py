@@ -1,4 +1,5 @@
 """Every kernel at random sizes and memory layouts: values and gradients of its plain-torch meaning, in float64."""
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,6 +21,11 @@ LAYOUTS = {
 def test_random_sizes_and_layouts(op, n, seed, data):
     torch.manual_seed(seed)
     inputs = op.make(torch.float64, n if op.name != "deform_conv2d" else n % 9 + 1)
-    laid = [LAYOUTS[data.draw(st.sampled_from(sorted(LAYOUTS)))](x) if isinstance(x, torch.Tensor) and x.ndim else x for x in inputs]
+    laid = [
+        LAYOUTS[data.draw(st.sampled_from(sorted(LAYOUTS)))](x)
+        if isinstance(x, torch.Tensor) and x.ndim
+        else x
+        for x in inputs
+    ]
     for found, expected in zip(run(op.call, op, laid), run(op.plain, op, inputs), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10, equal_nan=True)

@@ -1,15 +1,29 @@
 """Shared by the optimizer tests: small parameters, a loop, the list of classes."""
+
 import torch
 
 import oneflow as flow
 
 BOTH = ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "LBFGS"]
-OURS = [flow.optim.SGD, flow.optim.Adam, flow.optim.AdamW, flow.optim.Adagrad, flow.optim.Adadelta, flow.optim.RMSprop, flow.optim.LAMB, flow.optim.Ftrl]
+OURS = [
+    flow.optim.SGD,
+    flow.optim.Adam,
+    flow.optim.AdamW,
+    flow.optim.Adagrad,
+    flow.optim.Adadelta,
+    flow.optim.RMSprop,
+    flow.optim.LAMB,
+    flow.optim.Ftrl,
+]
 
 
 def parameters():
     torch.manual_seed(0)
-    return [flow.nn.Parameter(flow.randn(3, 2)), flow.nn.Parameter(flow.randn(4)), flow.nn.Parameter(flow.tensor(0.5))]
+    return [
+        flow.nn.Parameter(flow.randn(3, 2)),
+        flow.nn.Parameter(flow.randn(4)),
+        flow.nn.Parameter(flow.tensor(0.5)),
+    ]
 
 
 def run(o, params, steps=3):

@@ -1,18 +1,31 @@
 """`lr_scale` of a parameter group: a factor on its rate, in eager steps and in graphs."""
+
 import pytest
 
 import oneflow as flow
 import oneflow.nn as nn
 
 # a weight of ones after three steps of gradient 1 with lr 0.1, lr_scale 0.5 and StepLR(2, 0.1): recorded from graphs of OneFlow 0.9.0
-RECORDED = {"SGD": ({}, 0.895), "momentum": ({"momentum": 0.9}, 0.84145004), "AdamW": ({"weight_decay": 0.1}, 0.8848301), "LAMB": ({}, 0.8979875),
-            "Adagrad": ({}, 0.9117579), "RMSprop": ({}, 0.11654685)}
+RECORDED = {
+    "SGD": ({}, 0.895),
+    "momentum": ({"momentum": 0.9}, 0.84145004),
+    "AdamW": ({"weight_decay": 0.1}, 0.8848301),
+    "LAMB": ({}, 0.8979875),
+    "Adagrad": ({}, 0.9117579),
+    "RMSprop": ({}, 0.11654685),
+}
 
 
 def trained(graph, kind, options):
     scaled, plain, x = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False), flow.ones(1, 2)
     nn.init.ones_(scaled.weight), nn.init.ones_(plain.weight)
-    optimizer = kind([{"params": scaled.parameters(), "lr": 0.1, "lr_scale": 0.5}, {"params": plain.parameters(), "lr": 0.1}], **options)
+    optimizer = kind(
+        [
+            {"params": scaled.parameters(), "lr": 0.1, "lr_scale": 0.5},
+            {"params": plain.parameters(), "lr": 0.1},
+        ],
+        **options,
+    )
     schedule = flow.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)
 
     class Train(nn.Graph):

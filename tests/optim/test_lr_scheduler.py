@@ -1,4 +1,5 @@
 """Protocol of the schedulers: names, user classes, state, composition, printing, mixing with torch's."""
+
 import copy
 import math
 import pickle
@@ -26,7 +27,11 @@ def trace(scheduler, steps=12):
     return out
 
 
-@pytest.mark.parametrize("name", [n for n in L.__dict__ if n.endswith("LR") and hasattr(T, n)] + ["ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "ChainedScheduler"])
+@pytest.mark.parametrize(
+    "name",
+    [n for n in L.__dict__ if n.endswith("LR") and hasattr(T, n)]
+    + ["ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "ChainedScheduler"],
+)
 def test_is_torchs_class_too(name):
     assert issubclass(getattr(L, name), getattr(T, name))
     assert issubclass(getattr(L, name), T.LRScheduler)
@@ -34,7 +39,11 @@ def test_is_torchs_class_too(name):
 
 def test_names():
     assert L.OneCycleLR is T.OneCycleLR and L.CyclicLR is T.CyclicLR
-    assert L.WarmupLR is L.WarmUpLR and isinstance(L.StepLR(optimizer(), 1), L._LRScheduler) and issubclass(L.WarmUpLR, L._LRScheduler)
+    assert (
+        L.WarmupLR is L.WarmUpLR
+        and isinstance(L.StepLR(optimizer(), 1), L._LRScheduler)
+        and issubclass(L.WarmUpLR, L._LRScheduler)
+    )
     from oneflow.nn.optimizer.lr_scheduler import LRScheduler, LrScheduler
     from oneflow.nn.optimizer.step_lr import StepLR
     from oneflow.nn.optimizer.warmup_lr import WarmUpLR
@@ -85,6 +94,7 @@ def test_user_class_with_torchs_get_lr():
 
 def test_get_lr_of_all_groups_at_the_present_step():
     """Programs for torch print scheduler.get_lr()[0], and libraries step a schedule by last_epoch += 1; get_lr()."""
+
     class Mine(L.StepLR):
         def get_lr(self, base_lr, step):
             return 2 * super().get_lr(base_lr, step)
@@ -134,10 +144,21 @@ def test_step_to_an_epoch():
         s.step(-1)
 
 
-@pytest.mark.parametrize("make", [
-    lambda m, o: m.StepLR(o, 3, 0.5), lambda m, o: m.MultiStepLR(o, [2, 5, 5], 0.3), lambda m, o: m.ExponentialLR(o, 0.9), lambda m, o: m.ConstantLR(o, 0.5, 4),
-    lambda m, o: m.LinearLR(o, 0.2, 1.0, 5), lambda m, o: m.CosineAnnealingLR(o, 5, 0.01), lambda m, o: m.CosineAnnealingWarmRestarts(o, 3, 2, 0.01),
-    lambda m, o: m.LambdaLR(o, lambda e: 1 / (1 + e)), lambda m, o: m.MultiplicativeLR(o, lambda e: 0.9), lambda m, o: m.PolynomialLR(o, total_iters=5, power=2.0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m, o: m.StepLR(o, 3, 0.5),
+        lambda m, o: m.MultiStepLR(o, [2, 5, 5], 0.3),
+        lambda m, o: m.ExponentialLR(o, 0.9),
+        lambda m, o: m.ConstantLR(o, 0.5, 4),
+        lambda m, o: m.LinearLR(o, 0.2, 1.0, 5),
+        lambda m, o: m.CosineAnnealingLR(o, 5, 0.01),
+        lambda m, o: m.CosineAnnealingWarmRestarts(o, 3, 2, 0.01),
+        lambda m, o: m.LambdaLR(o, lambda e: 1 / (1 + e)),
+        lambda m, o: m.MultiplicativeLR(o, lambda e: 0.9),
+        lambda m, o: m.PolynomialLR(o, total_iters=5, power=2.0),
+    ],
+)
 def test_equals_torch_where_the_meaning_is_torchs(make):
     assert trace(make(L, optimizer())) == pytest.approx(trace(make(T, optimizer())), abs=1e-15)
 
@@ -200,7 +221,9 @@ def test_lambda_per_group_inside_a_composition():
 
 
 def test_different_warmups_are_refused():
-    o = flow.optim.SGD([{"params": [flow.nn.Parameter(flow.ones(1))], "lr": lr} for lr in (0.1, 0.05)], lr=1.0)
+    o = flow.optim.SGD(
+        [{"params": [flow.nn.Parameter(flow.ones(1))], "lr": lr} for lr in (0.1, 0.05)], lr=1.0
+    )
     L.WarmUpLR(L.StepLR(o, 3), 0.1, 4)
     with pytest.raises(ValueError, match="different warm-ups"):
         L.WarmUpLR(L.LambdaLR(o, [lambda e: 0.5, lambda e: 0.25]), 0.1, 4)
@@ -209,13 +232,25 @@ def test_different_warmups_are_refused():
 def test_errors():
     o = optimizer()
     for call, text in (
-        (lambda: L.StepLR(o, 0), "step_size=0"), (lambda: L.ConstantLR(o, 1.5), r"factor=1.5 must be in \[0, 1\]"), (lambda: L.LinearLR(o, -0.1), "start_factor"),
-        (lambda: L.PolynomialLR(o, 0), "decay_batch=0"), (lambda: L.CosineDecayLR(o, 0), "decay_steps=0"), (lambda: L.CosineAnnealingWarmRestarts(o, 0), "T_0=0"),
-        (lambda: L.LambdaLR(o, [abs, abs]), "2 functions for 1"), (lambda: L.WarmUpLR(o, 0.1, 3, "bad"), "'bad'"), (lambda: L.WarmUpLR(o, 1.5), "warmup_factor=1.5"),
-        (lambda: L.WarmUpLR(o, 0.1, 0), "needs a scheduler"), (lambda: L.WarmUpLR(o, 0.1, -1), "warmup_iters=-1"), (lambda: L.ChainedScheduler([]), "non-empty"),
-        (lambda: L.SequentialLR(o, [], []), "non-empty list"), (lambda: L.SequentialLR(o, [L.StepLR(o, 1)], [3]), "need 0 milestones, got 1"),
+        (lambda: L.StepLR(o, 0), "step_size=0"),
+        (lambda: L.ConstantLR(o, 1.5), r"factor=1.5 must be in \[0, 1\]"),
+        (lambda: L.LinearLR(o, -0.1), "start_factor"),
+        (lambda: L.PolynomialLR(o, 0), "decay_batch=0"),
+        (lambda: L.CosineDecayLR(o, 0), "decay_steps=0"),
+        (lambda: L.CosineAnnealingWarmRestarts(o, 0), "T_0=0"),
+        (lambda: L.LambdaLR(o, [abs, abs]), "2 functions for 1"),
+        (lambda: L.WarmUpLR(o, 0.1, 3, "bad"), "'bad'"),
+        (lambda: L.WarmUpLR(o, 1.5), "warmup_factor=1.5"),
+        (lambda: L.WarmUpLR(o, 0.1, 0), "needs a scheduler"),
+        (lambda: L.WarmUpLR(o, 0.1, -1), "warmup_iters=-1"),
+        (lambda: L.ChainedScheduler([]), "non-empty"),
+        (lambda: L.SequentialLR(o, [], []), "non-empty list"),
+        (lambda: L.SequentialLR(o, [L.StepLR(o, 1)], [3]), "need 0 milestones, got 1"),
         (lambda: L.SequentialLR(o, [L.StepLR(o, 1), L.StepLR(optimizer(), 1)], [3]), "another optimizer"),
-        (lambda: L.SequentialLR(o, [L.StepLR(o, 1), L.StepLR(o, 1)], [3], [True, False]), "interval_rescaling"),
+        (
+            lambda: L.SequentialLR(o, [L.StepLR(o, 1), L.StepLR(o, 1)], [3], [True, False]),
+            "interval_rescaling",
+        ),
     ):
         with pytest.raises(ValueError, match=text):
             call()
@@ -228,14 +263,20 @@ def test_errors():
 
 
 def test_polynomial_takes_its_older_argument_name():
-    old, new = (L.PolynomialLR(optimizer(), end_learning_rate=0, power=2.0, cycle=False, **how) for how in ({"steps": 4}, {"decay_batch": 4}))
+    old, new = (
+        L.PolynomialLR(optimizer(), end_learning_rate=0, power=2.0, cycle=False, **how)
+        for how in ({"steps": 4}, {"decay_batch": 4})
+    )
     assert trace(old, 6) == trace(new, 6) and len(set(trace(L.PolynomialLR(optimizer(), steps=4), 4))) == 4
 
 
 # ---------------------------------------------------------------------- state
 MAKERS = {
-    "step": lambda o: L.StepLR(o, 3, 0.5), "cawr": lambda o: L.CosineAnnealingWarmRestarts(o, 2, 2, 0.01, 0.5), "lambda": lambda o: L.LambdaLR(o, lambda e: 0.9**e),
-    "multiplicative": lambda o: L.MultiplicativeLR(o, lambda e: 0.9), "warmup": lambda o: L.WarmUpLR(L.CosineDecayLR(o, 9), 0.1, 3),
+    "step": lambda o: L.StepLR(o, 3, 0.5),
+    "cawr": lambda o: L.CosineAnnealingWarmRestarts(o, 2, 2, 0.01, 0.5),
+    "lambda": lambda o: L.LambdaLR(o, lambda e: 0.9**e),
+    "multiplicative": lambda o: L.MultiplicativeLR(o, lambda e: 0.9),
+    "warmup": lambda o: L.WarmUpLR(L.CosineDecayLR(o, 9), 0.1, 3),
     "sequential": lambda o: L.SequentialLR(o, [L.ConstantLR(o, 0.1, 2), L.ExponentialLR(o, 0.9)], [3], True),
     "chained": lambda o: L.ChainedScheduler([L.StepLR(o, 2), L.ExponentialLR(o, 0.9)]),
 }
@@ -255,7 +296,16 @@ def test_state_dict_resumes(name):
 
 def test_a_oneflow_state_dict_is_accepted():
     s = L.StepLR(optimizer(), 9)
-    s.load_state_dict({"step_size": 3, "gamma": 0.1, "last_step": 4, "verbose": False, "base_lrs": [0.2], "_last_lr": [0.02]})
+    s.load_state_dict(
+        {
+            "step_size": 3,
+            "gamma": 0.1,
+            "last_step": 4,
+            "verbose": False,
+            "base_lrs": [0.2],
+            "_last_lr": [0.02],
+        }
+    )
     assert (s.last_step, s.last_epoch, s.step_size) == (4, 4, 3)
     s.step()
     s.step()
@@ -272,8 +322,16 @@ def test_a_torch_state_dict_is_accepted():
 
 def test_a_polynomial_state_has_oneflows_keys_and_takes_torchs():
     """OneFlow calls decay_batch max_decay_steps in its states; a loaded state replaces what the constructor was given."""
-    saved = {"max_decay_steps": 5, "end_learning_rate": 0.05, "power": 1.0, "cycle": False, "last_step": 2, "verbose": False,
-             "base_lrs": [0.2], "_last_lr": [0.14]}
+    saved = {
+        "max_decay_steps": 5,
+        "end_learning_rate": 0.05,
+        "power": 1.0,
+        "cycle": False,
+        "last_step": 2,
+        "verbose": False,
+        "base_lrs": [0.2],
+        "_last_lr": [0.14],
+    }
     s = L.PolynomialLR(optimizer(), 50)
     s.load_state_dict(saved)
     s.step()
@@ -341,7 +399,11 @@ def test_verbose_prints_one_line_per_group(capsys):
     capsys.readouterr()
     s.step()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and lines[1].startswith("Last step 1 of <class 'oneflow.") and lines[1].endswith("adjusting learning rate of param_groups[1] to 0.01000")
+    assert (
+        len(lines) == 2
+        and lines[1].startswith("Last step 1 of <class 'oneflow.")
+        and lines[1].endswith("adjusting learning rate of param_groups[1] to 0.01000")
+    )
     L.StepLR(optimizer(), 1)
     assert capsys.readouterr().out == ""
 

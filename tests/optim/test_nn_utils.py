@@ -1,4 +1,5 @@
 """oneflow.nn.utils: clipping, packed parameters, and what falls through to torch."""
+
 import pytest
 import torch
 
@@ -8,7 +9,11 @@ from oneflow.optim.parameters_grouping import numel_in_bucket
 
 
 def with_grads(fill=3.0):
-    ps = [flow.nn.Parameter(flow.ones(2, 3)), flow.nn.Parameter(flow.ones(5)), flow.nn.Parameter(flow.ones(1))]
+    ps = [
+        flow.nn.Parameter(flow.ones(2, 3)),
+        flow.nn.Parameter(flow.ones(5)),
+        flow.nn.Parameter(flow.ones(1)),
+    ]
     for p in ps[:2]:
         p.grad = torch.full_like(p, fill)
     return ps
@@ -30,7 +35,9 @@ def test_clip_grad_norm_positions_and_value():
 @pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, float("inf")])
 def test_clip_grad_norm_equals_torch(norm_type):
     ps, qs = with_grads(), with_grads()
-    assert torch.equal(flow.nn.utils.clip_grad_norm_(ps, 0.7, norm_type), torch.nn.utils.clip_grad_norm_(qs, 0.7, norm_type))
+    assert torch.equal(
+        flow.nn.utils.clip_grad_norm_(ps, 0.7, norm_type), torch.nn.utils.clip_grad_norm_(qs, 0.7, norm_type)
+    )
     assert all(torch.equal(p.grad, q.grad) for p, q in zip(ps[:2], qs))
 
 
@@ -53,7 +60,10 @@ def test_contiguous_params_group():
     half = flow.nn.Parameter(flow.ones(3, dtype=flow.float16))
     group = ContiguousParamsGroup([ps + [frozen], [half, half]])
     flat, flat_half = group.grouped_parameters
-    assert flat.numel() == sum(numel_in_bucket(p) for p in ps) == 8 + 8 + 4 and flat_half.numel() == numel_in_bucket(half) == 8
+    assert (
+        flat.numel() == sum(numel_in_bucket(p) for p in ps) == 8 + 8 + 4
+        and flat_half.numel() == numel_in_bucket(half) == 8
+    )
     grad = group.grouped_parameters_grad[0]
     assert torch.equal(ps[0].grad, torch.full((2, 3), 3.0)) and torch.equal(ps[2].grad, torch.zeros(1))
     flat.fill_(7.0)
@@ -64,7 +74,9 @@ def test_contiguous_params_group():
     again = ContiguousParamsGroup([ps])
     assert again.grouped_parameters[0].data_ptr() == flat.data_ptr()
     moved = ContiguousParamsGroup([ps], group_on_current_buffer=False)
-    assert moved.grouped_parameters[0].data_ptr() != flat.data_ptr() and torch.equal(moved.grouped_parameters[0][:6], flat[:6])
+    assert moved.grouped_parameters[0].data_ptr() != flat.data_ptr() and torch.equal(
+        moved.grouped_parameters[0][:6], flat[:6]
+    )
     with pytest.raises(TypeError, match="list of lists of tensors"):
         ContiguousParamsGroup([[1]])
 
@@ -77,6 +89,13 @@ def test_containers_of_a_family():
 
     assert container.get_seq(flow.nn.Module) is torch.nn.Sequential
     made = container.get_list(Mixin)
-    assert issubclass(made, torch.nn.ModuleList) and issubclass(made, Mixin) and container.get_list(Mixin) is made
+    assert (
+        issubclass(made, torch.nn.ModuleList)
+        and issubclass(made, Mixin)
+        and container.get_list(Mixin) is made
+    )
     assert container.get_dict(flow.nn.Module) is torch.nn.ModuleDict
-    assert container.get_para_list(flow.nn.Module) is torch.nn.ParameterList and container.get_para_dict(flow.nn.Module) is torch.nn.ParameterDict
+    assert (
+        container.get_para_list(flow.nn.Module) is torch.nn.ParameterList
+        and container.get_para_dict(flow.nn.Module) is torch.nn.ParameterDict
+    )

@@ -1,4 +1,5 @@
 """What optimizers accept, keep and refuse."""
+
 import copy
 import inspect
 import io
@@ -20,8 +21,19 @@ def test_is_torchs_class_too(name):
     assert isinstance(ours(parameters()), torch.optim.Optimizer)
 
 
-@pytest.mark.parametrize("name,options", [("SGD", {}), ("SGD", dict(momentum=0.9, nesterov=True)), ("SGD", dict(maximize=True)), ("Adam", dict(weight_decay=0.1)),
-                                          ("Adam", dict(amsgrad=True)), ("AdamW", dict(weight_decay=0.2)), ("Adagrad", dict(lr_decay=0.1)), ("Adadelta", {})])
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("SGD", {}),
+        ("SGD", dict(momentum=0.9, nesterov=True)),
+        ("SGD", dict(maximize=True)),
+        ("Adam", dict(weight_decay=0.1)),
+        ("Adam", dict(amsgrad=True)),
+        ("AdamW", dict(weight_decay=0.2)),
+        ("Adagrad", dict(lr_decay=0.1)),
+        ("Adadelta", {}),
+    ],
+)
 def test_equals_torch_bit_for_bit_where_the_formula_is_torchs(name, options):
     p, q = parameters(), parameters()
     ours = run(getattr(flow.optim, name)(p, lr=0.1, **options), p)
@@ -32,7 +44,9 @@ def test_base_classes_count_torchs_own_objects_in():
     """Code with `import oneflow as torch` asks isinstance(o, torch.optim.Optimizer) of optimizers other libraries made."""
     theirs = torch.optim.NAdam(parameters())
     assert isinstance(theirs, flow.optim.Optimizer) and issubclass(torch.optim.NAdam, flow.optim.Optimizer)
-    assert not isinstance(torch.optim.Adam(parameters()), flow.optim.Adam) and not isinstance(3, flow.optim.Optimizer)
+    assert not isinstance(torch.optim.Adam(parameters()), flow.optim.Adam) and not isinstance(
+        3, flow.optim.Optimizer
+    )
     schedule = torch.optim.lr_scheduler.OneCycleLR(theirs, 0.1, total_steps=5)
     assert isinstance(schedule, flow.optim.lr_scheduler.LRScheduler)
     assert not isinstance(torch.optim.lr_scheduler.StepLR(theirs, 2), flow.optim.lr_scheduler.StepLR)
@@ -53,12 +67,24 @@ def test_deep_paths():
     from oneflow.nn.optimizer.optimizer import Optimizer, required
     from oneflow.optim.adam import Adam
 
-    assert (AdamW, LAMB, Optimizer, Adam) == (flow.optim.AdamW, flow.optim.LAMB, flow.optim.Optimizer, flow.optim.Adam)
+    assert (AdamW, LAMB, Optimizer, Adam) == (
+        flow.optim.AdamW,
+        flow.optim.LAMB,
+        flow.optim.Optimizer,
+        flow.optim.Adam,
+    )
     assert repr(required) == "<required parameter>"
 
 
 def test_defaults_are_oneflows():
-    wanted = {"SGD": dict(lr=1e-3), "Adam": dict(lr=1e-3), "AdamW": dict(weight_decay=0), "Adagrad": dict(lr=1e-3), "RMSprop": dict(lr=1e-3), "LBFGS": dict(lr=1e-3)}
+    wanted = {
+        "SGD": dict(lr=1e-3),
+        "Adam": dict(lr=1e-3),
+        "AdamW": dict(weight_decay=0),
+        "Adagrad": dict(lr=1e-3),
+        "RMSprop": dict(lr=1e-3),
+        "LBFGS": dict(lr=1e-3),
+    }
     for name, defaults in wanted.items():
         group = getattr(flow.optim, name)(parameters()).param_groups[0]
         assert {k: group[k] for k in defaults} == defaults, name
@@ -83,10 +109,31 @@ def test_betas_are_any_numbers(name, betas):
 
 def test_positional_order_is_oneflows():
     assert list(inspect.signature(flow.optim.SGD).parameters)[:9] == [
-        "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "contiguous_params", "fused"]
+        "params",
+        "lr",
+        "momentum",
+        "dampening",
+        "weight_decay",
+        "nesterov",
+        "maximize",
+        "contiguous_params",
+        "fused",
+    ]
     group = flow.optim.SGD(parameters(), 0.1, 0.9, 0.2, 0.01, True, True).param_groups[0]
-    assert (group["lr"], group["momentum"], group["dampening"], group["weight_decay"], group["nesterov"], group["maximize"]) == (0.1, 0.9, 0.2, 0.01, True, True)
-    assert flow.optim.Adam(parameters(), 0.1, (0.5, 0.6), 1e-3, 0.2, True, False).param_groups[0]["do_bias_correction"] is False
+    assert (
+        group["lr"],
+        group["momentum"],
+        group["dampening"],
+        group["weight_decay"],
+        group["nesterov"],
+        group["maximize"],
+    ) == (0.1, 0.9, 0.2, 0.01, True, True)
+    assert (
+        flow.optim.Adam(parameters(), 0.1, (0.5, 0.6), 1e-3, 0.2, True, False).param_groups[0][
+            "do_bias_correction"
+        ]
+        is False
+    )
     assert flow.optim.Adadelta(parameters(), 1.0, 0.9, 1e-6, 0, True).param_groups[0]["maximize"] is True
 
 
@@ -103,7 +150,14 @@ def test_zero_grad_keeps_zero_tensors():
 
 def test_clip_grad_uses_each_groups_own_norm():
     p, q, r = parameters()
-    o = flow.optim.SGD([{"params": [p], "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 2.0}, {"params": [q]}, {"params": [r], "clip_grad_max_norm": 9.0}], lr=0.1)
+    o = flow.optim.SGD(
+        [
+            {"params": [p], "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 2.0},
+            {"params": [q]},
+            {"params": [r], "clip_grad_max_norm": 9.0},
+        ],
+        lr=0.1,
+    )
     for t in (p, q, r):
         t.grad = torch.full_like(t, 3.0)
     assert o.clip_grad() is None
@@ -148,7 +202,10 @@ def test_groups_stay_param_groups_after_copy_load_and_pickle():
     run(o, p)
     o.load_state_dict(o.state_dict())
     for other in (o, copy.deepcopy(o), pickle.loads(pickle.dumps(o))):
-        assert type(other.param_groups[0]) is ParamGroup and other.param_groups[0].options["do_bias_correction"] is False
+        assert (
+            type(other.param_groups[0]) is ParamGroup
+            and other.param_groups[0].options["do_bias_correction"] is False
+        )
     assert type(o.state_dict()["param_groups"][0]) is dict
 
 
@@ -191,7 +248,9 @@ def test_a_subclass_in_oneflows_style():
 
     p, q = parameters(), parameters()
     o = Plain(p)
-    assert equal(run(o, p), run(flow.optim.SGD(q, lr=0.1), q)) or all(torch.allclose(a, b) for a, b in zip(p, q))
+    assert equal(run(o, p), run(flow.optim.SGD(q, lr=0.1), q)) or all(
+        torch.allclose(a, b) for a, b in zip(p, q)
+    )
     assert o._state["step"] == 3 and o._default_options["lr"] == 0.1
 
 
@@ -251,11 +310,16 @@ def test_a_checkpoint_of_plain_torch_gets_oneflows_options():
     run(theirs, p)
     ours = flow.optim.AdamW(p, do_bias_correction=False)
     ours.load_state_dict(theirs.state_dict())
-    assert ours.param_groups[0]["do_bias_correction"] is False and ours.param_groups[0]["weight_decay"] == 0.01
+    assert (
+        ours.param_groups[0]["do_bias_correction"] is False and ours.param_groups[0]["weight_decay"] == 0.01
+    )
 
 
 @pytest.mark.parametrize("cls", [flow.optim.Adam, flow.optim.AdamW, flow.optim.LAMB])
-@pytest.mark.parametrize("correct, steps, expected", [(False, 2, (1.0, 1.0)), (True, 0, (1.0, 1.0)), (True, 2, (1 - 0.8**2, 1 - 0.9**2))])
+@pytest.mark.parametrize(
+    "correct, steps, expected",
+    [(False, 2, (1.0, 1.0)), (True, 0, (1.0, 1.0)), (True, 2, (1 - 0.8**2, 1 - 0.9**2))],
+)
 def test_oneflows_layout_has_the_corrections_oneflow_goes_on_with(cls, correct, steps, expected):
     """Real OneFlow 0.9.0 stores 1 without bias correction and before the first step, and takes the stored numbers when it resumes."""
     p = parameters()
@@ -295,7 +359,9 @@ def test_adagrad_starts_a_group_from_its_own_initial_value(later):
 def test_differentiable_rmsprop_is_part_of_the_computation():
     g = flow.tensor([0.5, 2.0], requires_grad=True)
     p = flow.ones(2, requires_grad=True).clone()
-    optimizer = flow.optim.RMSprop([flow.nn.Parameter(flow.ones(2))], lr=0.1, alpha=0.5, eps=1.0, differentiable=True)
+    optimizer = flow.optim.RMSprop(
+        [flow.nn.Parameter(flow.ones(2))], lr=0.1, alpha=0.5, eps=1.0, differentiable=True
+    )
     optimizer.param_groups[0]["params"][0] = p
     p.grad = g * 1
     optimizer.step()

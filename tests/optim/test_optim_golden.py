@@ -1,4 +1,5 @@
 """Optimizers and schedulers against numbers recorded from real OneFlow 0.9.0 (tests/golden/record_optim.py)."""
+
 import importlib.util
 import json
 from pathlib import Path
@@ -21,7 +22,9 @@ SCHEDULES = json.loads((GOLDEN / "optim_schedules.json").read_text())
 CLOSE = dict(rtol=2e-5, atol=5e-6)
 
 # difference sgd-maximize: OneFlow turns the weight decay around too (p += lr * (g + wd * p)); ours is torch's
-DIFFERENT = {"SGD(P, 0.05, 0.8, 0.2, 0.01, True, True)": pytest.mark.xfail(strict=True, reason="sgd-maximize")}
+DIFFERENT = {
+    "SGD(P, 0.05, 0.8, 0.2, 0.01, True, True)": pytest.mark.xfail(strict=True, reason="sgd-maximize")
+}
 
 
 def assert_same(got, want):
@@ -31,14 +34,19 @@ def assert_same(got, want):
             np.testing.assert_allclose(x, y, err_msg=f"step {step}, parameter {name}", **CLOSE)
 
 
-@pytest.mark.parametrize("text", [pytest.param(t, marks=DIFFERENT.get(t, ()), id=t) for t in TRAJECTORIES["cases"]])
+@pytest.mark.parametrize(
+    "text", [pytest.param(t, marks=DIFFERENT.get(t, ()), id=t) for t in TRAJECTORIES["cases"]]
+)
 def test_trajectory(text):
     assert_same(record.train(record.start(flow, text), TRAJECTORIES["steps"]), TRAJECTORIES["cases"][text])
 
 
 @pytest.mark.parametrize("text", list(TRAJECTORIES["clipped"]))
 def test_trajectory_with_clip_grad(text):
-    assert_same(record.train(record.start(flow, text), TRAJECTORIES["steps"], clip=True), TRAJECTORIES["clipped"][text])
+    assert_same(
+        record.train(record.start(flow, text), TRAJECTORIES["steps"], clip=True),
+        TRAJECTORIES["clipped"][text],
+    )
 
 
 @pytest.mark.parametrize("text", list(TRAJECTORIES["ftrl"]))
@@ -83,7 +91,9 @@ def test_oneflow_layout_is_what_oneflow_writes(text):
     for index, slots in want["state"].items():
         if index == "step":
             continue
-        if index == "4" and not got["state"][index]:  # never had a gradient: only OneFlow makes its slots nevertheless
+        if (
+            index == "4" and not got["state"][index]
+        ):  # never had a gradient: only OneFlow makes its slots nevertheless
             continue
         assert got["state"][index].keys() == slots.keys(), index
         for name, slot in slots.items():

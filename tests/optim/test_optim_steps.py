@@ -1,4 +1,5 @@
 """The formulas written here, edge cases of parameters and gradients, torch's tools on our optimizers."""
+
 import warnings
 
 import pytest
@@ -9,7 +10,15 @@ from time_limits import seconds
 import oneflow as flow
 
 
-@pytest.mark.parametrize("options", [{}, dict(centered=True), dict(momentum=0.9, weight_decay=0.1), dict(maximize=True, centered=True, momentum=0.5)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        dict(centered=True),
+        dict(momentum=0.9, weight_decay=0.1),
+        dict(maximize=True, centered=True, momentum=0.5),
+    ],
+)
 def test_rmsprop_multi_tensor_equals_single_tensor(options):
     p, q = parameters(), parameters()
     one = run(flow.optim.RMSprop(p, lr=0.01, foreach=False, **options), p)
@@ -98,10 +107,16 @@ def test_parameters_without_gradient_stay(cls):
 
 @pytest.mark.parametrize("cls", OURS)
 def test_bfloat16_and_float64_and_empty_parameters(cls):
-    ps = [flow.nn.Parameter(torch.ones(3, dtype=torch.bfloat16)), flow.nn.Parameter(torch.ones(2, dtype=torch.float64)), flow.nn.Parameter(torch.ones(0, 4))]
+    ps = [
+        flow.nn.Parameter(torch.ones(3, dtype=torch.bfloat16)),
+        flow.nn.Parameter(torch.ones(2, dtype=torch.float64)),
+        flow.nn.Parameter(torch.ones(0, 4)),
+    ]
     after = run(cls(ps, lr=0.1), ps, 2)
     assert [a.dtype for a in after] == [torch.bfloat16, torch.float64, torch.float32]
-    assert all(torch.isfinite(a).all() for a in after) and not torch.equal(after[1], torch.ones(2, dtype=torch.float64))
+    assert all(torch.isfinite(a).all() for a in after) and not torch.equal(
+        after[1], torch.ones(2, dtype=torch.float64)
+    )
 
 
 def test_sparse_gradients():
@@ -142,9 +157,16 @@ def test_lamb_keeps_ratio_one_at_zero_norm():
 def test_constructor_errors():
     p = parameters()
     for call in (
-        lambda: flow.optim.SGD([]), lambda: flow.optim.SGD(p, lr=-1.0), lambda: flow.optim.SGD(p, momentum=-1.0),
-        lambda: flow.optim.Adam(p, betas=(1.0, 0.5)), lambda: flow.optim.Adam(p, eps=-1.0), lambda: flow.optim.LAMB(p, betas=(0.5, 1.0)),
-        lambda: flow.optim.LAMB(p, amsgrad=True), lambda: flow.optim.LAMB(p, lr=-1), lambda: flow.optim.RMSprop(p, alpha=-1.0), lambda: flow.optim.Ftrl(p, lr_power=1.0),
+        lambda: flow.optim.SGD([]),
+        lambda: flow.optim.SGD(p, lr=-1.0),
+        lambda: flow.optim.SGD(p, momentum=-1.0),
+        lambda: flow.optim.Adam(p, betas=(1.0, 0.5)),
+        lambda: flow.optim.Adam(p, eps=-1.0),
+        lambda: flow.optim.LAMB(p, betas=(0.5, 1.0)),
+        lambda: flow.optim.LAMB(p, amsgrad=True),
+        lambda: flow.optim.LAMB(p, lr=-1),
+        lambda: flow.optim.RMSprop(p, alpha=-1.0),
+        lambda: flow.optim.Ftrl(p, lr_power=1.0),
         lambda: flow.optim.SGD([{"params": [p[0]]}, {"params": [p[0]]}]),
     ):
         with pytest.raises(ValueError):
@@ -266,9 +288,16 @@ def test_one_training_step_in_graph_equals_eager():
         return model, o, flow.optim.lr_scheduler.WarmUpLR(flow.optim.lr_scheduler.CosineDecayLR(o, 9), 0.1, 2)
 
     x = flow.randn(5, 4)
-    for cls, options in ((flow.optim.SGD, dict(momentum=0.9, dampening=0.2, nesterov=True)), (flow.optim.Adam, dict(do_bias_correction=False)),
-                         (flow.optim.AdamW, dict(amsgrad=True)), (flow.optim.RMSprop, dict(centered=True)), (flow.optim.LAMB, dict(weight_decay=0.1)),
-                         (flow.optim.Adagrad, dict(lr_decay=0.1)), (flow.optim.Adadelta, {}), (flow.optim.Ftrl, dict(lambda1=0.01))):
+    for cls, options in (
+        (flow.optim.SGD, dict(momentum=0.9, dampening=0.2, nesterov=True)),
+        (flow.optim.Adam, dict(do_bias_correction=False)),
+        (flow.optim.AdamW, dict(amsgrad=True)),
+        (flow.optim.RMSprop, dict(centered=True)),
+        (flow.optim.LAMB, dict(weight_decay=0.1)),
+        (flow.optim.Adagrad, dict(lr_decay=0.1)),
+        (flow.optim.Adadelta, {}),
+        (flow.optim.Ftrl, dict(lambda1=0.01)),
+    ):
         model, o, schedule = build(cls, options)
 
         class Step(flow.nn.Graph):

@@ -1,4 +1,5 @@
 """Which parameter lists optimizers refuse, and with what class of error; gradients to clip that do not exist. As OneFlow 0.9.0 on a CPU."""
+
 import pytest
 import torch
 
@@ -23,8 +24,18 @@ def test_an_empty_list_of_parameters_is_refused_in_both_classes(name, error):
         getattr(flow.optim, name)([], lr=0.1)
 
 
-@pytest.mark.parametrize("parameters,error", [([3], ValueError), ([3], TypeError), ("ab", ValueError), (3, TypeError), (None, TypeError),
-                                              ([{}], AssertionError), (flow.ones(2), TypeError)])
+@pytest.mark.parametrize(
+    "parameters,error",
+    [
+        ([3], ValueError),
+        ([3], TypeError),
+        ("ab", ValueError),
+        (3, TypeError),
+        (None, TypeError),
+        ([{}], AssertionError),
+        (flow.ones(2), TypeError),
+    ],
+)
 def test_parameters_of_another_kind_are_refused(parameters, error):
     with pytest.raises(error):
         flow.optim.SGD(parameters, lr=0.1)
@@ -40,7 +51,10 @@ def test_a_group_without_parameters_is_refused_in_both_classes():
     assert len(optimizer.param_groups) == 1
 
 
-@pytest.mark.parametrize("parameters", [lambda: nn.Parameter(flow.ones(2)), lambda: [nn.Parameter(flow.ones(2))], list, lambda: iter([])])
+@pytest.mark.parametrize(
+    "parameters",
+    [lambda: nn.Parameter(flow.ones(2)), lambda: [nn.Parameter(flow.ones(2))], list, lambda: iter([])],
+)
 def test_values_of_gradients_that_do_not_exist_are_not_clipped(parameters):
     assert nn.utils.clip_grad_value_(parameters(), 1.0) is None
 

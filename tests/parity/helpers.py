@@ -1,4 +1,5 @@
 """The functions that the expressions of written.py use, and their evaluation on both libraries."""
+
 import ast
 import inspect
 import re
@@ -15,7 +16,9 @@ class Scope:
         self.made, self.given = [], list(given) if given is not None else None
 
     def x(self, *shape):
-        return self.tensor(lambda rng: torch.from_numpy(rng.uniform(0.1, 0.9, shape).astype("float32")).requires_grad_())
+        return self.tensor(
+            lambda rng: torch.from_numpy(rng.uniform(0.1, 0.9, shape).astype("float32")).requires_grad_()
+        )
 
     def i(self, *shape, high=4):
         return self.tensor(lambda rng: torch.from_numpy(rng.integers(0, high, shape)))
@@ -41,7 +44,7 @@ def names_for(scope, lib):
 
     def manual(lib):
         x = scope.x(3)
-        lib.autograd.backward([(x ** 2).sum()])
+        lib.autograd.backward([(x**2).sum()])
         return x.grad
 
     def hooked(x):
@@ -115,7 +118,13 @@ def names_for(scope, lib):
             s.step()
         return seen
 
-    return {k: v for k, v in locals().items() if callable(v)} | {"lib": lib, "x": scope.x, "i": scope.i, "np": np, "torch": torch}
+    return {k: v for k, v in locals().items() if callable(v)} | {
+        "lib": lib,
+        "x": scope.x,
+        "i": scope.i,
+        "np": np,
+        "torch": torch,
+    }
 
 
 def evaluate(code, lib, given=None):
@@ -128,8 +137,11 @@ def evaluate(code, lib, given=None):
 def helpers_of(*sources):
     """Source of Scope and of the functions in names_for() that these expressions use, directly or through one another."""
     text = inspect.getsource(names_for)
-    functions = {n.name: textwrap.dedent(" " * n.col_offset + ast.get_source_segment(text, n)) for n in ast.parse(text).body[0].body
-                 if isinstance(n, ast.FunctionDef)}
+    functions = {
+        n.name: textwrap.dedent(" " * n.col_offset + ast.get_source_segment(text, n))
+        for n in ast.parse(text).body[0].body
+        if isinstance(n, ast.FunctionDef)
+    }
     used, wanted = [], " ".join(sources)
     for name in reversed(functions):
         if re.search(rf"\b{name}\b", wanted):

@@ -1,4 +1,5 @@
 """Writes names.json, the documented names of OneFlow, from a list of its API: make_names.py oneflow_api.json"""
+
 import json
 import sys
 from pathlib import Path

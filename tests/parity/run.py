@@ -5,6 +5,7 @@
 writes parity.json, parity.html and junit.xml, and compares with baseline.json: a cell that got worse
 fails the run; one that got better asks for `--update-baseline`.
 """
+
 import argparse
 import contextlib
 import importlib.util
@@ -65,8 +66,14 @@ class Suite:
         from written import LEFT_OUT, WRITTEN
 
         method = short.removeprefix("Tensor.") if short.startswith("Tensor.") else None
-        op = samples.operators().get(method or short) or (samples.operators().get(method[:-1]) if method and method.endswith("_") else None)
-        info = samples.modules().get(short.removeprefix("nn.")) if short.count(".") == 1 and short.startswith("nn.") else None
+        op = samples.operators().get(method or short) or (
+            samples.operators().get(method[:-1]) if method and method.endswith("_") else None
+        )
+        info = (
+            samples.modules().get(short.removeprefix("nn."))
+            if short.count(".") == 1 and short.startswith("nn.")
+            else None
+        )
         if name in WRITTEN:
             self.written(row, WRITTEN[name])
         elif info is not None:
@@ -86,7 +93,9 @@ class Suite:
         reference_call = f"torch.{paths[0]}" if paths else None
         row["scripts"]["identity"] = identity_snippet(torch, short)
         if method is None:
-            return self.checker.function(row, op, plain, resolve(flow, short), (reference_call, f"flow.{short}"))
+            return self.checker.function(
+                row, op, plain, resolve(flow, short), (reference_call, f"flow.{short}")
+            )
         own = getattr(flow.Tensor, method)
         if method.endswith("_") and not op.name.endswith("_"):
             of = function_of(torch, op.name) or getattr(torch.Tensor, op.name, None)
@@ -94,7 +103,13 @@ class Suite:
                 self.checker.function(row, op, op.op, own, in_place_call(torch, method))
             else:
                 reference = of if method in RESHAPING else fitting(of)
-                self.checker.function(row, op, reference, lambda t, *a, **k: own(t.clone(), *a, **k), in_place_call(torch, method))
+                self.checker.function(
+                    row,
+                    op,
+                    reference,
+                    lambda t, *a, **k: own(t.clone(), *a, **k),
+                    in_place_call(torch, method),
+                )
             return self.method_identity(row, own)
         self.checker.function(row, op, plain, own, (reference_call, f"flow.Tensor.{method}"))
         self.method_identity(row, own)
@@ -102,7 +117,9 @@ class Suite:
     def method_identity(self, row, own):
         """A method is torch's unless our tables put it there; the eager cell holds it against the function."""
         if "identity" in row["cells"]:
-            ours = hasattr(own, "__oneflow_original__") or str(getattr(own, "__module__", "")).startswith("oneflow")
+            ours = hasattr(own, "__oneflow_original__") or str(getattr(own, "__module__", "")).startswith(
+                "oneflow"
+            )
             table.put(row, "identity", "own" if ours else "same")
 
     def written(self, row, code):
@@ -115,10 +132,15 @@ class Suite:
         ours, reference = code if isinstance(code, tuple) else (code, code)
         short = row["name"].removeprefix("oneflow.")
         uses = helpers_of(ours, reference)
-        scripts = {column: snippets.expression_snippet("oneflow", (reference, ours), uses, column) for column in ("eager", "gradient", "graph")}
+        scripts = {
+            column: snippets.expression_snippet("oneflow", (reference, ours), uses, column)
+            for column in ("eager", "gradient", "graph")
+        }
         row["scripts"] |= scripts | {"identity": identity_snippet(self.torch, short)}
         there = resolve(self.torch, short)
-        table.put(row, "identity", "same" if there is not None and there is resolve(self.flow, short) else "own")
+        table.put(
+            row, "identity", "same" if there is not None and there is resolve(self.flow, short) else "own"
+        )
 
         def eager():
             expected, _ = evaluate(reference, self.torch)
@@ -142,7 +164,20 @@ class Suite:
 
         def graph():
             out, made = evaluate(ours, self.flow)
-            if not tensors_in(out) or any(w in ours for w in ("backward", "manual(", "hooked", "kept", "graded", "trained", "clipped", "set_", "to_global")):
+            if not tensors_in(out) or any(
+                w in ours
+                for w in (
+                    "backward",
+                    "manual(",
+                    "hooked",
+                    "kept",
+                    "graded",
+                    "trained",
+                    "clipped",
+                    "set_",
+                    "to_global",
+                )
+            ):
                 return None
             checker.graph_of(row, lambda *a: evaluate(ours, self.flow, a)[0], made, (), scripts["graph"])
             return True
@@ -175,8 +210,10 @@ def in_place_call(torch, method):
 def golden_snippet(record):
     """A script that replays one recorded call; it runs in the root of the repository, where the recorded numbers are."""
     comment = "".join(f"# {line}\n" for line in record["code"].splitlines())
-    return (f"{comment}import runpy\nimport sys\n\nsys.argv = ['replay.py', 'oneflow', '-v', '--only', {'^' + re.escape(record['id']) + '$'!r}]\n"
-            "runpy.run_path('tests/golden/calls/replay.py', run_name='__main__')\n")
+    return (
+        f"{comment}import runpy\nimport sys\n\nsys.argv = ['replay.py', 'oneflow', '-v', '--only', {'^' + re.escape(record['id']) + '$'!r}]\n"
+        "runpy.run_path('tests/golden/calls/replay.py', run_name='__main__')\n"
+    )
 
 
 RESHAPING = ("squeeze_", "unsqueeze_", "as_strided_", "t_", "transpose_", "swapaxes_", "swapdims_")
@@ -241,7 +278,9 @@ def golden(rows):
 
 def mentioned(code):
     out = {f"oneflow.{n}" for n in re.findall(r"\bflow\.([A-Za-z_][\w.]*)", code)}
-    out |= {f"oneflow.nn.functional.{n}" for n in re.findall(r"\bF\.(\w+)", code)} | {f"oneflow.nn.{n}" for n in re.findall(r"\bnn\.(\w+)", code)}
+    out |= {f"oneflow.nn.functional.{n}" for n in re.findall(r"\bF\.(\w+)", code)} | {
+        f"oneflow.nn.{n}" for n in re.findall(r"\bnn\.(\w+)", code)
+    }
     return out | {f"oneflow.Tensor.{n}" for n in re.findall(r"\)\.(\w+)\(", code)}
 
 
@@ -252,7 +291,7 @@ def shard(args):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     suite, rows = Suite(args.backend), []
-    for name, kind, _ in wanted(args)[args.shard::args.jobs]:
+    for name, kind, _ in wanted(args)[args.shard :: args.jobs]:
         try:
             rows.append(suite.row(name, kind))
         except Exception as e:
@@ -271,8 +310,22 @@ def run(args):
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     progress = Progress("parity", "names", len(wanted(args)), 100)
-    base = [sys.executable, __file__, "--out", str(out), "--jobs", str(args.jobs), "--backend", args.backend] + (["--only", args.only] if args.only else [])
-    parts = [subprocess.Popen(base + ["--shard", str(i)], stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) for i in range(args.jobs)]
+    base = [
+        sys.executable,
+        __file__,
+        "--out",
+        str(out),
+        "--jobs",
+        str(args.jobs),
+        "--backend",
+        args.backend,
+    ] + (["--only", args.only] if args.only else [])
+    parts = [
+        subprocess.Popen(
+            base + ["--shard", str(i)], stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        for i in range(args.jobs)
+    ]
     import selectors
 
     watch = selectors.DefaultSelector()
@@ -299,16 +352,25 @@ def run(args):
 
 def report(rows, args):
     counts, executed = table.counts(rows)
-    print(f"{len(rows)} documented names, {executed} run, {len(rows) - executed} left out ({args.out}/parity.html)")
+    print(
+        f"{len(rows)} documented names, {executed} run, {len(rows) - executed} left out ({args.out}/parity.html)"
+    )
     for column in table.COLUMNS:
-        print(f"  {column:<10} " + ", ".join(f"{n} {s}" for s, n in sorted(counts[column].items()) if s != "none"))
+        print(
+            f"  {column:<10} "
+            + ", ".join(f"{n} {s}" for s, n in sorted(counts[column].items()) if s != "none")
+        )
     for row in rows:
         for column, cell in row["cells"].items():
             if cell["status"] == "fail" and column != "cpu":
-                print(f"FAIL {row['name']} [{column}] {(cell.get('detail') or cell['status']).splitlines()[0][:160]}")
+                print(
+                    f"FAIL {row['name']} [{column}] {(cell.get('detail') or cell['status']).splitlines()[0][:160]}"
+                )
     stored = HERE / "baseline.json"
     if args.update_baseline:
-        new = (json.loads(stored.read_text()) if args.only and stored.exists() else {}) | table.baseline_of(rows)
+        new = (json.loads(stored.read_text()) if args.only and stored.exists() else {}) | table.baseline_of(
+            rows
+        )
         text = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(new.items()))
         stored.write_text("{\n" + text + "\n}\n")
         print(f"baseline written: {stored}")
@@ -320,7 +382,9 @@ def report(rows, args):
     for line in worse:
         print(f"REGRESSION {line}")
     if better:
-        print(f"{len(better)} cells are better than the baseline ({better[0]}{', ...' if len(better) > 1 else ''}); store it with --update-baseline")
+        print(
+            f"{len(better)} cells are better than the baseline ({better[0]}{', ...' if len(better) > 1 else ''}); store it with --update-baseline"
+        )
     return 1 if worse else 0
 
 

@@ -1,4 +1,5 @@
 """The parity suite finds planted bugs, covers every documented name, and its baseline fails on a regression."""
+
 import json
 import re
 import subprocess
@@ -49,14 +50,29 @@ def torch_has_its_table():
 
 def test_a_faithful_function_passes_everywhere():
     assert statuses(row_of("exp")) == {
-        "identity": "same", "eager": "pass", "gradient": "pass", "graph": "pass", "reference": "pass", "golden": "none", "dtypes": "pass"}
+        "identity": "same",
+        "eager": "pass",
+        "gradient": "pass",
+        "graph": "pass",
+        "reference": "pass",
+        "golden": "none",
+        "dtypes": "pass",
+    }
 
 
 def test_a_wrong_value_fails_with_a_script():
     row = row_of("exp", exp=lambda x: x.exp() * 1.01)
     found = statuses(row)
-    assert (found["identity"], found["eager"], found["reference"], found["graph"]) == ("own", "fail", "fail", "pass")
-    assert "((torch, torch.exp), (flow, flow.exp),)" in row["cells"]["eager"]["script"] and "differs" in row["cells"]["eager"]["detail"]
+    assert (found["identity"], found["eager"], found["reference"], found["graph"]) == (
+        "own",
+        "fail",
+        "fail",
+        "pass",
+    )
+    assert (
+        "((torch, torch.exp), (flow, flow.exp),)" in row["cells"]["eager"]["script"]
+        and "differs" in row["cells"]["eager"]["detail"]
+    )
 
 
 def test_a_wrong_gradient_only():
@@ -100,7 +116,10 @@ def test_a_module_with_a_wrong_parameter_gradient():
 
 def test_a_graph_that_refuses_is_told_apart_from_one_that_fails():
     row = row_of("equal")
-    assert statuses(row)["graph"] == "refused" and "needs the values of tensors" in row["cells"]["graph"]["detail"]
+    assert (
+        statuses(row)["graph"] == "refused"
+        and "needs the values of tensors" in row["cells"]["graph"]["detail"]
+    )
 
 
 def test_a_regression_fails_and_an_improvement_does_not():
@@ -113,23 +132,43 @@ def test_a_regression_fails_and_an_improvement_does_not():
 
 
 def test_the_page_and_the_junit_file(tmp_path):
-    rows = [row_of("exp"), row_of("sum", sum=lambda x: x.sum()), {**table.new_row("oneflow.hub.load", "oneflow.hub"), "left_out": "needs the network"}]
+    rows = [
+        row_of("exp"),
+        row_of("sum", sum=lambda x: x.sum()),
+        {**table.new_row("oneflow.hub.load", "oneflow.hub"), "left_out": "needs the network"},
+    ]
     page.write(rows, tmp_path / "p.html", "t")
     text = (tmp_path / "p.html").read_text()
-    assert "oneflow.sum" in text and "raised TypeError" in text and "not run: needs the network" in text and "2 / 3" in text
+    assert (
+        "oneflow.sum" in text
+        and "raised TypeError" in text
+        and "not run: needs the network" in text
+        and "2 / 3" in text
+    )
     junit.write(rows, tmp_path / "j.xml")
     suite = ET.parse(tmp_path / "j.xml").getroot()
     failed = {c.get("name") for c in suite if c.find("failure") is not None}
-    assert "oneflow.sum [eager]" in failed and "oneflow.exp [eager]" not in failed and int(suite.get("failures")) == len(failed)
+    assert (
+        "oneflow.sum [eager]" in failed
+        and "oneflow.exp [eager]" not in failed
+        and int(suite.get("failures")) == len(failed)
+    )
 
 
 def test_every_cell_of_the_page_opens_and_the_legend_explains_every_mark(tmp_path):
-    rows = [row_of("exp"), {**table.new_row("oneflow.hub.load", "oneflow.hub"), "left_out": "needs the network"}]
+    rows = [
+        row_of("exp"),
+        {**table.new_row("oneflow.hub.load", "oneflow.hub"), "left_out": "needs the network"},
+    ]
     page.write(rows, tmp_path / "p.html", "t")
     text = (tmp_path / "p.html").read_text()
-    body = text[text.index("<tbody>"):text.index("</tbody>")]
-    assert body.count("<td class=\"c\"><button") == len(table.COLUMNS) and body.count("<td class=\"left\"") == body.count("<button>not run: ")
-    assert "not checked, because the check does not apply to this name" in text and set(page.MEANINGS) == set(table.COLUMNS)
+    body = text[text.index("<tbody>") : text.index("</tbody>")]
+    assert body.count('<td class="c"><button') == len(table.COLUMNS) and body.count(
+        '<td class="left"'
+    ) == body.count("<button>not run: ")
+    assert "not checked, because the check does not apply to this name" in text and set(page.MEANINGS) == set(
+        table.COLUMNS
+    )
     assert set(page.STATUSES) == set(page.MARKS) and "gradients of inputs and parameters" in text
     details = json.loads(re.search(r"const details = (.*), columns =", text)[1])
     assert details["oneflow.exp"]["scripts"]["gradient"].count("backward(out)") == 2
@@ -144,7 +183,10 @@ def test_names_and_details_are_escaped(tmp_path):
 
 
 def test_a_parity_run_says_how_far_it_is_unless_quiet(capsys, monkeypatch):
-    for quiet, expected in (("", "parity: 100 of 250 names, 0 s\nparity: 200 of 250 names, 0 s\n"), ("1", "")):
+    for quiet, expected in (
+        ("", "parity: 100 of 250 names, 0 s\nparity: 200 of 250 names, 0 s\n"),
+        ("1", ""),
+    ):
         monkeypatch.setenv("ONEFLOW_QUIET", quiet)
         progress = Progress("parity", "names", 250, 100)
         for _ in range(250):
@@ -153,9 +195,22 @@ def test_a_parity_run_says_how_far_it_is_unless_quiet(capsys, monkeypatch):
     assert elapsed(125.2) == "2 min 5 s"
 
 
-SAMPLE = ("oneflow.add", "oneflow.Tensor.add_", "oneflow.Tensor.masked_fill", "oneflow.cat", "oneflow.nn.Linear", "oneflow.nn.BatchNorm1d", "oneflow.optim.SGD",
-          "oneflow.slice_update", "oneflow.nn.functional.cross_entropy", "oneflow.randn", "oneflow.linalg.norm", "oneflow.nn.utils.clip_grad_norm_",
-          "oneflow.arange", "oneflow.nn.functional.interpolate")
+SAMPLE = (
+    "oneflow.add",
+    "oneflow.Tensor.add_",
+    "oneflow.Tensor.masked_fill",
+    "oneflow.cat",
+    "oneflow.nn.Linear",
+    "oneflow.nn.BatchNorm1d",
+    "oneflow.optim.SGD",
+    "oneflow.slice_update",
+    "oneflow.nn.functional.cross_entropy",
+    "oneflow.randn",
+    "oneflow.linalg.norm",
+    "oneflow.nn.utils.clip_grad_norm_",
+    "oneflow.arange",
+    "oneflow.nn.functional.interpolate",
+)
 
 
 def test_snippets_run_as_they_are(monkeypatch, tmp_path):
@@ -165,19 +220,33 @@ def test_snippets_run_as_they_are(monkeypatch, tmp_path):
     suite = Suite()
     rows = [suite.row(name, "function") for name in SAMPLE]
     golden(rows)
-    scripts = {f"{row['name']} [{column}]": script for row in rows for column, script in snippets_of(row).items()}
+    scripts = {
+        f"{row['name']} [{column}]": script for row in rows for column, script in snippets_of(row).items()
+    }
     assert len(scripts) > 30 and any("replay.py" in s for s in scripts.values())
     (tmp_path / "scripts.json").write_text(json.dumps(scripts))
-    runner = ("import contextlib, io, json, sys\nfor name, source in json.load(open(sys.argv[1])).items():\n    try:\n"
-              "        with contextlib.redirect_stdout(io.StringIO()):\n            exec(compile(source, name, 'exec'), {'__name__': '__main__'})\n"
-              "    except SystemExit:\n        pass\n    except Exception as e:\n        print(name, repr(e))\n")
-    ran = subprocess.run([sys.executable, "-c", runner, str(tmp_path / "scripts.json")], cwd=HERE.parents[1], capture_output=True, text=True, timeout=seconds(300))
+    runner = (
+        "import contextlib, io, json, sys\nfor name, source in json.load(open(sys.argv[1])).items():\n    try:\n"
+        "        with contextlib.redirect_stdout(io.StringIO()):\n            exec(compile(source, name, 'exec'), {'__name__': '__main__'})\n"
+        "    except SystemExit:\n        pass\n    except Exception as e:\n        print(name, repr(e))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", runner, str(tmp_path / "scripts.json")],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=seconds(300),
+    )
     assert ran.returncode == 0 and not ran.stdout, ran.stdout + ran.stderr[-2000:]
 
 
 def snippets_of(row):
     """{column: script} of the cells that have a result."""
-    scripts = {c: cell.get("script") or row["scripts"].get(page.MEANINGS[c][2]) for c, cell in row["cells"].items() if cell["status"] not in ("none", "refused")}
+    scripts = {
+        c: cell.get("script") or row["scripts"].get(page.MEANINGS[c][2])
+        for c, cell in row["cells"].items()
+        if cell["status"] not in ("none", "refused")
+    }
     return {c: s for c, s in scripts.items() if s}
 
 
@@ -197,8 +266,20 @@ def test_written_cases_and_reasons_are_about_documented_names():
 
 @pytest.mark.slow
 def test_a_part_of_the_suite_from_the_command_line(tmp_path):
-    ran = subprocess.run([sys.executable, str(HERE / "run.py"), "--jobs", "1", "--only", r"oneflow\.(abs|relu|nn\.ReLU)$", "--out", str(tmp_path)],
-                         capture_output=True, text=True)
+    ran = subprocess.run(
+        [
+            sys.executable,
+            str(HERE / "run.py"),
+            "--jobs",
+            "1",
+            "--only",
+            r"oneflow\.(abs|relu|nn\.ReLU)$",
+            "--out",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert {r["name"] for r in table.load(tmp_path / "parity.json")} == {"oneflow.abs", "oneflow.nn.ReLU"}
     assert (tmp_path / "parity.html").exists() and (tmp_path / "junit.xml").exists()

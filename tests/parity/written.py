@@ -4,6 +4,7 @@ name: expression over `lib` (torch, then oneflow). `x(2, 3)` is a float tensor t
 `i(2, 3, high=4)` an integer one, the same on both sides. Where torch has no such name: a pair
 (expression for oneflow, the same thing said in torch or NumPy).
 """
+
 import textwrap
 
 
@@ -16,13 +17,25 @@ def table(prefix, text):
     return out
 
 
-TYPES = {f"oneflow.{t}Tensor": f"lib.{t}Tensor([1, 0, 3])" for t in "Bool Byte Char Double Float Half Int Long".split()}
+TYPES = {
+    f"oneflow.{t}Tensor": f"lib.{t}Tensor([1, 0, 3])"
+    for t in "Bool Byte Char Double Float Half Int Long".split()
+}
 
-METHODS = {f"oneflow.Tensor.{m}": f"x(2, 3).{m}()" for m in (
-    "arccos arcsin arctan arcsinh arctanh clip cpu detach dim element_size get_device is_contiguous is_floating_point ndimension negative nelement "
-    "numel softsign storage_offset stride tolist type").split()}
-METHODS |= {f"oneflow.Tensor.{a}": f"x(2, 3).{a}" for a in "data device dtype is_cuda is_leaf ndim requires_grad shape is_pinned".split()}
-METHODS |= table("oneflow.Tensor.", """
+METHODS = {
+    f"oneflow.Tensor.{m}": f"x(2, 3).{m}()"
+    for m in (
+        "arccos arcsin arctan arcsinh arctanh clip cpu detach dim element_size get_device is_contiguous is_floating_point ndimension negative nelement "
+        "numel softsign storage_offset stride tolist type"
+    ).split()
+}
+METHODS |= {
+    f"oneflow.Tensor.{a}": f"x(2, 3).{a}"
+    for a in "data device dtype is_cuda is_leaf ndim requires_grad shape is_pinned".split()
+}
+METHODS |= table(
+    "oneflow.Tensor.",
+    """
     arccosh (x(2, 3) + 1).arccosh()
     clip x(2, 3).clip(0.2, 0.5)
     clip_ (x(2, 3) * 1).clip_(0.2, 0.5)
@@ -58,9 +71,13 @@ METHODS |= table("oneflow.Tensor.", """
     to_local x(2).to_global(placement=lib.placement.all("cpu"), sbp=lib.sbp.split(0)).to_local() ||| x(2)
     placement str(x(2).to_global(placement=lib.placement.all("cpu"), sbp=lib.sbp.broadcast).placement.type) ||| "cpu"
     sbp str(x(2).to_global(placement=lib.placement.all("cpu"), sbp=lib.sbp.split(0)).sbp) ||| "(oneflow.sbp.split(dim=0),)"
-""")
+""",
+)
 
-FUNCTIONS = table("oneflow.", """
+FUNCTIONS = (
+    table(
+        "oneflow.",
+        """
     Tensor lib.Tensor([1.0, 2.0])
     adaptive_avg_pool1d lib.adaptive_avg_pool1d(x(1, 2, 6), 3)
     adaptive_avg_pool2d lib.nn.functional.adaptive_avg_pool2d(x(1, 2, 6, 6), 3)
@@ -169,10 +186,22 @@ FUNCTIONS = table("oneflow.", """
     nn.functional.square_relu lib.nn.functional.square_relu(x(3)) ||| torch.relu(x(3)) ** 2
     nn.functional.upsample lib.nn.functional.upsample(x(1, 1, 2, 2), scale_factor=2)
     nn.functional.sparse_softmax_cross_entropy lib.nn.functional.sparse_softmax_cross_entropy(i(2, high=3), x(2, 3)) ||| swapped_cross_entropy()
-""") | {f"oneflow.special.{f}": f"lib.special.{f}(x(3))" for f in "digamma erf erfc erfinv exp2 expm1 log1p round".split()} | {
-    f"oneflow.special.{f}": f"lib.special.{f}(x(2, 3), 1)" for f in "softmax log_softmax logsumexp".split()}
+""",
+    )
+    | {
+        f"oneflow.special.{f}": f"lib.special.{f}(x(3))"
+        for f in "digamma erf erfc erfinv exp2 expm1 log1p round".split()
+    }
+    | {
+        f"oneflow.special.{f}": f"lib.special.{f}(x(2, 3), 1)"
+        for f in "softmax log_softmax logsumexp".split()
+    }
+)
 
-MODULES = table("oneflow.nn.", """
+MODULES = (
+    table(
+        "oneflow.nn.",
+        """
     ConstantPad1d lib.nn.ConstantPad1d(1, 2.0)(x(1, 2, 3))
     Dropout lib.nn.Dropout(0.5).eval()(x(2, 3))
     Dropout1d lib.nn.Dropout1d(0.5).eval()(x(2, 3, 4))
@@ -227,10 +256,19 @@ MODULES = table("oneflow.nn.", """
     init.kaiming_normal_ lib.nn.init.kaiming_normal_(lib.empty(2, 3)).shape
     init.kaiming_uniform_ (lib.manual_seed(1), lib.nn.init.kaiming_uniform_(lib.empty(2, 3)))[1]
     Module type(lib.nn.Module()).__mro__[0].__name__
-""") | {f"oneflow.nn.Module.{m}": f"[type(e).__name__ for e in lib.nn.Linear(2, 1).{m}()]" for m in
-        "buffers children modules named_buffers named_children named_modules named_parameters parameters".split()} | {
-    f"oneflow.nn.Module.{m}": f"[str(p.dtype) for p in lib.nn.Linear(2, 1).{m}().parameters()]" for m in "cpu double eval float requires_grad_ train".split()} | table(
-    "oneflow.nn.Module.", """
+""",
+    )
+    | {
+        f"oneflow.nn.Module.{m}": f"[type(e).__name__ for e in lib.nn.Linear(2, 1).{m}()]"
+        for m in "buffers children modules named_buffers named_children named_modules named_parameters parameters".split()
+    }
+    | {
+        f"oneflow.nn.Module.{m}": f"[str(p.dtype) for p in lib.nn.Linear(2, 1).{m}().parameters()]"
+        for m in "cpu double eval float requires_grad_ train".split()
+    }
+    | table(
+        "oneflow.nn.Module.",
+        """
     add_module added(lib.nn.Linear(2, 1), lib.nn.ReLU())
     apply len([lib.nn.Linear(2, 1).apply(lambda m: m)])
     extra_repr lib.nn.Linear(2, 1).extra_repr()
@@ -244,9 +282,16 @@ MODULES = table("oneflow.nn.", """
     state_dict list(lib.nn.Linear(2, 1).state_dict())
     to [str(p.dtype) for p in lib.nn.Linear(2, 1).to(lib.float64).parameters()]
     zero_grad lib.nn.Linear(2, 1).zero_grad()
-""")
+""",
+    )
+)
 
-TRAINING = {f"oneflow.optim.{o}": f"trained(lib, lambda p: lib.optim.{o}(p, lr=0.1))" for o in "Adagrad Adam AdamW RMSprop SGD".split()} | table("oneflow.optim.", """
+TRAINING = {
+    f"oneflow.optim.{o}": f"trained(lib, lambda p: lib.optim.{o}(p, lr=0.1))"
+    for o in "Adagrad Adam AdamW RMSprop SGD".split()
+} | table(
+    "oneflow.optim.",
+    """
     Optimizer.step trained(lib, lambda p: lib.optim.SGD(p, lr=0.1, momentum=0.9))
     Optimizer.zero_grad trained(lib, lambda p: lib.optim.SGD(p, lr=0.2))
     Optimizer.state_dict sorted(lib.optim.SGD([lib.nn.Parameter(lib.ones(2))], lr=0.1).state_dict())
@@ -263,9 +308,12 @@ TRAINING = {f"oneflow.optim.{o}": f"trained(lib, lambda p: lib.optim.{o}(p, lr=0
     lr_scheduler.PolynomialLR rates(lib, lambda o: lib.optim.lr_scheduler.PolynomialLR(o, 5))
     lr_scheduler.SequentialLR rates(lib, lambda o: lib.optim.lr_scheduler.SequentialLR(o, [lib.optim.lr_scheduler.ConstantLR(o, 0.5, 3), lib.optim.lr_scheduler.ExponentialLR(o, 0.9)], [2]))
     lr_scheduler.ChainedScheduler rates(lib, lambda o: lib.optim.lr_scheduler.ChainedScheduler([lib.optim.lr_scheduler.ConstantLR(o, 0.5, 3), lib.optim.lr_scheduler.ExponentialLR(o, 0.9)]))
-""")
+""",
+)
 
-DATA = table("oneflow.utils.data.", """
+DATA = table(
+    "oneflow.utils.data.",
+    """
     BatchSampler list(lib.utils.data.BatchSampler(lib.utils.data.SequentialSampler(range(5)), 2, False))
     ConcatDataset len(lib.utils.data.ConcatDataset([lib.utils.data.TensorDataset(x(2)), lib.utils.data.TensorDataset(x(3))]))
     DataLoader [b[0].shape for b in lib.utils.data.DataLoader(lib.utils.data.TensorDataset(x(5, 2).detach()), batch_size=2)]
@@ -279,7 +327,8 @@ DATA = table("oneflow.utils.data.", """
     TensorDataset len(lib.utils.data.TensorDataset(x(2)))
     distributed.DistributedSampler sorted(lib.utils.data.distributed.DistributedSampler(range(5), num_replicas=2, rank=0, shuffle=False))
     random_split [len(s) for s in lib.utils.data.random_split(range(5), [2, 3])]
-""")
+""",
+)
 
 WRITTEN = TYPES | METHODS | FUNCTIONS | MODULES | TRAINING | DATA
 
@@ -288,16 +337,30 @@ LEFT_OUT = [
     (r"oneflow\.comm\.", "needs several processes"),
     (r"oneflow\.cuda\.|oneflow\.Tensor\.(cuda|pin_memory|offload|load)$", "needs a CUDA device"),
     (r"oneflow\.one_embedding\.", "a table of embeddings on disk and in memory; its own tests"),
-    (r"oneflow\.nn\.[Gg]raph", "the graph engine itself; tests/graph, and the graph column of every other row"),
+    (
+        r"oneflow\.nn\.[Gg]raph",
+        "the graph engine itself; tests/graph, and the graph column of every other row",
+    ),
     (r"oneflow\.hub\.", "needs the network or a repository; tests/data"),
     (r"oneflow\.(load|save)$", "files; tests/files"),
-    (r"OFRecord|COCOReader|CoinFlip|CropMirrorNormalize|nn\.image\.|decode_onerec", "reads data files; tests/data"),
+    (
+        r"OFRecord|COCOReader|CoinFlip|CropMirrorNormalize|nn\.image\.|decode_onerec",
+        "reads data files; tests/data",
+    ),
     (r"oneflow\.utils\.global_view|global_to_global|to_consistent", "global tensors; tests/core"),
-    (r"oneflow\.env\.(all_device_placement|init_rdma|rdma_is_initialized)", "the machine's network and devices"),
-    (r"Quantization|MinMaxObserver|Qat|FusedBatchNorm|CombinedMarginLoss|deform_conv2d|ctc_greedy_decoder|roc_auc_score|\bnms$|RMSNorm",
-     "OneFlow's own operators; tests/ops and tests/nn against recorded numbers"),
+    (
+        r"oneflow\.env\.(all_device_placement|init_rdma|rdma_is_initialized)",
+        "the machine's network and devices",
+    ),
+    (
+        r"Quantization|MinMaxObserver|Qat|FusedBatchNorm|CombinedMarginLoss|deform_conv2d|ctc_greedy_decoder|roc_auc_score|\bnms$|RMSNorm",
+        "OneFlow's own operators; tests/ops and tests/nn against recorded numbers",
+    ),
     (r"autograd\.Function", "subclassed by the user; tests/autograd"),
-    (r"optim\.(LAMB|LBFGS|Optimizer$)|lr_scheduler\.(CosineDecayLR|ReduceLROnPlateau)", "no counterpart with the same meaning; tests/optim against recorded numbers"),
+    (
+        r"optim\.(LAMB|LBFGS|Optimizer$)|lr_scheduler\.(CosineDecayLR|ReduceLROnPlateau)",
+        "no counterpart with the same meaning; tests/optim against recorded numbers",
+    ),
     (r"DistributedDataParallel", "needs several processes; tests/nn"),
     (r"oneflow\.set_num_threads", "the number of threads of this process"),
     (r"register_backward_hook|register_state_dict_pre_hook", "hooks with arguments of their own; tests/nn"),

@@ -1,4 +1,5 @@
 """Every collective of flow.comm on two ranks; no warning may come of it: python -m oneflow.distributed.launch --nproc_per_node 2 collectives.py"""
+
 import warnings
 
 import oneflow as flow
@@ -23,7 +24,10 @@ parts = [flow.zeros(2), flow.zeros(2)]
 comm.all_gather(parts, flow.full((2,), float(RANK)))
 assert each(parts) == [[0, 0], [1, 1]]
 whole, own = flow.empty(4), flow.empty(2)
-for gather, scatter in ((comm.all_gather_into_tensor, comm.reduce_scatter_tensor), (flow._C.local_all_gather, flow._C.local_reduce_scatter)):
+for gather, scatter in (
+    (comm.all_gather_into_tensor, comm.reduce_scatter_tensor),
+    (flow._C.local_all_gather, flow._C.local_reduce_scatter),
+):
     gather(whole.zero_(), flow.full((2,), float(RANK)))
     assert whole.tolist() == [0, 0, 1, 1]
     scatter(own.zero_(), flow.arange(4.0))
@@ -63,14 +67,19 @@ else:
         comm.recv(0, out=flow.zeros(2))
         raise AssertionError("received into a tensor of another shape")
     except RuntimeError as error:
-        assert "(1,)" in str(error) and "(2,)" in str(error)  # it is received all the same: the next call gets the next tensor
+        assert "(1,)" in str(error) and "(2,)" in str(
+            error
+        )  # it is received all the same: the next call gets the next tensor
 comm.barrier()
 
 # views: what lies between their elements is neither sent nor written; one rank may lay out its tensor by columns
 table = (flow.arange(6.0) + 10 * RANK).reshape(2, 3)
 comm.all_reduce(table[:, 1:2])
 assert table.tolist() == [[10 * RANK, 12, 10 * RANK + 2], [10 * RANK + 3, 18, 10 * RANK + 5]]
-for call, expected in ((comm.all_reduce, [[10, 16], [12, 18], [14, 20]]), (lambda t: comm.broadcast(t, 1), [[10, 13], [11, 14], [12, 15]])):
+for call, expected in (
+    (comm.all_reduce, [[10, 16], [12, 18], [14, 20]]),
+    (lambda t: comm.broadcast(t, 1), [[10, 13], [11, 14], [12, 15]]),
+):
     x = (flow.arange(6) + 10 * RANK).reshape(2, 3).t()
     x = x.contiguous() if RANK else x
     call(x)
@@ -82,7 +91,11 @@ comm.scatter(own[:, 0], [left, right] if RANK == 0 else None, src=0)
 assert own.tolist() == [[RANK, 0], [RANK + 2, 0], [RANK + 4, 0]]
 comm.reduce_scatter(own[:, 1], [left, right])
 assert own[:, 1].tolist() == [3 * RANK, 3 * RANK + 6, 3 * RANK + 12]
-for call in (comm.all_gather, lambda found, t: comm.gather(t, found if RANK == 0 else None, dst=0), lambda found, t: comm.all_to_all(found, [t, t])):
+for call in (
+    comm.all_gather,
+    lambda found, t: comm.gather(t, found if RANK == 0 else None, dst=0),
+    lambda found, t: comm.all_to_all(found, [t, t]),
+):
     call(parts, left)
     assert each(parts) == [[0, 2, 4], [0, 4, 8]]
 comm.reduce(table[:1, 1:], 0)

@@ -1,4 +1,5 @@
 """Functions of global tensors under every rule, with gradients, against the same on one rank: a second program for test_ranks.py."""
+
 import sys
 from types import SimpleNamespace
 
@@ -58,11 +59,21 @@ CASES = {  # shape -> functions
         "two index lists": lambda x: x[[0, 2], [1, 3]],
         "index tensor": lambda x: x[:, flow.tensor([1, 3])],
         "mask of one rank": lambda x: x[flow.tensor([True, False, True, False])],
-        "where the largest are": lambda x: x * x.argmax(-1, keepdim=True) + x * (x.argmin(0) - x.argmax()) + x.sum(0).argmax(0) * x.max(1)[1].unsqueeze(1) * (x * x.sum(1, keepdim=True)).min(0, keepdim=True)[1],
+        "where the largest are": lambda x: (
+            x * x.argmax(-1, keepdim=True)
+            + x * (x.argmin(0) - x.argmax())
+            + x.sum(0).argmax(0)
+            * x.max(1)[1].unsqueeze(1)
+            * (x * x.sum(1, keepdim=True)).min(0, keepdim=True)[1]
+        ),
         "mish": F.mish,
         "softplus": F.softplus,
         "logsumexp, kept dim": lambda x: flow.logsumexp(x, 0, keepdim=True),
-        "any along ranks, as a number": lambda x: (x > 0).any(1).float() * x.sum(1) + (x > 0).any() * 2.0 * x.mean() + (x > 0).any(0).sum() * x[0, 0],
+        "any along ranks, as a number": lambda x: (
+            (x > 0).any(1).float() * x.sum(1)
+            + (x > 0).any() * 2.0 * x.mean()
+            + (x > 0).any(0).sum() * x[0, 0]
+        ),
         "scatter, multiplying": lambda x: flow.scatter(x, 0, indices((2, 6), x) % 4, 2.0, reduce="multiply"),
         "sum over no dim": lambda x: flow.sum(x, dim=[], keepdim=True) * x,
         "largest": lambda x: flow.linalg.vector_norm(x, float("inf")),
@@ -72,23 +83,53 @@ CASES = {  # shape -> functions
         "quantile": lambda x: flow.quantile(x, 0.3, dim=1),
         "shapes changed in place": in_place,
         "diagonal filled in place": lambda x: (x * 2).fill_diagonal_(3.0),
-        "made by a tensor": lambda x: x * x.new_tensor([1.0, 2, 3, 4, 5, 6]) + x.new_zeros(4, 1) + x.new_full((), 2.0),
+        "made by a tensor": lambda x: (
+            x * x.new_tensor([1.0, 2, 3, 4, 5, 6]) + x.new_zeros(4, 1) + x.new_full((), 2.0)
+        ),
         "gather of fewer rows": lambda x: x.gather(1, indices((2, 3), x)),
         "scatter_add in place": lambda x: (x * 2).scatter_add_(1, indices((4, 6), x), x),
         "scatter_add in place, fewer rows": lambda x: (x * 2).scatter_add_(1, indices((2, 3), x), x[:2, :3]),
         "index_add in place": lambda x: (x * 2).index_add_(1, indices((3,), x), x[:, 1:4]),
         "written through views": written_through_views,
         "views of what is written": views_of_what_is_written,
-        "split rows added to copies": lambda x: flow.zeros(4, 6, **place(x)).scatter_add_(1, indices((4, 6), x), x).index_add_(1, indices((3,), x), x[:, 1:4]),
-        "split rows copied to copies": lambda x: flow.zeros(4, 6, **place(x)).index_copy_(1, flow.tensor([0, 4], **place(x)), x[:, 1:3]),
+        "split rows added to copies": lambda x: (
+            flow.zeros(4, 6, **place(x))
+            .scatter_add_(1, indices((4, 6), x), x)
+            .index_add_(1, indices((3,), x), x[:, 1:4])
+        ),
+        "split rows copied to copies": lambda x: flow.zeros(4, 6, **place(x)).index_copy_(
+            1, flow.tensor([0, 4], **place(x)), x[:, 1:3]
+        ),
         "one row copied to all": lambda x: (x * 2).copy_(x[1]),
-        "into a given tensor": lambda x: x * flow.div(x.detach(), x.detach().abs().sum(0, keepdim=True).expand_as(x), out=x.detach() * 1),
-        "running sum into parts of a sum": lambda x: x * flow.cumsum(x.detach(), 0, out=flow.zeros_like(x.detach())),
-        "parts of a sum and numbers": lambda x: (x + -1.5) * flow.add(x, 2.0, alpha=3.0) + (1.0 - x).clone().add_(2.0) + (x.sum() - 1.25) + flow.mul(x.mean(), x).sub_(1.0) + x.sum() + x.mean((0, 1)),
-        **({"zeros for a gradient": lambda x: flow.nextafter(x, x * 2)} if torch.__version__ >= (2, 13) else {}),  # torch has none before
-        "view of any layout": lambda x: [t.view(3, 8) if x.is_global else t.reshape(3, 8) for t in [(x * x.sum(0)).t()]][0],
-        "conjugates": lambda x: [(z.conj() * z).real + z.conj().imag * z.t().adjoint().real for z in [flow.complex(x, x.flip(0))]][0],
-        "real transforms": lambda x: flow.fft.irfft(flow.fft.rfft(x, dim=0).conj() * 2, 4, 0) * flow.fft.hfft(flow.complex(x, x * 2), 6),
+        "into a given tensor": lambda x: (
+            x * flow.div(x.detach(), x.detach().abs().sum(0, keepdim=True).expand_as(x), out=x.detach() * 1)
+        ),
+        "running sum into parts of a sum": lambda x: (
+            x * flow.cumsum(x.detach(), 0, out=flow.zeros_like(x.detach()))
+        ),
+        "parts of a sum and numbers": lambda x: (
+            (x + -1.5) * flow.add(x, 2.0, alpha=3.0)
+            + (1.0 - x).clone().add_(2.0)
+            + (x.sum() - 1.25)
+            + flow.mul(x.mean(), x).sub_(1.0)
+            + x.sum()
+            + x.mean((0, 1))
+        ),
+        **(
+            {"zeros for a gradient": lambda x: flow.nextafter(x, x * 2)}
+            if torch.__version__ >= (2, 13)
+            else {}
+        ),  # torch has none before
+        "view of any layout": lambda x: [
+            t.view(3, 8) if x.is_global else t.reshape(3, 8) for t in [(x * x.sum(0)).t()]
+        ][0],
+        "conjugates": lambda x: [
+            (z.conj() * z).real + z.conj().imag * z.t().adjoint().real for z in [flow.complex(x, x.flip(0))]
+        ][0],
+        "real transforms": lambda x: (
+            flow.fft.irfft(flow.fft.rfft(x, dim=0).conj() * 2, 4, 0)
+            * flow.fft.hfft(flow.complex(x, x * 2), 6)
+        ),
         "index_copy in place": lambda x: (x * 2).index_copy_(0, flow.tensor([0, 2], **place(x)), x[1:3]),
     },
     (1, 4, 2, 6): {"rotary": lambda x: flow._C.fused_apply_rotary_emb(x, x_layout="BMHK", mode="interval")},
@@ -97,27 +138,52 @@ CASES = {  # shape -> functions
     (2, 4, 3, 5): {
         "pixel shuffle": lambda x: F.pixel_shuffle(x.transpose(1, 2).reshape(2, 4, 5, 3), 2),
         "pixel shuffle, split channels": lambda x: F.pixel_shuffle(x, 2),
-        "shapes of uneven parts": lambda x: x.permute(2, 3, 0, 1).reshape(15, 4, 2) * x.permute(2, 0, 1, 3).reshape(3, 2, 20).view(3, 5, 2, 2, 2).sum((0, 1, 2)).sum(),
+        "shapes of uneven parts": lambda x: (
+            x.permute(2, 3, 0, 1).reshape(15, 4, 2)
+            * x.permute(2, 0, 1, 3).reshape(3, 2, 20).view(3, 5, 2, 2, 2).sum((0, 1, 2)).sum()
+        ),
     },
     (2, 2, 3): {"conv1d": lambda x: F.conv1d(x, flow.ones_like(x) * x.mean())},
     (1, 4, 4, 4): {"conv2d, split channels": lambda x: F.conv2d(x, x[:, :, :2, :2])},
-    (2, 2, 4, 3): {"attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1), "masked attention": attention,
-                     "causal attention with dropout": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1, is_causal=True, dropout_p=1e-9),
-                     "causal attention of one sample": lambda x: F.scaled_dot_product_attention(x[0], x[0] * 2, x[1], is_causal=True),
-                     "attention of transposed heads": lambda x: F.scaled_dot_product_attention(*[x.reshape(6, 4, 2).transpose(0, 1).view(2, 2, 6, 2)] * 3)},
+    (2, 2, 4, 3): {
+        "attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x + 1),
+        "masked attention": attention,
+        "causal attention with dropout": lambda x: F.scaled_dot_product_attention(
+            x, x * 2, x + 1, is_causal=True, dropout_p=1e-9
+        ),
+        "causal attention of one sample": lambda x: F.scaled_dot_product_attention(
+            x[0], x[0] * 2, x[1], is_causal=True
+        ),
+        "attention of transposed heads": lambda x: F.scaled_dot_product_attention(
+            *[x.reshape(6, 4, 2).transpose(0, 1).view(2, 2, 6, 2)] * 3
+        ),
+    },
     (4, 4, 2, 3): {
-        "batch norm": lambda x: F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0)), training=True) ** 3,
+        "batch norm": lambda x: (
+            F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0)), training=True)
+            ** 3
+        ),
         "batch norm, plain": lambda x: F.batch_norm(x, None, None, training=True) ** 3,
-        "batch norm, not training": lambda x: F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0))) ** 3,
+        "batch norm, not training": lambda x: (
+            F.batch_norm(x, *(flow.full((4,), v, **place(x)) for v in (0.5, 2.0, 3.0, 4.0))) ** 3
+        ),
         "instance norm": lambda x: F.instance_norm(x) ** 3,
         "group norm": lambda x: F.group_norm(x, 2, x.mean((0, 2, 3)), x.amax((0, 2, 3))),
-        "pooled, patches, activations": lambda x: F.avg_pool2d(x, 2).sum() * F.unfold(x, 2) * F.relu6(x).mean() * F.hardswish(x).mean(),
+        "pooled, patches, activations": lambda x: (
+            F.avg_pool2d(x, 2).sum() * F.unfold(x, 2) * F.relu6(x).mean() * F.hardswish(x).mean()
+        ),
         "prelu": lambda x: F.prelu(x, x.mean((0, 2, 3))),
-        "mse": lambda x: F.mse_loss(x, x * 2), "smooth l1": lambda x: F.smooth_l1_loss(x, x * 2), "huber": lambda x: F.huber_loss(x, x * 2, reduction="sum"),
-        "binary cross entropy": lambda x: F.binary_cross_entropy(x.sigmoid(), x.detach().sigmoid() * 0.5, x.detach().square()),
+        "mse": lambda x: F.mse_loss(x, x * 2),
+        "smooth l1": lambda x: F.smooth_l1_loss(x, x * 2),
+        "huber": lambda x: F.huber_loss(x, x * 2, reduction="sum"),
+        "binary cross entropy": lambda x: F.binary_cross_entropy(
+            x.sigmoid(), x.detach().sigmoid() * 0.5, x.detach().square()
+        ),
         "soft margin": lambda x: F.soft_margin_loss(x, x.detach().sign()),
     },
-    (2, 4, 4): {"conv2d, split rows": lambda x: F.conv2d(x.unsqueeze(1), flow.ones_like(x[:1, :2, :2]).unsqueeze(0))},
+    (2, 4, 4): {
+        "conv2d, split rows": lambda x: F.conv2d(x.unsqueeze(1), flow.ones_like(x[:1, :2, :2]).unsqueeze(0))
+    },
 }
 
 
@@ -134,19 +200,32 @@ def functions():
                 assert y.is_global and y.shape == expected.shape, (name, rule, y.shape)
                 assert np.allclose(y.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5), (name, rule)
                 y.square().sum().backward()
-                assert np.allclose(x.grad.numpy(), one.grad.numpy(), rtol=1e-3, atol=1e-4), (name, rule, "gradient")
+                assert np.allclose(x.grad.numpy(), one.grad.numpy(), rtol=1e-3, atol=1e-4), (
+                    name,
+                    rule,
+                    "gradient",
+                )
 
 
 def made_in_global_mode():
     x, local = flow.ones(4, 6, placement=ALL, sbp=S0), flow.ones(2)
     with global_mode(True, placement=ALL, sbp=B):
-        made = [flow.Tensor(2, 3), flow.Tensor([1.0]), local.new_zeros(2), local.new_tensor([1]), local.new_full((2,), 3, dtype=flow.int64)]
+        made = [
+            flow.Tensor(2, 3),
+            flow.Tensor([1.0]),
+            local.new_zeros(2),
+            local.new_tensor([1]),
+            local.new_full((2,), 3, dtype=flow.int64),
+        ]
         assert all(t.placement == ALL and t.sbp == (B,) for t in made) and made[4].numpy().tolist() == [3, 3]
         assert all(t.sbp == (S0,) for t in (x.new_ones(2), x.new_tensor([1]), flow.zeros_like(x)))
     one_row = flow.tensor([[1.0, 2.0, 3.0]], placement=ALL, sbp=B)
     with global_mode(True, placement=ALL, sbp=B):  # a rank has no part of it
         moved = one_row.to_global(sbp=S0)
-        assert np.array_equal((moved * moved.to_global(sbp=B)).numpy(), [[1, 4, 9]]) and not moved.to_local().is_global
+        assert (
+            np.array_equal((moved * moved.to_global(sbp=B)).numpy(), [[1, 4, 9]])
+            and not moved.to_local().is_global
+        )
     assert flow.Tensor(2).is_local and local.new_zeros(2).is_local and x.new_zeros(4, sbp=B).sbp == (B,)
 
 
@@ -173,7 +252,9 @@ def random_numbers_in_a_graph():
         graph, seen = Draws(checkpoint), []
         for _ in range(3):
             before = graph.weight.numpy().copy()
-            copies, parts, drawn = graph(flow.ones(64, placement=ALL, sbp=B), flow.ones(128, placement=ALL, sbp=S0))
+            copies, parts, drawn = graph(
+                flow.ones(64, placement=ALL, sbp=B), flow.ones(128, placement=ALL, sbp=S0)
+            )
             for t in (copies, drawn, graph.weight.detach()):
                 told = flow.tensor(t.to_local().numpy()).to_global(ALL, S0).numpy()
                 assert (told[:64] == told[64:]).all() and told.std() > 0, checkpoint
@@ -210,6 +291,7 @@ def recurrent_layers():
 
 def an_lstm_where_its_samples_are():
     """oneDNN's kernel, whose workspace has a size that only the kernel knows: on all ranks, on one, and in a graph."""
+
     class Step(nn.Graph):
         def __init__(self, layer):
             super().__init__()
@@ -230,15 +312,22 @@ def an_lstm_where_its_samples_are():
                 layer = nn.LSTM(6, 4, 2)
                 x = flow.tensor(values)
                 if place is not None:
-                    layer, x = layer.to_global(place, B), x.to_global(ALL, B).to_global(placement=place, sbp=rule)
+                    layer, x = (
+                        layer.to_global(place, B),
+                        x.to_global(ALL, B).to_global(placement=place, sbp=rule),
+                    )
                 for in_graph in (False, True):
                     layer.zero_grad()
                     with flow.autocast("cpu", flow.bfloat16, enabled=narrow):
-                        made = (Step(layer) if in_graph else lambda x: Step.build(SimpleNamespace(layer=layer), x))(x)
+                        made = (
+                            Step(layer) if in_graph else lambda x: Step.build(SimpleNamespace(layer=layer), x)
+                        )(x)
                     assert place is None or made[0].sbp == (rule,)
                     results.append([t.detach().float().numpy() for t in made])
         for found in results[1:]:
-            assert all(np.allclose(a, b, atol=0.05 if narrow else 1e-4) for a, b in zip(found, results[0])), narrow
+            assert all(np.allclose(a, b, atol=0.05 if narrow else 1e-4) for a, b in zip(found, results[0])), (
+                narrow
+            )
 
 
 def causal_attention_in_a_graph():
@@ -251,7 +340,10 @@ def causal_attention_in_a_graph():
         def build(self, x, mask):
             return self.layer(x, src_mask=mask, is_causal=True)
 
-    x, mask = flow.tensor(np.random.RandomState(0).randn(4, 3, 6).astype(np.float32)), flow.ones(3, 3).triu(1) > 0
+    x, mask = (
+        flow.tensor(np.random.RandomState(0).randn(4, 3, 6).astype(np.float32)),
+        flow.ones(3, 3).triu(1) > 0,
+    )
     expected, several = Attends()(x, mask).numpy(), Attends()
     several.layer.to_global(ALL, B)
     for rule in (S0, B):
@@ -263,12 +355,20 @@ def causal_attention_in_a_graph():
 def labels_in_a_graph():
     class Hot(nn.Graph):
         def build(self, labels):
-            return F.one_hot(labels, 5), F.one_hot(labels, 5, 0.9, 0.1), flow._C.one_hot(labels, 5, on_value=3, off_value=-1)
+            return (
+                F.one_hot(labels, 5),
+                F.one_hot(labels, 5, 0.9, 0.1),
+                flow._C.one_hot(labels, 5, on_value=3, off_value=-1),
+            )
 
     values = flow.tensor([[0, 4, 2], [3, 1, 1]])
     for rule in (S0, S1, B):
         for got, expected in zip(Hot()(values.to_global(ALL, B).to_global(sbp=rule)), Hot()(values)):
-            assert got.is_global and got.dtype == expected.dtype and np.array_equal(got.numpy(), expected.numpy()), rule
+            assert (
+                got.is_global
+                and got.dtype == expected.dtype
+                and np.array_equal(got.numpy(), expected.numpy())
+            ), rule
 
 
 for check in sys.argv[1:]:

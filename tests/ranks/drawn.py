@@ -1,4 +1,5 @@
 """What a global test draws is the same on every rank, and what it makes takes global tensors: python -m oneflow.distributed.launch --nproc_per_node 2 drawn.py"""
+
 import random as python_random
 
 import oneflow as flow
@@ -21,12 +22,18 @@ python_random.seed(flow.env.get_rank())
 def first(fail=False):
     if fail and flow.env.get_rank():
         raise AssertionError("on one rank only, before it draws")
-    return [random(0, 1 << 30).to(int).value(), random(0.0, 1.0).to(float).value(), oneof(*range(1 << 20)).value()] + [random_bool().value() for _ in range(40)]
+    return [
+        random(0, 1 << 30).to(int).value(),
+        random(0.0, 1.0).to(float).value(),
+        oneof(*range(1 << 20)).value(),
+    ] + [random_bool().value() for _ in range(40)]
 
 
 @globaltest
 def second():
-    return random(0, 1 << 30).to(int).value(), random_tensor(1, random(1, 1 << 16)).to_global(flow.placement.all("cpu"), flow.sbp.broadcast).oneflow.shape[0]
+    return random(0, 1 << 30).to(int).value(), random_tensor(1, random(1, 1 << 16)).to_global(
+        flow.placement.all("cpu"), flow.sbp.broadcast
+    ).oneflow.shape[0]
 
 
 def drawn():
@@ -47,7 +54,10 @@ assert seen[0][0][0] != seen[0][1][0]
 @autotest(n=1)
 def loss_with_global_weights(placement, sbp):
     weight = random_tensor(2, 4, 3, requires_grad=False).to_global(placement, sbp)
-    x, y = (random_tensor(2, 4, 3, low=0.1, high=0.9, requires_grad=g).to_global(placement, sbp) for g in (True, False))
+    x, y = (
+        random_tensor(2, 4, 3, low=0.1, high=0.9, requires_grad=g).to_global(placement, sbp)
+        for g in (True, False)
+    )
     return torch.nn.BCELoss(weight=weight)(torch.sigmoid(x), y)
 
 

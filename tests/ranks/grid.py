@@ -1,4 +1,5 @@
 """Two rules for each tensor, on four ranks in a grid: a third program for test_ranks.py."""
+
 import sys
 from itertools import product
 
@@ -19,7 +20,9 @@ def two_dimensions():
         for second in (S0, S1, B, P):
             is_(x.to_global(sbp=[first, second]), values, [first, second])
     corner = x.to_global(sbp=[S0, S1]).to_local()
-    assert np.allclose(corner.numpy(), values[RANK // 2 * 2 : RANK // 2 * 2 + 2, RANK % 2 * 2 : RANK % 2 * 2 + 2])
+    assert np.allclose(
+        corner.numpy(), values[RANK // 2 * 2 : RANK // 2 * 2 + 2, RANK % 2 * 2 : RANK % 2 * 2 + 2]
+    )
     is_(corner.to_global(GRID, [S0, S1]), values, [S0, S1])
     is_(flow.ones(1, 4).to_global(GRID, [S0, S0]), np.ones((4, 4)), [S0, S0])
     w = flow.nn.Parameter(x.to_global(sbp=[B, S1]) / 16)
@@ -59,7 +62,10 @@ def filled_where_they_are():
 def selections_and_padding():
     """Of parts of a sum by split indices, of two dimensions that are split: DTensor of torch 2.11 has other results, or none."""
     values, ids = np.arange(64.0).reshape(8, 8), np.array([7, 3, 2, 7, 2, 2, 2, 7])
-    data, index = flow.tensor(values, placement=GRID, sbp=[B, B]), flow.tensor(ids, placement=GRID, sbp=[B, B])
+    data, index = (
+        flow.tensor(values, placement=GRID, sbp=[B, B]),
+        flow.tensor(ids, placement=GRID, sbp=[B, B]),
+    )
     for rules in ([S0, P], [P, S1], [B, P], [P, P], [S0, S1], [S0, S0]):
         x = data.to_global(sbp=rules)
         assert np.array_equal(F.pad(x, (1, 0, 0, 2)).numpy(), np.pad(values, ((0, 2), (1, 0)))), rules
@@ -67,14 +73,24 @@ def selections_and_padding():
             i = index.to_global(sbp=cut)
             assert np.array_equal(flow.index_select(x, 0, i).numpy(), values[ids]), (rules, cut)
             assert np.array_equal(x[:, i].numpy(), values[:, ids]), (rules, cut)
-    for dim, rules in ((1, [P, S0]), (1, [S1, S0]), (0, [P, S1]), (0, [S0, S1])):  # one of each row, one of each column
+    for dim, rules in (
+        (1, [P, S0]),
+        (1, [S1, S0]),
+        (0, [P, S1]),
+        (0, [S0, S1]),
+    ):  # one of each row, one of each column
         own = index.unsqueeze(dim)
-        assert np.array_equal(data.to_global(sbp=rules).gather(dim, own).numpy(), np.take_along_axis(values, own.numpy(), dim)), (rules, dim)
+        assert np.array_equal(
+            data.to_global(sbp=rules).gather(dim, own).numpy(), np.take_along_axis(values, own.numpy(), dim)
+        ), (rules, dim)
 
 
 def convolutions_of_samples_on_all_ranks():
     flow.manual_seed(0)
-    for make, uneven in ((lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), 0), (lambda: nn.ConvTranspose2d(4, 6, 2, stride=2, bias=False), 2)):
+    for make, uneven in (
+        (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), 0),
+        (lambda: nn.ConvTranspose2d(4, 6, 2, stride=2, bias=False), 2),
+    ):
         x, module, placed = flow.randn(8 - uneven, 4, 5, 5), make(), make()
         placed.load_state_dict(module.state_dict())
         placed.to_global(GRID, [B, B])
@@ -84,7 +100,9 @@ def convolutions_of_samples_on_all_ranks():
         for own, other in zip(module.parameters(), placed.parameters()):
             own.data = other.data.to_local()
         want, out = module(x), placed(data)
-        assert np.allclose(out.numpy(), want.detach().numpy(), atol=1e-5) and (uneven or list(out.sbp) == [S0, S0])
+        assert np.allclose(out.numpy(), want.detach().numpy(), atol=1e-5) and (
+            uneven or list(out.sbp) == [S0, S0]
+        )
         (want**2).sum().backward(), (out**2).sum().backward()
         for own, other in zip((x, *module.parameters()), (data, *placed.parameters())):
             assert np.allclose(other.grad.numpy(), own.grad.numpy(), rtol=1e-4, atol=1e-4)
@@ -97,11 +115,21 @@ def numbers_of_ranks_elsewhere():
 
     class Means(nn.Graph):
         def build(self, x):
-            return x.mean(), (x * 2).mean(0).to_global(sbp=B), (x - x.mean()).square().mean(), x.to_global(sbp=B).max()
+            return (
+                x.mean(),
+                (x * 2).mean(0).to_global(sbp=B),
+                (x - x.mean()).square().mean(),
+                x.to_global(sbp=B).max(),
+            )
 
     graph = Means()
     for out in (graph.build(x), graph(x), graph(x)):
-        assert [tuple(t.shape) for t in out] == [()] * 4 and [t.item() for t in out] == [3.5, 7.0, 5.25, 7.0], out
+        assert [tuple(t.shape) for t in out] == [()] * 4 and [t.item() for t in out] == [
+            3.5,
+            7.0,
+            5.25,
+            7.0,
+        ], out
 
 
 class Transformer(nn.Module):
@@ -124,7 +152,10 @@ class Transformer(nn.Module):
     def forward(self, ids):
         n, length = ids.shape
         x = self.move(F.embedding(ids, self.table), [S0, B])
-        h = flow.matmul(self.move(F.layer_norm(x, (8,), self.scale, self.shift), [S0, B]), self.qkv) + self.qkv_bias
+        h = (
+            flow.matmul(self.move(F.layer_norm(x, (8,), self.scale, self.shift), [S0, B]), self.qkv)
+            + self.qkv_bias
+        )
         q, k, v = flow.chunk(h.view(n, length, 4, 6).permute(0, 2, 1, 3), 3, dim=-1)
         h = flow.matmul(flow.softmax(flow.matmul(q, k.transpose(-1, -2)), -1), v)
         x = x + self.move(flow.matmul(h.permute(0, 2, 1, 3).reshape(n, length, 8), self.out), [S0, B])
@@ -140,7 +171,9 @@ def training_on_a_grid():
         optimizer = flow.optim.AdamW(model.parameters(), lr=0.01)
         place = lambda x: model.move(x, [B, B], [S0, B])
         for step in ids:
-            loss = F.cross_entropy(model(place(step[:, :-1].contiguous())), place(step[:, 1:].contiguous()).reshape(-1))
+            loss = F.cross_entropy(
+                model(place(step[:, :-1].contiguous())), place(step[:, 1:].contiguous()).reshape(-1)
+            )
             optimizer.zero_grad()
             loss.backward()
             losses.append((loss.item(), nn.utils.clip_grad_norm_(model.parameters(), 0.1).item()))
@@ -189,7 +222,11 @@ def stages_are_clipped_together():
         results = []
         for placed in (False, True):
             model = Model(placed)
-            group = {"params": list(model.parameters()), "clip_grad_max_norm": 0.1, "clip_grad_norm_type": 2.0}
+            group = {
+                "params": list(model.parameters()),
+                "clip_grad_max_norm": 0.1,
+                "clip_grad_norm_type": 2.0,
+            }
             optimizer = flow.optim.AdamW([group], lr=0.05)
             graph = Steps(model, optimizer) if in_graph else None
             for x in map(flow.tensor, data):
@@ -202,7 +239,10 @@ def stages_are_clipped_together():
                 optimizer.step()
             if placed and not in_graph:
                 read = optimizer.state_dict()
-                read["state"] = {i: {k: v.to_global(placement=first, sbp=B) if v.is_global else v for k, v in s.items()} for i, s in read["state"].items()}
+                read["state"] = {
+                    i: {k: v.to_global(placement=first, sbp=B) if v.is_global else v for k, v in s.items()}
+                    for i, s in read["state"].items()
+                }
                 optimizer.load_state_dict(read)
                 optimizer.step()
             elif not in_graph:

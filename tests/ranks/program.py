@@ -1,4 +1,5 @@
 """Checks that run on every rank of a launch of several: python -m oneflow.distributed.launch --nproc_per_node N program.py NAME ..."""
+
 import json
 import math
 import os
@@ -49,14 +50,22 @@ def both():
 def local_parts_make_a_global_tensor():
     x = mine()
     is_(x.to_global(ALL, S0), both(), S0, x)
-    is_(x.to_global(ALL, S1), np.concatenate([np.arange(4.0).reshape(2, 2) + 10 * r for r in range(WORLD)], 1), S1, x)
+    is_(
+        x.to_global(ALL, S1),
+        np.concatenate([np.arange(4.0).reshape(2, 2) + 10 * r for r in range(WORLD)], 1),
+        S1,
+        x,
+    )
     is_(x.to_global(ALL, B), np.arange(4.0).reshape(2, 2), B, np.arange(4.0).reshape(2, 2))
     is_(x.to_global(ALL, P), sum(np.arange(4.0).reshape(2, 2) + 10 * r for r in range(WORLD)), P, x)
     assert x[0, 0] == 10 * RANK  # the local tensor was not written
     is_(x.to_global(ALL, S0, check_meta=False), both(), S0, x)
     uneven = flow.ones(3 if RANK == 0 else 2, 2) * RANK
     assert uneven.to_global(ALL, S0).shape == (5, 2)
-    for wrong in (flow.ones(2 if RANK == 0 else 3, 2), flow.ones(2, 2, dtype=flow.float64 if RANK else flow.float32)):
+    for wrong in (
+        flow.ones(2 if RANK == 0 else 3, 2),
+        flow.ones(2, 2, dtype=flow.float64 if RANK else flow.float32),
+    ):
         try:
             wrong.to_global(ALL, S0)
         except RuntimeError as error:
@@ -72,7 +81,9 @@ def moves_between_rules():
         x = flow.tensor(values, placement=ALL, sbp=source)
         for target in (S0, S1, B, P):
             is_(x.to_global(sbp=target), values, target)
-    assert flow.tensor(values, placement=ALL, sbp=P).to_local().abs().sum() == (abs(values).sum() if RANK == 0 else 0)
+    assert flow.tensor(values, placement=ALL, sbp=P).to_local().abs().sum() == (
+        abs(values).sum() if RANK == 0 else 0
+    )
     three = flow.tensor([1.0, 2.0, 3.0], placement=ALL, sbp=S0)
     is_(three, [1, 2, 3], S0, [1, 2] if RANK == 0 else [3])
 
@@ -125,7 +136,9 @@ def operators():
     assert flow.nonzero(x).numpy().tolist() == np.argwhere(whole).tolist()
     assert np.allclose(flow.cat([x, x], dim=0).numpy(), np.concatenate([whole, whole]))
     assert np.allclose(x[1:3].numpy(), whole[1:3]) and np.allclose(x.max().numpy(), whole.max())
-    assert x.sum().item() == whole.sum() == float(x.sum()) and bool(x.sum() > 3) and x.tolist() == whole.tolist()
+    assert (
+        x.sum().item() == whole.sum() == float(x.sum()) and bool(x.sum() > 3) and x.tolist() == whole.tolist()
+    )
     assert "sbp=(oneflow.sbp.split(dim=0),)" in repr(x) and "12." in repr(x)
     y = x.clone()
     y[0] = 5.0
@@ -153,7 +166,11 @@ def operators():
 def a_module_with_a_counter_is_split():
     """The 0-d counter of BatchNorm cannot be split, and is under broadcast."""
     model = nn.BatchNorm2d(4).to_global(ALL, S0)
-    assert model.weight.shape == (4 * WORLD,) and model.weight.sbp == (S0,) and model.num_batches_tracked.sbp == (B,)
+    assert (
+        model.weight.shape == (4 * WORLD,)
+        and model.weight.sbp == (S0,)
+        and model.num_batches_tracked.sbp == (B,)
+    )
     model(flow.ones(2, 4 * WORLD, 3, 3, placement=ALL, sbp=B))
     assert model.num_batches_tracked.item() == 1
     unfit = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2 + RANK))
@@ -169,7 +186,9 @@ def a_module_with_a_counter_is_split():
 @check
 def split_to_partial_sum():
     """Each rank keeps its slice in zeros; the parts are real OneFlow's (tests/golden/split_to_partial_sum.json)."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "split_to_partial_sum.json")) as file:
+    with open(
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "split_to_partial_sum.json")
+    ) as file:
         recorded = json.load(file)
     for case in recorded["cases"]:
         size = math.prod(case["shape"])
@@ -183,6 +202,7 @@ def split_to_partial_sum():
 @check
 def flips_of_all_ranks():
     """batch_size counts the flips of all ranks, eager and in a graph."""
+
     class Flips(nn.Graph):
         def __init__(self):
             super().__init__()
@@ -194,7 +214,9 @@ def flips_of_all_ranks():
     coin, graph = nn.CoinFlip(8, random_seed=3, placement=ALL, sbp=S0), Flips()
     for _ in range(2):
         eager, captured = coin(), graph()
-        assert eager.shape == captured.shape == (8,) and eager.to_local().shape == captured.to_local().shape == (8 // WORLD,)
+        assert eager.shape == captured.shape == (
+            8,
+        ) and eager.to_local().shape == captured.to_local().shape == (8 // WORLD,)
         assert eager.tolist() == captured.tolist()
     assert nn.CoinFlip(8, placement=ALL, sbp=B)().to_local().shape == (8,)
 
@@ -219,7 +241,12 @@ def saved_by_all_ranks_at_once():
     box = [tempfile.mkdtemp()]
     flow.distributed.broadcast_object_list(box, 0)
     tensors = {"w": flow.tensor(both(), placement=ALL, sbp=S0), "n": 3}
-    for options in ({"save_as_external_data": True}, {}, {"layout": "pickle"}, {"save_as_external_data": True, "global_dst_rank": WORLD - 1}):
+    for options in (
+        {"save_as_external_data": True},
+        {},
+        {"layout": "pickle"},
+        {"save_as_external_data": True, "global_dst_rank": WORLD - 1},
+    ):
         path = os.path.join(box[0], str(len(str(options))))
         flow.save(tensors, path, **options)
         flow.comm.barrier()
@@ -232,10 +259,21 @@ def integers_and_scalars():
     whole = flow.arange(4, placement=ALL, sbp=B)
     for a, b in ((B, P), (P, B), (S0, P), (P, P)):
         x, y = whole.to_global(sbp=a), whole.to_global(sbp=b)
-        for got, expected in ((flow.cat([x, y]), [0, 1, 2, 3] * 2), (flow.stack([x, y]).sum(0), [0, 2, 4, 6]), (flow.where(whole > 1, x, y), [0, 1, 2, 3])):
+        for got, expected in (
+            (flow.cat([x, y]), [0, 1, 2, 3] * 2),
+            (flow.stack([x, y]).sum(0), [0, 2, 4, 6]),
+            (flow.where(whole > 1, x, y), [0, 1, 2, 3]),
+        ):
             assert got.dtype == flow.int64 and got.tolist() == expected, (a, b, got)
-    one, first = flow.ones((), placement=ALL, sbp=B, requires_grad=True), flow.zeros((), dtype=flow.int64, placement=ALL, sbp=B)
-    for wrong in (lambda: one.to_global(sbp=S0), lambda: flow.tensor(1.0).to_global(ALL, S0), lambda: flow.ones((), placement=ALL, sbp=S0)):
+    one, first = (
+        flow.ones((), placement=ALL, sbp=B, requires_grad=True),
+        flow.zeros((), dtype=flow.int64, placement=ALL, sbp=B),
+    )
+    for wrong in (
+        lambda: one.to_global(sbp=S0),
+        lambda: flow.tensor(1.0).to_global(ALL, S0),
+        lambda: flow.ones((), placement=ALL, sbp=S0),
+    ):
         try:
             wrong()
         except RuntimeError as error:
@@ -251,13 +289,26 @@ def integers_and_scalars():
 @check
 def classes_sampled_where_they_are():
     label = flow.tensor([4, 17, 4, 0, 19], placement=ALL, sbp=B)
-    for rule, classes, asked, expected in ((S0, 20, 8, S0), (S0, 20, 2, S0), (S0, 20, 7, B), (B, 20, 8, B), (S1, 20, 8, B)):
+    for rule, classes, asked, expected in (
+        (S0, 20, 8, S0),
+        (S0, 20, 2, S0),
+        (S0, 20, 7, B),
+        (B, 20, 8, B),
+        (S1, 20, 8, B),
+    ):
         weight = flow.randn(classes, 4, placement=ALL, sbp=B).to_global(sbp=rule).requires_grad_()
-        mapped, ids, rows = flow.distributed_partial_fc_sample(weight, label.to_global(sbp=S0) if asked == 8 else label, asked)
+        mapped, ids, rows = flow.distributed_partial_fc_sample(
+            weight, label.to_global(sbp=S0) if asked == 8 else label, asked
+        )
         assert mapped.sbp == (B,) and ids.sbp == rows.sbp == (expected,) and mapped.dtype == label.dtype
         chosen, all_rows = ids.numpy(), weight.numpy()
-        assert len(set(chosen.tolist())) == max(asked, 4) == len(chosen), (chosen, asked)  # the same number on every rank
-        assert chosen[mapped.numpy()].tolist() == label.tolist() and np.array_equal(rows.numpy(), all_rows[chosen])
+        assert len(set(chosen.tolist())) == max(asked, 4) == len(chosen), (
+            chosen,
+            asked,
+        )  # the same number on every rank
+        assert chosen[mapped.numpy()].tolist() == label.tolist() and np.array_equal(
+            rows.numpy(), all_rows[chosen]
+        )
         (rows * rows).sum().backward()
         assert weight.grad.sbp == (rule,)
         grad = np.zeros_like(all_rows)
@@ -282,11 +333,15 @@ def batch_norm():
 @check
 def gradients():
     x = flow.ones(2, 2, requires_grad=True)
-    (x.to_global(ALL, S0) * flow.arange(8, dtype=flow.float32, placement=ALL, sbp=B).reshape(4, 2)).sum().backward()
+    (
+        x.to_global(ALL, S0) * flow.arange(8, dtype=flow.float32, placement=ALL, sbp=B).reshape(4, 2)
+    ).sum().backward()
     assert x.grad.tolist() == [[4 * RANK, 4 * RANK + 1], [4 * RANK + 2, 4 * RANK + 3]]
     x.grad = None
     (x.to_global(ALL, B) * 2).sum().backward()
-    assert x.grad.tolist() == [[2, 2], [2, 2]] if RANK == 0 else not x.grad.any()  # the others' values were not used
+    assert (
+        x.grad.tolist() == [[2, 2], [2, 2]] if RANK == 0 else not x.grad.any()
+    )  # the others' values were not used
     for rule, expected in ((B, 3.0), (S0, 1.0 + RANK)):
         g = flow.ones(2, 2, placement=ALL, sbp=rule, requires_grad=True)
         (g.to_local() * (RANK + 1)).sum().backward()
@@ -313,7 +368,9 @@ def losses_are_means_of_the_whole():
             expected = loss(a, y, other, weights)
             expected.backward()
             for rule in (S0, S1, B):
-                place = lambda t, r=rule: t.to_global(ALL, B).to_global(sbp=r if t.dim() > 1 or r != S1 else B).detach()
+                place = lambda t, r=rule: (
+                    t.to_global(ALL, B).to_global(sbp=r if t.dim() > 1 or r != S1 else B).detach()
+                )
                 b = place(x).requires_grad_()
                 got = loss(b, place(y), place(other), weights.to_global(ALL, B))
                 got.backward()
@@ -323,7 +380,13 @@ def losses_are_means_of_the_whole():
     is_(part.fill_(3.0), np.full((2, 2), 3.0), P)
     conv = nn.Conv2d(2, 2, 3)
     image = flow.randn(1, 2, 4, 4).to_global(ALL, B).to_global(sbp=P)
-    assert np.allclose(conv.to_global(ALL, B)(image).numpy(), nn.functional.conv2d(flow.tensor(image.numpy()), flow.tensor(conv.weight.numpy()), flow.tensor(conv.bias.numpy())).numpy(), atol=1e-5)
+    assert np.allclose(
+        conv.to_global(ALL, B)(image).numpy(),
+        nn.functional.conv2d(
+            flow.tensor(image.numpy()), flow.tensor(conv.weight.numpy()), flow.tensor(conv.bias.numpy())
+        ).numpy(),
+        atol=1e-5,
+    )
     halves = flow.randn(6, 2).to_global(ALL, B).to_global(sbp=S0).detach().requires_grad_()
     flow.split(halves, 2)[1].sum().backward()
     is_(halves.grad, [[0, 0]] * 2 + [[1, 1]] * 2 + [[0, 0]] * 2, S0)
@@ -343,7 +406,10 @@ def random_numbers():
     assert (told[:8] == told[8:]).all() and 0 < (told == 0).mean() < 1
     halves = flow.nn.functional.dropout(ones.to_global(sbp=S0), 0.5).numpy()
     assert (halves[:4] != halves[4:]).any()
-    assert (flow.zeros(4, placement=ALL, sbp=B).uniform_().numpy() != flow.zeros(4, placement=ALL, sbp=B).uniform_().numpy()).any()
+    assert (
+        flow.zeros(4, placement=ALL, sbp=B).uniform_().numpy()
+        != flow.zeros(4, placement=ALL, sbp=B).uniform_().numpy()
+    ).any()
 
 
 def network():
@@ -384,7 +450,9 @@ def training_equals_one_rank(names=("sgd", "adamw")):
         for rule, data in ((B, S0), (B, B), (S0, B), (S0, S0)):
             spread = network()
             spread = spread.to_global(ALL, B).to_global(sbp=rule)
-            got = trained(spread, make(spread.parameters()), lambda t: t.to_global(ALL, B).to_global(sbp=data))
+            got = trained(
+                spread, make(spread.parameters()), lambda t: t.to_global(ALL, B).to_global(sbp=data)
+            )
             assert np.allclose(got, expected, rtol=1e-4), (name, rule, data, got, expected)
             for p, q in zip(spread.parameters(), model.parameters()):
                 assert p.sbp == (rule,) and p.is_leaf and p.grad.sbp == (rule,)
@@ -428,7 +496,11 @@ def graphs_equal_one_rank(names=("sgd", "adamw"), backend="aten"):
             assert np.allclose([loss.item() for loss in losses], expected, rtol=1e-4), (name, rule, data)
             assert len(graph._engine.programs) <= 2
             for p, q in zip(spread.parameters(), model.parameters()):
-                assert p.sbp == (rule,) and p.grad is None and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4), name
+                assert (
+                    p.sbp == (rule,)
+                    and p.grad is None
+                    and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4)
+                ), name
 
 
 @check
@@ -445,6 +517,7 @@ def graphs_of_inductor():
 @check
 def moved_twice_with_inductor():
     """A rank without a part makes both calls, the one that has it no less."""
+
     class Twice(nn.Graph):
         def __init__(self, backend):
             super().__init__()
@@ -471,14 +544,18 @@ def zero_splits_the_state():
         graph = Step(spread, optimizer)
         graph.config.enable_zero(True, stage=2, shard_min_size=8)
         place = lambda t: t.to_global(ALL, B).to_global(sbp=S0)
-        assert np.allclose([graph(place(x), place(y)).item() for x, y in batches()], expected, rtol=1e-4), name
+        assert np.allclose([graph(place(x), place(y)).item() for x, y in batches()], expected, rtol=1e-4), (
+            name
+        )
         split = 0
         for p, q in zip(spread.parameters(), model.parameters()):
             assert p.sbp == (B,) and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4), name
             for value in optimizer.state[p].values():
                 if getattr(value, "is_global", False) and value.dim():
                     large = p.numel() >= 16
-                    assert value.sbp == (S0 if large else B,) and value.to_local().numel() == p.numel() // (2 if large else 1), (name, p.shape, value.sbp)
+                    assert value.sbp == (S0 if large else B,) and value.to_local().numel() == p.numel() // (
+                        2 if large else 1
+                    ), (name, p.shape, value.sbp)
                     split += large
         assert split >= 2
         assert any("reduce_scatter" in str(n.target) for n in graph._engine.program.graph.nodes)
@@ -491,7 +568,10 @@ class Stages(nn.Module):
         super().__init__()
         flow.manual_seed(0)
         self.places = [flow.placement("cpu", [r]) for r in range(2)]
-        self.first, self.second = nn.Linear(6, 8).to_global(self.places[0], B), nn.Linear(8, 4).to_global(self.places[1], B)
+        self.first, self.second = (
+            nn.Linear(6, 8).to_global(self.places[0], B),
+            nn.Linear(8, 4).to_global(self.places[1], B),
+        )
 
     def forward(self, x):
         hidden = flow.relu(self.first(x.to_global(placement=self.places[0], sbp=B)))
@@ -527,6 +607,7 @@ def a_pipeline_equals_one_rank(names=("adamw", "sgd")):
 @check
 def a_gradient_overflows_on_one_stage():
     """No stage steps, and the scale shrinks on all ranks, eager and in a graph; then all step as without a scale."""
+
     class Scaled(Step):
         def __init__(self, model, optimizer, scaler):
             super().__init__(model, optimizer)
@@ -538,7 +619,10 @@ def a_gradient_overflows_on_one_stage():
         with flow.no_grad():
             model.second.weight.mul_(1e-20)  # the gradients of the first stage are small
         before = [p.numpy().copy() for p in model.parameters()]
-        optimizer, scaler = OPTIMIZERS["sgd"](model.parameters()), flow.amp.GradScaler(init_scale=3e38, backoff_factor=1e-30)
+        optimizer, scaler = (
+            OPTIMIZERS["sgd"](model.parameters()),
+            flow.amp.GradScaler(init_scale=3e38, backoff_factor=1e-30),
+        )
         x, y = (t if t.is_global else t.to_global(ALL, B) for t in (x * 10, y))
         y = y.to_global(placement=model.places[1], sbp=B)
         graph = Scaled(model, optimizer, scaler) if in_graph else None
@@ -564,10 +648,16 @@ def a_convolution_on_one_stage():
         def __init__(self, places):
             super().__init__()
             flow.manual_seed(0)
-            self.places, self.conv, self.last = places, nn.Conv2d(3, 4, 3).to_global(places[0], B), nn.Linear(4, 2).to_global(places[1], B)
+            self.places, self.conv, self.last = (
+                places,
+                nn.Conv2d(3, 4, 3).to_global(places[0], B),
+                nn.Linear(4, 2).to_global(places[1], B),
+            )
 
         def forward(self, x):
-            return self.last(self.conv(x).mean((2, 3)).to_global(placement=self.places[1], sbp=B)).pow(2).sum()
+            return (
+                self.last(self.conv(x).mean((2, 3)).to_global(placement=self.places[1], sbp=B)).pow(2).sum()
+            )
 
     class Step(nn.Graph):
         def __init__(self, model):
@@ -603,7 +693,10 @@ def rules_on_one_stage():
         results = []
         for placed in (False, True):
             data = x.to_global(ALL, B).to_global(placement=first, sbp=B) if placed else x
-            weight, bias = (p.detach().to_global(ALL, B).to_global(placement=first, sbp=r) if placed else p for p, r in ((layer.weight, rule), (layer.bias, bias_rule)))
+            weight, bias = (
+                p.detach().to_global(ALL, B).to_global(placement=first, sbp=r) if placed else p
+                for p, r in ((layer.weight, rule), (layer.bias, bias_rule))
+            )
             weight.requires_grad_(), bias.requires_grad_()
             weight.grad = bias.grad = None
             groups = nn.functional.group_norm(data.to_global(sbp=S0) if placed else data, 2)
@@ -624,7 +717,13 @@ def positions_on_one_stage():
     values = np.random.RandomState(0).randn(2, 3, 4).astype(np.float32)
     for stage in (flow.placement("cpu", [0]), flow.placement("cpu", [1])):
         x = flow.tensor(values).to_global(ALL, B).to_global(placement=stage, sbp=B)
-        for find in (lambda t: t.argmax(-1), lambda t: t.argmin(1, keepdim=True), lambda t: t.argmax(), lambda t: t.max(-1)[1], lambda t: flow.argmin(t, 0)):
+        for find in (
+            lambda t: t.argmax(-1),
+            lambda t: t.argmin(1, keepdim=True),
+            lambda t: t.argmax(),
+            lambda t: t.max(-1)[1],
+            lambda t: flow.argmin(t, 0),
+        ):
             is_(find(x), find(flow.tensor(values)).numpy(), B)
 
 
@@ -664,7 +763,20 @@ def norms_of_narrow_data_on_one_stage():
         x.requires_grad_()
         loss, step = eager(x), Step(captured)
         loss.backward()
-        results.append([t.detach().numpy() for t in (loss, x.grad, eager.groups.weight.grad, eager.layer.bias.grad, step(x.detach()), step(x.detach()), *captured.parameters())])
+        results.append(
+            [
+                t.detach().numpy()
+                for t in (
+                    loss,
+                    x.grad,
+                    eager.groups.weight.grad,
+                    eager.layer.bias.grad,
+                    step(x.detach()),
+                    step(x.detach()),
+                    *captured.parameters(),
+                )
+            ]
+        )
     assert all(np.allclose(a, b, atol=0.02) for a, b in zip(*results)), results
 
 
@@ -674,7 +786,19 @@ def dtypes_on_one_stage():
     first = flow.placement("cpu", [0])
 
     def results(mask, x, i):
-        return 1 - mask, 1.0 - mask, mask - mask, mask - x, x - mask, mask - 1, mask.sub(1), flow.sub(1, mask), mask + mask, mask * x, i // 2
+        return (
+            1 - mask,
+            1.0 - mask,
+            mask - mask,
+            mask - x,
+            x - mask,
+            mask - 1,
+            mask.sub(1),
+            flow.sub(1, mask),
+            mask + mask,
+            mask * x,
+            i // 2,
+        )
 
     def written(mask, x, i):
         return i.clone().sub_(x), i.clone().mul_(x), i.clone().sub_(mask), x.clone().sub_(mask)
@@ -683,7 +807,12 @@ def dtypes_on_one_stage():
         def build(self, *args):
             return results(*args)
 
-    query = flow.ones(2, 2, 4, 3, dtype=flow.bfloat16).to_global(ALL, B).to_global(placement=first, sbp=B).requires_grad_()
+    query = (
+        flow.ones(2, 2, 4, 3, dtype=flow.bfloat16)
+        .to_global(ALL, B)
+        .to_global(placement=first, sbp=B)
+        .requires_grad_()
+    )
     scores = flow._scaled_dot_product_flash_attention_for_cpu(query, query, query)
     assert [t.dtype for t in scores] == [flow.bfloat16, flow.float32]
     nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
@@ -699,11 +828,17 @@ def dtypes_on_one_stage():
 @check
 def graphs_of_larger_parts():
     """Batch norm, dropout, accumulation, checkpointing, a schedule, mixed precision, closures, save and resume."""
+
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             flow.manual_seed(0)
-            self.conv, self.norm, self.drop, self.last = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Linear(64, 4)
+            self.conv, self.norm, self.drop, self.last = (
+                nn.Conv2d(1, 4, 3),
+                nn.BatchNorm2d(4),
+                nn.Dropout(0.5),
+                nn.Linear(64, 4),
+            )
 
         def forward(self, x):
             return self.last(self.drop(self.norm(self.conv(x)).relu().flatten(1)))
@@ -761,10 +896,15 @@ def new_file():
 @check
 def graphs_resume_from_files():
     """The states of a file are on the rank that read it, those of a graph where its parameters are."""
+
     def split(model):
         return model.to_global(ALL, B).to_global(sbp=S0)
 
-    for make, zero in ((lambda: network().to_global(ALL, B), True), (lambda: split(network()), False), (Stages, False)):
+    for make, zero in (
+        (lambda: network().to_global(ALL, B), True),
+        (lambda: split(network()), False),
+        (Stages, False),
+    ):
         path, losses = new_file(), []
         for resumed in (False, True):
             model = make()
@@ -772,14 +912,24 @@ def graphs_resume_from_files():
             graph.config.enable_zero(zero, stage=2, shard_min_size=8)
             if resumed:
                 graph.load_state_dict(flow.load(path, global_src_rank=0))
-                assert all(p.placement == v.placement for p, state in graph._opts[0][0].state.items() for v in state.values() if v.is_global)
+                assert all(
+                    p.placement == v.placement
+                    for p, state in graph._opts[0][0].state.items()
+                    for v in state.values()
+                    if v.is_global
+                )
             for i, (x, y) in enumerate(batches()):
                 if i == 1 and not resumed:
                     flow.save(graph.state_dict(), path, global_dst_rank=0)
                     flow.comm.barrier()
                 if i or not resumed:
                     y = y.to_global(ALL, B)
-                    losses.append(graph(x.to_global(ALL, B), y.to_global(placement=model.places[1], sbp=B) if make is Stages else y).item())
+                    losses.append(
+                        graph(
+                            x.to_global(ALL, B),
+                            y.to_global(placement=model.places[1], sbp=B) if make is Stages else y,
+                        ).item()
+                    )
         after = len(losses) // 2 + 1
         assert np.allclose(losses[1:after], losses[after:], rtol=1e-5), losses
 
@@ -799,7 +949,13 @@ def averaged_gradients():
 
         def forward(self, x):
             hidden = lambda t: self.first(t).tanh()
-            return SimpleNamespace(y=self.second(checkpoint(hidden, x.clone().requires_grad_(), use_reentrant=True) if self.recomputed else hidden(x)))
+            return SimpleNamespace(
+                y=self.second(
+                    checkpoint(hidden, x.clone().requires_grad_(), use_reentrant=True)
+                    if self.recomputed
+                    else hidden(x)
+                )
+            )
 
     def raised(grad):
         raise ValueError("in backward")
@@ -830,9 +986,14 @@ def other_data():
         weight, values = model.weight, model.weight.numpy()
         model(flow.ones(2, 2, placement=place, sbp=B).double()).sum().backward()
         model.float()
-        assert model.weight is weight and weight.dtype == weight.to_local().dtype == weight.grad.dtype == flow.float32
+        assert (
+            model.weight is weight
+            and weight.dtype == weight.to_local().dtype == weight.grad.dtype == flow.float32
+        )
         is_(weight, values, B)
-        is_(model(flow.ones(2, 2, placement=place, sbp=B)), np.ones((2, 2)) @ values.T + model.bias.numpy(), B)
+        is_(
+            model(flow.ones(2, 2, placement=place, sbp=B)), np.ones((2, 2)) @ values.T + model.bias.numpy(), B
+        )
         weight.data = flow.full((4, 1), 2.0, placement=place, sbp=B).to_global(sbp=S0)
         is_(weight, np.full((4, 1), 2.0), S0)
         weight.data.add_(1)
@@ -871,17 +1032,26 @@ def files():
     flow.save(model.state_dict(), path + "2", global_dst_rank=0)
     flow.comm.barrier()
     other = network().to_global(ALL, B).to_global(sbp=S0)
-    other.load_state_dict(flow.load(path + "2", global_src_rank=0))  # from rank 0's placement to the parameters' own
+    other.load_state_dict(
+        flow.load(path + "2", global_src_rank=0)
+    )  # from rank 0's placement to the parameters' own
     for p, q in zip(other.parameters(), model.parameters()):
         is_(p, q.detach().numpy(), S0)
-    is_(flow.zeros(4, 2, placement=ALL, sbp=S1).copy_(np.arange(8.0).reshape(4, 2)), np.arange(8.0).reshape(4, 2), S1)
+    is_(
+        flow.zeros(4, 2, placement=ALL, sbp=S1).copy_(np.arange(8.0).reshape(4, 2)),
+        np.arange(8.0).reshape(4, 2),
+        S1,
+    )
     import copy
     import pickle
 
     from oneflow.utils.global_view.global_utils import src_sbp_broadcast
 
     assert src_sbp_broadcast({"rank": RANK}, 1) == {"rank": 1}
-    for wrong, name in ((FileNotFoundError, "3"), (RuntimeError, "4")):  # every rank has the error of the one that reads
+    for wrong, name in (
+        (FileNotFoundError, "3"),
+        (RuntimeError, "4"),
+    ):  # every rank has the error of the one that reads
         if RANK == 0 and name == "4":
             flow.save(flow.ones(100), path + name)
             os.truncate(path + name, 200)

@@ -1,4 +1,5 @@
 """A PyTorch program that starts its processes itself and makes the process group: no launcher's variables. A program for test_ranks.py."""
+
 import sys
 
 import oneflow as torch

@@ -1,12 +1,22 @@
 """Random models for training.py: blocks on stages, each parameter under rules of its own."""
+
 import random
 
 import oneflow as flow
 from oneflow import nn
 
 F = nn.functional
-B, P, S0, S1, S2 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.split(1), flow.sbp.split(2)
-GRIDS = {2: [[0, 1], [[0], [1]], [[0, 1]], [0], [1]], 4: [[0, 1, 2, 3], [[0, 1], [2, 3]], [0, 1], [2, 3], [[0], [2]], [[1, 3]], [3]]}
+B, P, S0, S1, S2 = (
+    flow.sbp.broadcast,
+    flow.sbp.partial_sum,
+    flow.sbp.split(0),
+    flow.sbp.split(1),
+    flow.sbp.split(2),
+)
+GRIDS = {
+    2: [[0, 1], [[0], [1]], [[0, 1]], [0], [1]],
+    4: [[0, 1, 2, 3], [[0, 1], [2, 3]], [0, 1], [2, 3], [[0], [2]], [[1, 3]], [3]],
+}
 CHANNELS, WORDS, LENGTH = 8, 12, 6
 
 
@@ -26,11 +36,16 @@ class Block(nn.Module):
     def make(self, r):
         """Its layers."""
 
+
 class Feed(Block):
     kinds = (F.gelu, F.relu, F.silu, flow.tanh)
 
     def make(self, r):
-        self.norm, self.up, self.down = nn.LayerNorm(CHANNELS), nn.Linear(CHANNELS, 16, bias=r.random() < 0.7), nn.Linear(16, CHANNELS)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(CHANNELS),
+            nn.Linear(CHANNELS, 16, bias=r.random() < 0.7),
+            nn.Linear(16, CHANNELS),
+        )
         self.drop = nn.Dropout(0.0)
 
     def forward(self, x):
@@ -41,7 +56,11 @@ class Attention(Block):
     kinds = ("causal", "given", "padding", "sdpa", "none")
 
     def make(self, r):
-        self.qkv, self.out, self.way = nn.Linear(CHANNELS, 3 * CHANNELS), nn.Linear(CHANNELS, CHANNELS), r.randrange(3)
+        self.qkv, self.out, self.way = (
+            nn.Linear(CHANNELS, 3 * CHANNELS),
+            nn.Linear(CHANNELS, CHANNELS),
+            r.randrange(3),
+        )
         self.register_buffer("mask", flow.ones(LENGTH, LENGTH).tril().bool())
 
     def forward(self, x):
@@ -60,7 +79,9 @@ class Attention(Block):
             if self.kind == "causal":
                 scores = scores.masked_fill(~self.mask, -1e4)
             elif self.kind == "given":
-                scores = flow.where(flow.tril(flow.ones(t, t, **beside(x))).bool(), scores, flow.full_like(scores, -1e4))
+                scores = flow.where(
+                    flow.tril(flow.ones(t, t, **beside(x))).bool(), scores, flow.full_like(scores, -1e4)
+                )
             elif self.kind == "padding":
                 scores = scores + (x.detach().sum(-1) > 3).unsqueeze(1).unsqueeze(2).to(scores.dtype) * -1e4
             h = flow.matmul(flow.softmax(scores, dim=-1), v)
@@ -71,8 +92,15 @@ class Conv(Block):
     kinds = ("batch", "group", "none", "instance")
 
     def make(self, r):
-        self.conv = nn.Conv1d(CHANNELS, CHANNELS, 3, padding=1, groups=r.choice((1, 2)), bias=self.kind == "none")  # else its gradient is rounding, which some optimizers enlarge
-        self.norm = {"batch": nn.BatchNorm1d(CHANNELS), "group": nn.GroupNorm(2, CHANNELS), "none": nn.Identity(), "instance": nn.InstanceNorm1d(CHANNELS)}[self.kind]
+        self.conv = nn.Conv1d(
+            CHANNELS, CHANNELS, 3, padding=1, groups=r.choice((1, 2)), bias=self.kind == "none"
+        )  # else its gradient is rounding, which some optimizers enlarge
+        self.norm = {
+            "batch": nn.BatchNorm1d(CHANNELS),
+            "group": nn.GroupNorm(2, CHANNELS),
+            "none": nn.Identity(),
+            "instance": nn.InstanceNorm1d(CHANNELS),
+        }[self.kind]
 
     def forward(self, x):
         return x + F.relu(self.norm(self.conv(x.transpose(1, 2)))).transpose(1, 2)
@@ -82,7 +110,10 @@ class Image(Block):
     kinds = ("max", "avg", "none", "up")
 
     def make(self, r):
-        self.conv, self.norm = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False), nn.BatchNorm2d(CHANNELS, affine=r.random() < 0.8)
+        self.conv, self.norm = (
+            nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False),
+            nn.BatchNorm2d(CHANNELS, affine=r.random() < 0.8),
+        )
 
     def forward(self, x):
         n, t, c = x.shape
@@ -114,7 +145,11 @@ class Gate(Block):
         h = self.both(x)
         if self.kind == "glu":
             return x + F.glu(h, -1)
-        a, b = {"chunk": lambda: h.chunk(2, -1), "split": lambda: flow.split(h, CHANNELS, dim=2), "narrow": lambda: (h[..., :CHANNELS], h.narrow(2, CHANNELS, CHANNELS))}[self.kind]()
+        a, b = {
+            "chunk": lambda: h.chunk(2, -1),
+            "split": lambda: flow.split(h, CHANNELS, dim=2),
+            "narrow": lambda: (h[..., :CHANNELS], h.narrow(2, CHANNELS, CHANNELS)),
+        }[self.kind]()
         return self.last(flow.cat([a * flow.sigmoid(b), x], dim=-1))
 
 
@@ -132,7 +167,10 @@ class Tokens(Block):
     """A learned token before the others, and positions."""
 
     def make(self, r):
-        self.token, self.positions = nn.Parameter(flow.randn(1, 1, CHANNELS) / 4), nn.Embedding(LENGTH + 1, CHANNELS)
+        self.token, self.positions = (
+            nn.Parameter(flow.randn(1, 1, CHANNELS) / 4),
+            nn.Embedding(LENGTH + 1, CHANNELS),
+        )
 
     def forward(self, x):
         h = flow.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1)
@@ -142,7 +180,10 @@ class Tokens(Block):
 
 class Experts(Block):
     def make(self, r):
-        self.router, self.experts = nn.Linear(CHANNELS, 3), nn.ModuleList(nn.Linear(CHANNELS, CHANNELS) for _ in range(3))
+        self.router, self.experts = (
+            nn.Linear(CHANNELS, 3),
+            nn.ModuleList(nn.Linear(CHANNELS, CHANNELS) for _ in range(3)),
+        )
 
     def forward(self, x):
         chances = flow.softmax(self.router(x), -1)
@@ -174,14 +215,42 @@ class Model(nn.Module):
         r = random.Random(seed)
         flow.manual_seed(seed)
         self.is_placed, self.form = placed, r.randrange(4)
-        stages = [flow.placement("cpu", ranks=g) for g in r.choices(GRIDS.get(flow.env.get_world_size(), [[0]]), k=r.choice((1, 2, 2, 3)))]
+        stages = [
+            flow.placement("cpu", ranks=g)
+            for g in r.choices(GRIDS.get(flow.env.get_world_size(), [[0]]), k=r.choice((1, 2, 2, 3)))
+        ]
         self.reads_ids, self.tied = r.random() < 0.6, r.random() < 0.4
         self.table = nn.Embedding(WORDS, CHANNELS) if self.reads_ids else nn.Linear(5, CHANNELS)
-        self.blocks = nn.ModuleList(r.choice((Feed, Feed, Attention, Attention, Conv, Image, Mix, Gate, Recurrent, Tokens, Experts, Rearranged, Rearranged))(r) for _ in range(r.randint(1, 5)))
-        self.norm, self.head = nn.LayerNorm(CHANNELS), None if self.tied and self.reads_ids else nn.Linear(CHANNELS, WORDS)
+        self.blocks = nn.ModuleList(
+            r.choice(
+                (
+                    Feed,
+                    Feed,
+                    Attention,
+                    Attention,
+                    Conv,
+                    Image,
+                    Mix,
+                    Gate,
+                    Recurrent,
+                    Tokens,
+                    Experts,
+                    Rearranged,
+                    Rearranged,
+                )
+            )(r)
+            for _ in range(r.randint(1, 5))
+        )
+        self.norm, self.head = (
+            nn.LayerNorm(CHANNELS),
+            None if self.tied and self.reads_ids else nn.Linear(CHANNELS, WORDS),
+        )
         at = sorted(r.randrange(len(stages)) for _ in self.blocks)
         self.stages = [stages[i] for i in (at[0], *at, at[-1])]
-        self.rules = [[r.choice((S0, S0, S0, B, B, S1, S2, P) if r.random() < 0.3 else (S0, B)) for _ in s.hierarchy] for s in (*self.stages, self.stages[-1])]
+        self.rules = [
+            [r.choice((S0, S0, S0, B, B, S1, S2, P) if r.random() < 0.3 else (S0, B)) for _ in s.hierarchy]
+            for s in (*self.stages, self.stages[-1])
+        ]
         self.loss = r.choice(("mean", "ignored", "smooth", "masked", "binary", "squares", "nll"))
         self.double()
         for m, stage in zip((self.table, *self.blocks), self.stages):
@@ -198,20 +267,29 @@ class Model(nn.Module):
             module.to_global(stage, copies)
         for m in module.modules():
             for name, p in m._parameters.items():
-                rules = [r.choice([B, B, S0, S1, S2][: 2 + p.dim()]) for _ in copies] if p is not None else None
+                rules = (
+                    [r.choice([B, B, S0, S1, S2][: 2 + p.dim()]) for _ in copies] if p is not None else None
+                )
                 if self.is_placed and rules and not isinstance(m, nn.RNNBase):
-                    m._parameters[name] = nn.Parameter(p.detach().to_global(sbp=rules), requires_grad=p.requires_grad)
+                    m._parameters[name] = nn.Parameter(
+                        p.detach().to_global(sbp=rules), requires_grad=p.requires_grad
+                    )
 
     def move(self, x, at):
         """To the stage of a block under the rules of its data, in one of the forms that programs have."""
         if not self.is_placed:
             return x
         stage, integers = (*self.stages, self.stages[-1])[at], not x.is_floating_point()
-        rules = [B if r._kind == "split" and r._dim >= x.dim() or integers and r is P else r for r in self.rules[at]]
+        rules = [
+            B if r._kind == "split" and r._dim >= x.dim() or integers and r is P else r
+            for r in self.rules[at]
+        ]
         if self.form == 1:
             return x.to_global(stage, [B] * len(stage.hierarchy)).to_global(sbp=rules)
         if self.form == 2:
-            return x.to_global(sbp=[B] * len(x.sbp)).to_global(placement=stage, sbp=rules, grad_sbp=[B] * len(rules))
+            return x.to_global(sbp=[B] * len(x.sbp)).to_global(
+                placement=stage, sbp=rules, grad_sbp=[B] * len(rules)
+            )
         if self.form == 3 and len(x.sbp) == len(rules):
             return x.to_global(placement=stage)
         return x.to_global(placement=stage, sbp=rules)

@@ -1,4 +1,5 @@
 """Global tensors of several ranks: program.py, compared.py, grid.py and training.py under the launcher, on the CPU."""
+
 import os
 import subprocess
 import sys
@@ -8,23 +9,59 @@ import torch
 from time_limits import seconds
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this torch has no gloo",
+)
 
 
 def launch(ranks, *checks, program="program.py"):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", str(ranks), "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0",
                os.path.join(FOLDER, program), *checks]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(150), env={**env, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds(150), env={**env, "OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr[:4000]
 
 
 def test_tensors_on_two_ranks():
-    launch(2, "local_parts_make_a_global_tensor", "moves_between_rules", "ranks_named_in_any_order", "placements_of_single_ranks", "operators", "a_module_with_a_counter_is_split", "split_to_partial_sum", "flips_of_all_ranks", "structures_on_ranks_without_data", "saved_by_all_ranks_at_once", "integers_and_scalars", "classes_sampled_where_they_are", "batch_norm", "losses_are_means_of_the_whole", "gradients", "random_numbers", "files", "other_data", "averaged_gradients")
+    launch(
+        2,
+        "local_parts_make_a_global_tensor",
+        "moves_between_rules",
+        "ranks_named_in_any_order",
+        "placements_of_single_ranks",
+        "operators",
+        "a_module_with_a_counter_is_split",
+        "split_to_partial_sum",
+        "flips_of_all_ranks",
+        "structures_on_ranks_without_data",
+        "saved_by_all_ranks_at_once",
+        "integers_and_scalars",
+        "classes_sampled_where_they_are",
+        "batch_norm",
+        "losses_are_means_of_the_whole",
+        "gradients",
+        "random_numbers",
+        "files",
+        "other_data",
+        "averaged_gradients",
+    )
 
 
 def test_functions_under_every_rule():
-    launch(2, "functions", "recurrent_layers", "an_lstm_where_its_samples_are", "made_in_global_mode", "random_numbers_in_a_graph", "labels_in_a_graph", "causal_attention_in_a_graph", program="compared.py")
+    launch(
+        2,
+        "functions",
+        "recurrent_layers",
+        "an_lstm_where_its_samples_are",
+        "made_in_global_mode",
+        "random_numbers_in_a_graph",
+        "labels_in_a_graph",
+        "causal_attention_in_a_graph",
+        program="compared.py",
+    )
 
 
 def test_training_on_two_ranks_equals_one():
@@ -32,7 +69,20 @@ def test_training_on_two_ranks_equals_one():
 
 
 def test_graphs_on_two_ranks():
-    launch(2, "graphs_equal_one_rank", "zero_splits_the_state", "a_pipeline_equals_one_rank", "a_gradient_overflows_on_one_stage", "a_convolution_on_one_stage", "dtypes_on_one_stage", "rules_on_one_stage", "positions_on_one_stage", "norms_of_narrow_data_on_one_stage", "graphs_of_larger_parts", "graphs_resume_from_files")
+    launch(
+        2,
+        "graphs_equal_one_rank",
+        "zero_splits_the_state",
+        "a_pipeline_equals_one_rank",
+        "a_gradient_overflows_on_one_stage",
+        "a_convolution_on_one_stage",
+        "dtypes_on_one_stage",
+        "rules_on_one_stage",
+        "positions_on_one_stage",
+        "norms_of_narrow_data_on_one_stage",
+        "graphs_of_larger_parts",
+        "graphs_resume_from_files",
+    )
 
 
 def test_drawn_training():
@@ -56,14 +106,31 @@ def test_graphs_on_two_ranks_with_inductor():
 
 
 def test_a_grid_of_four_ranks():
-    launch(4, "two_dimensions", "rows_of_a_table_cut_both_ways", "filled_where_they_are", "selections_and_padding", "convolutions_of_samples_on_all_ranks", "numbers_of_ranks_elsewhere", "training_on_a_grid", "stages_are_clipped_together", program="grid.py")
+    launch(
+        4,
+        "two_dimensions",
+        "rows_of_a_table_cut_both_ways",
+        "filled_where_they_are",
+        "selections_and_padding",
+        "convolutions_of_samples_on_all_ranks",
+        "numbers_of_ranks_elsewhere",
+        "training_on_a_grid",
+        "stages_are_clipped_together",
+        program="grid.py",
+    )
 
 
 @pytest.mark.parametrize("dialect", ["oneflow", "torch"])
 def test_processes_of_a_programs_own(tmp_path, dialect):
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     command = [sys.executable, os.path.join(FOLDER, "spawned.py"), str(tmp_path / "meeting")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(150), env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=seconds(150),
+        env={**env, "OMP_NUM_THREADS": "1", "ONEFLOW_DIALECT": dialect},
+    )
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -75,5 +142,10 @@ def test_an_error_on_one_rank_ends_all():
 def test_a_failure_on_one_rank_ends_on_every_rank():
     """A few programs of tests/fuzz/fuzz_ranks.py, whose ranks are forked from one process."""
     script = os.path.join(FOLDER, "..", "fuzz", "fuzz_ranks.py")
-    done = subprocess.run([sys.executable, script, "--corpus", "--ranks", "2"], capture_output=True, text=True, timeout=seconds(200))
+    done = subprocess.run(
+        [sys.executable, script, "--corpus", "--ranks", "2"],
+        capture_output=True,
+        text=True,
+        timeout=seconds(200),
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -3,6 +3,7 @@
 A seed draws a model (stages.py), an optimizer, and what a trainer adds to it; losses and weights of three steps must agree. The graphs of several ranks run on
 aten, or on the backend that is named.
 """
+
 import os
 import random
 import sys
@@ -24,8 +25,13 @@ OPTIMIZERS = (
     lambda p: flow.optim.Adagrad(p, lr=0.01), lambda p: flow.optim.RMSprop(p, lr=0.01), lambda p: flow.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5), lambda p: flow.optim.Adadelta(p, lr=0.5),
 )  # fmt: skip
 SCHEDULES = (
-    lambda o: flow.optim.lr_scheduler.StepLR(o, 2, 0.5), lambda o: flow.optim.lr_scheduler.CosineAnnealingLR(o, 5), lambda o: flow.optim.lr_scheduler.PolynomialLR(o, 5, 0.01),
-    lambda o: flow.optim.lr_scheduler.WarmUpLR(flow.optim.lr_scheduler.CosineDecayLR(o, 6), warmup_factor=0.2, warmup_iters=2), lambda o: flow.optim.lr_scheduler.LambdaLR(o, [lambda s: 1 / (s + 1)] * len(o.param_groups)),
+    lambda o: flow.optim.lr_scheduler.StepLR(o, 2, 0.5),
+    lambda o: flow.optim.lr_scheduler.CosineAnnealingLR(o, 5),
+    lambda o: flow.optim.lr_scheduler.PolynomialLR(o, 5, 0.01),
+    lambda o: flow.optim.lr_scheduler.WarmUpLR(
+        flow.optim.lr_scheduler.CosineDecayLR(o, 6), warmup_factor=0.2, warmup_iters=2
+    ),
+    lambda o: flow.optim.lr_scheduler.LambdaLR(o, [lambda s: 1 / (s + 1)] * len(o.param_groups)),
 )
 
 
@@ -39,9 +45,16 @@ class Trainer:
         self.groups, self.clip = r.random() < 0.4, r.choice((None, None, "group", "group", "norm", "value"))
         self.parts = 1 if self.clip in ("norm", "value") else r.choice((1, 1, 2))
         self.norm = r.choice((1.0, 2.0, 2.0, float("inf")))
-        self.scaler, self.zero = None if self.clip in ("norm", "value") else r.choice((None, "static", "dynamic")), r.choice((None, None, 1, 2, 3))
+        self.scaler, self.zero = (
+            None if self.clip in ("norm", "value") else r.choice((None, "static", "dynamic")),
+            r.choice((None, None, 1, 2, 3)),
+        )
         self.checkpoints, self.resumes = r.random() < 0.3, r.choice((None, None, "memory", "file"))
-        self.samples, self.data_form, self.amp = r.choice((4, 4, 8) if self.parts > 1 or WORLD > 2 else (4, 4, 6, 5, 3)), r.randrange(3), r.random() < 0.15
+        self.samples, self.data_form, self.amp = (
+            r.choice((4, 4, 8) if self.parts > 1 or WORLD > 2 else (4, 4, 6, 5, 3)),
+            r.randrange(3),
+            r.random() < 0.15,
+        )
         self.begin()
 
     def __repr__(self):
@@ -52,7 +65,11 @@ class Trainer:
         if self.amp:
             self.model.float()
         params = [p for p in self.model.parameters() if p.requires_grad]
-        groups = [{"params": params[::2]}, {"params": params[1::2], "lr": 0.02, "weight_decay": 0.02}] if self.groups else [{"params": params}]
+        groups = (
+            [{"params": params[::2]}, {"params": params[1::2], "lr": 0.02, "weight_decay": 0.02}]
+            if self.groups
+            else [{"params": params}]
+        )
         if self.clip == "group":
             for g in groups:
                 g.update(clip_grad_max_norm=0.1, clip_grad_norm_type=self.norm)
@@ -74,8 +91,13 @@ class Trainer:
             return x.to_global(ALL, B), y.to_global(ALL, B)
         if self.data_form == 1:  # each rank has its part
             at = flow.env.get_rank()
-            return [(t.chunk(WORLD)[at] if at < len(t.chunk(WORLD)) else t[:0]).to_global(ALL, S0) for t in (x, y)]
-        return [t.to_global(s, [B] * len(s.hierarchy)) for t, s in ((x, self.model.stages[0]), (y, self.model.stages[-1]))]
+            return [
+                (t.chunk(WORLD)[at] if at < len(t.chunk(WORLD)) else t[:0]).to_global(ALL, S0) for t in (x, y)
+            ]
+        return [
+            t.to_global(s, [B] * len(s.hierarchy))
+            for t, s in ((x, self.model.stages[0]), (y, self.model.stages[-1]))
+        ]
 
     def clipped(self):
         params = [p for p in self.model.parameters() if p.grad is not None]
@@ -111,7 +133,16 @@ class Trainer:
         return sum(losses) / len(losses)
 
     def states(self):
-        return self.graph.state_dict() if self.in_graph else {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "lr": self.lr and self.lr.state_dict(), "scaler": self.grad_scaler and self.grad_scaler.state_dict()}
+        return (
+            self.graph.state_dict()
+            if self.in_graph
+            else {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "lr": self.lr and self.lr.state_dict(),
+                "scaler": self.grad_scaler and self.grad_scaler.state_dict(),
+            }
+        )
 
     def kept(self, states):
         """The states as a file gives them back."""
@@ -183,7 +214,11 @@ class Step(nn.Graph):
 
 def apart(one, other):
     """The largest difference of two results, relative to the largest number, and its name."""
-    return max(((abs(other[k] - v).max() if other[k].shape == v.shape else np.inf) / (1 + abs(v).max()), k) for k, v in one.items() if v.size)
+    return max(
+        ((abs(other[k] - v).max() if other[k].shape == v.shape else np.inf) / (1 + abs(v).max()), k)
+        for k, v in one.items()
+        if v.size
+    )
 
 
 def check(seed):
@@ -193,7 +228,11 @@ def check(seed):
         print(seed, wanted[False], flush=True)
     tolerance = 0.1 if wanted[False].amp else 1e-8
     wanted = {in_graph: trainer.results() for in_graph, trainer in wanted.items()}
-    assert apart(wanted[False], wanted[True])[0] < tolerance, (seed, "one rank", apart(wanted[False], wanted[True]))
+    assert apart(wanted[False], wanted[True])[0] < tolerance, (
+        seed,
+        "one rank",
+        apart(wanted[False], wanted[True]),
+    )
     for in_graph, expected in wanted.items():
         found = apart(expected, Trainer(seed, True, in_graph).results())
         assert found[0] < tolerance, (seed, "graph" if in_graph else "eager", found)

@@ -1,4 +1,5 @@
 """Findings: ranks, rules for calls, what a program provides for, and --fix."""
+
 import pytest
 
 from oneflow import scan
@@ -22,10 +23,16 @@ def test_every_rule_belongs_to_a_row_of_that_severity():
             assert DIFFERENCES[id]["severity"][library] in ("breaks", "changes numbers"), id
 
 
-@pytest.mark.parametrize("call, differs", [
-    ("torch.optim.AdamW(p)", True), ("torch.optim.AdamW(p, weight_decay=0.1)", False), ("torch.optim.AdamW(p, 1, b, e, 0.1)", False),
-    ("build(torch.optim.AdamW)", True), ("isinstance(p, torch.optim.AdamW)", False),
-])
+@pytest.mark.parametrize(
+    "call, differs",
+    [
+        ("torch.optim.AdamW(p)", True),
+        ("torch.optim.AdamW(p, weight_decay=0.1)", False),
+        ("torch.optim.AdamW(p, 1, b, e, 0.1)", False),
+        ("build(torch.optim.AdamW)", True),
+        ("isinstance(p, torch.optim.AdamW)", False),
+    ],
+)
 def test_a_row_about_a_default_is_about_calls_that_omit_the_argument(tmp_path, call, differs):
     assert ids(tmp_path, f"import torch\n{call}\n", "changes numbers") == ["adamw-default-wd"] * differs
 
@@ -42,34 +49,48 @@ def test_methods_count_where_the_value_is_certainly_a_tensor(tmp_path):
     assert ids(tmp_path, start + "x = flow.ones(2)\nx ** 2\n", "changes numbers") == []
 
 
-@pytest.mark.parametrize("source", [
-    "try:\n    from oneflow import gone\nexcept ImportError:\n    gone = None",
-    "try:\n    flow.gone()\nexcept AttributeError:\n    pass",
-    "if hasattr(flow, 'gone'): flow.gone()",
-    "flow.gone = 3\nflow.gone",
-    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from oneflow import gone",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    from oneflow import gone\nexcept ImportError:\n    gone = None",
+        "try:\n    flow.gone()\nexcept AttributeError:\n    pass",
+        "if hasattr(flow, 'gone'): flow.gone()",
+        "flow.gone = 3\nflow.gone",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from oneflow import gone",
+    ],
+)
 def test_a_missing_name_that_the_program_provides_for_is_no_finding(tmp_path, source):
     assert ids(tmp_path, "import oneflow as flow\n" + source, "breaks") == []
 
 
 def test_torch_names_stay_torchs_in_a_file_that_uses_both(tmp_path):
-    assert report(tmp_path, "import oneflow as flow, torch\ntorch.optim.AdamW(p)\nflow.abs(torch.ones(1))\n").exit_code == 0
+    assert (
+        report(
+            tmp_path, "import oneflow as flow, torch\ntorch.optim.AdamW(p)\nflow.abs(torch.ones(1))\n"
+        ).exit_code
+        == 0
+    )
 
 
 def test_names_that_torch_lacks_are_one_finding(tmp_path):
-    finding, = report(tmp_path, "import torch\ntorch.gone\ntorch.away()\n").findings
+    (finding,) = report(tmp_path, "import torch\ntorch.gone\ntorch.away()\n").findings
     assert finding.id == "not-in-torch" and finding.names == ["torch.away", "torch.gone"]
 
 
-@pytest.mark.parametrize("before, after", [
-    ("torch.optim.AdamW(p)", "torch.optim.AdamW(p, weight_decay=0.01)"),
-    ("torch.optim.AdamW(\n    p,\n    lr=1,\n)", "torch.optim.AdamW(\n    p,\n    lr=1,\n    weight_decay=0.01,\n)"),
-    ("torch.optim.AdamW((p), )  # é", "torch.optim.AdamW((p), weight_decay=0.01 )  # é"),
-    ("'é'; torch.isclose(a, (b), ( 1e-3 ), 'é')", "'é'; torch.isclose(a, (b), rtol=( 1e-3 ), atol='é')"),
-    ("torch.optim.SGD(p).zero_grad()", "torch.optim.SGD(p).zero_grad(set_to_none=True)"),
-    ("torch.optim.AdamW(p, **more)", "torch.optim.AdamW(p, **more)"),
-])
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("torch.optim.AdamW(p)", "torch.optim.AdamW(p, weight_decay=0.01)"),
+        (
+            "torch.optim.AdamW(\n    p,\n    lr=1,\n)",
+            "torch.optim.AdamW(\n    p,\n    lr=1,\n    weight_decay=0.01,\n)",
+        ),
+        ("torch.optim.AdamW((p), )  # é", "torch.optim.AdamW((p), weight_decay=0.01 )  # é"),
+        ("'é'; torch.isclose(a, (b), ( 1e-3 ), 'é')", "'é'; torch.isclose(a, (b), rtol=( 1e-3 ), atol='é')"),
+        ("torch.optim.SGD(p).zero_grad()", "torch.optim.SGD(p).zero_grad(set_to_none=True)"),
+        ("torch.optim.AdamW(p, **more)", "torch.optim.AdamW(p, **more)"),
+    ],
+)
 def test_fix_writes_the_call_that_both_libraries_read_alike(tmp_path, before, after):
     report(tmp_path, f"import torch\n{before}\n", fix=True)
     assert (tmp_path / "program.py").read_text() == f"import torch\n{after}\n"
@@ -80,7 +101,10 @@ def test_fix_keeps_encoding_line_ends_and_mode(tmp_path):
     file.write_bytes(b"# coding: latin-1\r\nimport torch\r\ns = '\xe9'; torch.optim.Adagrad(p)\r\n")
     file.chmod(0o640)
     found = scan.scan([file], fix=True)
-    assert file.read_bytes() == b"# coding: latin-1\r\nimport torch\r\ns = '\xe9'; torch.optim.Adagrad(p, lr=0.01)\r\n"
+    assert (
+        file.read_bytes()
+        == b"# coding: latin-1\r\nimport torch\r\ns = '\xe9'; torch.optim.Adagrad(p, lr=0.01)\r\n"
+    )
     assert file.stat().st_mode & 0o777 == 0o640 and (found.fixed_calls, found.exit_code) == (1, 0)
 
 

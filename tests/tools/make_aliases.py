@@ -3,6 +3,7 @@
 A row is a name that both libraries have, whose parameters agree (or differ in nothing a caller sees),
 and that no other table binds. Run again when the API list or the other tables change.
 """
+
 import importlib
 import json
 import sys
@@ -40,7 +41,12 @@ def main(api):
     rows = defaultdict(set)
     for r in json.loads(Path(api).read_text()):
         name, torch_name = r["name"], r.get("torch")
-        if r.get("tier") not in TIERS or not torch_name or r["kind"] in ("module", "method", "property") or torch_name != "torch" + name[len("oneflow"):]:
+        if (
+            r.get("tier") not in TIERS
+            or not torch_name
+            or r["kind"] in ("module", "method", "property")
+            or torch_name != "torch" + name[len("oneflow") :]
+        ):
             continue
         if r["signature_differs"] and r.get("difference_class") != ["minor"]:
             continue
@@ -54,7 +60,9 @@ def main(api):
     out = [HEAD]
     for space in sorted(rows):
         lines = textwrap.wrap(" ".join(sorted(rows[space])), 150)
-        body = "\n".join(f'        "{line}{" " if i < len(lines) - 1 else ""}"' for i, line in enumerate(lines))
+        body = "\n".join(
+            f'        "{line}{" " if i < len(lines) - 1 else ""}"' for i, line in enumerate(lines)
+        )
         out.append(f'    "{space}": (\n{body}),\n' if len(lines) > 1 else f'    "{space}": "{lines[0]}",\n')
     path = Path(oneflow.__file__).parent.resolve() / "_tables" / "aliases.py"
     path.write_text("".join(out) + "}\n")

@@ -1,7 +1,7 @@
 """Print the shape of the code: size, line length, complexity, vague names, imports in functions, import rings.
 
-    python tests/tools/shape.py            the figures
-    python tests/tools/shape.py --rings    each import ring in full
+python tests/tools/shape.py            the figures
+python tests/tools/shape.py --rings    each import ring in full
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def imported(name: str, is_package: bool, node: ast.ImportFrom, known: dict[str,
     parents = name.split(".") if is_package else name.split(".")[:-1]
     base = ".".join(parents[: len(parents) - node.level + 1] + ([node.module] if node.module else []))
     targets = {f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names}
-    return {target for target in targets if target in known and target != name and not name.startswith(target + ".")}
+    return {
+        target
+        for target in targets
+        if target in known and target != name and not name.startswith(target + ".")
+    }
 
 
 def complexity(function: ast.AST) -> int:
@@ -62,7 +66,9 @@ def rings(edges: dict[str, set[str]]) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rings", action="store_true", help="print each import ring in full")
     arguments = parser.parse_args()
     files = modules()
@@ -80,7 +86,9 @@ def main() -> None:
         stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
         stored += [node.arg for node in nodes if isinstance(node, ast.arg)]
         counts["vague names bound"] += sum(identifier in VAGUE_NAMES for identifier in stored)
-        complexities += [(complexity(node), f"{name}.{node.name}") for node in nodes if isinstance(node, FUNCTIONS)]
+        complexities += [
+            (complexity(node), f"{name}.{node.name}") for node in nodes if isinstance(node, FUNCTIONS)
+        ]
     for label in ("files", "statements", "long lines", "imports of ours in functions", "vague names bound"):
         print(f"{counts[label]:7}  {label}")
     complexities.sort(reverse=True)

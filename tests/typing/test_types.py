@@ -3,6 +3,7 @@
 test_stubs_* compare the committed stubs with what tests/tools/make_stubs.py writes. test_pyright_* run Pyright, which
 fetches its own program on the first run: `make typecheck`.
 """
+
 import ast
 import json
 import shutil
@@ -23,10 +24,18 @@ from markdown_blocks import python_blocks
 
 # A stub cannot add methods to torch's Module, so `model.to_global(...)` and `model = graph.model.to(...)` are errors to Pyright.
 # python-state.md assigns a tensor to an attribute that held a float.
-PAGES_WITH_TYPE_ERRORS = {"global.md", "distributed.md", "from-oneflow.md", "save-load-export.md", "python-state.md"}
+PAGES_WITH_TYPE_ERRORS = {
+    "global.md",
+    "distributed.md",
+    "from-oneflow.md",
+    "save-load-export.md",
+    "python-state.md",
+}
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the committed stubs repeat types of torch 2.13")
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="the committed stubs repeat types of torch 2.13"
+)
 def test_stubs_are_current():
     """In a process of its own, because other tests change the dialect and what modules hand out."""
     command = [sys.executable, "-W", "ignore", ROOT / "tests" / "tools" / "make_stubs.py", "--check"]
@@ -60,8 +69,19 @@ def pyright(tmp_path_factory):
         shutil.copytree(source, checked)
         settings = folder / "pyrightconfig.json"
         settings.write_text(json.dumps({"include": [source.name], "extraPaths": ["."]}))
-        command = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(settings), "--pythonpath", sys.executable]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=seconds(600)).stdout)
+        command = [
+            sys.executable,
+            "-m",
+            "pyright",
+            "--outputjson",
+            "-p",
+            str(settings),
+            "--pythonpath",
+            sys.executable,
+        ]
+        return json.loads(
+            subprocess.run(command, capture_output=True, text=True, timeout=seconds(600)).stdout
+        )
 
     return check
 
@@ -71,7 +91,11 @@ def test_pyright_accepts_the_examples(pyright):
     report = pyright(ROOT / "docs" / "examples")
     assert report["summary"]["filesAnalyzed"] > 5
     # Job functions annotate their arguments with calls, Numpy.Placeholder((2, 3)), which no type checker accepts.
-    errors = [f"{d['file']}: {d['message']}" for d in report["generalDiagnostics"] if d["severity"] == "error" and "legacy" not in d["file"]]
+    errors = [
+        f"{d['file']}: {d['message']}"
+        for d in report["generalDiagnostics"]
+        if d["severity"] == "error" and "legacy" not in d["file"]
+    ]
     assert errors == []
 
 
@@ -82,10 +106,14 @@ def test_pyright_accepts_the_programs_of_the_documentation(pyright, tmp_path):
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")):
         blocks = [block for block in python_blocks(page.read_text(encoding="utf-8")) if not block.reason]
         if blocks and page.parent.name != "api" and page.name not in PAGES_WITH_TYPE_ERRORS:
-            (folder / f"{page.parent.name}_{page.stem}.py").write_text("\n".join(block.source for block in blocks), encoding="utf-8")
+            (folder / f"{page.parent.name}_{page.stem}.py").write_text(
+                "\n".join(block.source for block in blocks), encoding="utf-8"
+            )
     report = pyright(folder)
     assert report["summary"]["filesAnalyzed"] > 15
-    assert [f"{d['file']}: {d['message']}" for d in report["generalDiagnostics"] if d["severity"] == "error"] == []
+    assert [
+        f"{d['file']}: {d['message']}" for d in report["generalDiagnostics"] if d["severity"] == "error"
+    ] == []
 
 
 @pytest.mark.network

@@ -94,10 +94,14 @@ class Observer:
         if is_of_the_capture(guard.value):
             guard.value = OF_CAPTURE
             kept.append(guard)
-        elif current is guard.value or _is_equal(guard.value, current) or (
-            (id(guard.owner), guard.key) in replayed
-            or guard.kind == CONTENTS
-            and any(owner == id(guard.owner) for owner, _ in replayed)
+        elif (
+            current is guard.value
+            or _is_equal(guard.value, current)
+            or (
+                (id(guard.owner), guard.key) in replayed
+                or guard.kind == CONTENTS
+                and any(owner == id(guard.owner) for owner, _ in replayed)
+            )
         ):
             kept.append(guard)
         elif guard.value is MISSING or guard.value is None or guard.kind == CONTAINS:

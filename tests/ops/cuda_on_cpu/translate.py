@@ -4,6 +4,7 @@ keep their CPU kernels.
 
     python tests/ops/cuda_on_cpu/translate.py [--sanitize]
 """
+
 import re
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def _closing(text, at, pair):
         depth += (text[i] == pair[0]) - (text[i] == pair[1])
         if not depth:
             return i
-    raise ValueError(f"no {pair[1]} for {text[at:at + 60]!r}")
+    raise ValueError(f"no {pair[1]} for {text[at : at + 60]!r}")
 
 
 def _kernel_name(text, end):
@@ -43,11 +44,15 @@ def translate(text):
         start, close = _kernel_name(text, opening), text.index(">>>", opening)
         arguments = close + 3
         if text[arguments] != "(":
-            raise ValueError(f"a launch without arguments: {text[start:arguments + 20]!r}")
+            raise ValueError(f"a launch without arguments: {text[start : arguments + 20]!r}")
         end = _closing(text, arguments, "()")
-        parts = [text[opening + 3:close], f"[](auto... a) {{ {text[start:opening]}(a...); }}", text[arguments + 1:end]]
+        parts = [
+            text[opening + 3 : close],
+            f"[](auto... a) {{ {text[start:opening]}(a...); }}",
+            text[arguments + 1 : end],
+        ]
         call = f"emulated::launch({', '.join(p for p in parts if p)})"
-        text = text[:start] + call + text[end + 1:]
+        text = text[:start] + call + text[end + 1 :]
     return text.replace("(oneflow, CUDA, m)", "(oneflow, CPU, m)")
 
 
@@ -55,14 +60,23 @@ def main(sanitize):
     name = "cuda_on_cpu_sanitized" if sanitize else "cuda_on_cpu"
     folder, output = ROOT / "build" / name, ROOT / "build" / f"_ext_{name}.so"
     objects, steps = ext._compile(ext._units(False), folder, sanitize)
-    flags = (f"-DTORCH_TARGET_VERSION={ext.TARGET}", f"-I{HERE}", f"-I{ext.SOURCES / 'cuda'}", "-Werror=unused-result")
-    headers = max(p.stat().st_mtime for p in (*HERE.glob("*.*"), *ext.SOURCES.rglob("*.h"), *ext.SOURCES.rglob("*.cuh")))
+    flags = (
+        f"-DTORCH_TARGET_VERSION={ext.TARGET}",
+        f"-I{HERE}",
+        f"-I{ext.SOURCES / 'cuda'}",
+        "-Werror=unused-result",
+    )
+    headers = max(
+        p.stat().st_mtime for p in (*HERE.glob("*.*"), *ext.SOURCES.rglob("*.h"), *ext.SOURCES.rglob("*.cuh"))
+    )
     for source in sorted((ext.SOURCES / "cuda").glob("*.cu")):
         target = folder / f"{source.stem}.cu.o"
         objects.append(str(target))  # after the CPU's: of two registrations the later holds
         if not target.exists() or target.stat().st_mtime < max(headers, source.stat().st_mtime):
             made = folder / f"{source.stem}.cu.cpp"
-            made.write_text(f'#include "torch_devices.h"\n#line 1 "{source}"\n' + translate(source.read_text()))
+            made.write_text(
+                f'#include "torch_devices.h"\n#line 1 "{source}"\n' + translate(source.read_text())
+            )
             ext._run(f"cuda/{source.name} as C++", ext._command(made, False, flags, target, sanitize), steps)
     if steps or not output.exists():
         ext._link(objects, output, False, sanitize, steps)
