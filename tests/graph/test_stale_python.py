@@ -31,6 +31,8 @@ NAMESPACE, VARIABLE, LOCAL = (
     threading.local(),
 )
 LOCAL.k = 1.0
+NOTEBOOK = types.ModuleType("notebook")  # a module without a file, as __main__ is in a notebook
+NOTEBOOK.k = 1.0
 
 
 class Base(nn.Module):
@@ -90,7 +92,7 @@ def globals_as_before():
     set_global(K=1.0)
     SWITCH.discard(2)
     TABLE["a"][1]["b"], NAMESPACE.k, settings.SCALE, settings.TABLE["k"][1] = 1.0, 1.0, 1.0, 2.0
-    LOCAL.k = 1.0
+    LOCAL.k = NOTEBOOK.k = 1.0
     VARIABLE.set(1.0)
     os.environ.pop("STALE_SCALE", None)
 
@@ -214,11 +216,13 @@ def test_a_global_read_in_backward_only_is_followed():
     (lambda: NAMESPACE.k, lambda: setattr(NAMESPACE, "k", 3.0)),
     (lambda: 2.0 if 2 in SWITCH else 1.0, lambda: SWITCH.add(2)),
     (lambda: imported(), lambda: setattr(settings, "SCALE", 3.0)),
+    (lambda: NOTEBOOK.k, lambda: setattr(NOTEBOOK, "k", 3.0)),
     (lambda: float(os.environ.get("STALE_SCALE", "1")), lambda: os.environ.update(STALE_SCALE="3")),
     (lambda: float(os.getenv("STALE_SCALE", "1")), lambda: os.environ.update(STALE_SCALE="3")),
     (lambda: VARIABLE.get(), lambda: VARIABLE.set(3.0)),
     (lambda: LOCAL.k, lambda: setattr(LOCAL, "k", 3.0)),
-], ids=["module constant", "module function", "module table", "deep", "namespace", "set", "import in a function", "environ",
+], ids=["module constant", "module function", "module table", "deep", "namespace", "set", "import in a function",
+        "module without a file", "environ",
         "getenv", "context variable", "thread-local"])  # fmt: skip
 def test_what_a_function_reads_from_outside_is_followed(read, change):
     check(Base(), lambda m: change(), lambda m, x: m(x) * read())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import sysconfig
 from enum import Enum
 from types import FunctionType
@@ -75,9 +76,17 @@ def policy_of(code) -> Policy:
 
 
 def is_installed_module(module) -> bool:
-    """Whether a module is of the standard library, of an installed package, or has no file."""
+    """Whether a module is of the interpreter, of the standard library or of an installed package.
+
+    A module without a file is the user's unless the interpreter or a known package made it: the main module
+    of a notebook, for example.
+    """
     name = getattr(module, "__file__", None)
-    return not name or policy_of_file(name) is not Policy.USER
+    if name:
+        return policy_of_file(name) is not Policy.USER
+    if module.__name__.partition(".")[0] in (*sys.builtin_module_names, *_FUNCTIONS_ONLY):
+        return True
+    return getattr(module, "__spec__", None) is not None  # a namespace package, a frozen module
 
 
 def is_of_this_package(name) -> bool:

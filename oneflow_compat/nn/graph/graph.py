@@ -200,8 +200,10 @@ class Graph:
             if is_lost(error):
                 raise lost(f"graph {self._name}", error) from error
             raise
-        if self._engine.program is not self.__dict__.get("_noted") and several():
-            self._note_inputs(args, kwargs)
+        if self._engine.program is not self.__dict__.get("_noted"):
+            self.__dict__["_noted"] = self._engine.program
+            if several():
+                self._note_inputs(args, kwargs)
         self.__dict__["_steps"] += 1
         if log:
             log.write(rate)
@@ -227,7 +229,6 @@ class Graph:
         """
         from ..._global import dtensor as ranks
 
-        self.__dict__["_noted"] = self._engine.program
         inputs, form = (
             [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)],
             str(self._form_of(args, kwargs)),
