@@ -71,7 +71,7 @@ class Epilogue:
             container, key = attribute.container, attribute.key
             leaves = [next(values) if is_run_value(leaf) else leaf for leaf in attribute.leaves]
             new = pytree.tree_unflatten(leaves, attribute.spec)
-            if type(container) is list and key >= len(container):
+            if attribute.appends:
                 container.append(new)
                 continue
             old = container.get(key) if isinstance(container, dict) else container[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -190,6 +191,10 @@ class Capture:
             leaves = tuple(of_their_own(leaves, taken))
             self.attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
         modules.restore()
+        self.attributes = [  # the lists have their elements from before build() again
+            replace(a, appends=type(a.container) is list and a.key >= len(a.container))
+            for a in self.attributes
+        ]
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values = reads.finish(replayed, self.engine.modes)
         report_unfollowed(

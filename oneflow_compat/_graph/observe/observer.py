@@ -63,8 +63,11 @@ class Observer:
             if instance is not None:
                 modules[id(instance.__dict__)] = instance
         made = {id(vars(reads.objects[key])) for key in reads.made} | reads.made
-        guards = [g for g in reads.guards.values() if id(g.owner) not in made]
-        opaque, pinned = reads.opaque, reads.pinned
+        guards = [
+            g for g in reads.guards.values() if id(g.owner) not in made and not _is_made_of_fakes(g.owner)
+        ]
+        opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
+        pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
@@ -121,6 +124,11 @@ def _is_equal(old, new):
     if type(old) is tuple and type(new) is tuple:
         return len(old) == len(new) and all(map(_is_equal, old, new))
     return is_plain(old) and is_same_plain(old, new)
+
+
+def _is_made_of_fakes(owner):
+    """Whether the owner is a tuple with fake tensors, so that build() made it: a PackedSequence, for example."""
+    return isinstance(owner, tuple) and any(map(_is_symbolic, owner))
 
 
 def _is_symbolic(value):

@@ -15,13 +15,15 @@ class StoredAttribute:
     """A value that build() left in an attribute, a buffer, a list or a dict, bound anew after each run.
 
     After `self.last = {"loss": loss, "epoch": 3}` in build(), container[key] is graph.__dict__["last"], and
-    the leaves are a tensor of the program and 3. The spec says how they form the dict.
+    the leaves are a tensor of the program and 3. The spec says how they form the dict. After
+    `self.losses.append(loss)`, each run appends.
     """
 
     container: Any
     key: Any
     leaves: tuple
     spec: Any
+    appends: bool = False
 
 
 @dataclass(frozen=True, eq=False)
