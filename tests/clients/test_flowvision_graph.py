@@ -135,12 +135,7 @@ def detector(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            "fasterrcnn_mobilenet_v3_large_320_fpn",
-            marks=pytest.mark.xfail(
-                reason="regression: a branch on the values of a float argument is refused", strict=False
-            ),
-        ),
+        "fasterrcnn_mobilenet_v3_large_320_fpn",
         *(
             pytest.param(n, marks=pytest.mark.slow)
             for n in ("ssd300_vgg16", "retinanet_resnet50_fpn", "fcos_resnet50_fpn")

@@ -19,3 +19,15 @@ def one_of_two(x):
     else:
         x = x + 1
     assert x.isfinite().all()
+
+
+def names_the_row(x):
+    wrong = x.isnan()
+    if wrong.any():
+        row = torch.where(wrong.any(dim=1))[0][0]
+        values = x[row].tolist()
+        other = x[row - 1].tolist()
+        raise ValueError(
+            f"Each row must be finite. Row {row} of {x.shape[0]} rows is {values}, and the row before it"
+            f" is {other}, in a tensor of {x.dtype} on {x.device} with {x.dim()} dimensions."
+        )

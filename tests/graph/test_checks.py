@@ -5,14 +5,14 @@ import random
 import numpy as np
 import pytest
 import torch
-from checked_values import finite, in_range, one_of_two
+from checked_values import finite, in_range, names_the_row, one_of_two
 from graph_cases import graph_of
 from torch import nn
 
 import oneflow as flow
 
 
-@pytest.mark.parametrize("check", [finite, in_range, one_of_two])
+@pytest.mark.parametrize("check", [finite, in_range, one_of_two, names_the_row])
 def test_a_check_is_made_in_every_call(check):
     layer = nn.Linear(3, 3)
 

@@ -57,7 +57,8 @@ def _outside(frame, skipped):
 def _goes_on(code, offset):
     """Return the truth value with which the code at `offset` goes on, or None.
 
-    There is such a value only if the opposite value leads straight to `raise`.
+    There is such a value only if the opposite value leads straight to `raise`. The code may be an instrumented
+    copy (observe/instrument.py): its hooks add instructions, but no jump and no `raise`.
     """
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):
@@ -86,7 +87,7 @@ def _goes_on(code, offset):
 def _raises(instructions, n):
     if n is None:
         return False
-    for instruction in instructions[n : n + 100]:
+    for instruction in instructions[n:]:
         if instruction.opname == "RAISE_VARARGS":
             return True
         if any(word in instruction.opname for word in _LEAVES):
