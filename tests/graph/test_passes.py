@@ -80,7 +80,7 @@ def test_exact_passes_only_shrink_the_program():
     graph = assert_same_training(Residual(), sgd, loss_of, batches())
     counts = [count for stage, _, count in graph.program.history if not stage.startswith("compile")]
     assert counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
-    assert all(p.kind in (passes.EXACT, passes.ROUNDING, passes.RANDOM) for p in passes.passes())
+    assert all(p.exactness in (passes.EXACT, passes.ROUNDING, passes.RANDOM) for p in passes.PASSES)
 
 
 def test_check_finds_a_broken_program():

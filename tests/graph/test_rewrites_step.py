@@ -19,7 +19,7 @@ from rewrite_cases import (  # noqa: F401
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.program.passes import fuse_activations, passes
+from oneflow._graph.program.passes import PASSES, fuse_activations
 
 aten, ops = torch.ops.aten, torch.ops
 GELU = fuse_activations.COMPOSITIONS[0][2][0]
@@ -229,7 +229,7 @@ def test_float64_gradients_are_scaled_before_the_update():
 def test_without_the_options_no_rounding_pass_runs():
     _, graph = graph_of(lambda x: GELU(x * 1.0), [torch.randn(5, 7)], None)
     ran = {stage for stage, _, _ in graph.program.history}
-    assert not ran & {p.name for p in passes() if p.kind != "exact"}
+    assert not ran & {p.name for p in PASSES if p.exactness != "exact"}
 
 
 def test_inductor_gets_the_plain_operators():

@@ -25,53 +25,58 @@ def fuse_bias_gelu(program):
     return program
 
 
-def _fuse(editor, biased):
-    forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
-    backward = [
-        u
-        for u in biased.users
-        if u.target is aten.gelu_backward.default
-        and not u.kwargs
-        and u.args[1] is biased
-        and u.args[0] is not biased
-    ]
-    users = [*forward, *backward]
-    info = biased.meta.get("tensor")
-    if (
-        len(users) != len(biased.users)
-        or not editor.untouched(biased)
-        or len(info.shape) < 2
-        or not kernel_for(info)
-    ):
+def _fuse(editor: Editor, biased: Node) -> None:
+    users = _gelus(editor, biased)
+    summands = bias_sum(biased) if users else None
+    if summands is None:
         return
-    if any(not contiguous(u.meta["tensor"]) or u.meta["tensor"][:2] != info[:2] for u in users):
-        return
-    sum_parts = bias_sum(biased)
-    if sum_parts is None:
-        return
-    x, bias, axis = sum_parts
+    x, bias, axis = summands
     end = max(editor.order[u] for u in users)
     if not all(editor.constant_between(t, editor.order[biased], end) for t in (x, bias)):
         return
-    for node in backward:
-        sums = [s for s in _uses(node) if _sums_rows(s, info.shape[-1])]
-        if not sums or info.device.type != "cpu":  # only the CPU has a kernel that also sums
-            editor.replace_by_kernel(node, "bias_gelu_backward", (node.args[0], x, bias, axis))
-            continue
-        call = editor.insert(
-            node, torch.ops.oneflow.bias_gelu_backward_sums.default, (node.args[0], x, bias, axis), info=None
-        )
-        parts = editor.insert(
-            node, operator.getitem, (call, 1), info=described(call)[1]
-        )  # sums of groups of rows
-        db = editor.insert(node, aten.sum.dim_IntList, (parts, [0]))
-        if db.meta["tensor"].dtype is not info.dtype:
-            db = editor.insert(node, aten._to_copy.default, (db,), {"dtype": info.dtype})
-        for s in sums:
-            editor.swap(s, editor.insert(s, aten.view.default, (db, list(s.meta["tensor"].shape))))
-        editor.swap(node, editor.insert(node, operator.getitem, (call, 0), info=node.meta["tensor"]))
-    for node in forward:
-        editor.replace_by_kernel(node, "bias_gelu", (x, bias, axis))
+    for node in users:
+        if node.target is aten.gelu.default:
+            editor.replace_by_kernel(node, "bias_gelu", summands)
+        else:
+            _fuse_backward(editor, node, summands)
+
+
+def _gelus(editor: Editor, biased: Node) -> list[Node]:
+    """Return the users of the sum, the gradients first, if all are gelus that a kernel serves; else []."""
+    backward = [u for u in biased.users if _is_gradient(u, biased)]
+    forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
+    users, info = [*backward, *forward], biased.meta.get("tensor")
+    if len(users) != len(biased.users) or not editor.untouched(biased):
+        return []
+    if len(info.shape) < 2 or not kernel_for(info):
+        return []
+    fits = all(contiguous(u.meta["tensor"]) and u.meta["tensor"][:2] == info[:2] for u in users)
+    return users if fits else []
+
+
+def _is_gradient(node: Node, biased: Node) -> bool:
+    if node.target is not aten.gelu_backward.default or node.kwargs:
+        return False
+    return node.args[1] is biased and node.args[0] is not biased
+
+
+def _fuse_backward(editor: Editor, node: Node, summands: tuple) -> None:
+    """Compute the gradient of gelu, and the gradient of the bias if it is summed here, by one kernel."""
+    info = node.meta["tensor"]
+    sums = [s for s in _uses(node) if _sums_rows(s, info.shape[-1])]
+    args = (node.args[0], *summands)
+    if not sums or info.device.type != "cpu":  # only the CPU has a kernel that also sums
+        editor.replace_by_kernel(node, "bias_gelu_backward", args)
+        return
+    call = editor.insert(node, torch.ops.oneflow.bias_gelu_backward_sums.default, args, info=None)
+    sums_of_groups = editor.insert(node, operator.getitem, (call, 1), info=described(call)[1])
+    bias_gradient = editor.insert(node, aten.sum.dim_IntList, (sums_of_groups, [0]))
+    if bias_gradient.meta["tensor"].dtype is not info.dtype:
+        bias_gradient = editor.insert(node, aten._to_copy.default, (bias_gradient,), {"dtype": info.dtype})
+    for s in sums:
+        shape = list(s.meta["tensor"].shape)
+        editor.swap(s, editor.insert(s, aten.view.default, (bias_gradient, shape)))
+    editor.swap(node, editor.insert(node, operator.getitem, (call, 0), info=info))
 
 
 def _uses(node):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch.fx import Node
 
-from ..program import is_view
+from ..program import Program, is_view
 from .patterns import (
     Editor,
     base_of,
@@ -25,7 +26,7 @@ _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _LEAST = 1 << 16  # elements of a scaled product: below, the scale costs less than the larger call
 
 
-def add_to_matmul(program):
+def add_to_matmul(program: Program) -> Program:
     """Accumulate the product of add(c, a @ b) into c, if c is a fresh result that dies here.
 
     This saves the memory of the product and one pass over memory.
@@ -46,30 +47,20 @@ def add_to_matmul(program):
     return program
 
 
-def _accumulate(editor, node, c, product, in_place):
+def _accumulate(editor: Editor, node: Node, c: Node, product: Node, in_place: bool) -> bool:
+    """Replace a sum of c and a matrix product by an addmm_ into c, and return True, if values stay equal."""
     call = through_views(product)
-    if (
-        call.op != "call_function"
-        or call.target not in _INTO
-        or only_user(call) is None
-        or only_user(product) is not node
-    ):
+    if call.op != "call_function" or call.target not in _INTO:
         return False
-    info, shape = node.meta["tensor"], call.meta["tensor"].shape
-    if (
-        not same_layout(c.meta.get("tensor"), info)
-        or product.meta["tensor"][:2] != info[:2]
-        or not contiguous(info)
-        or not editor.untouched(call)
-    ):
+    if only_user(call) is None or only_user(product) is not node or not editor.untouched(call):
         return False
-    if not in_place and not _dies(editor, c, node):
+    if not _fits_into(c, product, node) or not in_place and not _dies(editor, c, node):
         return False
-    begin = editor.order[call]
-    if not all(editor.constant_between(a, begin, editor.order[node]) for a in call.args):
+    if not all(editor.constant_between(a, editor.order[call], editor.order[node]) for a in call.args):
         return False
     if any(base_of(a) is base_of(c) for a in call.args):
         return False  # c is a factor of the product as well
+    info, shape = node.meta["tensor"], call.meta["tensor"].shape
     target = c if info.shape == shape else editor.insert(node, aten.view.default, (c, list(shape)))
     new = editor.insert(node, _INTO[call.target], (target, *call.args), info=call.meta["tensor"])
     editor.writes.setdefault(base_of(c), []).append(editor.order[new])
@@ -79,7 +70,15 @@ def _accumulate(editor, node, c, product, in_place):
     return True
 
 
-def _dies(editor, c, node):
+def _fits_into(c: Node, product: Node, total: Node) -> bool:
+    """Whether both summands have the shape and dtype of the sum, and c its contiguous layout."""
+    info = total.meta["tensor"]
+    if not same_layout(c.meta.get("tensor"), info) or not contiguous(info):
+        return False
+    return product.meta["tensor"][:2] == info[:2]
+
+
+def _dies(editor: Editor, c: Node, node: Node) -> bool:
     """Whether c owns its memory and nothing else uses it at the node or later."""
     base = base_of(c)
     return owns_memory(base) and all(
@@ -87,7 +86,7 @@ def _dies(editor, c, node):
     )
 
 
-def scale_into_matmul(program):
+def scale_into_matmul(program: Program) -> Program:
     """Replace bmm(a, b) * number by baddbmm with alpha.
 
     The same holds for the products of a scaled tensor that only products use.
@@ -98,40 +97,39 @@ def scale_into_matmul(program):
         if scaled is None:
             continue
         x, scale = scaled
-        call = through_views(x)
-        if (
-            call.target is aten.bmm.default
-            and only_user(call) is not None
-            and only_user(x) is node
-            and editor.untouched(call)
-        ):
-            calls = [call]
-        else:
-            calls = [user for user in _ends(node)]
-            if (
-                not calls
-                or any(c.target is not aten.bmm.default for c in calls)
-                or len(set(calls)) < len(calls)
-            ):
-                continue
-            if not all(editor.constant_between(x, editor.order[node], editor.order[c]) for c in calls):
-                continue
-        for call in calls:
-            empty = editor.insert(
-                call,
-                aten.empty.memory_format,
-                ([1, 1, 1],),
-                {"dtype": call.meta["tensor"].dtype, "device": call.meta["tensor"].device},
-            )
-            new = editor.insert(call, aten.baddbmm.default, (empty, *call.args), {"beta": 0, "alpha": scale})
-            new.meta["tensor"] = call.meta["tensor"]
-            editor.swap(call, new)
-        node.replace_all_uses_with(x if not x._erased else new)
-        editor.erase(node)
+        products = _products_to_scale(editor, node, x)
+        for product in products:
+            new = _scale_product(editor, product, scale)
+        if products:
+            node.replace_all_uses_with(x if not x._erased else new)
+            editor.erase(node)
     return program
 
 
-def _scaled(editor, node):
+def _products_to_scale(editor: Editor, node: Node, x: Node) -> list[Node]:
+    """Return the batched products whose scale the node is: the product x, or all users of the scaled x."""
+    product = through_views(x)
+    if product.target is aten.bmm.default and only_user(product) is not None and only_user(x) is node:
+        if editor.untouched(product):
+            return [product]
+    products = list(_ends(node))
+    if any(p.target is not aten.bmm.default for p in products) or len(set(products)) < len(products):
+        return []
+    constant = all(editor.constant_between(x, editor.order[node], editor.order[p]) for p in products)
+    return products if constant else []
+
+
+def _scale_product(editor: Editor, product: Node, scale: float) -> Node:
+    info = product.meta["tensor"]
+    options = {"dtype": info.dtype, "device": info.device}
+    empty = editor.insert(product, aten.empty.memory_format, ([1, 1, 1],), options)
+    new = editor.insert(product, aten.baddbmm.default, (empty, *product.args), {"beta": 0, "alpha": scale})
+    new.meta["tensor"] = info
+    editor.swap(product, new)
+    return new
+
+
+def _scaled(editor: Editor, node: Node) -> tuple[Node, float] | None:
     """(x, number) of x * number or x / number in x's dtype and layout, if nothing writes it."""
     info = node.meta["tensor"]
     if (
@@ -150,7 +148,7 @@ def _scaled(editor, node):
     return None
 
 
-def _ends(node):
+def _ends(node: Node) -> Iterator[Node]:
     """The users of a node, seen through views."""
     for user in node.users:
         if user.op == "call_function" and (is_view(user) or user.target is aten._unsafe_view.default):

@@ -201,46 +201,43 @@ def _expand_to(editor, mask, shape, node):
     )
 
 
-def _backward(editor, back, y, softmax, keep):
+def _backward(editor: Editor, back: Node, y: Node, softmax: _Softmax, keep: Node) -> None:
     """Fuse the gradients of softmax, mask and scale, if they follow one another."""
     info = back.meta["tensor"]
-    if (
-        back.args[3] is not info.dtype
-        or back.args[2] not in (-1, len(info.shape) - 1)
-        or not same_layout(info, y.meta["tensor"])
-    ):
+    if back.args[2] not in (-1, len(info.shape) - 1) or back.args[3] is not info.dtype:
         return
-    last, scale, masked = back, 1.0, softmax.how == "add"
+    if not same_layout(info, y.meta["tensor"]):
+        return
+    last, scale, is_masked = _gradients_after(editor, back, softmax)
+    read = [(back, y), (back, back.args[0]), *([] if softmax.how == "add" else [(y, softmax.mask)])]
+    end = editor.order[last]
+    if not is_masked or not all(editor.constant_between(t, editor.order[n], end) for n, t in read):
+        return
+    mask, diagonal = (None, _ALL) if softmax.how == "add" else (keep, 0)
+    args = (back.args[0], None, y, mask, diagonal, scale, 0.0, None)
+    editor.replace_by_kernel(last, "masked_softmax_backward", args)
+
+
+def _gradients_after(editor: Editor, back: Node, softmax: _Softmax) -> tuple[Node, float, bool]:
+    """Return (the last gradient of scale and mask after a softmax's, their scale, whether the mask is applied)."""
+    last, scale, is_masked = back, 1.0, softmax.how == "add"
     while True:
         user = only_user(last)
         if user is None or not editor.untouched(last):
-            break
+            return last, scale, is_masked
         outer = _Softmax()
-        if (
-            user.args[0] is last
-            and _scale(editor, user, outer) is last
-            and user.meta["tensor"][:2] == info[:2]
-        ):
+        if _keeps_meta(user, back) and user.args[0] is last and _scale(editor, user, outer) is last:
             scale *= outer.scale
-        elif not masked and _chosen(editor, user, last, softmax):
-            masked = True
+        elif not is_masked and _chosen(editor, user, last, softmax):
+            is_masked = True
         else:
-            break
+            return last, scale, is_masked
         last = user
-    if not masked:
-        return
-    if not editor.constant_between(y, editor.order[back], editor.order[last]) or not editor.constant_between(
-        back.args[0], editor.order[back], editor.order[last]
-    ):
-        return
-    if softmax.how != "add" and not editor.constant_between(
-        softmax.mask, editor.order[y], editor.order[last]
-    ):
-        return
-    mask, diagonal = (None, _ALL) if softmax.how == "add" else (keep, 0)
-    editor.replace_by_kernel(
-        last, "masked_softmax_backward", (back.args[0], None, y, mask, diagonal, scale, 0.0, None)
-    )
+
+
+def _keeps_meta(user: Node, node: Node) -> bool:
+    info = user.meta.get("tensor")
+    return info is not None and info[:2] == node.meta["tensor"][:2]
 
 
 def _chosen(editor, node, gradient, softmax):

@@ -5,10 +5,12 @@ These are the check for overflow and the last scaling of the gradients.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch.fx import Node
 
-from ..program import written_args
+from ..program import Program, written_args
 from .patterns import Editor, base_of, only_user, users_of_memory
 
 aten = torch.ops.aten
@@ -22,130 +24,157 @@ _FUSED = {
 _SCALINGS = {aten.mul_.Tensor, aten.mul_.Scalar, aten._foreach_mul_.Tensor, aten._foreach_mul_.Scalar}
 
 
-def _argument(node, name):
+def _argument(node: Node, name: str) -> Any:
     for position, argument in enumerate(node.target._schema.arguments):
         if argument.name == name:
             return node.args[position] if position < len(node.args) else node.kwargs.get(name)
     return None
 
 
-def skip_overflow(program):
+class Restored(NamedTuple):
+    """One `copy_(tensor, where(overflowed, clone of the tensor before the update, tensor))`."""
+
+    copy: Node
+    found_inf: Node
+    clone: Node
+
+    @property
+    def choice(self) -> Node:
+        return self.copy.args[1]
+
+
+def skip_overflow(program: Program) -> Program:
     """Let the fused operators themselves skip a step with overflowed gradients. EXACT.
 
     Then no copy of the weights and the state is needed.
     """
     editor = Editor(program)
     fused = editor.nodes(*_FUSED)
-    back = _restored(editor) if fused else None
-    if not back or any(_argument(node, "found_inf") is not None for node in fused):
+    restored = _restored(editor) if fused else {}
+    if not restored or any(_argument(node, "found_inf") is not None for node in fused):
         return program
-    found_inf = next(iter(back.values()))[1]
     steps = {step for node in fused for step in _argument(node, "state_steps") or ()}
+    counts = _step_counts(editor, steps)
+    if counts is None or _written_by(fused) | steps != set(restored):
+        return program  # another tensor is restored, or a written tensor is not
+    if not all(_only_these(editor, t, {*fused, *counts}, r) for t, r in restored.items()):
+        return program
+    _skip_in_kernels(editor, fused, counts, next(iter(restored.values())).found_inf)
+    for entry in restored.values():
+        choice = entry.choice
+        editor.graph.erase_node(entry.copy)
+        editor.erase(choice)
+    return program
+
+
+def _step_counts(editor: Editor, steps: set[Node]) -> list[Node] | None:
+    """Return the operators that add 1 to the step counters, or None if they do not count each step once."""
     counts = [n for n in editor.nodes(aten._foreach_add_.Scalar) if not steps.isdisjoint(n.args[0])]
     counted = [step for n in counts for step in n.args[0]]
     if set(counted) != steps or len(counted) != len(steps) or any(n.args[1] != 1 for n in counts):
-        return program
-    grads = {g for node in fused for g in _argument(node, "grads")}
-    if {t for node in fused for t in written_args(node)} - grads | steps != set(back):
-        return program  # something else is written and put back, or something is not put back
-    if not all(_only_these(editor, t, {*fused, *counts}, back) for t in back):
-        return program
+        return None
+    return counts
+
+
+def _written_by(fused: list[Node]) -> set[Node]:
+    """Return the tensors that the fused operators write, without the gradients."""
+    gradients = {g for node in fused for g in _argument(node, "grads")}
+    return {t for node in fused for t in written_args(node)} - gradients
+
+
+def _skip_in_kernels(editor: Editor, fused: list[Node], counts: list[Node], found_inf: Node) -> None:
+    """Pass the overflow flag to the fused operators, and take a skipped step off the counters."""
     for node in fused:
         node.kwargs = {**node.kwargs, "found_inf": found_inf}
     last = max(fused, key=editor.order.__getitem__)
     for count in counts:
-        editor.insert(
-            last.next,
-            aten._foreach_sub_.List,
-            (list(count.args[0]), [found_inf] * len(count.args[0])),
-            info=None,
-        ).meta.update(phase="update")
-    for copy, _, _ in back.values():
-        chosen = copy.args[1]
-        editor.graph.erase_node(copy)
-        editor.erase(chosen)
-    return program
+        steps = list(count.args[0])
+        skipped = editor.insert(
+            last.next, aten._foreach_sub_.List, (steps, [found_inf] * len(steps)), info=None
+        )
+        skipped.meta.update(phase="update")
 
 
-def _restored(editor):
-    """{tensor: (copy_, found, clone)} of copy_(t, where(found as bool, clone of t before the update, t))."""
-    back = {}
+def _restored(editor: Editor) -> dict[Node, Restored]:
+    """Return {tensor: how it is restored after an overflow}; empty if the copies ask different flags."""
+    restored: dict[Node, Restored] = {}
     for copy in editor.nodes(aten.copy_.default):
-        target, chosen = copy.args[:2]
-        if (
-            not isinstance(chosen, Node)
-            or chosen.target is not aten.where.self
-            or only_user(chosen) is not copy
-            or copy.users
-        ):
-            continue
-        bad, old, new = chosen.args
-        if (
-            new is not target
-            or target in back
-            or old.target is not aten.clone.default
-            or old.args[0] is not target
-            or only_user(old) is not chosen
-        ):
-            continue
-        if (
-            bad.target is aten._to_copy.default
-            and bad.meta["tensor"].dtype is torch.bool
-            and bad.meta["tensor"].shape == ()
-        ):
-            back[target] = copy, bad.args[0], old
-    flags = {found_inf for _, found_inf, _ in back.values()}
-    return back if len(flags) == 1 and flags.pop().meta["tensor"].dtype is torch.float32 else None
+        entry = _as_restored(copy)
+        if entry is not None and copy.args[0] not in restored:
+            restored[copy.args[0]] = entry
+    flags = {entry.found_inf for entry in restored.values()}
+    return restored if len(flags) == 1 and flags.pop().meta["tensor"].dtype is torch.float32 else {}
 
 
-def _only_these(editor, target, update, back):
-    """Whether only the update uses the tensor between its copy and its restoring."""
-    copy, _, old = back[target]
-    begin, end = editor.order[old], editor.order[copy]
-    allowed = {*update, copy, old, copy.args[1]}
+def _as_restored(copy: Node) -> Restored | None:
+    target, choice = copy.args[:2]
+    if copy.users or not isinstance(choice, Node) or choice.target is not aten.where.self:
+        return None
+    overflowed, clone, new = choice.args
+    if only_user(choice) is not copy or only_user(clone) is not choice or new is not target:
+        return None
+    if clone.target is not aten.clone.default or clone.args[0] is not target:
+        return None
+    if overflowed.target is not aten._to_copy.default or overflowed.meta["tensor"][:2] != ((), torch.bool):
+        return None
+    return Restored(copy, overflowed.args[0], clone)
+
+
+def _only_these(editor: Editor, target: Node, update: set[Node], restored: Restored) -> bool:
+    """Whether only the update uses the tensor between its clone and its restoring copy."""
+    begin, end = editor.order[restored.clone], editor.order[restored.copy]
+    allowed = {*update, restored.copy, restored.clone, restored.choice}
     return all(
         user in allowed for user in users_of_memory(base_of(target)) if begin <= editor.order[user] <= end
     )
 
 
-def scale_in_update(program):
+def scale_in_update(program: Program) -> Program:
     """Do the last scaling of all gradients inside the fused update. ROUNDING.
 
     The factor is the clipping factor or a static loss scale.
     """
     editor = Editor(program)
     for node in editor.nodes(*_FUSED):
-        grads = _argument(node, "grads")
-        if (
-            not grads
-            or _argument(node, "grad_scale") is not None
-            or any(g.meta["tensor"].dtype is not torch.float32 for g in grads)
-        ):
+        if _argument(node, "grad_scale") is not None:
             continue
-        calls = {_last_scaling(editor, g, node) for g in grads}
-        if None in calls or len({n.args[1] for n in calls}) != 1:
+        scalings = _last_scalings(editor, node)
+        scale = _divisor(editor, node, scalings) if scalings else None
+        if scale is None:
             continue
-        if any(isinstance(n.args[0], (list, tuple)) and set(n.args[0]) - set(grads) for n in calls):
-            continue
-        factor, device = next(iter(calls)).args[1], grads[0].meta["tensor"].device
-        if isinstance(factor, Node):
-            info = factor.meta["tensor"]
-            if info.shape != () or info.dtype is not torch.float32 or info.device != device:
-                continue
-            if not editor.constant_between(factor, min(editor.order[n] for n in calls), editor.order[node]):
-                continue
-            scale = editor.insert(node, aten.reciprocal.default, (factor,))
-        else:
-            scale = editor.insert(
-                node, aten.full.default, ([], 1.0 / factor), {"dtype": torch.float32, "device": device}
-            )
         node.kwargs = {**node.kwargs, "grad_scale": scale}
-        for call in calls:
-            editor.graph.erase_node(call)
+        for scaling in scalings:
+            editor.graph.erase_node(scaling)
     return program
 
 
-def _last_scaling(editor, grad, node):
+def _last_scalings(editor: Editor, node: Node) -> set[Node]:
+    """Return the operators that scale exactly the gradients of an update, all by one factor; else an empty set."""
+    gradients = _argument(node, "grads")
+    if any(g.meta["tensor"].dtype is not torch.float32 for g in gradients):
+        return set()
+    scalings = {_last_scaling(editor, g, node) for g in gradients}
+    if None in scalings or len({n.args[1] for n in scalings}) != 1:
+        return set()
+    scaled = {t for n in scalings if isinstance(n.args[0], (list, tuple)) for t in n.args[0]}
+    return set() if scaled - set(gradients) else scalings
+
+
+def _divisor(editor: Editor, node: Node, scalings: set[Node]) -> Node | None:
+    """Insert the reciprocal of the factor, by which the fused update divides; None if it cannot be used."""
+    factor, device = next(iter(scalings)).args[1], _argument(node, "grads")[0].meta["tensor"].device
+    if not isinstance(factor, Node):
+        options = {"dtype": torch.float32, "device": device}
+        return editor.insert(node, aten.full.default, ([], 1.0 / factor), options)
+    info, begin = factor.meta["tensor"], min(editor.order[n] for n in scalings)
+    if info.shape != () or info.dtype is not torch.float32 or info.device != device:
+        return None
+    if not editor.constant_between(factor, begin, editor.order[node]):
+        return None
+    return editor.insert(node, aten.reciprocal.default, (factor,))
+
+
+def _last_scaling(editor: Editor, grad: Node, node: Node) -> Node | None:
     """The in-place multiplication that is the last use of a gradient before the update.
 
     The update must be the very last use; otherwise the result is None.

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import operator
+from types import SimpleNamespace
 
 import torch
 from torch.fx import Node
 
+from ...._kernels import _ext
 from ...capture.recorder import Recorder
 from ..program import is_view, written_args
 from ..tensor_info import describe
+from .cleanup import drop_aliases, drop_dead, has_effect
 
 aten = torch.ops.aten
 _SAME = {
@@ -182,8 +185,6 @@ class Editor:
 
     def erase(self, node):
         """Drop an unused node, and then those of its arguments that are unused and write nothing."""
-        from .cleanup import has_effect
-
         todo = [node]
         while todo:
             n = todo.pop()
@@ -195,8 +196,6 @@ class Editor:
 
 def kernel_for(info) -> bool:
     """Whether oneflow._ext has a kernel for tensors of this dtype and device."""
-    from ...._kernels import _ext
-
     device = info.device.type
     if info.dtype not in _ext._FLOATS and not (device == "cuda" and info.dtype is torch.float16):
         return False
@@ -345,10 +344,6 @@ _traced: dict = {}
 def traced(function, inputs=1):
     """(pattern of function(*tensors), pattern of its gradient by the first tensor), traced once."""
     if function not in _traced:
-        from types import SimpleNamespace
-
-        from .cleanup import drop_aliases, drop_dead
-
         recorder = Recorder()
         names = [*"xyzw"[:inputs], "dy"]
         with torch.inference_mode(False), torch.enable_grad():
