@@ -150,28 +150,12 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
     module has torch's classes from the start, for programs that list them with vars(torch.optim).
     """
     if classes and torch_name:
-        own = vars(sys.modules[name])
-        rows = {*own, *function_rows(name)}
-        own.update(
-            {
-                n: value
-                for n, value in vars(_torch_module(torch_name)).items()
-                if isinstance(value, type) and n not in rows
-            }
-        )
+        _add_classes(name, torch_name)
     declared = vars(sys.modules[name]).pop("__all__", ()) if torch_name else ()
 
     def __getattr__(attr):
         if attr == "__all__":  # `from oneflow.nn import *`
-            theirs = _torch_module(torch_name) if torch_name else None
-            listed = getattr(theirs, "__all__", ())
-            own = {
-                n
-                for n, value in vars(sys.modules[name]).items()
-                if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)
-            }
-            names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
-            return sorted({n for n in names if not n.startswith("_")} | {*listed, *declared})
+            return sorted({*_starred_names(name, torch_name), *declared})
         if attr.startswith("__") and attr.endswith("__"):
             value = getattr(_torch_module(torch_name), attr, None) if torch_name else None
             if isinstance(value, ModuleType):  # torch.__config__
@@ -187,6 +171,27 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
         return sorted(own | set(function_rows(name)) | set(rename_rows(name)) | set(theirs))
 
     return __getattr__, __dir__
+
+
+def _add_classes(name, torch_name):
+    """Set the classes of the torch module in the public module `name`, except those that have a row."""
+    own = vars(sys.modules[name])
+    rows = {*own, *function_rows(name)}
+    theirs = vars(_torch_module(torch_name)).items()
+    own.update({attr: value for attr, value in theirs if isinstance(value, type) and attr not in rows})
+
+
+def _starred_names(name, torch_name):
+    """Return the names that `from <name> import *` binds."""
+    theirs = _torch_module(torch_name) if torch_name else None
+    listed = getattr(theirs, "__all__", ())
+    own = {
+        attr
+        for attr, value in vars(sys.modules[name]).items()
+        if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)
+    }
+    names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
+    return {attr for attr in names if not attr.startswith("_")} | {*listed}
 
 
 def _resolve(name, torch_name, also, attr):

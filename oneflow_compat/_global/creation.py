@@ -31,18 +31,16 @@ def _method(name: str, make: FromFull) -> Callable:
 
     @functools.wraps(getattr(torch.Tensor, name))
     def call(self, *args, placement=None, sbp=None, requires_grad=False, **kwargs):
-        own, plain = is_global(self), _plain.get(name) or getattr(torch.Tensor, name)
+        plain = _plain.get(name) or getattr(torch.Tensor, name)
         if current() is SYMBOLIC:
             return plain(self, *args, requires_grad=requires_grad, **kwargs)
-        like = (
-            torch.empty(0, dtype=self.dtype, device=self.device) if isinstance(self, OfSeveralRanks) else self
-        )
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:
             args = (self.shape,)
+        like = _local_like(self)
         with off():
             out = plain(like, *args, **kwargs)
-        if own or current().enabled:
-            source = self if own else current()
+        source = _global_source(self)
+        if source is not None:
             placement = placement or source.placement
             sbp = _sbp_of_result(source.sbp, out) if sbp is None else sbp
         if placement is not None or sbp is not None:
@@ -50,6 +48,20 @@ def _method(name: str, make: FromFull) -> Callable:
         return out.requires_grad_() if requires_grad else out
 
     return call
+
+
+def _global_source(tensor: torch.Tensor) -> Any:
+    """Return what has the placement and SBP of new tensors: a global tensor, or else the mode in force."""
+    if is_global(tensor):
+        return tensor
+    return current() if current().enabled else None
+
+
+def _local_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a local tensor of this dtype and device: the tensor itself if it lies on one rank."""
+    if not isinstance(tensor, OfSeveralRanks):
+        return tensor
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
 def _sbp_of_result(rules, out: torch.Tensor) -> tuple:

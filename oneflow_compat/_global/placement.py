@@ -51,6 +51,24 @@ def _mock_module():
     return module
 
 
+def _grid_of(ranks) -> np.ndarray:
+    """Return the array of ranks that a list, a grid, a range or {node: device(s)} names."""
+    if isinstance(ranks, dict):
+        ranks = [r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()]
+    if ranks is None:
+        raise TypeError("placement: the ranks are missing; write placement('cpu', ranks=[0])")
+    try:
+        grid = np.atleast_1d(list(ranks) if isinstance(ranks, range) else ranks)
+    except ValueError:  # rows of different lengths
+        grid = np.array([])
+    is_integer = grid.size > 0 and grid.dtype.kind in "iu"
+    if not is_integer or (grid < 0).any() or len(set(grid.ravel().tolist())) != grid.size:
+        raise RuntimeError(
+            f"placement: ranks must be different non-negative numbers, in a list or a grid, found {ranks}"
+        )
+    return grid.astype(np.int64)
+
+
 class placement:
     """Where a global tensor lives: a device type and the ranks that hold it.
 
@@ -68,31 +86,9 @@ class placement:
         if not isinstance(type, str):
             raise TypeError(f"placement: the device type must be a string, found {type!r}")
         require_device_type(type or "''")
-        if isinstance(ranks, dict):
-            ranks = [
-                r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()
-            ]
-        if ranks is None:
-            raise TypeError("placement: the ranks are missing; write placement('cpu', ranks=[0])")
-        try:
-            array = np.atleast_1d(list(ranks) if isinstance(ranks, range) else ranks)
-        except ValueError:  # rows of different lengths
-            array = np.array([])
-        if (
-            array.size == 0
-            or array.dtype.kind not in "iu"
-            or (array < 0).any()
-            or len(set(array.ravel().tolist())) != array.size
-        ):
-            raise RuntimeError(
-                f"placement: ranks must be different non-negative numbers, in a list or a grid, found {ranks}"
-            )
-        self._type, self._ranks = (
-            type,
-            np.sort(array.astype(np.int64), axis=None).reshape(
-                array.shape if hierarchy is None else tuple(hierarchy)
-            ),
-        )
+        grid = _grid_of(ranks)
+        shape = grid.shape if hierarchy is None else tuple(hierarchy)
+        self._type, self._ranks = type, np.sort(grid, axis=None).reshape(shape)
 
     type = property(lambda self: self._type, doc='"cpu" or "cuda"')
     device_type = property(lambda self: self._type, doc="older name of `type`")

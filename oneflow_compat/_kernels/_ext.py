@@ -18,6 +18,7 @@ from . import registration
 
 PATH = Path(__file__).resolve().parents[1] / "_ext.so"
 _FLOATS = frozenset((torch.float32, torch.float64, torch.bfloat16))
+_FLOATS_ON_CUDA = _FLOATS | {torch.float16}
 WIDE = frozenset((torch.float32, torch.float64))
 
 
@@ -45,13 +46,18 @@ def _loaded() -> bool:
     if status() == "loaded":
         return True
     if _env.is_set("ONEFLOW_EXT"):
-        warnings.warn(f"oneflow's custom kernels are not used, plain torch is ({status()})", stacklevel=4)
+        warnings.warn(f"oneflow's custom kernels are not used, plain torch is ({status()})", stacklevel=5)
     return False
 
 
 @functools.cache
-def _cuda() -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key("oneflow::bias_gelu", "CUDA")
+def _has_kernels(device_type: str) -> bool:
+    """Whether the library is loaded and has kernels for this type of device."""
+    if not _loaded():
+        return False
+    return device_type == "cpu" or (
+        device_type == "cuda" and torch._C._dispatch_has_kernel_for_dispatch_key("oneflow::bias_gelu", "CUDA")
+    )
 
 
 def use(*tensors, dtypes=_FLOATS) -> bool:
@@ -66,14 +72,9 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     if torch.compiler.is_compiling():
         return False
     dtype, device, device_type = reference.dtype, reference.device, reference.device.type
-    if dtype not in dtypes and not (device_type == "cuda" and dtype is torch.float16 and dtypes is _FLOATS):
+    if dtype not in (_FLOATS_ON_CUDA if dtypes is _FLOATS and device_type == "cuda" else dtypes):
         return False
-    if (
-        not _loaded()
-        or device_type != "cpu"
-        and not (device_type == "cuda" and _cuda())
-        or torch.is_autocast_enabled(device_type)
-    ):
+    if not _has_kernels(device_type) or torch.is_autocast_enabled(device_type):
         return False
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return False

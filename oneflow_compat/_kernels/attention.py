@@ -111,18 +111,16 @@ def fused_multi_head_attention_inference_v2(
     (`causal` is the old spelling of the first causal one); key_seq_len [B] masks keys from that position on.
     """
     name = "fused_multi_head_attention_inference_v2"
-    if attn_mask_type is None:
-        attn_mask_type = "causal_from_top_left" if causal else "none"
-    _check.one_of(name, "attn_mask_type", attn_mask_type, _MASKS)
+    attn_mask_type = _mask_type(name, attn_mask_type, causal)
     key, key_layout = (query, query_layout) if key is None else (key, key_layout or query_layout)
     value, value_layout = (key, key_layout) if value is None else (value, value_layout or key_layout)
-    for argument, layout in (
-        ("query_layout", query_layout),
-        ("key_layout", key_layout),
-        ("value_layout", value_layout),
-        ("output_layout", output_layout),
-    ):
-        L.check(name, argument, layout)
+    _check_layouts(
+        name,
+        query_layout=query_layout,
+        key_layout=key_layout,
+        value_layout=value_layout,
+        output_layout=output_layout,
+    )
     if query_head_size is None and not query_layout.endswith(")"):
         query_head_size = query.shape[query_layout.replace("(BM)", "X").index("K")]
     with torch.no_grad():
@@ -135,25 +133,43 @@ def fused_multi_head_attention_inference_v2(
             None if value_layout in L.PLAIN else _value_size(value, value_layout, q, query_head_size),
             2,
         )
-        q_start = query_seq_start
         if q.ndim == 3:
             q, _ = L.pad_sequences(q, _starts(name, "query_seq_start", query_seq_start), query_max_seq_len)
         if k.ndim == 3:
-            start = _starts(
-                name, "key_seq_start", query_seq_start if key_seq_start is None else key_seq_start
-            )
-            longest = query_max_seq_len if key_max_seq_len is None else key_max_seq_len
-            k, lengths = L.pad_sequences(k, start, longest)
-            v, _ = L.pad_sequences(v, start, longest)
-            key_seq_len = lengths if key_seq_len is None else key_seq_len
+            start = _starts(name, "key_seq_start", _or(key_seq_start, query_seq_start))
+            k, v, lengths = _padded(k, v, start, _or(key_max_seq_len, query_max_seq_len))
+            key_seq_len = _or(key_seq_len, lengths)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         diagonal = _diagonal(attn_mask_type, q, k, causal_diagonal_offset)
         mask = _mask(q, k, attn_bias, diagonal, key_seq_len)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(1, 2)
         if output_layout.startswith("(BM)"):
-            lengths = _starts(name, "query_seq_start", q_start).diff()
+            lengths = _starts(name, "query_seq_start", query_seq_start).diff()
             out = out[torch.arange(out.shape[1], device=out.device) < lengths[:, None]]
         return L.merge_heads(out, output_layout)
+
+
+def _check_layouts(name, **layouts):
+    for argument, layout in layouts.items():
+        L.check(name, argument, layout)
+
+
+def _mask_type(name, attn_mask_type, causal):
+    """Return the kind of mask, given by its name or by OneFlow's older `causal`."""
+    if attn_mask_type is None:
+        return "causal_from_top_left" if causal else "none"
+    _check.one_of(name, "attn_mask_type", attn_mask_type, _MASKS)
+    return attn_mask_type
+
+
+def _or(value, default):
+    return default if value is None else value
+
+
+def _padded(key, value, start, longest):
+    """Return concatenated keys and values as padded batches, and the lengths of the sequences."""
+    key, lengths = L.pad_sequences(key, start, longest)
+    return key, L.pad_sequences(value, start, longest)[0], lengths
 
 
 def _value_size(value, layout, q, head_size):

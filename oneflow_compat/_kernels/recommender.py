@@ -22,14 +22,7 @@ def fused_dot_feature_interaction(
     """
     name = "fused_dot_feature_interaction"
     _check.one_of(name, "pooling", pooling, ("none", "sum"))
-    sizes = {(f.shape[0], f.shape[-1]) for f in features}
-    if len(sizes) != 1 or any(f.ndim not in (2, 3) for f in features):
-        raise RuntimeError(
-            f"{name}: features must be (batch, size) or (batch, count, size) of one batch and size, found"
-            f" {[tuple(f.shape) for f in features]}"
-        )
-    x = [f if f.ndim == 3 else f.unsqueeze(1) for f in features]
-    x = torch.cat(x, 1) if len(x) > 1 else x[0]
+    x = _joined(name, features)
     if pooling == "sum":
         if output_concat is not None or self_interaction or output_padding:
             raise RuntimeError(
@@ -45,6 +38,18 @@ def fused_dot_feature_interaction(
             kernels.run.pair_dots(x, self_interaction), x, output_concat, output_padding
         )
     return references.fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
+
+
+def _joined(name, features):
+    """Join feature tensors (B, E) or (B, F_i, E) to one of (B, F, E)."""
+    sizes = {(f.shape[0], f.shape[-1]) for f in features}
+    if len(sizes) != 1 or any(f.ndim not in (2, 3) for f in features):
+        raise RuntimeError(
+            f"{name}: features must be (batch, size) or (batch, count, size) of one batch and size, found"
+            f" {[tuple(f.shape) for f in features]}"
+        )
+    vectors = [f if f.ndim == 3 else f.unsqueeze(1) for f in features]
+    return torch.cat(vectors, 1) if len(vectors) > 1 else vectors[0]
 
 
 def fused_cross_feature_interaction(x, weight, x_0, bias, interaction_mode):

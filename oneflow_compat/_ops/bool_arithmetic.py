@@ -16,24 +16,26 @@ def difference(x, y, alpha=1):
     """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with another tensor its
     dtype, with a number int64 or the number's dtype; NotImplemented otherwise.
     """
-    if not any(isinstance(v, bool) or isinstance(v, torch.Tensor) and v.dtype is torch.bool for v in (x, y)):
+    if not _is_bool(x) and not _is_bool(y):
         return NotImplemented
-    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.dtype is y.dtype:
-        return torch.logical_xor(x, y) if alpha == 1 else NotImplemented
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+        if x.dtype is y.dtype:
+            return torch.logical_xor(x, y) if alpha == 1 else NotImplemented
         dtype = torch.result_type(x, y)
         return torch.sub(x.to(dtype), y.to(dtype), alpha=alpha)
-    x, y = (
-        (
-            v.to(torch.int64)
-            if isinstance(v, torch.Tensor) and v.dtype is torch.bool
-            else int(v)
-            if isinstance(v, bool)
-            else v
-        )
-        for v in (x, y)
-    )
+    x, y = _as_integer(x), _as_integer(y)
     return torch.sub(x, y, alpha=alpha) if isinstance(x, torch.Tensor) else torch.rsub(y, x, alpha=alpha)
+
+
+def _is_bool(value):
+    return isinstance(value, bool) or isinstance(value, torch.Tensor) and value.dtype is torch.bool
+
+
+def _as_integer(value):
+    """Return a bool as int, a bool tensor as int64, and any other value unchanged."""
+    if not _is_bool(value):
+        return value
+    return value.to(torch.int64) if isinstance(value, torch.Tensor) else int(value)
 
 
 @replacing

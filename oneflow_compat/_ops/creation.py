@@ -63,16 +63,25 @@ _modes = _mode.stack  # utils.global_view.global_mode; empty outside its blocks
 def make(function: str, target, args: tuple, kwargs: dict):
     """target(*args, **kwargs), made global when kwargs hold placement= and sbp=, or inside global_mode."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
-    if (
-        _modes
-        and _modes[-1].enabled
-        and placement is None
-        and sbp is None
-        and not (function.endswith("_like") and _is_global((*args, *kwargs.values())[0]))
-    ):
-        placement, sbp = _of_type(_modes[-1].placement, kwargs.pop("device", None)), tuple(_modes[-1].sbp)
     if placement is None and sbp is None:
-        return target(*args, **kwargs)
+        if not _modes or not _modes[-1].enabled or _is_like_global(function, args, kwargs):
+            return target(*args, **kwargs)
+        placement, sbp = _of_type(_modes[-1].placement, kwargs.pop("device", None)), tuple(_modes[-1].sbp)
+    _check_placement(function, placement, sbp, kwargs.get("device"))
+    requires_grad = kwargs.pop("requires_grad", False)
+    with _one_draw(function, placement, sbp):
+        tensor = target(*args, **kwargs)
+    out = make_global(tensor, placement, sbp, whole=True)
+    return out.requires_grad_(True) if requires_grad else out
+
+
+def _is_like_global(function, args, kwargs):
+    """Whether the function's result takes placement and SBP from its argument."""
+    return function.endswith("_like") and is_global((*args, *kwargs.values())[0])
+
+
+def _check_placement(function, placement, sbp, device):
+    """Refuse arguments that do not say where a global tensor lies."""
     if placement is None or sbp is None:
         missing, present = ("placement", "sbp") if placement is None else ("sbp", "placement")
         raise RefusedKind(
@@ -82,19 +91,10 @@ def make(function: str, target, args: tuple, kwargs: dict):
         raise TypeError(
             f"{function}(): placement must be an oneflow.placement, found {type(placement).__name__}"
         )
-    if kwargs.get("device") is not None:
+    if device is not None:
         raise RefusedKind(
             f"{function}() got device= and placement=; a global tensor's device is its placement's"
         )
-    requires_grad = kwargs.pop("requires_grad", False)
-    with _one_draw(function, placement, sbp):
-        tensor = target(*args, **kwargs)
-    out = make_global(tensor, placement, sbp, whole=True)
-    return out.requires_grad_(True) if requires_grad else out
-
-
-def _is_global(like):
-    return is_global(like)  # the result is like it
 
 
 def _of_type(placement, device):
@@ -130,17 +130,14 @@ def creation(
     spelling = spelling or {}
     ours = _GLOBAL | spelling.keys()
 
-    def more(args, kwargs):
+    def extended(args, kwargs):
         if len(args) > limit and names:
             if len(args) > len(names):
                 raise TypeError(
                     f"{name}() takes {len(names)} positional arguments, {len(args)} were given; its signature"
                     f" is {name}{shown}"
                 )
-            for key, value in zip(names[limit:], args[limit:]):
-                if key in kwargs:
-                    raise TypeError(f"{name}() got the argument {key!r} twice, by position and by name")
-                kwargs[key] = value
+            _add_keywords(kwargs, names[limit:], args[limit:], name)
             args = args[:limit]
         for key in spelling.keys() & kwargs.keys():
             kwargs[spelling[key]] = kwargs.pop(key)
@@ -151,22 +148,34 @@ def creation(
         def call(*args, **kwargs):
             if len(args) <= limit and ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
-            return more(args, kwargs)
+            return extended(args, kwargs)
 
     else:
 
         def call(*args, **kwargs):
             if ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
-            return more(args, kwargs)
+            return extended(args, kwargs)
 
     call.__name__ = call.__qualname__ = name
     call.__module__, call.__signature__ = "oneflow", shown
-    call.__doc__ = (
+    call.__doc__ = _docstring(name, what)
+    return call
+
+
+def _docstring(name, what):
+    return (
         f"{what or f'torch.{name}'}; `placement` and `sbp`, both or neither, make a global tensor. torch's"
         f" other keywords ({'out, ' if hasattr(torch, name) else ''}layout, pin_memory, ...) are accepted."
     )
-    return call
+
+
+def _add_keywords(kwargs, names, values, function):
+    """Put positional values under their names into `kwargs`; refuse a name that is there already."""
+    for name, value in zip(names, values):
+        if name in kwargs:
+            raise TypeError(f"{function}() got the argument {name!r} twice, by position and by name")
+        kwargs[name] = value
 
 
 @or_else(

@@ -53,12 +53,15 @@ def _product(target, name, signature, a_name, b_name, others):
             # only the spelling was OneFlow's, or the call is wrong and torch's error explains it
             return target(a, b) if out is None else target(a, b, out=out)
         a, b = same or (a, b)
-        a, b = (a.transpose(-2, -1) if transpose_a else a), (b.transpose(-2, -1) if transpose_b else b)
-        y = target(a, b)
+        y = target(_transposed(a, transpose_a), _transposed(b, transpose_b))
         y = y if alpha == 1.0 else y * alpha
         return y if out is None else out.copy_(y)
 
     return slow
+
+
+def _transposed(tensor, transpose):
+    return tensor.transpose(-2, -1) if transpose else tensor
 
 
 matmul = _product(

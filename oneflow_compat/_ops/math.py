@@ -115,8 +115,11 @@ def add(*args, **kwargs):
         args = (args,)
     if len(args) != 1 or not isinstance(args[0], (list, tuple)) or "other" in kwargs:
         return _add(*args, **kwargs)
-    tensors = args[0]
-    inplace = kwargs.pop("inplace", False)
+    return _sum(args[0], **kwargs)
+
+
+def _sum(tensors, inplace=False, **kwargs):
+    """Add up a list of tensors, in their order; `inplace` changes and returns the first one."""
     if kwargs or not tensors:
         raise TypeError(
             f"add() of a list takes one or more tensors and `inplace`, found {len(tensors)} tensors and"

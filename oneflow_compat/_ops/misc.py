@@ -73,6 +73,16 @@ def _by_torchs_constructor(constructor, args, dtype, device):
     return result.clone() if shares_memory else result
 
 
+def _of_type(args, dtype, device):
+    """Return the values of one argument in this dtype, or an uninitialised tensor of the given size."""
+    if len(args) != 1 or isinstance(args[0], (int, torch.Size)):
+        return torch.empty(*args or (0,), dtype=dtype, device=device)
+    if isinstance(args[0], torch.Tensor):
+        return args[0].to(device, dtype, copy=True)  # torch shares a tensor's memory
+    constructor = torch.as_tensor if isinstance(args[0], float) else torch.tensor
+    return constructor(args[0], dtype=dtype, device=device)
+
+
 def _tensor_type(name, dtype, where="cpu"):
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
@@ -82,15 +92,9 @@ def _tensor_type(name, dtype, where="cpu"):
         """
         if placement is not None or sbp is not None:
             return make(name, cls, args, {"device": device, "placement": placement, "sbp": sbp})
-        if len(args) == 1 and isinstance(args[0], torch.Tensor):
-            return args[0].to(device or where, dtype, copy=True)  # torch shares a tensor's memory
-        if len(args) == 1 and isinstance(args[0], float):
-            return torch.as_tensor(args[0], dtype=dtype, device=device or where)
-        if theirs is not None:
-            return _by_torchs_constructor(theirs, args, dtype, device)
-        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
-            return torch.tensor(args[0], dtype=dtype, device=device or where)
-        return torch.empty(*args or (0,), dtype=dtype, device=device or where)
+        if theirs is None or len(args) == 1 and isinstance(args[0], (torch.Tensor, float)):
+            return _of_type(args, dtype, device or where)
+        return _by_torchs_constructor(theirs, args, dtype, device)
 
     space = "oneflow" if where == "cpu" else f"oneflow.{where}"
     return _TensorType(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy
 import torch
 
 from .._active import is_captured_state
@@ -62,7 +63,6 @@ def zeros_(self):
 
 def init(original):
     """Give Tensor(ndarray) a fresh buffer, so that changing the tensor does not change the array."""
-    import numpy
 
     def __init__(self, *args, **kwargs):
         if (
@@ -99,42 +99,52 @@ def new(original):
     is a scalar, an array with negative strides, a list of tensors, a tensor and a device, a device other than
     the CPU, a dtype, requires_grad, and placement with SBP.
     """
-    import numpy
 
     def __new__(*args, **kwargs):  # torch.compile expects this signature of the constructor
         try:
             return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
-            from .creation import _of_tensors, _stacked  # not loaded by `import oneflow`
-
             cls, *args = args
-            if cls is not torch.Tensor or not kwargs.keys() <= {
-                "device",
-                "placement",
-                "sbp",
-                "dtype",
-                "requires_grad",
-            }:
+            args = _accepted(args, kwargs) if cls is torch.Tensor else None
+            if args is None:
                 raise
-            if args and isinstance(args[0], numpy.ndarray):
-                args[0] = args[0].copy()  # torch takes no negative strides
-            is_scalar = len(args) == 1 and isinstance(args[0], (float, numpy.floating))
-            if args and type(args[0]) in (list, tuple) and _of_tensors(args[0]):
-                args[0] = _stacked(args[0]).to(kwargs.get("dtype") or torch.get_default_dtype())
-            elif not kwargs and not is_scalar and not (args and isinstance(args[0], numpy.ndarray)):
-                raise
-        dtype = kwargs.get("dtype")  # and requires_grad: OneFlow 0.5
-        if is_scalar or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
-            result = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
-        else:
-            result = owned(original, cls, *args)
-        if kwargs.get("placement") is not None or kwargs.get("sbp") is not None:
-            return make_global(result, kwargs.get("placement"), kwargs.get("sbp"), whole=True)
-        result = result.to(device=kwargs.get("device"), dtype=dtype)
-        return result.requires_grad_() if kwargs.get("requires_grad") else result
+        return _constructed(original, args, **kwargs)
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)
+
+
+_CONSTRUCTOR_KEYWORDS = frozenset(("device", "placement", "sbp", "dtype", "requires_grad"))
+
+
+def _accepted(args, kwargs):
+    """Return the arguments of Tensor() that torch refuses in a form that it accepts, or None."""
+    from .creation import _of_tensors, _stacked  # not loaded by `import oneflow`
+
+    if not kwargs.keys() <= _CONSTRUCTOR_KEYWORDS:
+        return None
+    data = args[0] if args else None
+    if isinstance(data, numpy.ndarray):
+        return [data.copy(), *args[1:]]  # torch takes no negative strides
+    if type(data) in (list, tuple) and _of_tensors(data):
+        return [_stacked(data).to(kwargs.get("dtype") or torch.get_default_dtype()), *args[1:]]
+    return args if kwargs or _is_scalar(args) else None
+
+
+def _is_scalar(args):
+    return len(args) == 1 and isinstance(args[0], (float, numpy.floating))
+
+
+def _constructed(original, args, device=None, placement=None, sbp=None, dtype=None, requires_grad=False):
+    """Return Tensor(*args) with the keywords of OneFlow; dtype and requires_grad are those of OneFlow 0.5."""
+    if _is_scalar(args) or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
+        result = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
+    else:
+        result = owned(original, torch.Tensor, *args)
+    if placement is not None or sbp is not None:
+        return make_global(result, placement, sbp, whole=True)
+    result = result.to(device=device, dtype=dtype)
+    return result.requires_grad_() if requires_grad else result
 
 
 def view(original):

@@ -19,25 +19,30 @@ def main(argv):
     options = {"--lazy": False, "--verbose": False}
     while argv and argv[0] in options:
         options[argv.pop(0)] = True
-    startup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
-    others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != startup]
-    what = argv[0] if argv else "enable"
-    if what in ("enable", "disable"):
+    command = argv[0] if argv else "enable"
+    if command in ("enable", "disable"):
         if len(argv) > 1 or any(options.values()):
-            _refuse(f"{what} takes no other arguments; --lazy and --verbose belong to a SCRIPT")
-        paths = [startup, *others] if what == "enable" else others
-        print(f"export PYTHONPATH={shlex.quote(os.pathsep.join(paths))}")
-    elif what in ("-h", "--help"):
+            _refuse(f"{command} takes no other arguments; --lazy and --verbose belong to a SCRIPT")
+        _print_export(command == "enable")
+    elif command in ("-h", "--help"):
         print(__doc__, end="")
-    elif what == "-m":
+    elif command == "-m":
         if len(argv) < 2 or not _is_module(argv[1]):
             _refuse(f"there is no module {argv[1]}" if len(argv) > 1 else "-m needs the name of a module")
         _run(runpy.run_module, argv[1], argv[1:], options, alter_sys=True)
-    elif not os.path.exists(what):
-        _refuse(f"there is no script {what}")
+    elif not os.path.exists(command):
+        _refuse(f"there is no script {command}")
     else:
-        sys.path[0] = os.path.dirname(os.path.abspath(what))
-        _run(runpy.run_path, what, argv, options)
+        sys.path[0] = os.path.dirname(os.path.abspath(command))
+        _run(runpy.run_path, command, argv, options)
+
+
+def _print_export(enables):
+    """Print the shell command that puts the mock's start-up folder on PYTHONPATH, or takes it off."""
+    startup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [startup] * enables + [path for path in inherited if path and path != startup]
+    print(f"export PYTHONPATH={shlex.quote(os.pathsep.join(paths))}")
 
 
 def _is_module(name):

@@ -85,9 +85,14 @@ class ModuleWrapper(ModuleType):
         return dir(self._module)
 
 
+def _current() -> _Config | None:
+    """Return the redirection in force, or None."""
+    return _stack[-1] if _stack else None
+
+
 def is_enabled() -> bool:
-    """Is `import torch` redirected now?"""
-    return bool(_stack) and _stack[-1] is not None
+    """Whether `import torch` is redirected now."""
+    return _current() is not None
 
 
 def _importing_module(globals) -> str:
@@ -101,42 +106,56 @@ def _importing_module(globals) -> str:
 
 
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
-    config = _stack[-1] if _stack else None
-    if (
-        not level and name in _sides and globals is not None and not isinstance(fromlist, list)
-    ):  # an import statement; pickle's calls give a list, or no globals
+    """Replace `builtins.__import__`: a redirected name gives the module that the mock names."""
+    config = _current()
+    is_statement = globals is not None and not isinstance(
+        fromlist, list
+    )  # pickle passes a list or no globals
+    if is_statement and not level and name in _sides:
         return _import_side(name, config is not None, globals, locals, fromlist)
     if config is None or level or not config.concerns(_importing_module(globals)):
         return _import(name, globals, locals, fromlist, level)
-    to = config.target(name)
-    if to is None:
+    target = config.target(name)
+    if target is None:
         return _import(name, globals, locals, fromlist, level)
     _note_side(globals or {})
-    try:
-        module = importlib.import_module(to)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{to}.".startswith(f"{error.name}."):
-            raise  # the module is there, something it needs is not
-        if not config.lazy:
-            raise MissingModule(f"{to}{error_msg} (imported as {name!r})", name=name) from None
-        module = DummyModule(to, config.verbose)
-    if config.lazy and not isinstance(module, ModuleWrapper):
-        module = ModuleWrapper(module, config.verbose) if not hasattr(module, "_refuse") else module
+    module = _import_target(name, target, config)
     if fromlist:
-        for item in fromlist:
-            if item != "*" and not hasattr(module, item):
-                _import_item(to, item)
+        _import_items(module, target, fromlist)
         return module
-    top = name.partition(".")[0]
     if "." not in name:
         return module
-    base = config.target(top)
-    base = importlib.import_module(base) if base else _import(top, globals, locals, (), 0)
-    return ModuleWrapper(base, config.verbose) if config.lazy else base
+    # `import torch.nn` binds the top package
+    top = name.partition(".")[0]
+    top_target = config.target(top)
+    package = importlib.import_module(top_target) if top_target else _import(top, globals, locals, (), 0)
+    return ModuleWrapper(package, config.verbose) if config.lazy else package
+
+
+def _import_target(name, target, config):
+    """Import the module that `name` is redirected to; in lazy mode, its missing names are placeholders."""
+    try:
+        module = importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{target}.".startswith(f"{error.name}."):
+            raise  # the module exists, but one that it imports does not
+        if not config.lazy:
+            raise MissingModule(f"{target}{error_msg} (imported as {name!r})", name=name) from None
+        return DummyModule(target, config.verbose)
+    if not config.lazy or isinstance(module, ModuleWrapper) or hasattr(module, "_refuse"):
+        return module
+    return ModuleWrapper(module, config.verbose)
+
+
+def _import_items(module, package, names):
+    """Import the names of a from-import that are no attributes of the module, as submodules of `package`."""
+    for name in names:
+        if name != "*" and not hasattr(module, name):
+            _import_item(package, name)
 
 
 def _import_item(package, item):
-    """Import `package.item` for a from-import of something that is no attribute of the package."""
+    """Import the submodule `package.item`."""
     try:
         importlib.import_module(f"{package}.{item}")
     except ModuleNotFoundError as error:
@@ -171,13 +190,10 @@ def _import_side(name, mocked, globals, locals, fromlist):
 
 def _mocked_resolve_name(name):
     """For unittest.mock.patch("torch.cuda.is_available"): what code under test calls torch."""
-    config = _stack[-1] if _stack else None
-    to = (
-        config.target(name)
-        if config and sys._getframe(1).f_globals.get("__name__") == "unittest.mock"
-        else None
-    )
-    return _resolve_name(to or name)
+    config = _current()
+    is_patching = sys._getframe(1).f_globals.get("__name__") == "unittest.mock"
+    target = config.target(name) if config and is_patching else None
+    return _resolve_name(target or name)
 
 
 class _Switch:
@@ -301,7 +317,7 @@ class OneflowImporter:
     """The redirection as an object: `find_spec` finds what a torch name is redirected to."""
 
     def find_spec(self, fullname, path=None, target=None):
-        config = _stack[-1] if _stack else None
+        config = _current()
         to = config.target(fullname) if config else None
         return importlib.util.find_spec(to) if to else None
 

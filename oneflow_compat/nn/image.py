@@ -38,10 +38,8 @@ class Resize(Stage):
 
     target_size=(width, height): images is one tensor (batch, height, width, channels), new_size None.
     keep_aspect_ratio with target_size an int for the resize_side ("shorter" or "longer"), the other side
-    bounded
-    by max_size or min_size: images is a TensorBuffer, new_size an int32 tensor (batch, 2) of width and
-    height.
-    scale is float32 (batch, 2): new width and height over old. interpolation_type: auto, bilinear,
+    bounded by max_size or min_size: images is a TensorBuffer, new_size an int32 tensor (batch, 2) of width
+    and height. scale is float32 (batch, 2): new width and height over old. interpolation_type: auto, bilinear,
     nearest_neighbor, bicubic, area. Older arguments: color_space, interp_type, resize_x, resize_y,
     resize_shorter.
     """
@@ -76,22 +74,25 @@ class Resize(Stage):
             target_size, keep_aspect_ratio, resize_side = resize_shorter, True, "shorter"
         self.interpolation, self.keep = images.check_interpolation(interpolation_type), keep_aspect_ratio
         self.dtype = torch.uint8 if dtype is None else dtype
-        if keep_aspect_ratio:
-            if isinstance(target_size, (list, tuple)):
-                target_size = target_size[0] if len(target_size) == 1 else target_size
-            if not isinstance(target_size, int) or resize_side not in ("shorter", "longer"):
-                raise ValueError(
-                    "Resize with keep_aspect_ratio: target_size is an int and resize_side shorter or longer;"
-                    f" found {target_size!r}, {resize_side!r}"
-                )
-        elif not isinstance(target_size, (list, tuple)) or len(target_size) != 2:
-            raise ValueError(f"Resize: target_size is (width, height), found {target_size!r}")
-        self.target_size, self.bounds, self.longer, self.channels = (
-            target_size,
-            (min_size or 0, max_size or 0),
-            resize_side == "longer",
-            channels,
-        )
+        self.target_size = self._checked_size(target_size, keep_aspect_ratio, resize_side)
+        self.bounds = (min_size or 0, max_size or 0)
+        self.longer, self.channels = resize_side == "longer", channels
+
+    @staticmethod
+    def _checked_size(target_size, keep_aspect_ratio, resize_side):
+        """Return the target size: one side with the aspect ratio kept, (width, height) otherwise."""
+        if not keep_aspect_ratio:
+            if not isinstance(target_size, (list, tuple)) or len(target_size) != 2:
+                raise ValueError(f"Resize: target_size is (width, height), found {target_size!r}")
+            return target_size
+        if isinstance(target_size, (list, tuple)) and len(target_size) == 1:
+            target_size = target_size[0]
+        if not isinstance(target_size, int) or resize_side not in ("shorter", "longer"):
+            raise ValueError(
+                "Resize with keep_aspect_ratio: target_size is an int and resize_side shorter or longer;"
+                f" found {target_size!r}, {resize_side!r}"
+            )
+        return target_size
 
     def forward(self, input):
         makers = _need("Resize", input).makers()

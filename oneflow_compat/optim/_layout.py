@@ -67,18 +67,18 @@ def to_oneflow(state_dict, renames, option_names) -> dict:
         for index in group["params"]:
             slots = state_dict["state"].get(index, {})
             state[index] = {renames.get(k, k): v for k, v in slots.items() if k != "step" and v is not None}
-        options = {}
-        for name in option_names:
-            if name in STORED_PER_STEP and "betas" in group:
-                corrects = step and group.get("do_bias_correction", True)
-                options[name] = 1.0 - group["betas"][name == STORED_PER_STEP[1]] ** step if corrects else 1.0
-            elif name == "fused":
-                options[name] = bool(group.get(name))
-            else:
-                options[name] = group.get(name, 0.0)
+        options = {name: _option(name, group, step) for name in option_names}
         for name in ("clip_grad_max_norm", "clip_grad_norm_type", "initial_lr"):
             if name in group:
                 options[name] = group[name]
         clip = all(group.get(name) is not None for name in ("clip_grad_max_norm", "clip_grad_norm_type"))
         groups.append({"_options": options, "_enable_clip_grad": clip, "params": list(group["params"])})
     return {"state": state, "param_groups": groups}
+
+
+def _option(name, group, step):
+    """Return the option `name` of a parameter group as OneFlow stores it after `step` steps."""
+    if name in STORED_PER_STEP and "betas" in group:
+        corrects = step and group.get("do_bias_correction", True)
+        return 1.0 - group["betas"][name == STORED_PER_STEP[1]] ** step if corrects else 1.0
+    return bool(group.get(name)) if name == "fused" else group.get(name, 0.0)

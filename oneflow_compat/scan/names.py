@@ -87,19 +87,22 @@ class _Resolver:
                     break
                 suffix.append("()")
                 node = node.func
-            elif isinstance(node, ast.IfExp):
-                branches = [
-                    self.paths(branch, scope, position, in_loop) for branch in (node.body, node.orelse)
-                ]
-                bases = tuple(path for paths in branches for path in paths) if all(branches) else ()
-                break
             else:
-                bases = self._name(node.id, scope, position, in_loop) if isinstance(node, ast.Name) else ()
+                bases = self._base(node, scope, position, in_loop)
                 break
         ending = "".join(reversed(suffix))
         paths = tuple(dict.fromkeys(base + ending for base in bases))
         is_short = all(len(path) <= MAX_LENGTH and path.count("()") <= MAX_CALLS for path in paths)
         return paths if is_short and len(paths) <= MAX_MEANINGS else ()
+
+    def _base(self, node: ast.expr, scope: Scope, position: Position, in_loop: bool) -> tuple[str, ...]:
+        """Return the paths of an expression that is no attribute and no call."""
+        if isinstance(node, ast.Name):
+            return self._name(node.id, scope, position, in_loop)
+        if not isinstance(node, ast.IfExp):
+            return ()
+        branches = [self.paths(branch, scope, position, in_loop) for branch in (node.body, node.orelse)]
+        return tuple(path for paths in branches for path in paths) if all(branches) else ()
 
     def _name(self, name: str, scope: Scope, position: Position, in_loop: bool) -> tuple[str, ...]:
         bindings = scope.bindings_of(name, position, in_loop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,17 +44,11 @@ def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
         return tensor._dtensor
 
     plain = map_tensors(unwrap, (args, kwargs))
-    refuses = func in EXTREMA or any(a.name == "output_mask" for a in func._schema.arguments)
-    computed = (
-        functools.partial(ranks_without_data.results, func) if refuses and not is_member(mesh) else func
-    )
     try:
         with _random_values(func, mesh, args), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="DTensor random operators")
-            out = computed(*plain[0], **plain[1])
-            if is_mean_of_shards(out) and not all(
-                has_even_shards(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)
-            ):
+            out = _callable_on(mesh, func)(*plain[0], **plain[1])
+            if is_mean_of_shards(out) and not _have_even_shards(args):
                 out = on_full_tensors(func, args, kwargs, mesh)
     except (NotImplementedError, RuntimeError) as error:
         if isinstance(error, collectives.CollectiveError) or collectives.is_lost(error):
@@ -63,14 +58,29 @@ def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
                 f"{func}: some tensors are global and some are local; make them all the same first"
                 " (to_global, to_local)"
             ) from None
-        if "Sharding propagation failed" not in str(error) and any(
-            message in str(error) for message in VALUE_ERRORS
-        ):
+        if _is_about_values(error):
             raise  # the other ranks may not get this error; they would wait in another call
         out = on_full_tensors(func, args, kwargs, mesh)
     return pytree.tree_map_only(
         DTensor, lambda t: holders[id(t)] if id(t) in holders else with_supported_placements(t), out
     )
+
+
+def _callable_on(mesh: DeviceMesh, func) -> Callable:
+    """Return `func`, or its replacement on a rank without data, where DTensor refuses the operator."""
+    refuses = func in EXTREMA or any(a.name == "output_mask" for a in func._schema.arguments)
+    return functools.partial(ranks_without_data.results, func) if refuses and not is_member(mesh) else func
+
+
+def _have_even_shards(args: tuple) -> bool:
+    """Whether each global tensor of the arguments has shards of one size."""
+    return all(has_even_shards(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor))
+
+
+def _is_about_values(error: Exception) -> bool:
+    """Whether the error may be about values, and so not reach each rank."""
+    message = str(error)
+    return "Sharding propagation failed" not in message and any(part in message for part in VALUE_ERRORS)
 
 
 @functools.cache

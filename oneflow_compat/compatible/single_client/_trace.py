@@ -82,15 +82,8 @@ class Trace:
         self.out = structure(out)
         self.job.output_names = [self.name_of(t) for t in flat]
         own = {id(t) for t in self.variables.values()}
-
-        def leaving(t):
-            keep = t.detach()
-            if id(t) in own or t._is_view():
-                keep = keep.clone()  # the value before the update, not an alias of the variable
-            return keep.to(torch.int8) if keep.dtype == torch.bool else keep
-
-        results = [leaving(t) for t in flat]
-        watched = [(leaving(t), handler) for t, handler in self.watches]
+        results = [_leaving(t, own) for t in flat]
+        watched = [(_leaving(t, own), handler) for t, handler in self.watches]
         diffs = _update.apply(self)
         watched += [(d, handler) for d, (_, handler) in zip(diffs, self.diffs) if d is not None]
         if self.assignments and not self.probe:
@@ -148,6 +141,14 @@ class Trace:
         for blob, handler in zip(arrays[count:], self.handlers):
             handler(blob)
         return rebuild(self.out, iter(arrays), lambda blob: blob)
+
+
+def _leaving(tensor, variables):
+    """Return a result as it leaves the job: the value before the update, not an alias of a variable."""
+    result = tensor.detach()
+    if id(tensor) in variables or tensor._is_view():
+        result = result.clone()
+    return result.to(torch.int8) if result.dtype == torch.bool else result
 
 
 def densify_deep(value, densify):

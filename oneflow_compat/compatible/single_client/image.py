@@ -322,37 +322,44 @@ def crop_mirror_normalize(
         )
     average, spread = [float(m) for m in mean], [float(s) for s in std]
 
-    def crop_one_image(item, mirror):
-        h, w = item.shape[:2]
-        ch, cw = crop_h or h, crop_w or w
-        if ch > h or cw > w:
-            raise ValueError(f"crop_mirror_normalize: crop {ch} x {cw} is larger than an image of {h} x {w}")
-        y, x = int((h - ch) * crop_pos_y), int((w - cw) * crop_pos_x)
-        item = item[y : y + ch, x : x + cw].float()
+    def process(image, mirror):
+        image = _cropped(image, crop_h, crop_w, crop_pos_y, crop_pos_x).float()
         if mirror is not None:
-            item = torch.where(mirror != 0, torch.flip(item, (1,)), item)
-        item = (item - torch.tensor(average, device=item.device)) / torch.tensor(spread, device=item.device)
-        return (item.permute(2, 0, 1) if output_layout == "NCHW" else item).to(output_dtype)
+            image = torch.where(mirror != 0, torch.flip(image, (1,)), image)
+        device = image.device
+        image = (image - torch.tensor(average, device=device)) / torch.tensor(spread, device=device)
+        return (image.permute(2, 0, 1) if output_layout == "NCHW" else image).to(output_dtype)
 
     if isinstance(input_blob, HostBlob):
-        trace = input_blob.trace
-        pulled = trace.host_values.get(id(mirror_blob))
-
-        def compute():
-            flips = [None] * len(input_blob.value()) if mirror_blob is None else pulled()
-            return torch.stack(
-                [crop_one_image(torch.as_tensor(i), m) for i, m in zip(input_blob.value(), flips)]
-            )
-
-        if mirror_blob is not None and pulled is None:
-            raise TypeError(
-                "crop_mirror_normalize: with images of a reader, mirror_blob must come from"
-                " flow.random.coin_flip"
-            )
-
-        return feed(trace, compute, _devices.current(trace.job))
+        return _processed_by_host(process, input_blob, mirror_blob)
     flips = [None] * len(input_blob) if mirror_blob is None else mirror_blob
-    return torch.stack([crop_one_image(i, m) for i, m in zip(input_blob, flips)])
+    return torch.stack([process(image, flip) for image, flip in zip(input_blob, flips)])
+
+
+def _cropped(image, crop_h, crop_w, position_y, position_x):
+    """Return the crop of an image (height, width, channels); a size of 0 keeps the whole side."""
+    h, w = image.shape[:2]
+    ch, cw = crop_h or h, crop_w or w
+    if ch > h or cw > w:
+        raise ValueError(f"crop_mirror_normalize: crop {ch} x {cw} is larger than an image of {h} x {w}")
+    y, x = int((h - ch) * position_y), int((w - cw) * position_x)
+    return image[y : y + ch, x : x + cw]
+
+
+def _processed_by_host(process, images, mirror_blob):
+    """Return the tensor of a reader's images, each processed with its flip before each call of the job."""
+    trace = images.trace
+    pull_flips = trace.host_values.get(id(mirror_blob))
+    if mirror_blob is not None and pull_flips is None:
+        raise TypeError(
+            "crop_mirror_normalize: with images of a reader, mirror_blob must come from flow.random.coin_flip"
+        )
+
+    def compute():
+        flips = [None] * len(images.value()) if mirror_blob is None else pull_flips()
+        return torch.stack([process(torch.as_tensor(i), flip) for i, flip in zip(images.value(), flips)])
+
+    return feed(trace, compute, _devices.current(trace.job))
 
 
 Resize = resize

@@ -145,23 +145,17 @@ class Model:
         callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks or [])
         trainers = self._training_jobs(training_config) if training_config is not None else []
         validate = self._validation_job(validation_config) if validation_config is not None else None
-        if checkpoint_config is not None and checkpoint_config.load_dirpath:
-            _session.load_variables(checkpoint.get(checkpoint_config.load_dirpath))
+        _load(checkpoint_config)
         for step in range(max_steps):
             for index, (run, data) in enumerate(trainers):
                 outputs = run(*_batch(data(step, index)))
-                for c in callbacks:
-                    c.on_training_step_end(outputs, step, index)
+                for callback in callbacks:
+                    callback.on_training_step_end(outputs, step, index)
             if validate is not None and step % validation_config.step_interval == 0:
                 outputs = validate(*_batch(validation_config.data(step)))
-                for c in callbacks:
-                    c.on_validation_step_end(outputs, step)
-            if (
-                checkpoint_config is not None
-                and checkpoint_config.save_dirpath
-                and step % checkpoint_config.save_interval == 0
-            ):
-                checkpoint.save(f"{checkpoint_config.save_dirpath}-{step}")
+                for callback in callbacks:
+                    callback.on_validation_step_end(outputs, step)
+            _save_if_due(checkpoint_config, step)
 
     def _training_jobs(self, config):
         optimizers = self.configure_optimizers()
@@ -204,6 +198,18 @@ class Model:
         )
         function.__name__ = name
         return Job(function, job_type, config.exe_cfg)
+
+
+def _load(config):
+    """Load the checkpoint that the configuration names."""
+    if config is not None and config.load_dirpath:
+        _session.load_variables(checkpoint.get(config.load_dirpath))
+
+
+def _save_if_due(config, step):
+    """Save a checkpoint if the configuration asks for one after this step."""
+    if config is not None and config.save_dirpath and step % config.save_interval == 0:
+        checkpoint.save(f"{config.save_dirpath}-{step}")
 
 
 def _batch(value):
