@@ -12,8 +12,8 @@ class sbp:
 
     __slots__ = ("_kind", "_dim")
 
-    def __init__(self, kind, dim=None):
-        self._kind, self._dim = kind, dim
+    def __init__(self, name, dim=None):
+        self._kind, self._dim = name, dim
 
     def __call__(self):
         return self
@@ -34,8 +34,8 @@ class sbp:
         return _make, (self._kind, self._dim)
 
 
-def _make(kind, dim):
-    return split(dim) if kind == "split" else (broadcast if kind == "broadcast" else partial_sum)
+def _make(name, dim):
+    return split(dim) if name == "split" else (broadcast if name == "broadcast" else partial_sum)
 
 
 def split(dim=None, **kwargs):

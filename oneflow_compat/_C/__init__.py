@@ -29,7 +29,7 @@ def _elsewhere(name):
 
     import oneflow
 
-    places = [
+    namespaces = [
         oneflow,
         oneflow.nn.functional,
         oneflow.fft,
@@ -39,15 +39,15 @@ def _elsewhere(name):
         _torch.Tensor,
         _torch._C,
     ]
-    places[:2] = sorted(
-        places[:2],
+    namespaces[:2] = sorted(
+        namespaces[:2],
         key=lambda m: (
             name not in _bind.function_rows(m.__name__) and name not in _bind.rename_rows(m.__name__)
         ),
     )
-    for place in places:
-        value = getattr(place, name, None)
-        if value is not None and not (isinstance(value, types.ModuleType) and place is oneflow):
+    for namespace in namespaces:
+        value = getattr(namespace, name, None)
+        if value is not None and not (isinstance(value, types.ModuleType) and namespace is oneflow):
             return value
     raise AttributeError(
         f"module {__name__!r} has no attribute {name!r}: neither oneflow._C nor torch has an operator of that"

@@ -64,8 +64,10 @@ def default_generator(device: str = "auto", index: int | None = None):
     if device.type == "cpu":
         return torch.default_generator
     torch.cuda.init()
-    number = index if index is not None else device.index
-    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
+    device_index = index if index is not None else device.index
+    return torch.cuda.default_generators[
+        torch.cuda.current_device() if device_index is None else device_index
+    ]
 
 
 deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=data_type_number)

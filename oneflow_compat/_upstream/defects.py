@@ -16,8 +16,8 @@ class Defect:
 
     what: str
     mend: str
-    first: str = "2.11"
-    last: str | None = None  # None: the newest torch that was tried has the defect
+    first_version: str = "2.11"
+    last_version: str | None = None  # None: the newest torch that was tried has the defect
 
     @property
     def file(self) -> str:
@@ -94,12 +94,12 @@ DTENSOR = {
     "division by partial tensors": Defect(
         "A division by a partial tensor divides by each summand.",
         _RULES + "divisions by partial tensors",
-        last="2.12",
+        last_version="2.12",
     ),
     "selection from partial tensors": Defect(
         "index_select from a partial tensor has the values of each rank's own indices only.",
         _RULES + "selections from partial tensors",
-        last="2.12",
+        last_version="2.12",
     ),
 }
 

@@ -31,16 +31,16 @@ class GradScaler(torch.amp.GradScaler):
                 f"GradScaler() takes at most {len(order)} positional arguments ({', '.join(order)}), got"
                 f" {len(args)}"
             )
-        given = dict(zip(order, args))
-        twice, unknown = given.keys() & kwargs.keys(), kwargs.keys() - set(TORCH_ORDER)
+        options = dict(zip(order, args))
+        twice, unknown = options.keys() & kwargs.keys(), kwargs.keys() - set(TORCH_ORDER)
         if twice or unknown:
             raise TypeError(
                 f"GradScaler() got {sorted(twice or unknown)[0]!r}"
                 f" {'twice' if twice else 'which it does not know'}"
             )
-        given = {**DEFAULTS, **given, **kwargs}
-        device = given.pop("device", None) or ("cuda" if torch.cuda.is_available() else "cpu")
-        super().__init__(str(device), **{**given, "init_scale": float(given["init_scale"])})
+        options = {**DEFAULTS, **options, **kwargs}
+        device = options.pop("device", None) or ("cuda" if torch.cuda.is_available() else "cpu")
+        super().__init__(str(device), **{**options, "init_scale": float(options["init_scale"])})
 
     __init__.__signature__ = inspect.Signature(
         [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]

@@ -192,8 +192,8 @@ class KernelEvent(EventBase):
             raise AssertionError(f"calls of {self.name} differ in what they started: {mine} and {theirs}")
         super().update(event)
         self._cuda_time_total += event._cuda_time_total
-        for child, other in zip(self.children, event.children):
-            child.update(other)
+        for child, addition in zip(self.children, event.children):
+            child.update(addition)
 
     def make_children_average(self):
         """Children of one key become one."""
@@ -220,11 +220,11 @@ def _text(value) -> str:
     return value if isinstance(value, str) else ", ".join(map(str, value or ()))
 
 
-def _into(found: dict, key, event):
-    if key in found:
-        found[key].update(event)
+def _into(merged: dict, key, event):
+    if key in merged:
+        merged[key].update(event)
     else:
-        found[key] = event
+        merged[key] = event
 
 
 _COLUMNS = (
@@ -262,7 +262,7 @@ class Events(list):
         The events of this list stay as they are. Calls of an operator that started different device activity
         stay apart.
         """
-        found: dict = {}
+        merged: dict = {}
         for event in copy.deepcopy(list(self)):
             if isinstance(event, KernelEvent):
                 event.make_children_average()
@@ -272,9 +272,9 @@ class Events(list):
                 key = (event.key, event.attributes, tuple(c.key for c in event.children))
             else:
                 key = (event.key,)
-            _into(found, (event.event_type, *key), event)
+            _into(merged, (event.event_type, *key), event)
         out = Events()
-        out.extend(found.values())
+        out.extend(merged.values())
         return out
 
     def table(self) -> str:

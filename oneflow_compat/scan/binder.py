@@ -162,10 +162,10 @@ class Binder(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             root = alias.name.partition(".")[0]
-            known = is_library(alias.name)
-            path = (alias.name if alias.asname else root) if known else ""
+            is_ours = is_library(alias.name)
+            path = (alias.name if alias.asname else root) if is_ours else ""
             self.bind(alias.asname or root, _end(node), path=path)
-            if known and "." in alias.name:
+            if is_ours and "." in alias.name:
                 self._import_use(alias.name, node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -350,11 +350,11 @@ class Binder(ast.NodeVisitor):
         self._inside("class", lambda: self._visit_all(node.body))
 
     def visit_ListComp(self, node) -> None:
-        first, *others = node.generators
-        self.visit(first.iter)
+        outermost, *inner = node.generators
+        self.visit(outermost.iter)
 
         def body() -> None:
-            self._visit_all([first.target, *first.ifs, *others])
+            self._visit_all([outermost.target, *outermost.ifs, *inner])
             self._visit_all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
 
         self._inside("comprehension", body)

@@ -91,8 +91,8 @@ class Findings:
         elif not lookup.is_in_torch(target.path):
             import torch  # the version is known only now
 
-            text = f"the installed torch {torch.__version__} does not have these names either"
-            self._locate(Finding("breaks", NOT_IN_TORCH, "torch", "", text), location)
+            reason = f"the installed torch {torch.__version__} does not have these names either"
+            self._locate(Finding("breaks", NOT_IN_TORCH, "torch", "", reason), location)
         elif not stays_torch:
             self._locate(
                 Finding(

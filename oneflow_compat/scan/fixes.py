@@ -19,20 +19,20 @@ from .rules import AddKeyword, Edit, NameArgument, ReplaceArgument
 EditedCall = tuple[ast.Call, list[Edit]]
 
 
-class _Text:
+class _Source:
     """A decoded source file whose characters are found by the positions of `ast`."""
 
     def __init__(self, source: bytes):
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
-        self.text = source.decode(self.encoding)
-        self._starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
+        self.content = source.decode(self.encoding)
+        self._starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.content))]
 
     def offset(self, line: int, column: int) -> int:
         """The index of the character at a line and a column that counts UTF-8 bytes."""
         start = self._starts[line - 1]
-        if self.text[start : start + column].isascii():
+        if self.content[start : start + column].isascii():
             return start + column
-        return start + len(self.text[start : start + column].encode()[:column].decode())
+        return start + len(self.content[start : start + column].encode()[:column].decode())
 
     def span(self, node) -> tuple[int, int]:
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
@@ -44,77 +44,77 @@ class _Splice:
 
     start: int
     end: int
-    text: str
+    replacement: str
 
 
 def fixed_source(source: bytes, calls: list[EditedCall]) -> tuple[bytes, int]:
     """Return the source with the calls edited, and the number of edited calls."""
-    text = _Text(source)
+    file = _Source(source)
     splices: list[_Splice] = []
     count = 0
     for call, edits in calls:
-        planned = _splices(text, call, edits)
-        start, end = text.span(call)
-        local = [_Splice(splice.start - start, splice.end - start, splice.text) for splice in planned]
-        if _is_intended(_spliced(text.text[start:end], local), call, edits):
+        planned = _splices(file, call, edits)
+        start, end = file.span(call)
+        local = [_Splice(splice.start - start, splice.end - start, splice.replacement) for splice in planned]
+        if _is_intended(_spliced(file.content[start:end], local), call, edits):
             splices += planned
             count += 1
-    result = _spliced(text.text, splices).encode(text.encoding)
+    result = _spliced(file.content, splices).encode(file.encoding)
     ast.parse(result)
     return result, count
 
 
-def _splices(text: _Text, call: ast.Call, edits: list[Edit]) -> list[_Splice]:
+def _splices(source: _Source, call: ast.Call, edits: list[Edit]) -> list[_Splice]:
     splices = []
     for edit in edits:
         if isinstance(edit, AddKeyword):
-            splices.append(_added_argument(text, call, f"{edit.keyword}={edit.value}"))
+            splices.append(_added_argument(source, call, f"{edit.keyword}={edit.value}"))
         elif isinstance(edit, NameArgument):
-            start = _argument_start(text, call, edit.index)
+            start = _argument_start(source, call, edit.index)
             splices.append(_Splice(start, start, f"{edit.keyword}="))
         else:
-            splices.append(_Splice(*text.span(call.args[edit.index]), f"{edit.keyword}={edit.value}"))
+            splices.append(_Splice(*source.span(call.args[edit.index]), f"{edit.keyword}={edit.value}"))
     return splices
 
 
-def _argument_start(text: _Text, call: ast.Call, index: int) -> int:
+def _argument_start(source: _Source, call: ast.Call, index: int) -> int:
     """The start of a positional argument, with the parentheses around it."""
-    start = text.span(call.args[index])[0]
-    before = text.text[text.span(call.args[index - 1])[1] : start]
+    start = source.span(call.args[index])[0]
+    before = source.content[source.span(call.args[index - 1])[1] : start]
     after_comma = before.rpartition(",")[2]
     return start - len(after_comma.lstrip())
 
 
-def _added_argument(text: _Text, call: ast.Call, argument: str) -> _Splice:
+def _added_argument(source: _Source, call: ast.Call, argument: str) -> _Splice:
     """The insertion of one more argument in the style of the call.
 
     On the line of the last argument, or on a line of its own.
     """
-    close = text.span(call)[1] - 1
+    close = source.span(call)[1] - 1
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not values:
         return _Splice(close, close, argument)
-    last = max(values, key=lambda value: text.span(value)[1])
-    tail = text.text[text.span(last)[1] : close]
+    last = max(values, key=lambda value: source.span(value)[1])
+    tail = source.content[source.span(last)[1] : close]
     end = close - (len(tail) - len(tail.rstrip()))
     has_comma = tail.rstrip().endswith(",")
     if "\n" not in tail[len(tail.rstrip()) :]:
         return _Splice(end, end, f"{' ' if has_comma else ', '}{argument}")
-    line_start = text.text.rfind("\n", 0, text.span(last)[0]) + 1
-    line = text.text[line_start:]
+    line_start = source.content.rfind("\n", 0, source.span(last)[0]) + 1
+    line = source.content[line_start:]
     indent = line[: len(line) - len(line.lstrip())]
     newline = "\r\n" if "\r\n" in tail else "\n"
     return _Splice(end, end, f"{'' if has_comma else ','}{newline}{indent}{argument}{',' * has_comma}")
 
 
-def _spliced(text: str, splices: list[_Splice]) -> str:
+def _spliced(source: str, splices: list[_Splice]) -> str:
     for splice in sorted(splices, key=lambda splice: splice.start, reverse=True):
-        text = text[: splice.start] + splice.text + text[splice.end :]
-    return text
+        source = source[: splice.start] + splice.replacement + source[splice.end :]
+    return source
 
 
-def _is_intended(text: str, call: ast.Call, edits: list[Edit]) -> bool:
-    """Whether the text of an edited call is the call with these edits, and nothing else."""
+def _is_intended(source: str, call: ast.Call, edits: list[Edit]) -> bool:
+    """Whether the source of an edited call is the call with these edits, and nothing else."""
     intended = ast.Call(call.func, list(call.args), list(call.keywords))
     named = [edit for edit in edits if not isinstance(edit, AddKeyword)]
     moved = [ast.keyword(edit.keyword, _new_value(edit, call.args[edit.index])) for edit in named]
@@ -128,7 +128,7 @@ def _is_intended(text: str, call: ast.Call, edits: list[Edit]) -> bool:
     ]
     intended.keywords = [*moved, *call.keywords, *added]
     try:
-        return ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(intended)
+        return ast.dump(ast.parse(f"({source})", mode="eval").body) == ast.dump(intended)
     except (SyntaxError, ValueError):
         return False
 

@@ -55,15 +55,15 @@ class Report:
         }
 
 
-def printable(text: str) -> str:
+def printable(string: str) -> str:
     """Return text without control characters, which file names may hold."""
     return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in string
     )
 
 
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+def _shortened(string: str, width: int) -> str:
+    return string if len(string) <= width else string[: width - 3] + "..."
 
 
 def _names(finding: Finding, limit: int | None) -> str:
@@ -95,8 +95,8 @@ def _rank_head(rank: str, findings: list[Finding]) -> str:
     return f"{rank}: {_count(len(findings), 'finding')}, {_count(uses, 'use')} ({MEANING[rank]})"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def summary(report: Report) -> str:

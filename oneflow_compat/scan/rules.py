@@ -48,9 +48,9 @@ def _is_open(call: ast.Call) -> bool:
 
 
 def _argument(call: ast.Call, keyword: str, index: int | None) -> ast.expr | None:
-    for given in call.keywords:
-        if given.arg == keyword:
-            return given.value
+    for argument in call.keywords:
+        if argument.arg == keyword:
+            return argument.value
     if (
         index is not None
         and len(call.args) > index

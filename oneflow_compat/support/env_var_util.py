@@ -23,5 +23,5 @@ def parse_boolean_from_env(env_var: str, defalut_value: bool) -> bool:
         raise RefusedKind(
             f"parse_boolean_from_env() takes a name and a bool, found {env_var!r} and {defalut_value!r}"
         )
-    text = os.environ.get(env_var)
-    return defalut_value if text is None else string_to_bool(text)
+    value = os.environ.get(env_var)
+    return defalut_value if value is None else string_to_bool(value)

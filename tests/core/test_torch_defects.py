@@ -323,8 +323,9 @@ def affected(names):
         pytest.param(
             name,
             marks=pytest.mark.skipif(
-                DEFECTS[name].last is not None and not torch_is_before(_next(DEFECTS[name].last)),
-                reason=f"torch has it until {DEFECTS[name].last}",
+                DEFECTS[name].last_version is not None
+                and not torch_is_before(_next(DEFECTS[name].last_version)),
+                reason=f"torch has it until {DEFECTS[name].last_version}",
             ),
         )
         for name in names

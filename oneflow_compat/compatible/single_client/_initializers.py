@@ -8,12 +8,12 @@ import math
 class Initializer:
     """How a variable is filled: a rule and its parameters. `seed` makes the values repeatable."""
 
-    def __init__(self, kind, seed=None, **parameters):
-        self.kind, self.seed, self.parameters = kind, seed, parameters
+    def __init__(self, rule, seed=None, **parameters):
+        self.rule, self.seed, self.parameters = rule, seed, parameters
 
     def __repr__(self):
         inside = ", ".join(f"{k}={v!r}" for k, v in self.parameters.items())
-        return f"Initializer({self.kind!r}, {inside})"
+        return f"Initializer({self.rule!r}, {inside})"
 
 
 def constant_initializer(value=0, dtype=None):
@@ -149,7 +149,7 @@ def fill(tensor, initializer, seed=None):
 
 
 def _fill(t, initializer, generator):
-    rule, p = initializer.kind, initializer.parameters
+    rule, p = initializer.rule, initializer.parameters
     if rule == "constant":
         t.fill_(p.get("value", 0))
     elif rule == "random_uniform":

@@ -70,8 +70,8 @@ class _Compiled:
 class Job:
     """A decorated job function."""
 
-    def __init__(self, function, kind, config):
-        self.function, self.kind, self.name = function, kind, function.__name__
+    def __init__(self, function, job_type, config):
+        self.function, self.job_type, self.name = function, job_type, function.__name__
         self.config = config or FunctionConfig()
         self.session = _session.default()
         self.inputs = _declared_inputs(function)
@@ -149,7 +149,7 @@ class Job:
 
     def IsTrainable(self) -> bool:
         """True for a train job (`flow.current_global_function_desc().IsTrainable()`)."""
-        return self.kind == "train"
+        return self.job_type == "train"
 
     @property
     def program(self):

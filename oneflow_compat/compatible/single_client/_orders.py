@@ -17,7 +17,7 @@ from ..._tables.legacy_orders import KINDS, ORDERS
 from ._host import HostBlob
 from .distribute import Distribute
 
-_KIND_OF = {parameter: kind for kind, parameters in KINDS.items() for parameter in parameters.split()}
+_KIND_OF = {parameter: name for name, parameters in KINDS.items() for parameter in parameters.split()}
 
 
 def _is_integer(value) -> bool:

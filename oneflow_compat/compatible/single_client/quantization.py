@@ -82,7 +82,7 @@ def moving_average_min_max_observer(
             "current_train_step", (1,), torch.int64, zeros_initializer(), trainable=False, reuse=False
         )
     new_low, new_high = low, high
-    if trace.job.kind == "train":
+    if trace.job.job_type == "train":
         flat = input.detach().reshape(-1)
         is_first_step = steps == 0
         new_low = torch.where(

@@ -71,7 +71,7 @@ class ModelBuilder:
         """A predict job function; gives its GraphBuilder."""
         if func.name in self._graphs:
             raise ValueError(f"ModelBuilder: the function {func.name!r} was added already")
-        if func.kind != "predict":
+        if func.job_type != "predict":
             raise ValueError(f'ModelBuilder: {func.name!r} is a train job; save a job of type "predict"')
         self._graphs[func.name] = GraphBuilder(func.name, self)
         self._graphs[func.name].job = func

@@ -19,10 +19,10 @@ def placement(device_tag, machine_device_ids, hierarchy=None):
 class _Scope:
     """A context manager that may be entered again and again."""
 
-    kind, value = None, None
+    scope_name, value = None, None
 
     def __enter__(self):
-        self._entered.append(_open(self.kind, self.value))
+        self._entered.append(_open(self.scope_name, self.value))
         self._entered[-1].__enter__()
         return self.value
 
@@ -41,7 +41,7 @@ class _PlacementScope(_Scope):
         )
         self._entered = []
 
-    kind = "placement"
+    scope_name = "placement"
     device_tag = property(lambda self: self.value.device_tag)
     machine_device_ids = property(lambda self: list(self.value.machine_device_ids))
     parallel_num = property(lambda self: self.value.parallel_num)
@@ -53,7 +53,7 @@ class _PlacementScope(_Scope):
 
 
 class _View(_Scope):
-    kind = "view"
+    scope_name = "view"
 
     def __init__(self):
         self._entered = []
@@ -79,7 +79,7 @@ def consistent_view_enabled() -> bool:
 class namespace(_Scope):
     """Put "<name>-" in front of the variables made inside."""
 
-    kind = "namespace"
+    scope_name = "namespace"
 
     def __init__(self, name):
         if not isinstance(name, str):

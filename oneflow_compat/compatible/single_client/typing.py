@@ -18,7 +18,7 @@ _T = _typing.TypeVar("_T")
 class _Placeholder:
     """One declared input. Calling it is not meant: it is callable because `typing.Tuple[...]` insists."""
 
-    kind = "Numpy"
+    type_name = "Numpy"
 
     def __init__(self, shape, dtype=None, batch_axis=None, name=None):
         import torch
@@ -27,23 +27,23 @@ class _Placeholder:
         self.dtype = torch.float32 if dtype is None else dtype
         if not isinstance(self.dtype, torch.dtype):
             raise TypeError(
-                f"{self.kind}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}"
+                f"{self.type_name}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}"
             )
-        self._wanted = None if self.dtype == torch.bfloat16 else _numpy_dtype(self.dtype)
+        self._numpy_type = None if self.dtype == torch.bfloat16 else _numpy_dtype(self.dtype)
         self._from_numpy = torch.from_numpy
 
     def __call__(self, *args, **kwargs):
         raise TypeError(f"{self!r} is a declaration; it is not called")
 
     def __repr__(self):
-        return f"{self.kind}.Placeholder({self.shape}, dtype={self.dtype})"
+        return f"{self.type_name}.Placeholder({self.shape}, dtype={self.dtype})"
 
     def check(self, where: str, value):
         """The tensor of one argument, or an error that names the argument."""
         if (
             type(value) is _np.ndarray
             and value.shape == self.shape
-            and value.dtype == self._wanted
+            and value.dtype == self._numpy_type
             and value.flags.carray
         ):
             return self._from_numpy(value)
@@ -67,7 +67,7 @@ class _Placeholder:
 class _ListPlaceholder(_Placeholder):
     """A list with one array per device, with as many dimensions as declared and at most as many elements."""
 
-    kind = "ListNumpy"
+    type_name = "ListNumpy"
 
     def check(self, where, value):
         value = self._only(where, value)
@@ -100,7 +100,7 @@ class _ListListPlaceholder(_ListPlaceholder):
     There are at most `shape[0]` arrays, each at most of shape[1:].
     """
 
-    kind = "ListListNumpy"
+    type_name = "ListListNumpy"
 
     def check(self, where, value):
         """[an empty tensor of shape (n, 0), array 1, ..., array n]; n is part of the job's signature."""

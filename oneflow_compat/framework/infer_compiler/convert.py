@@ -45,10 +45,10 @@ def torch2oflow(mod):
 @torch2oflow.register
 def _module(mod: torch.nn.Module):
     children = {name: None if child is None else torch2oflow(child) for name, child in mod._modules.items()}
-    kind = _classes.get(type(mod), type(mod))
-    if kind is type(mod) and all(children[name] is child for name, child in mod._modules.items()):
+    cls = _classes.get(type(mod), type(mod))
+    if cls is type(mod) and all(children[name] is child for name, child in mod._modules.items()):
         return mod
-    made = kind.__new__(kind)
-    made.__dict__.update(mod.__dict__)  # the same parameters and buffers
-    made.__dict__["_modules"] = type(mod._modules)(children)
-    return made
+    converted = cls.__new__(cls)
+    converted.__dict__.update(mod.__dict__)  # the same parameters and buffers
+    converted.__dict__["_modules"] = type(mod._modules)(children)
+    return converted

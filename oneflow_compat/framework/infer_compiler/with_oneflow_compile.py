@@ -25,11 +25,13 @@ def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options
     if unknown:
         raise ValueError(f"compile_from_torch: options are {', '.join(_OPTIONS)}, found {', '.join(unknown)}")
     module = torch2oflow(torch_module)
-    kind = type(f"Deployable{type(module).__name__}", (_Deployable, type(module)), {"__module__": __name__})
-    made = kind.__new__(kind)
-    object.__setattr__(made, "__dict__", module.__dict__)  # one set of parameters, buffers and attributes
-    object.__setattr__(made, "_compiled", (module, _graph_of(module, options) if use_graph else None))
-    return made
+    cls = type(f"Deployable{type(module).__name__}", (_Deployable, type(module)), {"__module__": __name__})
+    deployable = cls.__new__(cls)
+    object.__setattr__(
+        deployable, "__dict__", module.__dict__
+    )  # one set of parameters, buffers and attributes
+    object.__setattr__(deployable, "_compiled", (module, _graph_of(module, options) if use_graph else None))
+    return deployable
 
 
 def _graph_of(module, options):
@@ -86,8 +88,8 @@ class DualModule(torch.nn.Module):
         theirs = getattr(self.__dict__["_torch_module"], name)
         if not isinstance(theirs, torch.nn.Module):
             return theirs
-        kind = DualModuleList if isinstance(theirs, torch.nn.ModuleList) else DualModule
-        return kind(theirs, getattr(self.__dict__["_oneflow_module"], name))
+        cls = DualModuleList if isinstance(theirs, torch.nn.ModuleList) else DualModule
+        return cls(theirs, getattr(self.__dict__["_oneflow_module"], name))
 
     def __setattr__(self, name, value):
         if "_oneflow_module" not in self.__dict__:  # nn.Module's own set-up
@@ -117,8 +119,8 @@ class DualModule(torch.nn.Module):
 
 
 def _both(dual):
-    first, second = dual.torch_module, dual.oneflow_module
-    return (first,) if first is second else (first, second)
+    theirs, ours = dual.torch_module, dual.oneflow_module
+    return (theirs,) if theirs is ours else (theirs, ours)
 
 
 def _pair(value):
@@ -139,6 +141,6 @@ class DualModuleList(torch.nn.ModuleList):
         self.__dict__.update(_torch_modules=torch_modules, _oneflow_modules=oneflow_modules)
 
     def __setitem__(self, idx, value):
-        first, second = _pair(value)
-        self._torch_modules[idx], self._oneflow_modules[idx] = first, second
-        super().__setitem__(idx, value if isinstance(value, DualModule) else DualModule(first, second))
+        theirs, ours = _pair(value)
+        self._torch_modules[idx], self._oneflow_modules[idx] = theirs, ours
+        super().__setitem__(idx, value if isinstance(value, DualModule) else DualModule(theirs, ours))

@@ -137,13 +137,13 @@ def _both(same, broadcast):
     """Return a writer that uses one operator name for tensors of equal size and another name otherwise."""
 
     def call(w, node, a):
-        other = a.get("other", a.get("exponent"))
-        if not isinstance(other, torch.fx.Node) or not isinstance(a["self"], torch.fx.Node):
+        operand = a.get("other", a.get("exponent"))
+        if not isinstance(operand, torch.fx.Node) or not isinstance(a["self"], torch.fx.Node):
             return None
         return w.user(
             node,
-            same if w.size(a["self"]) == w.size(other) else broadcast,
-            {"x": [a["self"]], "y": [other]},
+            same if w.size(a["self"]) == w.size(operand) else broadcast,
+            {"x": [a["self"]], "y": [operand]},
             "z",
             {},
         )

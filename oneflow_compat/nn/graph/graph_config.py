@@ -223,13 +223,13 @@ def _dimensions(dims):
     if not isinstance(dims, dict):
         raise RefusedKind(f"dynamic takes True, False or a dict of argument names, found {dims!r}")
     checked = {}
-    for name, numbers in dims.items():
+    for name, dimensions in dims.items():
         if not isinstance(name, str):
             raise RefusedKind(f"dynamic takes the name of an argument of build(), found {name!r}")
-        numbers = (numbers,) if isinstance(numbers, int) else numbers
-        if not isinstance(numbers, (tuple, list, set, frozenset)):
-            raise RefusedKind(f"dynamic takes dimensions (numbers) of {name!r}, found {numbers!r}")
-        checked[name] = tuple(_positive(f"dynamic: a dimension of {name!r}", n, 0) for n in numbers)
+        dimensions = (dimensions,) if isinstance(dimensions, int) else dimensions
+        if not isinstance(dimensions, (tuple, list, set, frozenset)):
+            raise RefusedKind(f"dynamic takes dimensions (numbers) of {name!r}, found {dimensions!r}")
+        checked[name] = tuple(_positive(f"dynamic: a dimension of {name!r}", n, 0) for n in dimensions)
     return checked
 
 

@@ -38,7 +38,7 @@ def get_job_set() -> dict:
     """{"job": [{"name": ..., "type": ..., "inputs": [...]}, ...]} of the session's jobs."""
     return {
         "job": [
-            {"name": j.name, "type": j.kind, "inputs": [n for n, _ in j.inputs]}
+            {"name": j.name, "type": j.job_type, "inputs": [n for n, _ in j.inputs]}
             for j in _session.default().jobs.values()
         ]
     }

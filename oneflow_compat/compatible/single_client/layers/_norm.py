@@ -60,7 +60,7 @@ def batch_normalization(
     mean = variable(moving_mean_name, "moving_mean", 0.0, moving_mean_initializer, None, False)
     var = variable(moving_variance_name, "moving_variance", 1.0, moving_variance_initializer, None, False)
     trace = _context.require_trace("layers.batch_normalization")
-    learning = training and trainable and trace.job.kind == "train"
+    learning = training and trainable and trace.job.job_type == "train"
     if trace.probe:  # the probe only creates variables: leave the moving values alone
         mean, var = mean.clone(), var.clone()
     x = inputs if axis == 1 else inputs.movedim(axis, 1)

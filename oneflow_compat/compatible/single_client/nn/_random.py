@@ -31,7 +31,7 @@ def random_mask_like(like, rate, seed=None, noise_shape=None, name=None):
 def dropout(x, rate, noise_shape=None, seed=None, name=None):
     """x * mask / (1 - rate) in a train job; x itself in a predict job or with rate 0."""
     trace = _context.trace()
-    if not rate or (trace is not None and trace.job.kind != "train"):
+    if not rate or (trace is not None and trace.job.job_type != "train"):
         return x
     if seed is None and noise_shape is None:
         return torch.nn.functional.dropout(x, rate)
