@@ -13,20 +13,24 @@ from dataclasses import replace
 import torch
 
 from .._errors import OneFlowError
-from .._global.tensor import is_global
 from .argument_sizes import ArgumentSizes
 from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
+from .capture.capture import Capture, check_leaves
+from .capture.survivors import settle_failed, settle_survivors
+from .capture.update.optimizer_state import MoreNumbers
 from .compile import compiler_for, default_backend
 from .compile import compiling as _making
 from .config import Config
 from .errors import CaptureError, SizesNeeded, first_line, raised_at
 from .explanations import Explanation
 from .observe import report_mode, report_repeated
+from .program import passes
 from .program.captured import Captured
 from .program.pytree import argument_names, tree_flatten
+from .signature import signature
 
 _MAX_VARIANTS = 4
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
@@ -122,8 +126,6 @@ class Engine:
         try:
             key = signature(args, kwargs)
         except RuntimeError:  # a nested tensor has no shape
-            from .capture.capture import check_leaves
-
             check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
             raise
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
@@ -202,8 +204,6 @@ class Engine:
         return self.config.backend or default_backend()
 
     def _make_entry(self, key, args, kwargs):
-        from .program import passes
-
         config = self._resolved()
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
@@ -314,10 +314,6 @@ class Engine:
         build() may also raise with unknown sizes in any case, because it needs their values, or the same
         values in every call. Then each set of sizes gets its own program.
         """
-        from .capture.capture import Capture
-        from .capture.survivors import settle_failed, settle_survivors
-        from .capture.update.optimizer_state import MoreNumbers
-
         outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
         while True:
             capture = Capture(self, args, kwargs, config, outcomes, dims)
@@ -415,54 +411,3 @@ def _positional_names(build):
     except (TypeError, ValueError):
         return []
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def _leaf_key(leaf):
-    if isinstance(leaf, torch.Tensor):
-        if is_global(leaf):
-            return (
-                leaf.shape,
-                leaf.stride(),
-                leaf.dtype,
-                leaf.device,
-                leaf.requires_grad,
-                leaf._of_placement,
-                leaf._of_sbp,
-            )
-        if leaf.layout is torch.strided:
-            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
-        return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
-    if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
-        return (float, repr(leaf))  # 0.0 equals -0.0, and nan does not equal itself
-    return (type(leaf), leaf)
-
-
-def signature(args, kwargs):
-    """The key that selects the program for a call: structure, tensor metadata, Python values."""
-    if not kwargs:
-        key = []
-        for a in args:
-            if type(a) is torch.Tensor:
-                key.append(
-                    (a.shape, a.stride(), a.dtype, a.device, a.requires_grad)
-                    if a.layout is torch.strided
-                    else _leaf_key(a)
-                )
-            elif isinstance(a, torch.Tensor):
-                key.append(_leaf_key(a))
-            elif type(a) in (int, float, bool, str, type(None)):
-                key.append((type(a), a) if type(a) is not float else _leaf_key(a))
-            else:
-                break
-        else:
-            return tuple(key)
-    flat, spec = tree_flatten((args, kwargs))
-    try:
-        key = (spec, *map(_leaf_key, flat))
-        hash(key)
-        return key
-    except TypeError:
-        return (
-            str(spec),
-            *(_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat),
-        )

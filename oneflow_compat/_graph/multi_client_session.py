@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from .runtime_knobs import resource, set_resource
+
 
 class MultiClientSession:
     class Status(enum.Enum):
@@ -36,8 +38,6 @@ class MultiClientSession:
     @property
     def resource(self):
         """The values of the runtime knobs, by OneFlow's fields (`config_util`)."""
-        from .runtime_knobs import resource
-
         return resource()
 
     def update_resource_eagerly(self, resource_config):
@@ -50,7 +50,6 @@ class MultiClientSession:
                 f"update_resource_eagerly() needs an open session, this one is {self.status.name}; call"
                 " TryInit() first"
             )
-        from .runtime_knobs import set_resource
 
         set_resource(resource_config)
 

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 
 from .._message import Message
+from .sessions import GetDefaultSession
 
 __all__ = ["Scope", "ScopeContext", "current_scope"]
 
@@ -65,8 +66,6 @@ class Scope:
         return 0 if self.parent is None else self.parent.symbol_id
 
     def proto(self) -> ScopeProto:
-        from .sessions import GetDefaultSession
-
         kinds = {
             k: AttrValue(at_bool=v) if isinstance(v, bool) else AttrValue(at_int64=v)
             for k, v in self.attributes.items()

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from ..errors import KEEP_VALUE, CaptureError
 from ..program.scalar_guards import Condition
 from .function_aliases import everywhere
-from .known import guarded_number, guarded_tensor, known_value
+from .known import guarded_scalar, guarded_tensor, known_value
 from .patching import patched_attributes
 
 aten = torch.ops.aten
@@ -130,7 +130,7 @@ def _flag(recorder, node, *args):
 def _count(recorder, mask):
     """Return the number of set elements of a mask, or None if its values are unknown."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
-    count = guarded_number(recorder, node)
+    count = guarded_scalar(recorder, node)
     if count is None:
         recorder.graph.erase_node(node)
     return count

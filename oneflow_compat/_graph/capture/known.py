@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..errors import KEEP_VALUE, CaptureError
 from ..program.program import roots, written_args
 from ..program.scalar_guards import Condition, part
+from .assertions import assumed
 
 aten = torch.ops.aten
 _MOST_NODES = 2000
@@ -62,22 +63,22 @@ def known_value(recorder, node, of_arguments: bool = False) -> Known:
 def guarded_tensor(recorder, tensor, of_arguments: bool = False) -> torch.Tensor | None:
     """Return the value of a tensor, which the program tests from here on, or None if it is unknown."""
     node, _ = recorder._convert(tensor)
-    known = known_value(recorder, node, of_arguments)
-    if known.is_example:
-        recorder.guards.append(Condition(node, torch.equal, known.value))
-    return known.value
+    known_tensor = known_value(recorder, node, of_arguments)
+    if known_tensor.is_example:
+        recorder.guards.append(Condition(node, torch.equal, known_tensor.value))
+    return known_tensor.value
 
 
-def guarded_number(recorder, node):
-    """Return the number in a tensor, which the program tests from here on, or None if it is unknown."""
-    known = known_value(recorder, node)
-    if known.value is None:
+def guarded_scalar(recorder, node):
+    """Return the scalar in a tensor, which the program tests from here on, or None if it is unknown."""
+    known_scalar = known_value(recorder, node)
+    if known_scalar.value is None:
         return None
-    number = known.value.item()
-    if known.is_example:
+    scalar = known_scalar.value.item()
+    if known_scalar.is_example:
         item = recorder.graph.call_function(aten._local_scalar_dense.default, (node,))
-        recorder.guards.append(Condition(item, operator.eq, number))
-    return number
+        recorder.guards.append(Condition(item, operator.eq, scalar))
+    return scalar
 
 
 # -- constants -----------------------------------------------------------------------------
@@ -89,9 +90,9 @@ def constant_value(recorder, node) -> Any:
     nodes = _ancestors(node)
     if nodes is None:
         return None
-    for other in recorder.graph.nodes:
-        if other.op == "call_function" and any(w in nodes for w in roots(written_args(other))):
-            return _replayed(recorder, node)
+    calls = (n for n in recorder.graph.nodes if n.op == "call_function")
+    if any(not nodes.isdisjoint(roots(written_args(call))) for call in calls):
+        return _replayed(recorder, node)
     values = {}
     with _disable_current_modes(), torch.no_grad():
         for n in (n for n in recorder.graph.nodes if n in nodes):
@@ -113,11 +114,7 @@ def _replayed(recorder, node):
     ):
         return None
     small.output(copies[node])
-    module = torch.nn.Module()
-    for name, constant in recorder.constants.items():
-        module.register_buffer(name, constant)
-    with _disable_current_modes(), torch.no_grad():
-        return torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run()
+    return _interpreted(recorder, small)
 
 
 def _is_determined(node):
@@ -146,35 +143,41 @@ def _ancestors(node):
 def _example_value(recorder, node, of_arguments):
     """Return the value of a node in this call, computed from small inputs, or None."""
     small, copies, inputs = part(recorder.graph, {node})
-    holders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
-    lifted = {placeholder: tensor for tensor, placeholder, _ in recorder.lifted.values()}
-    values, totals = [], [0, 0]
-    for index in inputs:
-        value = holders[index].meta.get("value")
-        if not isinstance(value, torch.Tensor) or value.requires_grad:
-            return None
-        integer = not (value.is_floating_point() or value.is_complex())
-        if not (of_arguments or integer or holders[index] in lifted):
-            return None
-        totals[integer] += value.numel()
-        values.append(value)
-    if (
-        not inputs
-        or totals[0] > _MOST_FLOATS
-        or totals[1] > _MOST_INTEGERS
-        or any(map(is_random, small.nodes))
-    ):
+    if not inputs or any(map(is_random, small.nodes)):
+        return None
+    values = _example_inputs(recorder, inputs, of_arguments)
+    if values is None:
         return None
     small.output((copies[node],))
+    (value,) = _interpreted(recorder, small, values)
+    with _disable_current_modes():
+        return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), value)
+
+
+def _example_inputs(recorder, inputs, of_arguments):
+    """Return the values of these placeholders, or None if they are too large or must not be read."""
+    placeholders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
+    lifted = {node for _, node, _ in recorder.lifted.values()}
+    values, totals = [], {True: 0, False: 0}  # is it of integers -> number of elements
+    for node in (placeholders[index] for index in inputs):
+        value = node.meta.get("value")
+        if not isinstance(value, torch.Tensor) or value.requires_grad:
+            return None
+        is_integer = not (value.is_floating_point() or value.is_complex())
+        if not (of_arguments or is_integer or node in lifted):
+            return None
+        totals[is_integer] += value.numel()
+        values.append(value)
+    return values if totals[True] <= _MOST_INTEGERS and totals[False] <= _MOST_FLOATS else None
+
+
+def _interpreted(recorder, graph, values=()):
+    """Run a part of the captured graph on real tensors."""
     module = torch.nn.Module()
     for name, constant in recorder.constants.items():
         module.register_buffer(name, constant)
     with _disable_current_modes(), torch.no_grad():
-        return pytree.tree_map_only(
-            torch.Tensor,
-            lambda t: t.detach().clone(),
-            torch.fx.Interpreter(torch.fx.GraphModule(module, small)).run(*values)[0],
-        )
+        return torch.fx.Interpreter(torch.fx.GraphModule(module, graph)).run(*values)
 
 
 def is_random(node) -> bool:
@@ -193,36 +196,36 @@ class KnownValues:
     def _item(self, tensor):
         """Return what .item() of a tensor gives in build() or step().
 
-        Raise CaptureError if a program cannot have the number.
+        Raise CaptureError if a program cannot have the scalar.
         """
         if "_value" in tensor.__dict__ and self.phase != "update":
             return tensor._value.item()
         if (
-            "_value" in tensor.__dict__ and self.number_of is not None
-        ):  # C++ takes a one-number tensor (a learning rate) as a number
-            return self.number_of(tensor)
+            "_value" in tensor.__dict__ and self.scalar_of is not None
+        ):  # C++ takes a learning rate as a scalar
+            return self.scalar_of(tensor)
         node = getattr(tensor, "_of_node", None) if type(tensor) is FakeTensor else self.lift(tensor)[0]
-        if node is not None and self.phase != "update":
-            number = guarded_number(self, node)
-            if number is not None:
-                return number
-            if tensor.numel() == 1:
-                from .assertions import assumed
+        value = self._scalar_in_build(tensor, node) if node is not None and self.phase != "update" else None
+        if value is None:
+            raise CaptureError(
+                "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which"
+                " a static program does not have",
+                KEEP_VALUE,
+            )
+        return value
 
-                value = assumed(self, tensor, node)
-                if value is not None:
-                    return value
-                if tensor.dtype is torch.bool:
-                    value = self.sizes.branch_on_values(node)
-                    if value is not None:
-                        return value
-                elif not (tensor.is_floating_point() or tensor.is_complex()):
-                    return self.sizes.count(node)
-        raise CaptureError(
-            "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which a"
-            " static program does not have",
-            KEEP_VALUE,
-        )
+    def _scalar_in_build(self, tensor, node):
+        """Return the scalar in a tensor, guarded or asserted, or a symbol for an integer, or None."""
+        value = guarded_scalar(self, node)
+        if value is not None or tensor.numel() != 1:
+            return value
+        value = assumed(self, tensor, node)
+        if value is not None:
+            return value
+        if tensor.dtype is torch.bool:
+            return self.sizes.branch_on_values(node)
+        is_integer = not (tensor.is_floating_point() or tensor.is_complex())
+        return self.sizes.count(node) if is_integer else None
 
     def _forget_values(self, args):
         """Forget the values of tensors that were written, directly or through a view."""
@@ -235,24 +238,21 @@ class KnownValues:
                         constant.__dict__.pop("_value", None)
 
     def _follow(self, func, args, kwargs, out):
-        """Keep the real value of one-number tensors (step counters) while the optimizer is recorded."""
+        """Keep the real value of tensors of one element (step counters) while the optimizer is recorded."""
         outs = out if isinstance(out, (tuple, list)) else (out,)
-        if func.namespace == "_c10d_functional" or any(
-            isinstance(o, torch.Tensor) and o.numel() != 1 for o in outs
-        ):
-            return  # of a collective: other ranks may not know its values
+        if func.namespace == "_c10d_functional":  # other ranks may not know its values
+            return
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
-        if any(t.numel() != 1 for t in tensors):
+        if any(t.numel() != 1 for t in (*outs, *tensors) if isinstance(t, torch.Tensor)):
             return
-        if any("_value" not in t.__dict__ for t in tensors):
-            if func._schema.is_mutable:
-                for t in tensors:
-                    t.__dict__.pop("_value", None)
-            return
-        real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
-        for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
-            if isinstance(o, FakeTensor) and "_value" not in o.__dict__:
-                o._value = r
+        if all("_value" in t.__dict__ for t in tensors):
+            real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
+            for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
+                if isinstance(o, FakeTensor) and "_value" not in o.__dict__:
+                    o._value = r
+        elif func._schema.is_mutable:
+            for t in tensors:
+                t.__dict__.pop("_value", None)
 
     def _values(self, a):
         if type(a) in (list, tuple):

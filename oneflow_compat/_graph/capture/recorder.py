@@ -8,17 +8,18 @@ closures) are lifted to placeholders; they keep their identity, so hooks and `p.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import weakref
 
 import torch
-import torch.fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
 )
+from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..._global.tensor import mark_like, wrappers
@@ -27,6 +28,7 @@ from ..program.operators import facts_of
 from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
+from .branch_values import known_shape
 from .fake_results import Results
 from .known import KnownValues
 from .recurrent import whole_layers
@@ -38,33 +40,27 @@ aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
-_returns_cache: dict = {}
 
 
-def _written_returns(func):
+@functools.cache
+def _written_returns(func: torch._ops.OpOverload) -> tuple[tuple[int, str] | None, ...]:
     """Return the (position, name) of the written argument that each result of an operator is.
 
     The entry is None for a result that is no written argument.
     """
-    written_arguments = _returns_cache.get(func)
-    if written_arguments is None:
-        schema = func._schema
-        written_arguments = []
-        for ret in schema.returns:
-            alias = ret.alias_info
-            argument_key = None
-            if alias is not None and alias.is_write:
-                for position, arg in enumerate(schema.arguments):
-                    if (
-                        arg.alias_info is not None
-                        and arg.alias_info.is_write
-                        and arg.alias_info.before_set & alias.before_set
-                    ):
-                        argument_key = (position, arg.name)
-                        break
-            written_arguments.append(argument_key)
-        written_arguments = _returns_cache[func] = tuple(written_arguments)
-    return written_arguments
+    arguments = [(position, a) for position, a in enumerate(func._schema.arguments) if _is_written(a)]
+    return tuple(
+        next(((i, a.name) for i, a in arguments if _is_written(r) and _is_alias(a, r)), None)
+        for r in func._schema.returns
+    )
+
+
+def _is_written(value: torch._C.Argument) -> bool:
+    return value.alias_info is not None and value.alias_info.is_write
+
+
+def _is_alias(argument: torch._C.Argument, result: torch._C.Argument) -> bool:
+    return bool(argument.alias_info.before_set & result.alias_info.before_set)
 
 
 class Recorder(KnownValues, TorchDispatchMode):
@@ -76,7 +72,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def __init__(self, fake_mode: FakeTensorMode | None = None):
         super().__init__()
-        self.graph = torch.fx.Graph()
+        self.graph = Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
@@ -89,9 +85,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.regions: tuple = ()  # what record_function() has opened
         self.recomputing = False
         self.phase = "forward"
-        self.known = {}  # (storage, layout) -> real tensor already lifted, so that p.data is p
+        self.twins: dict = {}  # memory layout of a lifted tensor -> (node, twin), so that p.data is p
         self.valued = {}  # memory -> constant tensor in it, until it is written
-        self.number_of = None  # while the update is recorded: one-number tensor -> its marker
+        self.scalar_of = None  # while the update is recorded: tensor of one element -> its marker
         self.guards: list[Condition] = []  # what must hold for the program to serve a call
         self.recurrent: list = []  # see recurrent.py
         self.on_lift = None  # called with each real tensor lifted
@@ -142,26 +138,23 @@ class Recorder(KnownValues, TorchDispatchMode):
             )
         return of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
 
-    def lift(self, tensor):
-        """(node, twin) of a real tensor met inside the capture."""
-        found = self.lifted.get(id(tensor))
-        if found is not None:
-            return found[1], found[2]
+    def lift(self, tensor: torch.Tensor) -> tuple[Node, FakeTensor]:
+        """Return (node, twin) of a real tensor met inside the capture."""
+        entry = self.lifted.get(id(tensor))
+        if entry is not None:
+            return entry[1], entry[2]
         if self.on_lift is not None:
             self.on_lift(tensor)
-        layout = None
-        if tensor.layout is torch.strided:
-            layout = (
-                tensor.untyped_storage()._cdata,
-                tensor.dtype,
-                tuple(tensor.shape),
-                tensor.stride(),
-                tensor.storage_offset(),
-            )
-            same = self.known.get(layout)
-            if same is not None:
-                self.lifted[id(tensor)] = (tensor, same[0], same[1])
-                return same
+        layout = _memory_layout(tensor)
+        entry = self.twins.get(layout) if layout is not None else None
+        if entry is None:
+            entry = self._new_twin(tensor)
+            if layout is not None:
+                self.twins[layout] = entry
+        self.lifted[id(tensor)] = (tensor, *entry)
+        return entry
+
+    def _new_twin(self, tensor: torch.Tensor) -> tuple[Node, FakeTensor]:
         node = self.placeholder("t", tensor)
         node.meta["tensor"] = describe(tensor)
         marked = hasattr(tensor, "_of_placement")
@@ -171,13 +164,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         if marked:
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.numel() == 1 and self.phase == "update":
-            with (
-                _disable_current_modes()
-            ):  # an optimizer that reads it first, by item(), is not in the mode's hands
+            with _disable_current_modes():  # an optimizer that reads it by item() is not in the mode's hands
                 twin._value = tensor.detach().clone()
-        self.lifted[id(tensor)] = (tensor, node, twin)
-        if layout is not None:
-            self.known[layout] = (node, twin)
         return node, twin
 
     def _twin(self, tensor):
@@ -209,80 +197,52 @@ class Recorder(KnownValues, TorchDispatchMode):
         if self.unfolds and any(issubclass(t, self.unfolds) for t in types):
             return NotImplemented
         if func is _DEVICE:
-            tensor = args[0]
-            return (
-                tensor.fake_device
-                if type(tensor) is FakeTensor
-                else torch.device("cpu")
-                if tensor.is_cpu
-                else tensor.device
-            )
+            return _device_of(args[0])
         if func is _ITEM:
             return self._item(args[0])
-        facts = facts_of(func)
-        if (
-            facts.counts_sparse_rows
-            and self.phase == "update"
-            and type(args[0]) is FakeTensor
-            and args[0].layout is not torch.strided
-        ):
-            raise UnsupportedInGraph(
-                "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on"
-                " values",
-                "graph-optimizers",
-                "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with"
-                " sparse=False.",
-            )
-        if func.namespace == "profiler":
-            self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
         if func.namespace in ("profiler", "prim"):
-            return func(*args, **(kwargs or {}))
+            return self._run_unrecorded(func, args, kwargs or {})
+        facts = facts_of(func)
+        if facts.counts_sparse_rows and self.phase == "update":
+            _refuse_sparse_count(args[0])
         if facts.refusal is not None:
             refuse(func, facts.refusal, args)
         if func in _CUDNN_CTC:
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
         if facts.lifts and not isinstance(args[0], FakeTensor):
             return self._constant(args[0])
+        return self._record(func, args, kwargs or {})
+
+    def _run_unrecorded(self, func, args, kwargs):
+        """Run an operator of the profiler, and note the region that record_function() opens or closes."""
+        if func.namespace == "profiler":
+            self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
+        return func(*args, **kwargs)
+
+    def _record(self, func, args, kwargs):
+        """Write one call of an operator into the graph, and return its symbolic results."""
         node_args, fake_args = self._convert_all(args)
-        if kwargs:
-            names = list(kwargs)
-            node_kw, fake_kw = self._convert_all(tuple(kwargs.values()))
-            node_kw, fake_kw = dict(zip(names, node_kw)), dict(zip(names, fake_kw))
-        else:
-            node_kw, fake_kw = {}, {}
-        node = self.graph.call_function(func, node_args, node_kw)
-        out = self._symbolic_results(func, node, fake_args, fake_kw)
-        if facts.statistics and fake_args[0].device.type == "cpu":
-            out = self._with_float_statistics(func, fake_args, out)
-        elif func is aten._pack_padded_sequence.default and type(out[1]) is FakeTensor:
-            with self.fake_mode:
-                out = (
-                    out[0],
-                    out[1].long(),
-                )  # torch's symbolic form gives the numbers of rows the dtype of the data
+        node_values, fake_values = self._convert_all(kwargs.values())
+        node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))
+        node = self.graph.call_function(func, node_args, node_kwargs)
+        out = self._symbolic_results(func, node, fake_args, fake_kwargs)
+        out = self._with_eager_dtypes(func, fake_args, out)
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
-        mark_like(result, (*fake_args, *fake_kw.values()))
+        mark_like(result, (*fake_args, *fake_values))
         if self.phase == "update":
-            self._follow(func, fake_args, fake_kw, out)
+            self._follow(func, fake_args, fake_kwargs, out)
         elif func._schema.is_mutable:
             self._forget_values(fake_args)
         return result
 
     def _symbolic_results(self, func, node, args, kwargs):
+        if not facts_of(func).has_fake_kernel:
+            return None
         try:
-            return self.results(func, args, kwargs) if facts_of(func).has_fake_kernel else None
+            return self.results(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
-            from .branch_values import known_shape
-
-            ways = [
-                lambda: known_shape(self, func, node, args),
-                lambda: self._of_unknown_size(func, args, kwargs),
-            ]
-            out = next(
-                (o for o in (way() for way in (ways[::-1] if self.sizes.vary else ways)) if o is not None),
-                None,
-            )
+            out = self._of_values(func, node, args, kwargs)
             if out is None:
                 self.graph.erase_node(node)
                 raise CaptureError(
@@ -294,6 +254,14 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.graph.erase_node(node)
             raise
 
+    def _of_values(self, func, node, args, kwargs):
+        """Return results whose shape depends on values, with known or with unknown sizes, or None."""
+        if self.sizes.vary:
+            out = self._of_unknown_size(func, args, kwargs)
+            return known_shape(self, func, node, args) if out is None else out
+        out = known_shape(self, func, node, args)
+        return self._of_unknown_size(func, args, kwargs) if out is None else out
+
     def _of_unknown_size(self, func, args, kwargs):
         self.sizes.begin()
         try:
@@ -301,65 +269,57 @@ class Recorder(KnownValues, TorchDispatchMode):
         except (DynamicOutputShapeException, DataDependentOutputException):
             return None
 
-    def _with_float_statistics(self, func, args, out):
-        given = next((args[i].dtype for i in facts_of(func).statistics if args[i] is not None), args[0].dtype)
-        if given == args[0].dtype:
-            return out
-        with self.fake_mode:
-            return out[0], *(t.to(torch.float32) for t in out[1:])
+    def _with_eager_dtypes(self, func, args, out):
+        """Return the results with the dtypes of eager's kernel where torch's symbolic form gives others."""
+        statistics = facts_of(func).statistics
+        if statistics and args[0].device.type == "cpu":
+            dtype = next((args[i].dtype for i in statistics if args[i] is not None), args[0].dtype)
+            if dtype != args[0].dtype:
+                with self.fake_mode:
+                    return out[0], *(t.to(torch.float32) for t in out[1:])
+        elif func is aten._pack_padded_sequence.default and type(out[1]) is FakeTensor:
+            with self.fake_mode:
+                return out[0], out[1].long()  # torch gives the numbers of rows the dtype of the data
+        return out
 
     def _bind(self, func, node, out, args, kwargs):
-        places = _written_returns(func)
+        """Give each result its node, and return what build() gets: for a written argument, the argument."""
+        written = _written_returns(func)
         if isinstance(out, torch.Tensor):
-            return self._bind_one(node, out, places[0] if places else None, args, kwargs)
+            return self._bind_tensor(node, out, _argument(written[0] if written else None, args, kwargs))
         if isinstance(out, (tuple, list)):
             node.meta["tensor"] = None
-            results = []
-            listed = (
-                len(places) == 1
-                and len(out) >= 1
-                and isinstance(func._schema.returns[0].type, torch._C.ListType)
-            )
-            for i, item in enumerate(out):
-                if isinstance(item, torch.Tensor):
-                    place = None if listed or i >= len(places) else places[i]
-                    part = self.graph.call_function(operator.getitem, (node, i))
-                    results.append(self._bind_one(part, item, place, args, kwargs))
-                elif type(item) is list:  # one of several results is a list: the gradients of all weights
-                    part = self.graph.call_function(operator.getitem, (node, i))
-                    part.meta["tensor"] = None
-                    results.append(
-                        [
-                            self._bind_one(
-                                self.graph.call_function(operator.getitem, (part, j)), t, None, args, kwargs
-                            )
-                            for j, t in enumerate(item)
-                        ]
-                    )
-                else:
-                    results.append(item)
+            is_list = len(written) == 1 and isinstance(func._schema.returns[0].type, torch._C.ListType)
+            targets = [] if is_list else [_argument(w, args, kwargs) for w in written]
+            targets += [None] * (len(out) - len(targets))
+            results = [self._bind_item(node, *item) for item in zip(range(len(out)), out, targets)]
             return type(out)(results) if type(out) in (tuple, list) else out
         if not func._schema.is_mutable:  # a size, a flag: python data
             self.graph.erase_node(node)
         return out
 
-    def _bind_one(self, node, out, written_argument, args, kwargs):
+    def _bind_item(self, node, index, item, target):
+        """Bind one of several results, which may be a list: the gradients of all weights."""
+        if isinstance(item, torch.Tensor):
+            return self._bind_tensor(self.graph.call_function(operator.getitem, (node, index)), item, target)
+        if type(item) is not list:
+            return item
+        listed = self.graph.call_function(operator.getitem, (node, index))
+        listed.meta["tensor"] = None
+        return [self._bind_item(listed, i, tensor, None) for i, tensor in enumerate(item)]
+
+    def _bind_tensor(self, node, out, target):
+        """Bind a result. `target` is the argument that the operator wrote and returns, or None."""
         node.meta["tensor"] = describe(out)
         if type(out) is FakeTensor and out._has_symbolic_sizes_strides:
             self.sizes.define(node, out)
-        if type(out) is not FakeTensor and id(out) in self.lifted:  # held
+        if type(out) is not FakeTensor and id(out) in self.lifted:  # see hold()
             return out
-        if written_argument is not None:
-            position, name = written_argument
-            target = args[position] if position < len(args) else (kwargs or {}).get(name)
-            if isinstance(target, torch.Tensor):
-                if (
-                    type(target) is FakeTensor
-                    and getattr(target, "_of_node", None) is not None
-                    and target._of_node.meta["tensor"] != node.meta["tensor"]
-                ):
-                    target._of_node = node  # squeeze_() and the like: another shape from here on
-                return target
+        if isinstance(target, torch.Tensor):
+            bound = getattr(target, "_of_node", None) if type(target) is FakeTensor else None
+            if bound is not None and bound.meta["tensor"] != node.meta["tensor"]:
+                target._of_node = node  # squeeze_() and the like: another shape from here on
+            return target
         if getattr(out, "_of_node", None) is not None:  # the operator gave back its argument
             return out
         out._of_node = node
@@ -367,73 +327,69 @@ class Recorder(KnownValues, TorchDispatchMode):
         return out
 
     def _convert_all(self, args):
-        node_args, fake_args = [], []
-        for a in args:
-            n, f = self._convert(a)
-            node_args.append(n)
-            fake_args.append(f)
-        return tuple(node_args), tuple(fake_args)
+        pairs = [self._convert(a) for a in args]
+        return tuple(node for node, _ in pairs), tuple(fake for _, fake in pairs)
 
     def _convert(self, a):
+        """Return (what the graph gets, what the symbolic operator gets) of an argument."""
         value_type = type(a)
         if value_type is FakeTensor:
-            node = getattr(a, "_of_node", None)
-            if node is None or a.fake_mode is not self.fake_mode:
-                node = self._unknown(a)
-            return node, a
+            return self._node_of(a), a
         if isinstance(a, torch.Tensor):
-            number = getattr(a, "_wrapped_number", None)
-            return self.lift(a) if number is None else (self.sizes.node(number), number)
+            scalar = getattr(a, "_wrapped_number", None)
+            return self.lift(a) if scalar is None else (self.sizes.node(scalar), scalar)
         if value_type is float:
-            node = self.markers.get(a)
-            return (a, a) if node is None else (node, a)
+            return self.markers.get(a, a), a
         if value_type in SYMBOLIC_NUMBERS:
             return self.sizes.node(a), a
         if value_type is list or value_type is tuple:
-            if (
-                a
-                and isinstance(a[0], (torch.Tensor, float, type(None)))
-                or any(type(x) in SYMBOLIC_NUMBERS for x in a)
-            ):
-                pairs = [self._convert(x) for x in a]
-                return [p[0] for p in pairs], [p[1] for p in pairs]
-            return list(a), list(a)
+            return self._convert_list(a)
         return a, a
 
-    def _unknown(self, tensor):
-        raise CaptureError(
-            "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a closure",
-            "Do not keep tensors made inside build() in python objects; return them, or copy them into a"
-            " buffer in place.",
-        )
+    def _convert_list(self, values):
+        has_tensors = bool(values) and isinstance(values[0], (torch.Tensor, float, type(None)))
+        if not has_tensors and not any(type(v) in SYMBOLIC_NUMBERS for v in values):
+            return list(values), list(values)
+        pairs = [self._convert(v) for v in values]
+        return [node for node, _ in pairs], [fake for _, fake in pairs]
 
-    def _constant(self, tensor):
-        name = f"constant{len(self.constants)}"
-        self.constants[name] = tensor.detach().clone()
-        source = self.graph.create_node("get_attr", name)
-        source.meta["tensor"] = describe(tensor)
+    def _node_of(self, tensor: FakeTensor) -> Node:
+        node = getattr(tensor, "_of_node", None)
+        if node is None or tensor.fake_mode is not self.fake_mode:
+            raise CaptureError(
+                "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a closure",
+                "Do not keep tensors made inside build() in python objects; return them, or copy them into a"
+                " buffer in place.",
+            )
+        return node
+
+    def _constant(self, tensor: torch.Tensor) -> FakeTensor:
+        """Return a symbolic tensor for a tensor that build() makes of Python data."""
+        source = self._constant_node(tensor.detach().clone())
         node = self.graph.call_function(aten.clone.default, (source,))
         node.meta["tensor"] = describe(tensor)
         self._annotate(node)
+        shape, stride = tuple(tensor.shape), tensor.stride()
         with self.fake_mode:
-            out = torch.empty_strided(
-                tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-            )
+            out = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
         out._of_node = node
         self.fakes.append(weakref.ref(out))
         out._value = tensor.detach().clone()
         self.valued[out.untyped_storage()._cdata] = out
         return out
 
-    def hold(self, tensor):
-        """A real tensor that stays itself inside the capture; a constant of the program."""
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Keep a real tensor as itself inside the capture; it is a constant of the program."""
+        twin = self._twin(tensor)
+        twin._of_node = self._constant_node(tensor)
+        self.lifted[id(tensor)] = (tensor, twin._of_node, twin)
+
+    def _constant_node(self, tensor: torch.Tensor) -> Node:
         name = f"constant{len(self.constants)}"
         self.constants[name] = tensor
         node = self.graph.create_node("get_attr", name)
         node.meta["tensor"] = describe(tensor)
-        twin = self._twin(tensor)
-        twin._of_node = node
-        self.lifted[id(tensor)] = (tensor, node, twin)
+        return node
 
     def _annotate(self, node):
         node.meta["phase"] = self.phase
@@ -458,7 +414,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def release(self):
         """Drop the tensors of the capture. Symbolic sizes keep the recorder alive as long as the program."""
-        for tensors in (self.lifted, self.known, self.valued, self.recurrent):
+        for tensors in (self.lifted, self.twins, self.valued, self.recurrent):
             tensors.clear()
 
 
@@ -466,3 +422,34 @@ def _plain(tensor):
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
     tensor = tensor.detach()
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
+
+
+def _memory_layout(tensor: torch.Tensor) -> tuple | None:
+    """Return what makes two strided tensors one: memory, dtype, shape, strides and offset."""
+    if tensor.layout is not torch.strided:
+        return None
+    memory, shape = tensor.untyped_storage()._cdata, tuple(tensor.shape)
+    return memory, tensor.dtype, shape, tensor.stride(), tensor.storage_offset()
+
+
+def _device_of(tensor: torch.Tensor) -> torch.device:
+    if type(tensor) is FakeTensor:
+        return tensor.fake_device
+    return torch.device("cpu") if tensor.is_cpu else tensor.device
+
+
+def _argument(written: tuple[int, str] | None, args: tuple, kwargs: dict):
+    """Return the argument of a call at this (position, name), or None."""
+    if written is None:
+        return None
+    position, name = written
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
+def _refuse_sparse_count(tensor: torch.Tensor) -> None:
+    if type(tensor) is FakeTensor and tensor.layout is not torch.strided:
+        raise UnsupportedInGraph(
+            "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
+            "graph-optimizers",
+            "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",
+        )

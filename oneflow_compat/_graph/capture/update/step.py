@@ -42,7 +42,7 @@ class Update(StateChanges):
         self.found_live: dict = {}  # the same, for options that the step created
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
-        recorder.number_of = lambda tensor: self.trace.marker(self._item(tensor))
+        recorder.scalar_of = lambda tensor: self.trace.marker(self._item(tensor))
         # placeholder node of a Python number -> where the number lies
         self.numbers: dict[torch.fx.Node, GroupOption | OptimizerState] = {}
         self.state_values: list[StateValue] = []  # stored after each run

@@ -1,0 +1,62 @@
+"""The key that selects the program for a call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from .._global.tensor import is_global
+from .program.pytree import tree_flatten
+
+
+def signature(args: tuple, kwargs: dict[str, Any]) -> Hashable:
+    """Return the structure of the arguments, the metadata of tensors, and the Python values."""
+    if not kwargs:
+        key = []
+        for a in args:
+            if type(a) is torch.Tensor:
+                key.append(
+                    (a.shape, a.stride(), a.dtype, a.device, a.requires_grad)
+                    if a.layout is torch.strided
+                    else _leaf_key(a)
+                )
+            elif isinstance(a, torch.Tensor):
+                key.append(_leaf_key(a))
+            elif type(a) in (int, float, bool, str, type(None)):
+                key.append((type(a), a) if type(a) is not float else _leaf_key(a))
+            else:
+                break
+        else:
+            return tuple(key)
+    flat, spec = tree_flatten((args, kwargs))
+    try:
+        key = (spec, *map(_leaf_key, flat))
+        hash(key)
+        return key
+    except TypeError:
+        return (
+            str(spec),
+            *(_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat),
+        )
+
+
+def _leaf_key(leaf: Any) -> Hashable:
+    if isinstance(leaf, torch.Tensor):
+        if is_global(leaf):
+            return (
+                leaf.shape,
+                leaf.stride(),
+                leaf.dtype,
+                leaf.device,
+                leaf.requires_grad,
+                leaf._of_placement,
+                leaf._of_sbp,
+            )
+        if leaf.layout is torch.strided:
+            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
+        return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
+    if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
+        return (float, repr(leaf))  # 0.0 equals -0.0, and nan does not equal itself
+    return (type(leaf), leaf)
