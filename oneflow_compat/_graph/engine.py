@@ -18,7 +18,8 @@ from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
-from .capture.capture import Capture, check_leaves
+from .capture.capture import Capture
+from .capture.leaves import check_leaves
 from .capture.survivors import settle_failed, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .compile import compiler_for, default_backend

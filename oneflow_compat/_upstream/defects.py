@@ -53,7 +53,7 @@ EAGER = {
     ),
     "fused SGD, half precision": Defect(
         "The fused SGD of the CPU leaves most elements of float16 and bfloat16 unchanged.",
-        "_graph/capture/update/step.py:_half_on_cpu",
+        "_graph/capture/update/forms.py:_half_on_cpu",
     ),
 }
 

@@ -19,6 +19,7 @@ from ..errors import location_text
 from ..program.operators import facts_of
 from ..program.program import roots, written_args
 from ..program.tensor_info import TensorInfo
+from .state_map import memory_id
 
 aten = torch.ops.aten
 _PACKAGE = __package__.partition(".")[0]
@@ -84,7 +85,7 @@ def _writers(graph):
 def _arguments(capture, graph):
     recorder = capture.recorder
     no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
-        capture.update.numbers if capture.update is not None else ()
+        capture.update.scalar_inputs if capture.update is not None else ()
     )
     return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
 
@@ -103,7 +104,9 @@ def _captured_tensors(capture, placeholders):
         node
         for node, node_tensors in tensors.items()
         if not any(
-            isinstance(t, torch.nn.Parameter) or capture.state.entry(t) is not None or _memory(t) in state
+            isinstance(t, torch.nn.Parameter)
+            or capture.state.entry(t) is not None
+            or memory_id(memory_of(t)) in state
             for t in node_tensors
         )
     }
@@ -120,17 +123,12 @@ def _is_outside_state(placeholder, nodes, captured):
     return not any(n.target is aten.copy_.default and n.args[0] is placeholder for n in nodes)
 
 
-def _memory(tensor):
-    tensor = memory_of(tensor)
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-
-
 def _memories_of_state(capture):
     """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
     pending = [entry.tensor for entry in capture.state.by_id.values()]
     pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
     for owner in capture.owners:
-        pending += [owner.__dict__, *(getattr(owner, kind, {}) for kind in ("_parameters", "_buffers"))]
+        pending += [owner.__dict__, *(getattr(owner, name, {}) for name in ("_parameters", "_buffers"))]
     if capture.update is not None and capture.update.scaler is not None:
         pending.append(capture.update.scaler.__dict__)
     memories, seen = set(), {}
@@ -140,7 +138,7 @@ def _memories_of_state(capture):
             continue
         seen[id(value)] = value
         if isinstance(value, torch.Tensor):
-            memories.add(_memory(value))
+            memories.add(memory_id(memory_of(value)))
         else:
             pending += _parts(value)
     return memories

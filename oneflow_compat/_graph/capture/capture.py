@@ -3,70 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from ..._active import STATE, capturing
 from ..._global.tensor import OfSeveralRanks, is_global, memory_of
-from ..errors import KEEP_PADDED, CaptureError, GraphTypeError, inside_another
+from ..errors import CaptureError, inside_another
 from ..observe import observe, report_unfollowed
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
-from ..program.pytree import argument_names, paths, tree_flatten, with_sizes
-from ..program.symbolic import SYMBOLIC_NUMBERS, is_run_value
-from .module_state import StateMap, kept_grads, kept_modes, kept_modules, memories, of_their_own, resolve
+from ..program.pytree import argument_names, tree_flatten, with_sizes
+from ..program.scalar_guards import guard_graph
+from ..program.symbolic import is_run_value
+from .caller_tensors import keep_callers_values, warn_of_kept_values
+from .dynamic_dimensions import DynamicDimensions
+from .leaves import check_leaves, leaf_name
+from .module_changes import ModuleChanges, memories, with_own_memory
 from .option_reads import option_reads
 from .patching import everything_undone, undone
+from .random_state import python_draws
+from .recorder import Recorder
+from .set_aside import GradientsAside, ModesOfFirstCapture
 from .slots import shared_memory, slots_of
+from .state_map import StateMap, resolve
+from .torch_patches import capture_patches, resolve_scaler, run_build
 from .unused_backward import backward_is_unused, warn_of_unused_backward
-
-_PLAIN = (
-    int,
-    float,
-    bool,
-    str,
-    bytes,
-    complex,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    slice,
-    type(Ellipsis),
-    enum.Enum,
-    np.generic,
-)
-
-
-def check_leaves(flat, name, more=()):
-    """Raise unless every leaf is a tensor, a plain Python value, or of one of the classes in `more`.
-
-    An error calls the leaf name(index).
-    """
-    for index, leaf in enumerate(flat):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *more)):
-            type_name = (
-                type(leaf).__qualname__
-                if type(leaf).__module__ == "builtins"
-                else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-            )
-            raise GraphTypeError(
-                f"the {name(index)} of build() has the type {type_name}, which a graph cannot take",
-                "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy:"
-                " flow.from_numpy(x)).",
-            )
-        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
-            raise GraphTypeError(
-                f"the {name(index)} of build() is a nested tensor, which a graph cannot take", KEEP_PADDED
-            )
-
-
-def leaf_name(spec, index) -> str:
-    """A readable path of a flat leaf, such as [0]['x']."""
-    return "".join(f"[{key!r}]" for key in paths(spec)[index])
+from .update.foreign_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
+from .update.step import Update
 
 
 class Capture:
@@ -74,15 +38,11 @@ class Capture:
 
     def __init__(self, engine, args, kwargs, config, branches=(), dynamic=None):
         """`dynamic`: {index of a flat argument: its dimensions that are symbols}."""
-        from .recorder import Recorder
-
         self.engine = engine
         self.config = config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
         if dynamic:
-            from .dynamic_dimensions import DynamicDimensions
-
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
         self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
@@ -95,16 +55,7 @@ class Capture:
             return self._run()
 
     def _run(self) -> Captured:
-        from .torch_patches import capture_patches
-
-        if capturing():
-            raise inside_another()
-        if torch._C._are_functorch_transforms_active():
-            raise CaptureError(
-                "a graph was called under a transform of torch.func (vmap, grad, ...)",
-                "Transform the function inside build().",
-            )
-        check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
+        self._check_call()
         _prepare_torch()
         engine, recorder = self.engine, self.recorder
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
@@ -115,23 +66,16 @@ class Capture:
             inputs = [
                 self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)
             ]
-        early = StateMap(
-            resolve(engine.modules),
-            resolve(engine.tensors),
-            () if callable(engine.optimizers) else engine.optimizers,
-        )
-        self.tensors = leaves = [e.tensor for e in early.by_id.values()]
-        self._no_own_parameter(names, early)
-        _no_lazy_parameter(early)
-        grads = kept_grads(leaves)
+        early = self._state_before_build(names)
+        grads = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
-        modules = self._modules = kept_modules(list(early.all_modules()), engine.owner, recorder)
+        modules = self._modules = ModuleChanges(list(early.all_modules()), engine.owner, recorder)
         reads = observe(engine.build, engine.owner, modules.add)
         with (
             undone(self._leave),
             torch.inference_mode(False),
             grads,
-            kept_modes(engine, early.all_modules()),
+            ModesOfFirstCapture(engine, early.all_modules()),
             modules,
             capture_patches(self, early),
             _autograd_as_recorded(),
@@ -143,6 +87,26 @@ class Capture:
         self._install_new_state(captured.live)
         return captured
 
+    def _check_call(self):
+        if capturing():
+            raise inside_another()
+        if torch._C._are_functorch_transforms_active():
+            raise CaptureError(
+                "a graph was called under a transform of torch.func (vmap, grad, ...)",
+                "Transform the function inside build().",
+            )
+        check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
+
+    def _state_before_build(self, names):
+        """Return the state that is there before build(), which may create more."""
+        engine = self.engine
+        optimizers = () if callable(engine.optimizers) else engine.optimizers
+        state = StateMap(resolve(engine.modules), resolve(engine.tensors), optimizers)
+        self.tensors = [entry.tensor for entry in state.by_id.values()]
+        self._no_own_parameter(names, state)
+        _no_lazy_parameter(state)
+        return state
+
     def _leave(self):
         """Take the optimizers' state back, and let operators run."""
         STATE.recorder = STATE.state = None
@@ -152,8 +116,9 @@ class Capture:
                 optimizer.state.update(kept)
 
     def _no_own_parameter(self, names, state):
-        """An argument is a tensor of its own in the program: as one of the trained parameters it would get no
-        gradient.
+        """Raise if an argument is a trained parameter.
+
+        An argument is a separate input of the program, so the parameter would get no gradient.
         """
         for name, value in zip(names, self.args_flat):
             if (
@@ -177,32 +142,15 @@ class Capture:
         return [name for _, name in argument_names(self.in_spec, self.engine.arg_names)]
 
     def _record(self, inputs, early, modules, reads):
-        """build(), what it left in modules, and the update; returns its flat results and their spec."""
+        """Run build(), then record what it left in modules, and the update; return its flat results, spec."""
         with reads:
             flat_out, out_spec = self._build(inputs)
         check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip(), (torch.nn.Module,))
         self.recorder.phase = "state"
         rebound = modules.changes()
-        modules.fill(v for v in flat_out if isinstance(v, torch.nn.Module))
-        taken = memories([*inputs, *flat_out])
-        self.attributes = []
-        for container, key, value in modules.stores:
-            leaves, spec = tree_flatten(value)
-            leaves = tuple(of_their_own(leaves, taken))
-            self.attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
-        modules.restore()
-        self.attributes = [  # the lists have their elements from before build() again
-            replace(a, appends=type(a.container) is list and a.key >= len(a.container))
-            for a in self.attributes
-        ]
-        replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
-        self.python_values = reads.finish(replayed, self.engine.modes)
-        report_unfollowed(
-            self.engine.name,
-            self.python_values.unfollowed,
-            self.config.strict,
-            self.engine.told_of_unfollowed,
-        )
+        modules.store_created(v for v in flat_out if isinstance(v, torch.nn.Module))
+        self.attributes = _stored_attributes(modules, memories([*inputs, *flat_out]))
+        self._finish_reads(reads)
         self.state = self._late_state(early)
         for old, new in rebound:
             with torch.no_grad():
@@ -211,10 +159,14 @@ class Capture:
         self._record_update()
         return flat_out, out_spec
 
-    def _build(self, flat):
-        from .random_state import python_draws
-        from .torch_patches import run_build
+    def _finish_reads(self, reads):
+        engine = self.engine
+        replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
+        self.python_values = reads.finish(replayed, engine.modes)
+        unfollowed = self.python_values.unfollowed
+        report_unfollowed(engine.name, unfollowed, self.config.strict, engine.told_of_unfollowed)
 
+    def _build(self, flat):
         optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
         with (
             python_draws(self.engine.name, "build()"),
@@ -229,8 +181,9 @@ class Capture:
         return early
 
     def _packed_gradients(self):
-        """In a group with contiguous_params every parameter has a gradient: a part of one buffer, zeros where
-        nothing came.
+        """Give zeros to the parameters without a gradient in a group with contiguous_params.
+
+        The gradients of such a group are chunks of one buffer.
         """
         for optimizer, _ in self.state.optimizers:
             for group in optimizer.param_groups:
@@ -240,84 +193,60 @@ class Capture:
                             p.grad = torch.zeros_like(p)
 
     def _record_update(self):
-        from .random_state import python_draws
-        from .torch_patches import resolve_scaler
-        from .update.step import Update
-
         scaler = resolve_scaler(self.engine.grad_scaler)
         if not self.state.optimizers:
             return
         self.update = Update(self.recorder, self.state, self.config, scaler, self.engine.live_options)
-        self.aside = _other_state(self.state)
+        self.aside = take_foreign_state(self.state)
+        classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            with python_draws(
-                self.engine.name,
-                f"step() of {', '.join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))}",
-            ):
+            with python_draws(self.engine.name, f"step() of {classes}"):
                 self.update.run()
         except (KeyError, TypeError) as error:
-            _refuse_other_state(
-                self.state,
-                self.aside,
-                (
-                    error.args[:1]
-                    if isinstance(error, KeyError)
-                    else [k for _, kept in self.aside for k in kept]
-                ),
-            )
+            refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))
             raise
-        _refuse_other_state(self.state, self.aside)
+        refuse_foreign_state(self.state, self.aside)
         self.new_state = self.update.adopt_new_state()
         for index, keys in self.update.found_live.items():
             self.engine.live_options.setdefault(index, set()).update(keys)
 
     def _results(self, flat_out, out_spec):
-        """(nodes, an Output for each, [(index of a result that is no node, the value)]): the results of
-        build(), then what the runtime stores.
+        """Return what the program returns: the results of build(), then what the runtime stores.
+
+        Returns (nodes, an Output for each, [(index of a result that is no node, the value)]).
         """
-        recorder = self.recorder
-        outputs, constants, nodes = [], [], []
+        results, constants = [], []  # (node, Output)
         for i, value in enumerate(flat_out):
+            if isinstance(value, torch.Tensor) and is_global(value):
+                self.global_results[len(results)] = value._of_placement, value._of_sbp, value.shape
+            node = self._node_of(value) if is_run_value(value) else value
             if isinstance(value, torch.Tensor):
-                node = recorder._convert(memory_of(value))[0]
-                if is_global(value):
-                    self.global_results[len(outputs)] = value._of_placement, value._of_sbp, value.shape
                 info = node.meta["tensor"]
-                nodes.append(node)
-                outputs.append(Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device))
-            elif isinstance(
-                output_value := recorder.sizes.node(value) if type(value) in SYMBOLIC_NUMBERS else value,
-                torch.fx.Node,
-            ):
-                nodes.append(output_value)
-                outputs.append(Output(leaf_name(out_spec, i)))
+                output = Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device)
+                results.append((node, output))
+            elif isinstance(node, torch.fx.Node):
+                results.append((node, Output(leaf_name(out_spec, i))))
             else:
-                constants.append((i, output_value))
-        for value in (leaf for attribute in self.attributes for leaf in attribute.leaves):
-            if is_run_value(value):
-                nodes.append(
-                    recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
-                )
-                outputs.append(Output("attribute"))
-        for state_value in self.update.state_values if self.update else ():
-            nodes.append(state_value.value)
-            outputs.append(Output("state"))
+                constants.append((i, node))
+        leaves = (leaf for attribute in self.attributes for leaf in attribute.leaves)
+        results += [(self._node_of(leaf), Output("attribute")) for leaf in leaves if is_run_value(leaf)]
+        if self.update is not None:
+            results += [(value.value, Output("state")) for value in self.update.state_values]
         if self._reports_overflow:
-            nodes.append(self.update.found)
-            outputs.append(Output("overflow"))
-        return nodes, outputs, constants
+            results.append((self.update.found_inf, Output("overflow")))
+        return [node for node, _ in results], [output for _, output in results], constants
+
+    def _node_of(self, value):
+        """Return the node of a tensor, or of a scalar computed from sizes; its number if it is known."""
+        return self.recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
 
     def _close(self, flat_out, out_spec):
         recorder = self.recorder
         nodes, outputs, constants = self._results(flat_out, out_spec)
         for created in self.new_state:
             self._replace_by_input(created.node, created.tensor)
-        guard = None
-        guards = recorder.guards + (self.update.trace.guards if self.update is not None else [])
-        if guards:
-            from ..program.scalar_guards import guard_graph
-
-            guard = guard_graph(recorder.graph, guards)
+        conditions = recorder.guards + (self.update.trace.guards if self.update is not None else [])
+        guard = guard_graph(recorder.graph, conditions) if conditions else None
         graph = recorder.finish(nodes)
         self._keep_callers_values(graph)
         if not self.state.optimizers and backward_is_unused(graph):
@@ -380,13 +309,11 @@ class Capture:
     @property
     def owners(self):
         """The modules that build() used, and the object that build() belongs to."""
-        return [thing for thing, *_ in self._modules.before]
+        return self._modules.owners
 
     def _keep_callers_values(self, graph):
         if self.engine.writes_through():
             return
-        from .caller_tensors import keep_callers_values, warn_of_kept_values
-
         written = keep_callers_values(self, graph)
         if written and not self.engine.told_of_writes:
             self.engine.told_of_writes = True
@@ -407,7 +334,7 @@ class Capture:
     def _reports_overflow(self):
         return (
             self.update is not None
-            and self.update.found is not None
+            and self.update.found_inf is not None
             and bool(self.update.state_values or self.update.first_only)
         )
 
@@ -420,37 +347,25 @@ class Capture:
             created.location.write(live, created.tensor)
 
 
-def _other_state(state):
-    """Take numbers that lie in an optimizer's state under another key than a parameter out of it."""
-    return [
-        (o, {k: o.state.pop(k) for k, v in list(o.state.items()) if not isinstance(v, dict)})
-        for o, _ in state.optimizers
+def _stored_attributes(modules, used_memories):
+    """Return what each run stores in attributes, and take it out of the modules."""
+    attributes = []
+    for container, key, value in modules.stores:
+        leaves, spec = tree_flatten(value)
+        leaves = tuple(with_own_memory(leaves, used_memories))
+        attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
+    modules.restore()
+    return [  # the lists have their elements from before build() again
+        replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
     ]
-
-
-def _refuse_other_state(state, aside, missed=()):
-    """An optimizer that reads or makes such state in step() cannot be in a program."""
-    for optimizer, kept in aside:
-        foreign_keys = [
-            k
-            for k, v in optimizer.state.items()
-            if v and not (isinstance(k, torch.Tensor) and state.name_of(k) is not None)
-        ]
-        for key in (*foreign_keys, *(k for k in missed if k in kept)):
-            raise CaptureError(
-                f"{type(optimizer).__name__} keeps state under the key"
-                f" {type(key).__name__ if isinstance(key, torch.Tensor) else key!r}, which is none of its"
-                " parameters",
-                "A program finds optimizer state by parameter: keep it in optimizer.state[param], or step"
-                " this optimizer in eager mode.",
-            )
 
 
 def _no_lazy_parameter(state):
     for entry in state.by_id.values():
         if isinstance(entry.tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise CaptureError(
-                f"{entry.role} {entry.name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that never ran",
+                f"{entry.role} {entry.name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that"
+                " never ran",
                 "Run the module once in eager mode before the first call of the graph, for example on a batch"
                 " under no_grad().",
             )
@@ -461,8 +376,9 @@ _prepared = False
 
 @contextlib.contextmanager
 def _autograd_as_recorded():
-    """One thread, nothing looks for nan (set_detect_anomaly), and autocast keeps no weights: it would hand
-    out those cast before, and later those of the capture.
+    """Run autograd in one thread, without set_detect_anomaly, and with an empty cache of autocast.
+
+    The cache would hand out weights that were cast before, and later those of the capture.
     """
     torch.clear_autocast_cache()
     try:
@@ -473,7 +389,7 @@ def _autograd_as_recorded():
 
 
 def _prepare_torch():
-    """Import what the first optimizer step would import, before symbolic tensors are about."""
+    """Import what the first optimizer step would import, before there are symbolic tensors."""
     global _prepared
     if not _prepared:
         _prepared = True

@@ -35,7 +35,7 @@ class _Naming:
         for tensor, node, _ in recorder.lifted.values():
             self.owners.setdefault(node, tensor)
         self.optimizer_locations = _optimizer_locations(capture)
-        self.numbers = update.numbers if update is not None else {}
+        self.scalar_inputs = update.scalar_inputs if update is not None else {}
         self.arguments = [
             Argument(i, isinstance(leaf, OfSeveralRanks))
             for i, leaf in enumerate(capture.args_flat)
@@ -50,8 +50,8 @@ class _Naming:
         for node in placeholders:
             if node in self.owners:
                 named = self._of_tensor(self.owners[node])
-            elif node in self.numbers:
-                location = self.numbers[node]
+            elif node in self.scalar_inputs:
+                location = self.scalar_inputs[node]
                 named = "lr" if isinstance(location, GroupOption) else "optim", _name(location), location
             else:
                 named = "arg", node.target, next(arguments)
@@ -83,10 +83,12 @@ def shared_memory(capture, program):
         if isinstance(slot.location, Argument):
             values.append(capture.args_flat[slot.location.index])
             continue
-        first, *rest = tensors.get(node, [None])
-        values.append(first)
+        representative, *rest = tensors.get(node, [None])
+        values.append(representative)
         entries = [capture.state.entry(tensor) for tensor in rest]
-        merged += [(i, entry) for entry in entries if entry is not None and entry.tensor is not first]
+        merged += [
+            (i, entry) for entry in entries if entry is not None and entry.tensor is not representative
+        ]
     return overlapping_slots(program.slots, values), tuple(merged)
 
 

@@ -22,12 +22,13 @@ from .caller_tensors import same_contents, warn_of_changed_containers
 from .checkpointing import recomputed, torch_checkpoints
 from .generators import generators_of_build
 from .integer_indexing import tensors_as_indices
-from .module_state import resolve
 from .patching import patched, patched_attributes, undone
 from .random_state import states_of_generators
 from .recurrent import recurrent_layers
+from .state_map import resolve
 from .symbolic_sizes import asks_for_a_size, builtins_of_sizes, innermost
 from .tracers import tracers
+from .update.loss_scaling import scaled
 
 
 @contextlib.contextmanager
@@ -415,8 +416,6 @@ def _loss_factor(capture, parts):
         if parts > 1:
             grad = grad / parts
         if scaler is not None:
-            from .update.loss_scaling import scaled
-
             grad = scaled(capture, scaler, grad)
         return grad
 

@@ -8,7 +8,9 @@ gradient changes no parameter and no optimizer state.
 from __future__ import annotations
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
+from ...._active import outside_capture
 from ...errors import CaptureError
 from ...program.nested_state import leaves
 
@@ -45,8 +47,6 @@ def scaled(capture, scaler, grad):
     if not scaler.is_enabled():
         return grad
     if scaler._scale is None:
-        from ...._active import outside_capture
-
         with outside_capture():
             prepare(scaler, grad.device)
     return grad * scaler._scale.to(device=grad.device)
@@ -124,8 +124,6 @@ def choose(update, found_inf, kept):
 
 def begun(update, existing, optimizers):
     """(state tensor that the step created, copy of its initial value) for state that did not exist before."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     recorder, pairs = update.recorder, []
     for optimizer in optimizers:
         for state in optimizer.state.values():

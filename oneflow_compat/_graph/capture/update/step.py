@@ -13,14 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...._active import outside_capture
-from ...._global.tensor import several
 from ...._global.zero import splitting
+from ...._ops.clip_grad import clip_grad_norm_
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, symbolic
 from . import sparse_rows
+from .forms import form_options
 from .host_scalars import ScalarMode, ScalarTrace, traced_math
-from .loss_scaling import begun
+from .loss_scaling import begun, choose, keep_old, unscale
 from .optimizer_state import CreatedState, StateChanges, StateValue
 
 aten = torch.ops.aten
@@ -31,7 +32,7 @@ outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update(StateChanges):
-    """Records the update of all optimizers. After `run`, `numbers` lists the Python-number inputs."""
+    """Records the update of all optimizers. After `run`, `scalar_inputs` lists its inputs that are Python numbers."""
 
     def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
         self.recorder = recorder
@@ -44,11 +45,11 @@ class Update(StateChanges):
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.scalar_of = lambda tensor: self.trace.marker(self._item(tensor))
         # placeholder node of a Python number -> where the number lies
-        self.numbers: dict[torch.fx.Node, GroupOption | OptimizerState] = {}
+        self.scalar_inputs: dict[torch.fx.Node, GroupOption | OptimizerState] = {}
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
         self.first_only = False
-        self.found = None  # node that is 1 if the gradients overflowed under a dynamic scaler
+        self.found_inf = None  # node that is 1 if the gradients overflowed under a dynamic scaler
         self.snapshots: list = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
@@ -65,46 +66,34 @@ class Update(StateChanges):
         self.recorder.phase = "update"
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
-        for optimizer, _ in self.state.optimizers:
-            self.snapshots.append(
-                (
-                    optimizer,
-                    {p: (s, copied(s)) for p, s in optimizer.state.items()},
-                    [copied(g) for g in optimizer.param_groups],
-                )
-            )
-        found_inf = None
-        if self.scaler is not None:
-            from .loss_scaling import unscale
-
-            found_inf = unscale(self)
-        for optimizer, _ in self.state.optimizers:
-            for group in optimizer.param_groups:
-                clip_group(group)
-                for p in group["params"]:
-                    if p in outside and p.grad is not None:
-                        p.grad.copy_(outside[p](p.grad, found_inf))
+        self._take_snapshots()
+        found_inf = unscale(self) if self.scaler is not None else None
+        self._clip(found_inf)
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._pre_materialize(index, optimizer)
-        kept = None
+        old_values = None
         if found_inf is not None:
-            self.found = self.recorder._convert(found_inf)[0]
-            from .loss_scaling import keep_old
-
-            kept = keep_old(self)
+            self.found_inf = self.recorder._convert(found_inf)[0]
+            old_values = keep_old(self)
         for index, (optimizer, _) in enumerate(self.state.optimizers):
-            if optimizer not in sparse_rows.lazy:
+            if optimizer in sparse_rows.lazy:
+                self._step_rows(index, optimizer)
+            else:
                 self._step(index, optimizer)
-                continue
-            with torch.no_grad():
-                found_rows = sparse_rows.before_step(optimizer)
-                existing = {id(t) for _, _, snapshots in found_rows for t, _ in snapshots.values()}
-                self._step(index, optimizer)
-                sparse_rows.after_step(optimizer, found_rows, begun(self, existing, [optimizer]))
-        if kept is not None:
-            from .loss_scaling import choose
+        if old_values is not None:
+            choose(self, found_inf, old_values)
 
-            choose(self, found_inf, kept)
+    def _take_snapshots(self):
+        for optimizer, _ in self.state.optimizers:
+            states = {p: (s, copied(s)) for p, s in optimizer.state.items()}
+            self.snapshots.append((optimizer, states, [copied(g) for g in optimizer.param_groups]))
+
+    def _clip(self, found_inf):
+        for group in (g for optimizer, _ in self.state.optimizers for g in optimizer.param_groups):
+            clip_group(group)
+            for p in group["params"]:
+                if p in outside and p.grad is not None:
+                    p.grad.copy_(outside[p](p.grad, found_inf))
 
     def undo(self):
         """Restore optimizer state and group options, after an error and after success.
@@ -124,7 +113,7 @@ class Update(StateChanges):
                 else:
                     del optimizer.state[param]
 
-    # -- parts -------------------------------------------------------------------
+    # -- one optimizer -------------------------------------------------------------
     def _check(self, index, optimizer):
         params = [p for g in optimizer.param_groups for p in g["params"]]
         if not any(p.grad is not None for p in params):
@@ -135,7 +124,7 @@ class Update(StateChanges):
                 " optimizer.",
             )
 
-    def _step(self, index, optimizer):
+    def _refuse_class(self, index, optimizer):
         if isinstance(optimizer, torch.optim.LBFGS):
             raise UnsupportedInGraph(
                 "LBFGS evaluates the model several times per step, which depends on values",
@@ -147,24 +136,31 @@ class Update(StateChanges):
                 "ReduceLROnPlateau needs a metric in each step",
                 "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
             )
+
+    def _step_rows(self, index, optimizer):
+        """Record a step that changes only the rows which were gathered."""
+        with torch.no_grad():
+            gathered = sparse_rows.before_step(optimizer)
+            existing = {id(t) for _, _, snapshots in gathered for t, _ in snapshots.values()}
+            self._step(index, optimizer)
+            sparse_rows.after_step(optimizer, gathered, begun(self, existing, [optimizer]))
+
+    def _step(self, index, optimizer):
+        self._refuse_class(index, optimizer)
         self.stepping = type(optimizer).__name__
-        groups = optimizer.param_groups
-        flags = update_flags(optimizer, self.config)
-        for g, group in enumerate(groups):
-            for key in sorted(
-                {
-                    "lr",
-                    *self.live.get(index, ()),
-                    *(k for k in _COUNTERS & group.keys() if type(group[k]) is int),
-                }
-                & group.keys()
-            ):
-                group[key] = self._live(GroupOption(index, g, (key,)), key, group[key])
-            group.update({k: v for k, v in flags.items() if k in group})
-        groups_before = [copied(g) for g in groups]
-        self._number_states(index, optimizer)
+        self._make_options_live(index, optimizer)
+        groups_before = [copied(g) for g in optimizer.param_groups]
+        self._make_states_live(index, optimizer)
+        self._call_step(optimizer)
+        for name, value in vars(optimizer).items():
+            if name not in ("state", "param_groups") and symbolic(value):
+                self._refuse_object(optimizer, f"its attribute {name!r}", value)
+        self._replaced_state(index, optimizer)
+        self._changed_options(index, optimizer, groups_before)
+
+    def _call_step(self, optimizer):
         called = getattr(optimizer, "_opt_called", None)
-        counters = _number_attributes(optimizer)
+        counters = _scalar_attributes(optimizer)
         try:
             with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
                 optimizer.step()
@@ -179,30 +175,34 @@ class Update(StateChanges):
                 "Keep step counters in optimizer.state[param] or in the optimizer's param_groups; those are"
                 " inputs of the program.",
             )
-        for name, value in vars(optimizer).items():
-            if name not in ("state", "param_groups") and symbolic(value):
-                self._refuse_object(optimizer, f"its attribute {name!r}", value)
-        self._replaced_state(index, optimizer)
-        self._changed_options(index, optimizer, groups_before)
 
     def _pre_materialize(self, index, optimizer):
         """Pre-create state that torch would take from the first gradient, if zeros give the same result."""
-        if isinstance(optimizer, torch.optim.SGD):
-            for group in optimizer.param_groups:
-                if group.get("momentum") and not group.get("dampening"):
-                    for p in group["params"]:
-                        if (
-                            p.grad is not None
-                            and not p.grad.is_sparse
-                            and optimizer.state[p].get("momentum_buffer") is None
-                        ):
-                            with outside_capture():
-                                real = torch.zeros_like(p, requires_grad=False)
-                            optimizer.state[p]["momentum_buffer"] = real
-                            location = self.state_location(index, p, ("momentum_buffer",))
-                            self.created.append(CreatedState(location, real))
+        if not isinstance(optimizer, torch.optim.SGD):
+            return
+        for group in optimizer.param_groups:
+            if not group.get("momentum") or group.get("dampening"):
+                continue
+            for p in group["params"]:
+                if p.grad is None or p.grad.is_sparse:
+                    continue
+                if optimizer.state[p].get("momentum_buffer") is not None:
+                    continue
+                with outside_capture():
+                    real = torch.zeros_like(p, requires_grad=False)
+                optimizer.state[p]["momentum_buffer"] = real
+                self.created.append(CreatedState(self.state_location(index, p, ("momentum_buffer",)), real))
 
-    def _number_states(self, index, optimizer):
+    def _make_options_live(self, index, optimizer):
+        """Make rates, counters and options that changed between calls inputs of the program."""
+        form = form_options(optimizer, self.config)
+        for g, group in enumerate(optimizer.param_groups):
+            counters = {k for k in _COUNTERS & group.keys() if type(group[k]) is int}
+            for key in sorted({"lr", *self.live.get(index, ()), *counters} & group.keys()):
+                group[key] = self._live(GroupOption(index, g, (key,)), key, group[key])
+            group.update({k: v for k, v in form.items() if k in group})
+
+    def _make_states_live(self, index, optimizer):
         for param, state in optimizer.state.items():
             for key, value in state.items():
                 if type(value) is not tuple:  # a shape
@@ -212,7 +212,7 @@ class Update(StateChanges):
         """A Python number, or each number of a tuple (betas), as an input of the program."""
         if type(value) in (int, float):
             node = self.recorder.placeholder(name, value)
-            self.numbers[node] = location
+            self.scalar_inputs[node] = location
             return self.trace.scalar(float(value), node)
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
             return tuple(self._live(location.item(i), f"{name}{i}", v) for i, v in enumerate(value))
@@ -230,21 +230,19 @@ class Update(StateChanges):
             )
         graph = self.recorder.graph
         with outside_capture():
-            number = value.item()
-        return self.trace.scalar(
-            float(number), graph.call_function(aten._local_scalar_dense.default, (node,))
-        )
+            scalar = float(value.item())
+        return self.trace.scalar(scalar, graph.call_function(aten._local_scalar_dense.default, (node,)))
 
 
-def _number_attributes(optimizer):
-    """{name: number} of the public attributes that are Python numbers."""
+def _scalar_attributes(optimizer):
+    """Return {name: value} of the public attributes that are Python numbers."""
     return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
 
 def _restore_attributes(optimizer, before):
     """Restore attributes; return the name of one whose number step() changed, or None."""
     changed = None
-    for name, value in _number_attributes(optimizer).items():
+    for name, value in _scalar_attributes(optimizer).items():
         if name not in before or before[name] != value:
             changed = name
             if name in before:
@@ -256,77 +254,6 @@ def _restore_attributes(optimizer, before):
 _COUNTERS = {"step", "k"}
 
 
-def update_flags(optimizer, config):
-    """Return the options that select torch's form of the optimizer to trace; the user's choice always wins."""
-    group = optimizer.param_groups[0]
-    if group.get("foreach") is not None or group.get("fused") is not None or group.get("differentiable"):
-        return {}
-    if config.zero is not None and several():  # one parameter at a time, each with its shards
-        return {k: False for k in ("foreach", "fused") if k in group}
-    params = [p for g in optimizer.param_groups for p in g["params"]]
-    if any(p.grad is not None and p.grad.is_sparse for p in params) or _has_tensor_options(optimizer):
-        return {}
-    if config.fuse_update and "fused" in group and _has_fused_kernel(optimizer, params):
-        # eager steps on a GPU create counters on the CPU; the fused operator counts on the GPU
-        return {"fused": True, "foreach": False} if _counts_beside_parameters(optimizer, params) else {}
-    multi = _equals_multi_tensor(optimizer, params) if config.multi_tensor is None else config.multi_tensor
-    return {"foreach": True, "fused": False} if multi and "foreach" in group else {}
-
-
-def _has_tensor_options(optimizer):
-    """Whether a rate or a beta is a tensor, which the multi-tensor forms reject."""
-    options = (v for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ())))
-    return any(isinstance(v, torch.Tensor) for v in options)
-
-
-def _has_fused_kernel(optimizer, params):
-    on_device = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
-    return on_device and not _half_on_cpu(optimizer, params)
-
-
-def _counts_beside_parameters(optimizer, params):
-    """Whether every step counter that is a tensor lies on the device of its parameter."""
-    steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
-    return all(not isinstance(step, torch.Tensor) or step.device == p.device for step, p in steps)
-
-
-def _equals_multi_tensor(optimizer, params):
-    """Whether torch's multi-tensor form gives the same values and replaces many small operators."""
-    size = sum(p.numel() * p.element_size() for p in params)
-    return (
-        size < _MULTI_TENSOR_BYTES
-        and isinstance(optimizer, _SAME_NUMBERS)
-        and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
-        # if two parameters share memory, the second must take its step after the first
-        and len({p.untyped_storage()._cdata for p in params}) == len(params)
-    )
-
-
-def _half_on_cpu(optimizer, params):
-    """Whether torch's fused form is wrong for these parameters.
-
-    On the CPU, the fused SGD of torch 2.13 leaves most elements of half precision unchanged, and its fused
-    Adam of float16 gives inf.
-    """
-    lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
-    return any(p.device.type == "cpu" and p.dtype in lost for p in params)
-
-
-# On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
-_SAME_NUMBERS = (
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
-    torch.optim.Adamax,
-    torch.optim.RMSprop,
-    torch.optim.Rprop,
-)
-_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded at other points
-_MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
-
-
 def clip_group(group):
     """Clip a group by its own total norm if it has both clipping options, as OneFlow does in a graph."""
     max_norm, norm_type = group.get("clip_grad_max_norm"), group.get("clip_grad_norm_type")
@@ -334,6 +261,4 @@ def clip_group(group):
         return
     params = [p for p in group["params"] if p.grad is not None]
     if params:
-        from ...._ops.clip_grad import clip_grad_norm_
-
         clip_grad_norm_(params, max_norm, norm_type=norm_type)

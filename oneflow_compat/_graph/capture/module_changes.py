@@ -1,0 +1,322 @@
+"""What build() changes in modules and objects: put back after the capture, and stored by the program instead."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..._global.tensor import memory_of
+from ..program.symbolic import SYMBOLIC_NUMBERS
+from .containers import compare, holds_symbols, put_back, snapshot
+from .known import constant_value
+from .patching import forget, log
+from .state_map import memory_id
+
+_ENGINE = __package__.rpartition(".")[0]  # objects of the engine are not walked
+_INTERNAL = frozenset(vars(torch.nn.Module()))
+_PLAIN = (int, float, bool, str, type(None))
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
+
+
+@dataclass(frozen=True, eq=False)
+class _Before:
+    """A module, or the object that build() belongs to, as it was before build()."""
+
+    owner: Any
+    buffers: dict
+    attributes: dict
+    contents: dict  # attribute -> snapshot of its list or dict
+
+
+class ModuleChanges:
+    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must
+    do instead.
+
+    If a real tensor of the same shape and dtype was there before, the program copies the new value into it.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
+    and so are numbers and flags. A value made of constants only is a cache, unless a state dict would hold
+    it: build() makes it again.
+    """
+
+    def __init__(self, modules, owner, recorder):
+        self.recorder = recorder
+        self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
+        self.before: dict[int, _Before] = {}  # by the id of its owner
+        self.stores: list = []  # (container, key, value with symbolic tensors)
+        self.children: list = []  # (module, its child modules before build())
+        self.late: set = set()  # (id(container), key) of `stores` that hold objects build() created
+
+    def __enter__(self):
+        log(self.restore_everything)
+        for owner in self.roots:
+            self.add(owner)
+        return self
+
+    @property
+    def owners(self) -> list:
+        """The modules that build() used, and the object that build() belongs to."""
+        return [before.owner for before in self.before.values()]
+
+    def add(self, owner) -> None:
+        """Remember a module, or the object that build() belongs to, as it is now."""
+        if id(owner) in self.before:
+            return
+        attributes = {
+            k: v for k, v in owner.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)
+        }
+        contents = {k: snapshot(v) for k, v in attributes.items() if type(v) in (list, dict)}
+        buffers = owner._buffers if isinstance(owner, torch.nn.Module) else {}
+        self.before[id(owner)] = _Before(owner, dict(buffers.items()), attributes, contents)
+        # the children of a ScriptModule cannot be changed
+        if isinstance(owner, torch.nn.Module) and isinstance(owner._modules, dict):
+            self.children.append((owner, dict(owner._modules)))
+
+    def changes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return [(old real tensor, new tensor)] to copy, and fill `stores`.
+
+        No tensor is copied into memory of registered state.
+        """
+        self._pairs: list = []
+        self._registered_memories = self._memories_of_registered_state()
+        self._sources: dict = {}  # memory -> the tensor that is copied into it
+        for before in self.before.values():
+            self._compare_buffers(before)
+            self._compare_attributes(before)
+        self._store_created_objects()
+        if len(self._pairs) > 1:  # two that were swapped: read all before writing any
+            with torch.no_grad():
+                return [(old, new.clone()) for old, new in self._pairs]
+        return self._pairs
+
+    def _memories_of_registered_state(self):
+        memories = set()
+        for before in self.before.values():
+            is_module = isinstance(before.owner, torch.nn.Module)
+            parameters = before.owner._parameters.values() if is_module else ()
+            memories.update(memory_id(t) for t in (*parameters, *before.buffers.values()) if t is not None)
+        return memories
+
+    def _compare_buffers(self, before):
+        if isinstance(before.owner, torch.nn.Module):
+            buffers = before.owner._buffers
+            for key, new in buffers.items():
+                saved = key not in before.owner._non_persistent_buffers_set
+                self._compare(buffers, key, before.buffers.get(key), new, True, saved)
+
+    def _compare_attributes(self, before):
+        attributes = before.owner.__dict__
+        for key, new in attributes.items():
+            if key in _INTERNAL:
+                continue
+            old = before.attributes.get(key)
+            if new is old and key in before.contents:
+                compare(new, before.contents[key], self._compare)
+            else:
+                self._compare(attributes, key, old, new)
+
+    def _compare(self, container, key, old, new, registered=False, saved=False):
+        """Decide whether the program copies the new value into the old one, stores it, or does nothing.
+
+        `registered`: it is a buffer. `saved`: a state dict holds it.
+        """
+        if new is not old and self._needs_store(old, new, registered, saved):
+            self.stores.append((container, key, new))
+
+    def _needs_store(self, old, new, registered, saved):
+        if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
+            return type(new) is not type(old) or new != old
+        if _fits(old, new):
+            return not self._is_copied(old, new, registered)
+        if type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
+            self._pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
+            return False
+        return holds_symbols(new) and (saved or not self._constant(new))
+
+    def _is_copied(self, old, new, registered):
+        """Return True if the old tensor gets the values of the new one, or already has them."""
+        if self._sources.setdefault(memory_id(old), new) is not new and not registered:
+            return False  # one tensor under two names
+        if registered or memory_id(old) not in self._registered_memories:
+            self._pairs.append((old, new))
+            return True
+        return new.layout is torch.strided and self._location(new) == self._location(old)
+
+    def _store_created_objects(self):
+        """Store the fake tensors in modules and objects that build() created and bound."""
+        stored_objects: set = set()
+        for container, key, value in self._bound():
+            symbols = {id(o): list(_symbols_of(o)) for o in _created_objects(value, self.before)}
+            if not any(symbols.values()):
+                continue
+            for created, entries in symbols.items():
+                if created not in stored_objects:
+                    self.stores.extend(entries)
+            stored_objects.update(symbols)
+            self.late.add((id(container), key))
+            if not holds_symbols(value):  # else it is stored already
+                self.stores.append((container, key, value))
+
+    def store_created(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Store real tensors after each run in modules that build() created and returns."""
+        for module in modules:
+            for created in _created_objects(module, self.before):
+                self.stores.extend(_symbols_of(created))
+
+    def _bound(self):
+        """Yield (container, key, value) of attributes and modules that build() put into existing modules."""
+        for owner, children in self.children:
+            yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
+        for before in self.before.values():
+            attributes = before.owner.__dict__
+            yield from (
+                (attributes, k, v)
+                for k, v in attributes.items()
+                if k not in _INTERNAL and v is not before.attributes.get(k)
+            )
+
+    def _location(self, tensor):
+        """Return the memory, offset and strides of a tensor.
+
+        A symbolic tensor that is a view of state is located by the live tensor that it stands for.
+        """
+        real, base_offset = tensor, 0
+        if isinstance(tensor, FakeTensor):
+            memory, lifted = memory_id(tensor), self.recorder.lifted.values()
+            real = next((real for real, _, twin in lifted if memory_id(twin) == memory), tensor)
+            base_offset = real.storage_offset() if real is not tensor else 0
+        return memory_id(real), base_offset + tensor.storage_offset(), tensor.stride()
+
+    def _constant(self, value):
+        return not any(
+            type(t) in SYMBOLIC_NUMBERS
+            or isinstance(t, FakeTensor)
+            and constant_value(self.recorder, t._of_node) is None
+            for t in pytree.tree_leaves(value)
+        )
+
+    def __exit__(self, error_class, *error):
+        self.restore(error_class is not None)
+        forget(self.restore_everything)
+
+    def restore_everything(self) -> None:
+        self.restore(everything=True)
+
+    def restore(self, everything: bool = False) -> None:
+        """Take symbolic values out of modules and objects.
+
+        `everything`: put numbers and flags back as well, after an error.
+        """
+        for before in self.before.values():
+            self._restore_entries(before.owner.__dict__, before.attributes, _INTERNAL, everything)
+            if isinstance(before.owner, torch.nn.Module):
+                self._restore_entries(before.owner._buffers, before.buffers, (), everything)
+            for key, contents in before.contents.items():
+                put_back(before.attributes[key], contents, everything)
+        for owner, children in self.children:
+            self._restore_children(owner._modules, children, everything)
+
+    def _restore_entries(self, now, before, skipped, everything):
+        if everything and isinstance(now, dict):
+            now.update({k: v for k, v in before.items() if k not in now})
+        for key in list(now.keys()):
+            if key in skipped:
+                continue
+            is_symbolic = holds_symbols(now[key]) or (id(now), key) in self.late
+            if key not in before:
+                if everything or is_symbolic:
+                    del now[key]
+                continue
+            old = before[key]
+            if is_symbolic or now[key] is not old and (everything or isinstance(old, torch.Tensor)):
+                now[key] = old
+
+    def _restore_children(self, now, before, everything):
+        if everything and now != before:
+            now.clear()
+            now.update(before)
+        for key in [k for k in now if (id(now), k) in self.late]:
+            if key in before:
+                now[key] = before[key]
+            else:
+                del now[key]
+
+
+def with_own_memory(leaves: Iterable, used_memories: set[int]) -> list:
+    """Return the leaves to store; clone a tensor if another stored tensor uses its memory.
+
+    The reason is that a later call may write into the tensor of an attribute.
+    """
+    own = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            memory = memory_id(memory_of(leaf))
+            if memory in used_memories:
+                with torch.no_grad():
+                    leaf = leaf.clone()
+            used_memories.add(memory)
+        own.append(leaf)
+    return own
+
+
+def memories(values: Iterable) -> set[int]:
+    return {memory_id(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
+
+
+def _created_objects(value, existing) -> Iterator:
+    """Yield the modules and other Python objects nested in a value, except those with an id in `existing`."""
+    pending, seen = [value], {}
+    while pending:
+        value = pending.pop()
+        if (
+            id(value) in seen
+            or id(value) in existing
+            or isinstance(value, (torch.Tensor, type, *_CODE))
+            or type(value).__module__.startswith(_ENGINE)
+        ):
+            continue
+        seen[id(value)] = value
+        if type(value) in pytree.SUPPORTED_NODES:
+            pending.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
+        elif hasattr(value, "__dict__"):
+            yield value
+            pending.extend(value.__dict__.values())  # a module's children as well
+
+
+def _symbols_of(instance) -> Iterator[tuple]:
+    """Yield (container, key, value) of the symbolic tensors of a module or of another object."""
+    containers = [(instance.__dict__, {k: v for k, v in instance.__dict__.items() if k not in _INTERNAL})]
+    if isinstance(instance, torch.nn.Module):
+        containers += [(_Parameters(instance), instance._parameters), (instance._buffers, instance._buffers)]
+    return (
+        (container, key, value)
+        for container, entries in containers
+        for key, value in entries.items()
+        if holds_symbols(value)
+    )
+
+
+class _Parameters:
+    """The parameters of a module that build() created: what is stored becomes one."""
+
+    def __init__(self, module):
+        self.parameters = module._parameters
+
+    def __getitem__(self, key):
+        return self.parameters[key]
+
+    def __setitem__(self, key, value):
+        self.parameters[key] = torch.nn.Parameter(value, self.parameters[key].requires_grad)
+
+
+def _fits(old, new) -> bool:
+    """Whether a tensor can take the values of the other one."""
+    if old is new:
+        return True
+    both = isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)
+    return both and (old.shape, old.dtype) == (new.shape, new.dtype)

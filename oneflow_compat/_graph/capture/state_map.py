@@ -1,0 +1,93 @@
+"""Names and live locations of module and optimizer state, read again in every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..._global.tensor import memory_of
+from ..program.locations import LiveState, ModuleTensor, OptimizerParameter, StateEntry
+
+
+def memory_id(tensor: torch.Tensor) -> int:
+    """Return an identity of the memory of a tensor that is alive."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def resolve(value: Any | Callable[[], Any]) -> Any:
+    """Return the value that a front end gave, or what the function that it gave returns."""
+    if callable(value) and not isinstance(value, (torch.nn.Module, dict)):
+        return value()
+    return value
+
+
+class StateMap:
+    """Names every tensor that the engine knows; `entry(tensor)` gives its StateEntry."""
+
+    def __init__(
+        self,
+        modules: Mapping[str, torch.nn.Module],
+        tensors: dict[str, torch.Tensor],
+        optimizers: Iterable[tuple[torch.optim.Optimizer, Any]],
+    ):
+        self.modules = dict(modules)
+        self.tensors = tensors
+        self.optimizers = list(optimizers)
+        self.by_id: dict[int, StateEntry] = {}
+        self.aliases: list = []  # (tensor, container, key) of each further name of a tensor
+        for prefix, module in self.modules.items():
+            for path, child in module.named_modules(prefix=prefix, remove_duplicate=True):
+                self._add(child._parameters, path, "param")
+                self._add(child._buffers, path, "buffer")
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                role = "param" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
+                entry = StateEntry(role, name, ModuleTensor(name), tensors, name, tensor)
+                self.by_id.setdefault(id(tensor), entry)
+        for o, (optimizer, _) in enumerate(self.optimizers):
+            for g, group in enumerate(optimizer.param_groups):
+                for i, tensor in enumerate(group["params"]):
+                    name, location = f"optimizer{o}.group{g}.{i}", OptimizerParameter(o, g, i)
+                    entry = StateEntry("param", name, location, group["params"], i, tensor)
+                    entry = self.by_id.setdefault(id(tensor), entry)
+                    self.by_id.setdefault(id(memory_of(tensor)), entry)
+
+    def _add(self, container: dict, path: str, role: str) -> None:
+        for key, tensor in container.items():
+            if tensor is None:
+                continue
+            name = f"{path}.{key}" if path else key
+            entry = StateEntry(role, name, ModuleTensor(name), container, key, tensor)
+            entry = self.by_id.setdefault(id(tensor), entry)
+            self.by_id.setdefault(id(memory_of(tensor)), entry)
+            if entry.container is not container or entry.key != key:
+                self.aliases.append((tensor, container, key))
+
+    def entry(self, tensor: torch.Tensor) -> StateEntry | None:
+        return self.by_id.get(id(tensor))
+
+    def name_of(self, tensor: torch.Tensor) -> str | None:
+        entry = self.by_id.get(id(tensor))
+        return entry.name if entry else None
+
+    def live(self, free: list) -> LiveState:
+        """Return the objects that the locations of a program name."""
+        entries = {entry.name: entry for entry in self.by_id.values()}
+        return LiveState(
+            entries,
+            tuple(optimizer for optimizer, _ in self.optimizers),
+            free,
+            modules=tuple(self.all_modules()),
+            aliases=tuple(self.aliases),
+        )
+
+    def all_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Yield (path, module) of every module, once."""
+        seen = set()
+        for prefix, module in self.modules.items():
+            for path, child in module.named_modules(prefix=prefix):
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    yield path, child

@@ -1,0 +1,82 @@
+"""Which of torch's forms of an optimizer is traced: plain, multi-tensor or fused."""
+
+from __future__ import annotations
+
+import torch
+
+from ...._global.tensor import several
+from ...config import Config
+
+# On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
+_SAME_VALUES = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+)
+_SAME_DTYPES = (torch.float32, torch.float64)  # half precision is rounded at other points
+_MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
+
+
+def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, bool]:
+    """Return the options that select torch's form of the optimizer to trace; the user's choice always wins."""
+    group = optimizer.param_groups[0]
+    if any(group.get(option) is not None for option in ("foreach", "fused")) or group.get("differentiable"):
+        return {}
+    if config.zero is not None and several():  # one parameter at a time, each with its shards
+        return {k: False for k in ("foreach", "fused") if k in group}
+    params = [p for g in optimizer.param_groups for p in g["params"]]
+    if _has_sparse_gradients(params) or _has_tensor_options(optimizer):
+        return {}
+    if config.fuse_update and "fused" in group and _has_fused_kernel(optimizer, params):
+        # eager steps on a GPU create counters on the CPU; the fused operator counts on the GPU
+        return {"fused": True, "foreach": False} if _counts_beside_parameters(optimizer, params) else {}
+    multi = _equals_multi_tensor(optimizer, params) if config.multi_tensor is None else config.multi_tensor
+    return {"foreach": True, "fused": False} if multi and "foreach" in group else {}
+
+
+def _has_sparse_gradients(params):
+    return any(p.grad is not None and p.grad.is_sparse for p in params)
+
+
+def _has_tensor_options(optimizer):
+    """Whether a rate or a beta is a tensor, which the multi-tensor forms reject."""
+    options = (v for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ())))
+    return any(isinstance(v, torch.Tensor) for v in options)
+
+
+def _has_fused_kernel(optimizer, params):
+    on_device = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
+    return on_device and not _half_on_cpu(optimizer, params)
+
+
+def _counts_beside_parameters(optimizer, params):
+    """Whether every step counter that is a tensor lies on the device of its parameter."""
+    steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
+    return all(not isinstance(step, torch.Tensor) or step.device == p.device for step, p in steps)
+
+
+def _equals_multi_tensor(optimizer, params):
+    """Whether torch's multi-tensor form gives the same values and replaces many small operators."""
+    size = sum(p.numel() * p.element_size() for p in params)
+    return (
+        size < _MULTI_TENSOR_BYTES
+        and isinstance(optimizer, _SAME_VALUES)
+        and all(p.device.type == "cpu" and p.dtype in _SAME_DTYPES for p in params)
+        # if two parameters share memory, the second must take its step after the first
+        and len({p.untyped_storage()._cdata for p in params}) == len(params)
+    )
+
+
+def _half_on_cpu(optimizer, params):
+    """Whether torch's fused form is wrong for these parameters.
+
+    On the CPU, the fused SGD of torch 2.13 leaves most elements of half precision unchanged, and its fused
+    Adam of float16 gives inf.
+    """
+    lost = (torch.float16, torch.bfloat16) if isinstance(optimizer, torch.optim.SGD) else (torch.float16,)
+    return any(p.device.type == "cpu" and p.dtype in lost for p in params)
