@@ -111,7 +111,7 @@ def compare_plain(r: Any, c: Any, what: str, options: Any, names: Any, check_val
 def compare_tensors(
     pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool = True
 ) -> None:
-    """Compare shape, dtype and values."""
+    """Compare shape, dtype, device and values."""
     if tuple(r.shape) != tuple(c.shape):
         raise Mismatch(
             "shape", f"{what} has shape {tuple(r.shape)} in {names[0]} and {tuple(c.shape)} in {names[1]}"
@@ -121,14 +121,26 @@ def compare_tensors(
         raise Mismatch(
             "dtype", f"{what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}"
         )
+    if pair.shares_devices and not getattr(
+        c, "is_global", False
+    ):  # a global tensor's device is its placement's
+        compare_devices(a, b, what, names)
     if check_values:
         compare_numbers(a, b, what, options, names, "values")
+
+
+def compare_devices(a: Any, b: Any, what: str, names: Any) -> None:
+    """Compare the device types of two torch tensors."""
+    if a.device.type != b.device.type:
+        raise Mismatch("device", f"{what} is on {a.device} in {names[0]} and on {b.device} in {names[1]}")
 
 
 def compare_numbers(a: Any, b: Any, what: str, options: Any, names: Any, check: str) -> None:
     """Compare the values of two torch tensors of one shape."""
     import torch
 
+    if a.is_meta or b.is_meta:  # without values
+        return compare_devices(a, b, what, names)
     if a.device != b.device:
         a, b = a.cpu(), b.cpu()
     if a.is_sparse or a.layout != torch.strided:

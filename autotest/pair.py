@@ -38,6 +38,8 @@ class Pair:
         if to_numpy is not None:
             self.to_numpy = to_numpy  # type: ignore[method-assign]
         self.same_tensors = getattr(candidate, "Tensor", None) is reference.Tensor
+        # A conversion of the caller's may put the candidate's inputs on another device.
+        self.shares_devices = self.same_tensors and to_candidate is None
         self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
         self._candidate_scalars = (np.generic,) if issubclass(self.candidate_tensor, np.ndarray) else ()
         self.has_gradients = hasattr(self.candidate_tensor, "requires_grad_")

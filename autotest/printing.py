@@ -125,7 +125,7 @@ class SourceWriter:
 
     def tensor(self, t: Any, requires_grad: bool = False) -> str:
         """Return the expression that makes this torch tensor in either library."""
-        t = t.detach().cpu()
+        t = t.detach() if t.is_meta else t.detach().cpu()
         if t.layout != _torch().strided:
             t = t.to_dense()
         dtype = str(t.dtype).rpartition(".")[2]
@@ -137,8 +137,8 @@ class SourceWriter:
             and not (hasattr(candidate, "tensor") and hasattr(candidate, dtype))
         ):
             lib = "torch"
-        extra = ", requires_grad=True" if requires_grad else ""
-        if t.numel() == 0:
+        extra = (', device="meta"' if t.is_meta else "") + (", requires_grad=True" if requires_grad else "")
+        if t.numel() == 0 or t.is_meta:
             source = f"{lib}.zeros({tuple(t.shape)}, dtype={lib}.{dtype}{extra})"
         elif t.numel() > LITERAL_LIMIT:
             array = t.float().numpy() if dtype == "bfloat16" else t.numpy()

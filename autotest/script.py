@@ -81,6 +81,8 @@ def needed_helpers(case: Case, body: str, failure: BaseException | None) -> list
     }
     sources, used = {}, body
     needed = conditions(case) | ({"plain"} if hasattr(failure, "failed_step") else set())
+    if getattr(failure, "check", "").endswith("device"):
+        needed.add("device")
     for name, lines in reversed(HELPERS.items()):
         if re.search(rf"\b{name}\b", used):
             sources[name] = fill(script_parts.select(lines, needed), values)
@@ -110,7 +112,7 @@ def conditions(case: Case) -> set[str]:
 
 def kinds_of(pair: Any, x: Any) -> set[str]:
     if pair.is_reference_tensor(x) or pair.is_candidate_tensor(x):
-        return {"tensor"}
+        return {"tensor", "meta"} if getattr(x, "is_meta", False) else {"tensor"}
     if isinstance(x, dict):
         return {"dict"} | {condition for e in x.values() for condition in kinds_of(pair, e)}
     if isinstance(x, (tuple, list)):

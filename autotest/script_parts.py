@@ -66,6 +66,8 @@ TOLERANCES = <tolerances>  # dtype: (rtol, atol)
     "compare_numbers": '''
 def compare_numbers(what, a, b):
     """Assert |a - b| <= atol + rtol * |b| for two torch tensors of one shape."""
+[meta]    if a.is_meta:  # without values
+[meta]        return
     a, b = a.cpu(), b.cpu()
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
@@ -83,6 +85,7 @@ def compare_tensors(what, a, b):
 [check_dtype]    assert a.dtype == b.dtype, f"{what}: {a.dtype} and {b.dtype}"
 [exact_dtype]    inexact = [t.is_floating_point() or t.is_complex() for t in (a, b)]
 [exact_dtype]    assert a.dtype == b.dtype or all(inexact), f"{what}: {a.dtype} and {b.dtype}"
+[device]    assert a.device.type == b.device.type, f"{what} is on {a.device} and on {b.device}"
 [values]    compare_numbers(what, a, b)
 """,
     "compare_descriptions": '''

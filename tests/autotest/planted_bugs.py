@@ -204,6 +204,16 @@ def wrong_dtype_as_a_result(api):
     return api.torch.promote_types(torch.int8, torch.float32)
 
 
+@planted("device", relu=lambda x: torch.empty_like(x, device="meta"))
+def result_on_another_device(api):
+    return api.torch.relu(api.random_tensor(2, requires_grad=False))
+
+
+@planted("values", abs=lambda x: x.abs() + 1)
+def wrong_value_beside_tensors_without_values(api):
+    return api.torch.empty(2, device="meta"), api.torch.abs(api.random_tensor(1))
+
+
 @planted("device", get_default_device=lambda: torch.device("meta"))
 def wrong_device_as_a_result(api):
     return api.torch.get_default_device()
