@@ -39,7 +39,7 @@ uint64_t type_version(PyObject* type) {
 
 uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->version; }
 
-enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kCall };
+enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall };
 
 // One key of a dict: `value` is null for a key that must be absent, `any_value` for one that must be present.
 struct Entry {
@@ -54,6 +54,7 @@ struct Test {
   PyObject* owner;
   PyObject* expected;
   uint64_t version;
+  descrgetfunc read;  // of the descriptor in a test of flags
   std::vector<Entry> entries;
 };
 
@@ -129,6 +130,25 @@ bool element_holds(const Test& test) {
   return reinterpret_cast<List*>(test.owner)->items[position] == PyTuple_GetItem(test.expected, 1);
 }
 
+// Whether one attribute of many objects, read through its descriptor, is the same object for all of them.
+bool flags_hold(const Test& test) {
+  PyObject* descriptor = PyTuple_GetItem(test.expected, 0);
+  PyObject* expected = PyTuple_GetItem(test.expected, 1);
+  const Py_ssize_t size = PyTuple_Size(test.owner);
+  for (Py_ssize_t index = 0; index < size; ++index) {
+    PyObject* object = PyTuple_GetItem(test.owner, index);
+    PyObject* value = test.read(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    if (value == nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    const bool same = value == expected;
+    Py_DECREF(value);
+    if (!same) return false;
+  }
+  return true;
+}
+
 // 1 if the test holds, 0 if not, -1 with an error set.
 int call_holds(const Test& test) {
   PyObject* result = PyObject_CallNoArgs(test.expected);
@@ -160,6 +180,8 @@ int holds(const Checker& checker, Test& test) {
       return attribute_holds(test);
     case kElement:
       return element_holds(test);
+    case kFlags:
+      return flags_hold(test);
     case kCall:
       return call_holds(test);
   }
@@ -218,6 +240,8 @@ bool check_classes(const Test& test) {
              PyLong_Check(PyTuple_GetItem(test.expected, 0));
     case kAttribute:
       return is_tuple && PyTuple_Size(test.expected) == 2;
+    case kFlags:
+      return PyTuple_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 2;
     case kClass:
       return PyType_Check(test.owner);
     case kType:
@@ -239,6 +263,15 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
     return false;
   }
   test.version = 0;
+  test.read = nullptr;
+  if (operation == kFlags) {
+    PyTypeObject* descriptor = Py_TYPE(PyTuple_GetItem(test.expected, 0));
+    test.read = reinterpret_cast<descrgetfunc>(PyType_GetSlot(descriptor, Py_tp_descr_get));
+    if (test.read == nullptr) {
+      PyErr_SetString(PyExc_TypeError, "guards: a test of flags needs a descriptor");
+      return false;
+    }
+  }
   if (operation == kEntries && !read_entries(checker, test)) return false;
   if (operation == kClass) {
     PyObject* looked_up = PyObject_GetAttrString(test.owner, "mro");  // a lookup in the class gives it a version

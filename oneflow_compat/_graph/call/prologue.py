@@ -3,12 +3,12 @@
 For a linear layer that trains with SGD, the function reads
 
     def prologue(args):
-        if not (v0.state is v1 and len(v1) == 2): return failed(args, 0)
+        if not (v0.first_change() is None): return failed(args, 0)
         ...
-        x0 = v5['weight']
-        if not (x0 is v8 and x0.requires_grad): return failed(args, 4)
-        values = (args[0], x0, v6['lr'], )
+        values = (args[0], v3, v6['lr'], )
         return values
+
+The tests include that each named tensor (here v3) still lies where it lay, so that it is not looked up again.
 
 It returns None if the program does not serve the call. Live graphs (entry.py) and graphs read from disk
 (saved/loaded.py) are called through it.
@@ -31,7 +31,7 @@ class Stage(enum.Enum):
 
     ARGUMENTS = 0  # `args`, the flattened arguments
     STATE = 1  # nothing else, so that the test can run without a call
-    TENSORS = 2  # the variables of the named tensors, see TensorSlot
+    TENSORS = 2  # nothing else; the tests of named tensors
     VALUES = 3  # `values`, the values of all slots
 
 
@@ -71,9 +71,9 @@ class Test:
 
 @dataclass(frozen=True, eq=False)
 class TensorSlot:
-    """A slot of a named tensor: its variable in the prologue, and the container of the live tensor."""
+    """A slot of a named tensor: its name in the prologue, and the container of the live tensor."""
 
-    variable: str
+    name: str
     container: Any
     key: Any
     slot: Slot
@@ -118,11 +118,12 @@ class Prologue:
         """
         self.scope = Scope(failed=self._failed)
         self._containers: dict[int, str] = {}
-        loads, items = self._reads()
+        items = self._reads()
         self.tests = tuple(self._tests_of(self.scope, self.tensors))
         lines = ["def prologue(args):"]
         lines += self._lines(Stage.ARGUMENTS) + self._lines(Stage.STATE)
-        lines += ["  try:", *loads, *self._lines(Stage.TENSORS), f"    values = ({''.join(items)})"]
+        lines += self._lines(Stage.TENSORS)
+        lines += ["  try:", f"    values = ({''.join(items)})"]
         lines += ["  except (KeyError, IndexError):", "    return None"]  # a value is missing
         lines += self._lines(Stage.VALUES)
         lines += ["  return values"]
@@ -131,8 +132,8 @@ class Prologue:
         self.run = self.scope.names["prologue"]
 
     def _reads(self):
-        """Return the lines that load the named tensors, and an expression for each slot."""
-        tensors, loads, items = [], [], []
+        """Return an expression for each slot; a named tensor is a name of the scope."""
+        tensors, items = [], []
         for slot in self.program.slots:
             location = slot.location
             if isinstance(location, Argument):
@@ -143,13 +144,11 @@ class Prologue:
             shard = "._local_tensor" if isinstance(location.read(self.live), OfSeveralRanks) else ""
             expression = self._container_name(container) + "".join(f"[{key!r}]" for key in keys)
             if isinstance(location, (ModuleTensor, OptimizerParameter)):
-                variable = f"x{len(tensors)}"
-                tensors.append(TensorSlot(variable, container, keys[0], slot))
-                loads.append(f"    {variable} = {expression}")
-                expression = variable
+                expression = self.scope.bind(container[keys[0]])
+                tensors.append(TensorSlot(expression, container, keys[0], slot))
             items.append(f"{expression}{shard}, ")
         self.tensors = tuple(tensors)
-        return loads, items
+        return items
 
     def _container_name(self, container):
         name = self._containers.get(id(container))
@@ -159,9 +158,8 @@ class Prologue:
 
     def _lines(self, stage):
         """Return one line for each test of a stage."""
-        indent = "    " if stage is Stage.TENSORS else "  "
         return [
-            f"{indent}if not ({test.condition}): return failed(args, {index})"
+            f"  if not ({test.condition}): return failed(args, {index})"
             for index, test in enumerate(self.tests)
             if test.stage is stage and test.condition
         ]
@@ -174,13 +172,9 @@ class Prologue:
 
     def holds_without_arguments(self, stages=(Stage.STATE, Stage.TENSORS)) -> bool:
         """Whether the tests of these stages hold now; a failed test may adapt the prologue."""
-        try:
-            variables = {tensor.variable: tensor.live for tensor in self.tensors}
-        except (KeyError, IndexError):
-            return False
         for test in self.tests:
             if test.stage in stages and test.condition:
-                if not eval(test.condition, self.scope.names, variables):
+                if not eval(test.condition, self.scope.names):
                     if test.on_failure is None or not test.on_failure():
                         return False
                     return self.holds_without_arguments(stages)

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from ..._global.tensor import OfSeveralRanks
 from ..program.captured import Captured
 from ..program.locations import ModuleTensor
-from ..program.python_values import get_item, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
+from .module_structure import ModuleStructure
+from .optimizer_identity import OptimizerIdentity
 from .prologue import Prologue, Scope, Stage, TensorSlot, Test
-from .state_identity import StateIdentity
+from .tensor_identity import TensorIdentity
 
 VALUES = "a tensor that build() branches on or reads with .item()"
 
@@ -51,19 +51,31 @@ class Validity:
 
     def tests(self, scope: Scope, tensors: tuple[TensorSlot, ...]) -> Sequence[Test]:
         """Return all validity tests in their order."""
-        self._expected = {tensor: scope.bind(tensor.live) for tensor in tensors}
         self._names = scope.names
-        self.identity = StateIdentity(self.live)
+        self.optimizers = OptimizerIdentity(self.live.optimizers)
+        self.tensors = TensorIdentity(tensors, self.live.aliases, self.program.training)
         self.memory = MemoryIdentity(self.program, self.guards)
+        self._optimizer_checker = scope.bind(self.optimizers.checker)
+        self._tensor_checker = scope.bind(self.tensors.checker)
         return (
             Test("sizes of arguments", self._same_sizes(scope), Stage.ARGUMENTS),
             Test("program serves further calls", f"not {scope.bind(self)}.dead"),
-            Test("modules and optimizers", f"{scope.bind(self.identity.holds)}()", on_failure=self._rebind),
+            Test(
+                "optimizers",
+                f"{self._optimizer_checker}.first_change() is None",
+                on_failure=self._look_at_optimizers,
+            ),
+            Test("modules", self._same_structure(scope), on_failure=self._note_structure),
             Test(
                 "values read from Python", f"{scope.bind(self.watch.holds)}({scope.bind(self._rebind_free)})"
             ),
             Test("options of parameter groups", self._same_options(scope)),
-            Test("named tensors", self._same_tensors(scope, tensors), Stage.TENSORS, self._replace_tensors),
+            Test(
+                "named tensors",
+                f"{self._tensor_checker}.first_change() is None",
+                Stage.TENSORS,
+                self._look_at_tensors,
+            ),
             Test("dtype and device of parameters", _same_dtypes(scope, tensors), Stage.TENSORS),
             Test("values that build() read", self._same_values(scope), Stage.VALUES, self._note_values),
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
@@ -74,12 +86,26 @@ class Validity:
         dimensions = self.program.dimensions
         return f"{scope.bind(dimensions.compile())}(args)" if dimensions is not None else ""
 
-    # -- optimizers ------------------------------------------------------------------
-    def _rebind(self):
-        """Read the optimizer state that replaced the old one, for example by load_state_dict."""
-        identity = self.identity
-        if not (identity.state_replaced and identity.same_layout):
-            self.watch.changed, self.dead = identity.changed, identity.state_replaced
+    # -- modules and optimizers --------------------------------------------------------
+    def _same_structure(self, scope):
+        """An observed build() has guards of what it read of modules."""
+        if self.watch.follows_modules:
+            return ""
+        self.structure = ModuleStructure(self.live.modules)
+        return f"{scope.bind(self.structure.holds)}()"
+
+    def _note_structure(self):
+        self.watch.changed = self.structure.changed
+        return False
+
+    def _look_at_optimizers(self):
+        """Read groups and state that replaced the old ones, for example by load_state_dict."""
+        optimizers = self.optimizers
+        if optimizers.holds():
+            self._names[self._optimizer_checker] = optimizers.checker
+            return True
+        if not optimizers.same_layout:
+            self.watch.changed, self.dead = optimizers.changed, optimizers.state_replaced
             return False
         self.prologue.bind()
         return True
@@ -110,53 +136,16 @@ class Validity:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
-    def _same_tensors(self, scope, tensors):
-        """Each named tensor is the one of the capture, also under its other names.
-
-        Freezing a parameter needs another program, so a trained parameter still requires a gradient.
-        """
-        tests = [f"{tensor.variable} is {self._expected[tensor]}" for tensor in tensors]
-        self._aliases = [
-            (tensor, container, key)
-            for tensor in tensors
-            for aliased, container, key in self.live.aliases
-            if aliased is tensor.live
-        ]
-        tests += [f"{scope.bind(c)}[{key!r}] is {tensor.variable}" for tensor, c, key in self._aliases]
-        if self.program.training:
-            parameters = [t for t in tensors if t.slot.role == "param"]
-            tests += [f"{t.variable}.requires_grad" for t in parameters if t.live.requires_grad]
-            frozen = [t.variable for t in parameters if not t.live.requires_grad]
-            if frozen:
-                any_requires_grad = scope.bind(torch._C._any_requires_grad)
-                tests.append(f"not {any_requires_grad}({', '.join(frozen)})")
-        return _all(tests)
-
-    def _replace_tensors(self):
-        """Read replaced tensors from now on; return False if the program does not accept one of them.
-
-        The program accepts a tensor with the same metadata, unless it is a parameter being trained.
-        """
+    def _look_at_tensors(self):
+        """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
-        replaced = [t for t in self._expected if t.live is not self._names[self._expected[t]]]
-        for tensor in replaced:
-            now, before = tensor.live, self._names[self._expected[tensor]]
-            if (
-                self.program.training
-                and tensor.slot.role == "param"
-                or not isinstance(now, torch.Tensor)
-                or isinstance(now, OfSeveralRanks)
-                or tensor_meta(now) != tensor_meta(before)
-            ):
-                self.watch.changed = tensor.slot.name
-                return False
-        for tensor, container, key in self._aliases:
-            if get_item(container, key) is not tensor.live:
-                self.watch.changed = tensor.slot.name
-                return False
-        for tensor in replaced:
-            self._names[self._expected[tensor]] = tensor.live
-        return bool(replaced)
+        if not self.tensors.holds():
+            self.watch.changed = self.tensors.changed
+            return False
+        for tensor in self.prologue.tensors:
+            self._names[tensor.name] = tensor.live
+        self._names[self._tensor_checker] = self.tensors.checker
+        return True
 
     # -- values ------------------------------------------------------------------------
     def _same_values(self, scope):
@@ -184,7 +173,7 @@ def _same_dtypes(scope, tensors):
     parameters = [t for t in tensors if isinstance(t.slot.location, ModuleTensor) and t.slot.role == "param"]
     picked = sorted({0, len(parameters) // 2, len(parameters) - 1}) if parameters else []
     return _all(
-        f"{t.variable}.dtype is {scope.bind(t.slot.dtype)} and {t.variable}.device == {scope.bind(t.slot.device)}"
+        f"{t.name}.dtype is {scope.bind(t.slot.dtype)} and {t.name}.device == {scope.bind(t.slot.device)}"
         for t in (parameters[i] for i in picked)
     )
 

@@ -1,7 +1,7 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
 The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `Guards`, and
-`Guards.holds(rebind)` is asked before each call.
+`Guards.holds(rebind)` is asked before each call. `checker_of(guards)` tests guards of other facts as fast.
 """
 
 from __future__ import annotations
@@ -9,13 +9,25 @@ from __future__ import annotations
 import functools
 
 from ..._active import capturing
+from . import places
 from .attribute_reads import AttributeReads
 from .bytecode import VERSION
-from .guards import Change, Guards
+from .guards import Change, Guards, checker_of
 from .instructions import VERSIONS
 from .messages import report_mode, report_repeated, report_unfollowed
+from .places import Guard
 
-__all__ = ["Change", "Guards", "observe", "report_mode", "report_repeated", "report_unfollowed"]
+__all__ = [
+    "Change",
+    "Guard",
+    "Guards",
+    "checker_of",
+    "observe",
+    "places",
+    "report_mode",
+    "report_repeated",
+    "report_unfollowed",
+]
 
 
 def observe(build, owner, on_module):

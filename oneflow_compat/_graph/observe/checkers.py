@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sysconfig
 import types
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ except ImportError:  # not built: there was no compiler
     _guards = None
 
 # The operations of csrc/guards.cpp, in its order.
-_ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _CALL = range(9)
+_ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL = range(10)
 _PRESENT = object()  # any value
 
 
@@ -118,6 +119,8 @@ class CompiledChecker:
             return _LIST, owner, guard.value
         if group.test == "attribute" and _has_plain_attributes(owner):
             return _ATTRIBUTE, owner, (guard.key, guard.value)
+        if group.test == "flag":
+            return _FLAGS, owner, (inspect.getattr_static(type(owner[0]), guard.key), guard.value)
         if group.test == "element" and type(owner) is list:
             return _ELEMENT, owner, (guard.key, guard.value)
         guards = tuple(group.guards)
@@ -139,8 +142,9 @@ class CompiledChecker:
 
 
 def _has_plain_attributes(owner):
-    """Whether getattr() on the object runs no Python: a function, or an object with slots."""
-    return type(owner).__getattribute__ in (object.__getattribute__, types.FunctionType.__getattribute__)
+    """Whether getattr() on the object runs no Python: a function, a plain class, or an object with slots."""
+    readers = object.__getattribute__, types.FunctionType.__getattribute__
+    return type(owner) is type or type(owner).__getattribute__ in readers
 
 
 @dataclass(frozen=True)

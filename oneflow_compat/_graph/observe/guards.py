@@ -29,8 +29,10 @@ class Guards:
     `changed` is the label of the place that made `holds()` return False, and `change` says more of it.
     """
 
-    def __init__(self, guards, pinned=(), unfollowed=()):
+    def __init__(self, guards, pinned=(), unfollowed=(), follows_modules=False):
         self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
+        # whether the structure, the classes and the hooks of modules are among the guards
+        self.follows_modules = follows_modules
         self.changed: str | None = None
         self.change: Change | None = None
         self.mode_changed = None  # called once with a guard whose module was put into another mode
@@ -53,7 +55,7 @@ class Guards:
         self._build()
 
     def _build(self):
-        self.groups = _grouped(self.guards)
+        self.groups = grouped(self.guards)
         self.tensor_guards = [guard for guard in self.guards if any(_tensor_pairs(guard.value, None))]
         self._checker = new_checker(self.groups)
 
@@ -99,10 +101,16 @@ class Group:
         self.test, self.owner, self.guards = test, owner, []
 
 
+def checker_of(guards):
+    """Return a checker of guards that nothing adapts: `first_change()` is None while every place is as it was."""
+    return new_checker(grouped(guards))
+
+
 _TEST_OF = {"item": "dict", "contains": "dict", "mode": "dict", "class attribute": "class"}
 
 
-def _grouped(guards):
+def grouped(guards) -> list[Group]:
+    """Return the groups of guards that one test answers each."""
     groups: dict = {}
     for guard in guards:
         test = _TEST_OF.get(guard.kind, guard.kind)

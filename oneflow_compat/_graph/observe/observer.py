@@ -86,7 +86,7 @@ class Observer:
         if opaque:
             made_now = set(map(id, gc.get_objects(0)))
             unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in made_now]
-        return Guards(kept, pinned, unfollowed)
+        return Guards(kept, pinned, unfollowed, follows_modules=True)
 
     @staticmethod
     def _settle(guard, replayed, kept, opaque):

@@ -25,6 +25,7 @@ CLASS_ATTRIBUTE = "class attribute"  # an entry of the class itself, not of its 
 TYPE = "type"  # the class of an object
 CONTENTS = "contents"  # all elements of a container, in order
 CONTEXT = "context variable"
+FLAG = "flag"  # an attribute that has the same value in each object of a tuple
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
@@ -91,7 +92,13 @@ _READERS = {
     TYPE: lambda owner, key: type(owner),
     CONTENTS: lambda owner, key: contents(owner),
     CONTEXT: lambda owner, key: owner.get(MISSING),
+    FLAG: lambda owner, key: _common_value(owner, key),
 }
+
+
+def _common_value(objects, name):
+    first, *others = (getattr(value, name) for value in objects)
+    return first if all(value is first for value in others) else MISSING
 
 
 def _dict_contents(value):

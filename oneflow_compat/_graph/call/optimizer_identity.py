@@ -1,0 +1,160 @@
+"""The check before each call that optimizers and the hooks of their parameters are those of the capture.
+
+A program reads tensors where they live, so new values need no check. The groups, parameters and state holders
+of an optimizer, its own step() and the hooks decide what step() does. They are compared by identity: in the
+ordinary case by one loop over versions and pointers (observe/checkers.py), and in detail after a write.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from ..observe import Guard, checker_of, places
+from ..program.nested_state import leaves
+from ..program.python_values import MISSING, tensor_meta
+from .module_structure import hooks_of
+
+_OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_tensor_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class OptimizerIdentity:
+    """The facts about optimizers that one program relies on.
+
+    After `holds()` returned False, `changed` names the fact. `state_replaced` tells whether an optimizer has
+    other state, and `same_layout` whether new groups and new state are laid out like the old ones, so that the
+    program can read them instead: load_state_dict() makes such groups and such state.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]):
+        self.optimizers = [_Optimizer(index, optimizer) for index, optimizer in enumerate(optimizers)]
+        self._trained = [p for o in self.optimizers for params in o.params for p in params]
+        self._hooks = self._hook_facts()
+        self.changed, self.state_replaced, self.same_layout = None, False, False
+        self._note()
+
+    def _note(self):
+        guards = [guard for optimizer in self.optimizers for guard in optimizer.guards()]
+        if self.optimizers:
+            guards += self._hook_guards()
+        self.checker = checker_of(guards)
+
+    def _hook_guards(self):
+        """Yield guards of the hooks. torch numbers the hooks of a process when it adds one."""
+        yield _guard(places.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
+        for dicts in self._hook_dicts():
+            for hooks in dicts:
+                if hooks:
+                    yield _guard(places.CONTENTS, hooks, None, places.contents(hooks))
+
+    def _hook_dicts(self):
+        for optimizer in self.optimizers:
+            yield [getattr(optimizer.optimizer, name, {}) for name in _OPTIMIZER_HOOKS]
+        yield from map(_tensor_hooks, self._trained)
+
+    def _hook_facts(self):
+        return list(map(hooks_of, self._hook_dicts()))
+
+    def holds(self) -> bool:
+        """Whether every fact is as at the capture; the checker answers the ordinary case."""
+        self.state_replaced = self.same_layout = False
+        self.changed = "a hook" if self._hook_facts() != self._hooks else None
+        differences = (optimizer.difference() for optimizer in self.optimizers)
+        self.changed = self.changed or next(filter(None, differences), None)
+        if self.changed is not None or self._is_replaced():
+            return False
+        self._note()
+        return True
+
+    def _is_replaced(self):
+        with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
+        with_groups = [optimizer for optimizer in self.optimizers if optimizer.has_new_groups()]
+        for optimizer in with_groups:
+            self.changed = f"the groups of optimizer {optimizer.index}"
+        for optimizer in with_state:
+            self.changed = f"the state of optimizer {optimizer.index}"
+        self.state_replaced = bool(with_state)
+        self.same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
+        return bool(with_state or with_groups)
+
+
+def _guard(where, owner, key, value):
+    return Guard(where, owner, key, value, None, None)
+
+
+class _Optimizer:
+    """The groups, parameters and state holders of one optimizer."""
+
+    def __init__(self, index, optimizer):
+        self.index, self.optimizer = index, optimizer
+        self.state, self.holders = optimizer.state, dict(optimizer.state)
+        self._holders = list(self.holders.values())
+        self.groups = list(optimizer.param_groups)
+        self.keys = [set(group) for group in self.groups]
+        self.params = [list(group["params"]) for group in self.groups]
+        self.step = optimizer.__dict__.get("step", MISSING)
+
+    def guards(self) -> Iterator[Guard]:
+        """Yield guards of the places that are compared."""
+        attributes = vars(self.optimizer)
+        if not attributes.keys() >= {
+            "param_groups",
+            "state",
+        }:  # properties of a class that wraps an optimizer
+            yield _guard(places.FLAG, (self,), "is_same", True)
+        for name in ("param_groups", "state", "step"):
+            yield _guard(places.ITEM, attributes, name, attributes.get(name, MISSING))
+        groups = self.optimizer.param_groups
+        yield _guard(places.CONTENTS, groups, None, places.contents(groups))
+        for group in groups:
+            yield _guard(places.ITEM, group, "params", group["params"])
+            yield _guard(places.CONTENTS, group["params"], None, places.contents(group["params"]))
+        state = self.optimizer.state
+        yield _guard(places.CONTENTS, state, None, places.contents(state))
+
+    def difference(self) -> str | None:
+        """Return what changed, or None."""
+        optimizer = self.optimizer
+        groups = optimizer.param_groups
+        if [*map(dict.keys, groups)] != self.keys:
+            return f"the groups of optimizer {self.index}"
+        for group, params in zip(groups, self.params):
+            if not _same_objects(group["params"], params):
+                return f"the parameters of optimizer {self.index}"
+        if optimizer.__dict__.get("step", MISSING) is not self.step:
+            return f"the step() of optimizer {self.index}"
+        return None
+
+    @property
+    def is_same(self) -> bool:
+        return not (self.difference() or self.has_new_groups() or self.is_state_replaced())
+
+    def has_new_groups(self) -> bool:
+        return not _same_objects(self.optimizer.param_groups, self.groups)
+
+    def is_state_replaced(self) -> bool:
+        state = self.optimizer.state
+        return state is not self.state or not _same_objects(state.values(), self._holders)
+
+    def has_same_layout(self) -> bool:
+        """Whether each new holder of state has the layout of the old one."""
+        state = self.optimizer.state
+        return state.keys() == self.holders.keys() and all(
+            _layout(state[p]) == _layout(holder) for p, holder in self.holders.items()
+        )
+
+
+def _same_objects(now, before) -> bool:
+    return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _layout(holder):
+    """{path: metadata of a tensor, type of another value} of the state of one parameter."""
+    return {
+        path: tensor_meta(leaf) if isinstance(leaf, torch.Tensor) else type(leaf)
+        for path, leaf in leaves(holder)
+    }

@@ -1,0 +1,72 @@
+"""The check before each call that the named tensors of a program are those that it reads.
+
+Each tensor of a module or optimizer still lies under all of its names, and the trained ones are still trained:
+one loop over versions of containers (observe/checkers.py). A tensor that was replaced by one with the same
+metadata is read from then on, unless it is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ..._global.tensor import OfSeveralRanks
+from ..observe import Guard, checker_of, places
+from ..program.python_values import get_item, tensor_meta
+from .prologue import TensorSlot
+
+
+class TensorIdentity:
+    """The named tensors of one program. `changed` is the name of the one that made `holds()` return False."""
+
+    def __init__(self, tensors: Sequence[TensorSlot], aliases: Sequence[tuple], training: bool):
+        """`aliases`: (tensor, container, key) of each further name of a tensor."""
+        self.tensors, self.training = tensors, training
+        self.expected = [tensor.live for tensor in tensors]
+        indices = {id(tensor): index for index, tensor in enumerate(self.expected)}
+        self.aliases = [
+            (indices[id(aliased)], container, key)
+            for aliased, container, key in aliases
+            if id(aliased) in indices
+        ]
+        parameters = [slot for slot in tensors if training and slot.slot.role == "param"]
+        # None of them is replaced while the program holds.
+        self.parameters = [(slot.slot.name, slot.live, slot.live.requires_grad) for slot in parameters]
+        self.changed: str | None = None
+        self.checker = checker_of([*self._guards()])
+
+    def _guards(self) -> Iterator[Guard]:
+        locations = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
+        locations += [(container, key, self.expected[index]) for index, container, key in self.aliases]
+        for container, key, tensor in locations:
+            where = places.ITEM if isinstance(container, dict) else places.ELEMENT
+            yield Guard(where, container, key, tensor, None, None)
+        for is_trained in (True, False):
+            tensors = tuple(tensor for _, tensor, was_trained in self.parameters if was_trained is is_trained)
+            if tensors:
+                yield Guard(places.FLAG, tensors, "requires_grad", is_trained, None, None)
+
+    def holds(self) -> bool:
+        """Whether the program accepts the tensors that lie there now; it reads them from now on."""
+        current = [get_item(tensor.container, tensor.key) for tensor in self.tensors]
+        for tensor, before, now in zip(self.tensors, self.expected, current):
+            if now is not before and not self._accepts(tensor, before, now):
+                self.changed = tensor.slot.name
+                return False
+        for index, container, key in self.aliases:
+            if get_item(container, key) is not current[index]:
+                self.changed = self.tensors[index].slot.name
+                return False
+        for name, tensor, was_trained in self.parameters:
+            if tensor.requires_grad is not was_trained:
+                self.changed = f"requires_grad of {name}"
+                return False
+        self.expected = current
+        self.checker = checker_of([*self._guards()])
+        return True
+
+    def _accepts(self, tensor, before, now):
+        is_trainable = self.training and tensor.slot.role == "param"
+        is_tensor = isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks)
+        return is_tensor and not is_trainable and tensor_meta(now) == tensor_meta(before)
