@@ -13,24 +13,28 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import operator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch._C import _increment_version as increment_version
 from torch.fx import Node
 
+from ..._kernels import _ext
 from ..program.passes.patterns import Editor, base_of, users_of_memory
-from ..program.program import written_args
+from ..program.program import Program, written_args
 
-_ONE = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", "div_number")
-_TWO = ("add", "mul", "div", "maximum", "minimum", "lerp")
-_THREE = ("addcmul", "addcdiv")
-STEPS = (*_ONE, *_TWO, *_THREE)  # enum Block of csrc/cpu/kernels.h
+_UNARY = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", "div_number")
+_BINARY = ("add", "mul", "div", "maximum", "minimum", "lerp")
+_TERNARY = ("addcmul", "addcdiv")
+STEPS = (*_UNARY, *_BINARY, *_TERNARY)  # enum Block of csrc/cpu/kernels.h
 _WITH_NUMBER = ("add", "mul", "div")  # steps that also accept a scalar as the second operand
 _SCALED = ("add", "addcmul", "addcdiv")  # by `alpha` or `value`
-_OPERANDS, _TEMPORARIES = 12, 4
+_MOST_OPERANDS, _TEMPORARIES = 12, 4
 _WORTH = 3  # operators that a call replaces
+_CODES = 6  # integers per step in the code of oneflow::blocks_ (csrc/ops.cpp)
 
 
 @dataclass
@@ -45,11 +49,17 @@ class Step:
     scalar: object = None  # a scalar, or the node of a scalar
 
 
-@functools.cache
-def exact_steps(dtype) -> frozenset:
-    """Return the steps that give torch's exact results here; both are run and compared."""
-    from ..._kernels import _ext
+class Operator(NamedTuple):
+    """What an ATen operator of an update does: a step (or "sub"), on tensors or on lists of tensors."""
 
+    name: str
+    on_lists: bool
+    in_place: bool
+
+
+@functools.cache
+def exact_steps(dtype: torch.dtype) -> frozenset[str]:
+    """Return the steps that give torch's exact results here; both are run and compared."""
     if _ext.status() != "loaded":
         return frozenset()
     x, y, z = torch.randn(3, 1003, dtype=dtype, device="cpu", generator=torch.Generator().manual_seed(0))
@@ -65,27 +75,27 @@ def exact_steps(dtype) -> frozenset:
     }
 
     def exact(code, name, s):
-        expected = plain[name](s) if name in plain else getattr(torch, name)(*(x, y)[: _operands(name)])
-        out, places = torch.empty_like(x), [1, 2, 3][: _operands(name)]
-        torch.ops.oneflow.blocks_(
-            [out], [x, y, z], 1, [code, 0, *places, *[-1] * (3 - len(places)), 0], [s], []
-        )
+        expected = plain[name](s) if name in plain else getattr(torch, name)(*(x, y)[: _arity(name)])
+        out, operands = torch.empty_like(x), [1, 2, 3][: _arity(name)]
+        torch.ops.oneflow.blocks_([out], [x, y, z], 1, [code, 0, *_padded(operands), 0], [s], [])
         return torch.equal(out.nan_to_num(), expected.nan_to_num())
 
     return frozenset(name for code, name in enumerate(STEPS) if all(exact(code, name, s) for s in (0.1, 0.7)))
 
 
-def _operands(name):
-    return 1 if name in _ONE else 2 if name in _TWO else 3
+def _arity(name):
+    return 1 if name in _UNARY else 2 if name in _BINARY else 3
 
 
-def in_blocks(program, skip=()):
+def _padded(operands):
+    return [*operands, *[-1] * (3 - len(operands))]
+
+
+def in_blocks(program: Program, skip=()) -> Program:
     """Return the program with its update in blocks. Return the program itself if nothing can be moved, or if
     "in_blocks" is to be skipped.
     """
-    if "in_blocks" in skip or not any(
-        n.op == "call_function" and n.meta.get("phase") == "update" and _named(n) for n in program.graph.nodes
-    ):
+    if "in_blocks" in skip or not any(map(_operator_of, _update_nodes(program.graph))):
         return program
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(program.graph, {}))
@@ -96,16 +106,18 @@ def in_blocks(program, skip=()):
         if sum(len(lane.steps) for lane in batch) < _WORTH:
             continue
         moved.update((step.node, step.index) for lane in batch for step in lane.steps)
-        _place(editor, batch)
+        _insert_calls(editor, batch)
     for node in reversed(steps):
         _drop(editor, node, {step.index for step in steps[node] if (node, step.index) in moved})
     return program
 
 
-def _named(node):
-    """Return (operator name, whether it works on lists, whether it is in place) if the node may be a step,
-    else None.
-    """
+def _update_nodes(graph):
+    return (n for n in graph.nodes if n.op == "call_function" and n.meta.get("phase") == "update")
+
+
+def _operator_of(node) -> Operator | None:
+    """Return the operator of a node that may be a step, else None."""
     schema = getattr(node.target, "_schema", None)
     if (
         schema is None
@@ -113,20 +125,17 @@ def _named(node):
         or schema.overload_name not in ("", "Tensor", "Scalar", "List", "ScalarList")
     ):
         return None
-    name = schema.name[6:]
-    lists, place = name.startswith("_foreach_"), name.endswith("_")
-    name = name.removeprefix("_foreach_").removesuffix("_")
-    return (name, lists, place) if (name in STEPS or name == "sub") and (place or name != "copy") else None
+    full_name = schema.name.removeprefix("aten::")
+    on_lists, in_place = full_name.startswith("_foreach_"), full_name.endswith("_")
+    name = full_name.removeprefix("_foreach_").removesuffix("_")
+    if name not in (*STEPS, "sub") or name == "copy" and not in_place:
+        return None
+    return Operator(name, on_lists, in_place)
 
 
 def _steps(graph):
     """Return {node: its steps} for the nodes of the update that may run in blocks."""
-    candidates = {
-        node: _steps_of(node)
-        for node in graph.nodes
-        if node.op == "call_function" and node.meta.get("phase") == "update"
-    }
-    candidates = {node: steps for node, steps in candidates.items() if steps}
+    candidates = {node: steps for node in _update_nodes(graph) if (steps := _steps_of(node))}
     while True:  # a result with another reader must be materialized
         stepped = {
             (step.node, t)
@@ -137,7 +146,7 @@ def _steps(graph):
         escaped = [
             step
             for node, steps in candidates.items()
-            if not _named(node)[2]
+            if not _operator_of(node).in_place
             for step in steps
             if any((user, step.to) not in stepped for user in step.to.users)
         ]
@@ -149,19 +158,17 @@ def _steps(graph):
 
 def _steps_of(node):
     """Return one step per element of the node's lists; for a node without lists, its single step."""
-    named = _named(node)
-    if named is None or node.kwargs.keys() - {"alpha", "value"} or named[2] and node.users:
+    op = _operator_of(node)
+    if op is None or node.kwargs.keys() - {"alpha", "value"} or op.in_place and node.users:
         return []
-    name, lists, in_place = named
-    columns = [
-        a if isinstance(a, (list, tuple)) else (a,) for a in node.args
-    ]  # a scalar may stand for a list of scalars
+    # a scalar may stand for a list of scalars
+    columns = [a if isinstance(a, (list, tuple)) else (a,) for a in node.args]
     count = len(columns[0])
-    results = columns[0] if in_place else _results(node, count) if lists else [node]
     if any(len(column) not in (1, count) for column in columns):
         return []
-    rows = ([column[i if len(column) > 1 else 0] for column in columns] for i in range(count))
-    steps = (_step(node, i, name, to, row) for i, (to, row) in enumerate(zip(results, rows)))
+    results = columns[0] if op.in_place else _results(node, count) if op.on_lists else [node]
+    rows = zip(*(column if len(column) == count else column * count for column in columns))
+    steps = (_step(node, i, op.name, to, row) for i, (to, row) in enumerate(zip(results, rows)))
     return [step for step in steps if step is not None]
 
 
@@ -175,72 +182,71 @@ def _results(node, count):
     return readers
 
 
-def _step(node, index, name, to, values):
-    """Return the step of one element, or None."""
-    sign = -1 if name == "sub" else 1
-    name = "add" if name == "sub" else name
-    tensors = [v for v in values if isinstance(v, Node) and v.meta.get("tensor") is not None]
+def _step(node, index, name, to, values) -> Step | None:
+    """Return the step of one element, or None if there is no such step."""
+    tensors = tuple(itertools.takewhile(_is_tensor, values))
     scalars = values[len(tensors) :]
     factor = node.kwargs.get("alpha", node.kwargs.get("value", 1))
-    if (
-        to is None
-        or values[: len(tensors)] != tensors
-        or len(scalars) > 1
-        or not all(map(_is_number, (*scalars, factor)))
-        or not _alike([to, *tensors])
-    ):
+    if to is None or not all(map(_is_scalar, (*scalars, factor))) or not _alike([to, *tensors]):
         return None
     if name == "copy":
         tensors = tensors[1:]
-    if scalars and name in _WITH_NUMBER and len(tensors) == 1:
-        if factor != 1:
+    is_subtraction, name = name == "sub", "add" if name == "sub" else name
+    name, scalar = _with_scalar(name, len(tensors), scalars, factor)
+    if name not in exact_steps(to.meta["tensor"].dtype) or len(tensors) != _arity(name):
+        return None
+    if is_subtraction:
+        if isinstance(scalar, Node):
             return None
-        name, scalar = name + "_number", scalars[0]
-    elif scalars and name not in ("lerp", *_THREE) or name == "lerp" and not scalars:
-        return None
-    else:
-        scalar = scalars[0] if scalars else factor if name in _SCALED else 0
-    if (
-        len(tensors) != _operands(name)
-        or name not in exact_steps(to.meta["tensor"].dtype)
-        or sign < 0
-        and isinstance(scalar, Node)
-    ):
-        return None
-    return Step(node, index, name, to, tuple(tensors), sign * scalar if sign < 0 else scalar)
+        scalar = -scalar
+    return Step(node, index, name, to, tensors, scalar)
 
 
-def _is_number(value):
-    return (
-        type(value) in (int, float)
-        or isinstance(value, Node)
-        and value.meta.get("tensor") is None
-        and value.target is not operator.getitem
-    )
+def _with_scalar(name, tensors, scalars, factor):
+    """Return the step of an operator on this many tensors, and the step's scalar. The step is None if no step
+    takes these scalars.
+    """
+    if not scalars:
+        return None if name == "lerp" else name, factor if name in _SCALED else 0
+    if len(scalars) == 1 and name in _WITH_NUMBER and tensors == 1 and factor == 1:
+        return f"{name}_number", scalars[0]
+    if len(scalars) == 1 and name in ("lerp", *_TERNARY):
+        return name, scalars[0]
+    return None, None
+
+
+def _is_tensor(value):
+    return isinstance(value, Node) and value.meta.get("tensor") is not None
+
+
+def _is_scalar(value):
+    if isinstance(value, Node):
+        return value.meta.get("tensor") is None and value.target is not operator.getitem
+    return type(value) in (int, float)
 
 
 def _alike(nodes):
     """Return True if the tensors are on the CPU and share one float dtype, shape and dense layout."""
-    reference = nodes[0].meta.get("tensor")
-    if (
-        reference is None
-        or reference.dtype not in (torch.float32, torch.float64)
-        or reference.device.type != "cpu"
-        or reference.stride is None
-    ):
-        return False
-    if not all(type(size) is int for size in (*reference.shape, *reference.stride)):
+    infos = [n.meta.get("tensor") for n in nodes]
+    return (
+        infos[0] is not None
+        and infos[0].dtype in (torch.float32, torch.float64)
+        and infos[0].device.type == "cpu"
+        and _is_dense(infos[0])
+        and all(info is not None and _layout(info) == _layout(infos[0]) for info in infos)
+    )
+
+
+def _is_dense(info):
+    """Return True if a tensor has static sizes, and its elements fill its memory without gaps."""
+    if info.stride is None or not all(type(n) is int for n in (*info.shape, *info.stride)):
         return False
     expected = 1
-    for stride, size in sorted(
-        (stride, size) for size, stride in zip(reference.shape, reference.stride) if size != 1
-    ):
+    for stride, size in sorted((st, size) for size, st in zip(info.shape, info.stride) if size != 1):
         if stride != expected:
             return False
         expected *= size
-    return all(
-        n.meta.get("tensor") is not None and _layout(n.meta["tensor"]) == _layout(reference) for n in nodes
-    )
+    return True
 
 
 def _layout(info):
@@ -261,42 +267,46 @@ class Lane:
         self.steps = sorted(steps, key=lambda step: (editor.order[step.node], step.index))
         self.nodes = {step.node for step in self.steps}
         self.first, self.last = editor.order[self.steps[0].node], editor.order[self.steps[-1].node]
-        own = {step.to for step in self.steps if not _named(step.node)[2]}
-        tensors = list(
-            dict.fromkeys(t for step in self.steps for t in (step.to, *step.tensors) if t not in own)
-        )
-        self.written = [t for t in tensors if any(step.to is t for step in self.steps)]
-        self.read = [t for t in tensors if t not in self.written]
+        temporaries = {step.to for step in self.steps if not _operator_of(step.node).in_place}
+        operands = dict.fromkeys(t for step in self.steps for t in (step.to, *step.tensors))
+        tensors = [t for t in operands if t not in temporaries]
+        targets = {step.to for step in self.steps}
+        self.written = [t for t in tensors if t in targets]
+        self.read = [t for t in tensors if t not in targets]
         self.scalars = [step.scalar for step in self.steps]
-        self.code = self._code(own)
+        self.code = self._code(temporaries)
         self.limit = self._limit(editor, foreign)
-        bases = [base_of(t) for t in tensors]
-        self.fits = (
+        self.fits = self._fits(tensors)
+
+    def _fits(self, tensors):
+        """Return True if one call can run the lane, whose tensors may not share memory."""
+        if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
+            return False  # a counter, which is read immediately
+        return (
             self.code is not None
             and self.last < self.limit
-            and len(set(bases)) == len(bases)
+            and len({base_of(t) for t in tensors}) == len(tensors)
             and all(base_of(t) is t for t in self.written)
         )
-        if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
-            self.fits = False  # a counter, which is read immediately
 
-    def _code(self, own):
+    def _code(self, temporaries):
         """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None
         if it takes too many tensors.
         """
         positions = {t: i for i, t in enumerate((*self.written, *self.read))}
         free = [len(positions) + i for i in range(_TEMPORARIES)]
-        if len(positions) > _OPERANDS or not self.written:
+        if len(positions) > _MOST_OPERANDS or not self.written:
             return None
-        last = {t: i for i, step in enumerate(self.steps) for t in (step.to, *step.tensors) if t in own}
+        operands = ((t, i) for i, step in enumerate(self.steps) for t in (step.to, *step.tensors))
+        last = {t: i for t, i in operands if t in temporaries}
         code = []
         for i, step in enumerate(self.steps):
-            operands = [positions[t] for t in step.tensors]
+            sources = _padded([positions[t] for t in step.tensors])
             if step.to not in positions:
                 if not free:
                     return None
                 positions[step.to] = free.pop(0)
-            code += [STEPS.index(step.name), positions[step.to], *operands, *[-1] * (3 - len(operands)), i]
+            code += [STEPS.index(step.name), positions[step.to], *sources, i]
             free[:0] = [positions[t] for t in last if last[t] == i]
         return tuple(code)
 
@@ -352,8 +362,8 @@ def _lanes(steps):
     lane_of: dict = {}
     for step in (step for of_node in steps.values() for step in of_node):
         lane = [step]
-        for other in {id(lane_of[m]): lane_of[m] for m in _memory(step) if m in lane_of}.values():
-            lane.extend(other)
+        for joined in {id(lane_of[m]): lane_of[m] for m in _memory(step) if m in lane_of}.values():
+            lane.extend(joined)
         lane_of.update(dict.fromkeys((m for s in lane for m in _memory(s)), lane))
     return list({id(lane): lane for lane in lane_of.values()}.values())
 
@@ -368,40 +378,45 @@ def _memory(step):
 class Blocks:
     """A call of oneflow::blocks_ on lanes with the same steps."""
 
-    def __init__(self, lanes, code):
-        self.__name__, self.lanes, self.code, self.op = (
-            "blocks_",
-            lanes,
-            code,
-            torch.ops.oneflow.blocks_.default,
-        )
+    __name__ = "blocks_"  # torch.fx derives a node name from it
+
+    def __init__(self, lanes: int, code: tuple):
+        self.lanes, self.code = lanes, code
+        self.op = torch.ops.oneflow.blocks_.default
 
     def __call__(self, written, read, common, own):
         self.op(written, read, self.lanes, self.code, common, own)
         increment_version(written)
 
 
-def _place(editor, batch):
+def _insert_calls(editor, batch):
     """Insert the calls of a batch after its last step, one call for each list of steps."""
     after = max((step.node for lane in batch for step in lane.steps), key=editor.order.__getitem__)
     alike: dict = {}
     for lane in batch:
         alike.setdefault((lane.code, len(lane.written)), []).append(lane)
     for lanes in alike.values():
-        columns = list(zip(*(lane.scalars for lane in lanes)))
-        same = [i for i, column in enumerate(columns) if all(_equal(s, column[0]) for s in column)]
-        other = [i for i in range(len(columns)) if i not in same]
-        number = {i: n for n, i in enumerate((*same, *other))}
-        code = tuple(number[n] if i % 6 == 5 else n for i, n in enumerate(lanes[0].code))
-        arguments = (
-            [t for lane in lanes for t in lane.written],
-            [t for lane in lanes for t in lane.read],
-            [lanes[0].scalars[i] for i in same],
-            [lane.scalars[i] for lane in lanes for i in other],
-        )
+        code, common, own = _with_scalars(lanes)
+        written = [t for lane in lanes for t in lane.written]
+        read = [t for lane in lanes for t in lane.read]
         with editor.graph.inserting_after(after):
-            after = editor.graph.call_function(Blocks(len(lanes), code), arguments)
+            after = editor.graph.call_function(Blocks(len(lanes), code), (written, read, common, own))
         after.meta["phase"] = "update"
+
+
+def _with_scalars(lanes):
+    """Return the code of lanes with the same steps, the scalars that all of them share, and each lane's own."""
+    columns = list(zip(*(lane.scalars for lane in lanes)))
+    shared = [i for i, column in enumerate(columns) if all(_equal(s, column[0]) for s in column)]
+    own = [i for i in range(len(columns)) if i not in shared]
+    positions = {i: position for position, i in enumerate((*shared, *own))}
+    code = list(lanes[0].code)
+    code[_CODES - 1 :: _CODES] = map(positions.get, code[_CODES - 1 :: _CODES])
+    return (
+        tuple(code),
+        [lanes[0].scalars[i] for i in shared],
+        [lane.scalars[i] for lane in lanes for i in own],
+    )
 
 
 def _equal(a, b):
@@ -410,9 +425,9 @@ def _equal(a, b):
 
 def _drop(editor, node, gone):
     """Remove the elements `gone` from a node."""
-    name, lists, place = _named(node)
-    kept = [i for i in range(len(node.args[0]) if lists else 1) if i not in gone]
-    for result in () if place or not lists else list(node.users):
+    op = _operator_of(node)
+    kept = [i for i in range(len(node.args[0]) if op.on_lists else 1) if i not in gone]
+    for result in () if op.in_place or not op.on_lists else list(node.users):
         if result.args[1] in gone:
             editor.graph.erase_node(result)
         else:

@@ -21,18 +21,14 @@ _DTYPES = (torch.float32, torch.float64)
 _VIEWS = {aten.t.default, aten.view.default, aten.transpose.int, aten._unsafe_view.default}
 
 
-def merge_steps(graph):
+def merge_steps(graph: torch.fx.Graph) -> None:
     """Merge the steps of layers in place, in a graph whose operators may write. Do nothing without the
     library.
     """
     if _ext.status() != "loaded":
         return
     for node in graph.nodes:
-        if (
-            node.target in _WHOLE
-            and node.args[0].meta["tensor"].dtype in _DTYPES
-            and node.args[0].meta["tensor"].device.type == "cpu"
-        ):
+        if node.target in _WHOLE and _is_supported(node.args[0].meta["tensor"]):
             node.args, node.target = (_WHOLE[node.target], *node.args), _whole
     layers = _marked(graph)
     if not layers:
@@ -41,16 +37,18 @@ def merge_steps(graph):
     written = {
         root for node in graph.nodes if node.op == "call_function" for root in roots(written_args(node))
     }
-    again = {
+    recomputed = {  # the backward of these modules reads a second, shorter run
         n.meta["module"] for marks in layers.values() for n in marks.values() if n.meta.get("recomputed")
     }
     for layer, marks in layers.items():
-        if (
-            _complete(layer, marks, order) and marks["given", 0].meta["module"] not in again
-        ):  # whose backward reads a second, shorter run
+        if _is_complete(layer, marks, order) and marks["given", 0].meta["module"] not in recomputed:
             _Merger(graph, layer, marks).merge(order, written)
     graph.eliminate_dead_code(has_effect)
     _drop_inner(graph)
+
+
+def _is_supported(info):
+    return info.dtype in _DTYPES and info.device.type == "cpu"
 
 
 def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
@@ -86,24 +84,34 @@ def _marked(graph):
     return marks
 
 
-def _complete(layer, marks, order):
-    if layer.marks != len(marks) or not all((role, 0) in marks for role in ("given", "out")):
-        return False
-    if not all((role, i) in marks for role in ("product", "state") for i in range(layer.steps)):
-        return False
-    first = marks["product", 0]
-    tensors = [n for n in first.args if isinstance(n, torch.fx.Node)]
-    info = first.meta["tensor"]
-    if (
-        first.target not in (aten.addmm.default, aten.mm.default)
-        or first.kwargs
-        or first.args[-1].target is not aten.t.default
-    ):
-        return False
-    if info.dtype not in _DTYPES or any(
-        n.meta["tensor"].dtype is not info.dtype or n.meta["tensor"].device.type != "cpu" for n in tensors
-    ):
-        return False
+def _is_complete(layer, marks, order):
+    """Return True if all nodes of a layer are marked, and the kernels can replace them."""
+    return (
+        _has_all_marks(layer, marks)
+        and _is_product(marks["product", 0])
+        and _gradients_arrive_first(marks, order)
+    )
+
+
+def _has_all_marks(layer, marks):
+    steps = range(layer.steps)
+    needed = [("given", 0), ("out", 0), *((role, i) for role in ("product", "state") for i in steps)]
+    return layer.marks == len(marks) and all(mark in marks for mark in needed)
+
+
+def _is_product(node):
+    """Return True if the node multiplies by a transposed weight, all in one dtype that the kernels take."""
+    infos = [n.meta["tensor"] for n in node.args if isinstance(n, torch.fx.Node)]
+    return (
+        node.target in (aten.addmm.default, aten.mm.default)
+        and not node.kwargs
+        and node.args[-1].target is aten.t.default
+        and all(_is_supported(info) and info.dtype is node.meta["tensor"].dtype for info in infos)
+    )
+
+
+def _gradients_arrive_first(marks, order):
+    """Return True if the layer's backward follows the gradients of its results."""
     backward = [order[n] for (role, _), n in marks.items() if role in ("dproduct", "dgiven")]
     return not backward or all(
         order[marks[role, 0]] < min(backward) for role in ("dout", "dlast") if (role, 0) in marks
@@ -111,37 +119,35 @@ def _complete(layer, marks, order):
 
 
 class _Merger:
+    """Replaces the marked nodes of one layer by calls of the kernels."""
+
     def __init__(self, graph, layer, marks):
         self.graph, self.layer, self.marks = graph, layer, marks
-        first = marks["product", 0]
-        *bias, self.h0, turned = first.args
-        self.bias, self.weight = bias[0] if bias else None, turned.args[0]
+        self.start = marks["product", 0]  # nodes of the forward pass are inserted before it
+        *bias, self.h0, transposed = self.start.args
+        self.bias, self.weight = bias[0] if bias else None, transposed.args[0]
         self.info = marks["out", 0].meta["tensor"]
-        self.after = first  # what is made for the forward pass stands in front of it
 
     def merge(self, order, written):
         layer, marks, ops = self.layer, self.marks, torch.ops.oneflow
-        out, given = marks["out", 0], marks["given", 0]
+        out, inputs = marks["out", 0], (marks["given", 0], self.weight, self.bias, self.h0)
         if layer.kind == "gru":
-            both = self._insert(ops.gru.default, (given, self.weight, self.bias, self.h0, layer.reverse))
-            hidden, self.work = (self._insert(operator.getitem, (both, i)) for i in (0, 1))
+            results = self._insert(ops.gru.default, (*inputs, layer.reverse))
+            hidden, self.work = (self._insert(operator.getitem, (results, i)) for i in (0, 1))
         else:
-            hidden = self._insert(
-                ops.rnn.default,
-                (given, self.weight, self.bias, self.h0, layer.kind == "rnn_relu", layer.reverse),
-            )
+            hidden = self._insert(ops.rnn.default, (*inputs, layer.kind == "rnn_relu", layer.reverse))
         self.hidden = hidden
         self._backward(order)
         out.replace_all_uses_with(self._insert(aten.clone.default, (hidden,)) if out in written else hidden)
         for i in range(layer.steps):
-            self._swap(marks["state", i], lambda i=i: self._row(hidden, i, self.after))
+            self._swap(marks["state", i], lambda i=i: self._row(hidden, i, self.start))
 
     def _backward(self, order):
         layer, marks, ops = self.layer, self.marks, torch.ops.oneflow
-        made = [marks[key] for key in marks if key[0] in ("dproduct", "dgiven")]
-        if not made:
+        gradients = [marks[key] for key in marks if key[0] in ("dproduct", "dgiven")]
+        if not gradients:
             return
-        before = min(made, key=order.get)
+        before = min(gradients, key=order.get)
         dout, dlast = marks.get(("dout", 0)), marks.get(("dlast", 0))
         if dlast is not None:
             dlast = self._insert(aten.select.int, (dlast, 0, layer.at), before)
@@ -174,42 +180,30 @@ class _Merger:
         own and they are added up.
         """
         steps, marks = self.layer.steps, self.marks
-        if not all(("dproduct", i) in marks for i in range(steps)):
+        gradients = [marks.get(("dproduct", i)) for i in range(steps)]
+        if None in gradients:
             return
-        states = [self.h0] + [marks["state", i] for i in range(steps - 1)]
-        products, sums = [], []
-        for i in range(steps):
-            users = list(marks["dproduct", i].users)
-            turned = [
-                t
-                for u in users
-                if u.target is aten.t.default
-                for t in u.users
-                if t.target is aten.mm.default and t.args == (u, states[i])
-            ]
-            products += turned[:1] if len(turned) == 1 else []
-            summed = [
-                u for u in users if u.target is aten.sum.dim_IntList and list(u.args[1:]) == [[0], True]
-            ]
-            sums += summed[:1] if len(summed) == 1 else []
+        states = [self.h0, *(marks["state", i] for i in range(steps - 1))]
+        products = [_product_with(gradient, state) for gradient, state in zip(gradients, states)]
+        sums = [_sum_of_rows(gradient) for gradient in gradients]
         rows, gates = self.info.shape[0] * self.info.shape[1], marks["given", 0].meta["tensor"].shape[2]
         flat = None
         for terms, together in ((products, self._product), (sums, self._sum)):
-            additions = _additions(terms) if len(terms) == steps else None
+            additions = None if None in terms else _additions(terms)
             if additions is None:
                 continue
             flat = flat or self._insert(aten.view.default, (dproduct, [rows, gates]), before)
             terms[-1].replace_all_uses_with(together(flat, rows, before))
-            for addition, other in additions:
-                addition.replace_all_uses_with(other())
+            for addition, position in additions:
+                addition.replace_all_uses_with(addition.args[position])
 
     def _product(self, flat, rows, before):
         steps, reverse = self.layer.steps, self.layer.reverse
         most = self._insert(
             aten.slice.Tensor, (self.hidden, 0, *((1, steps) if reverse else (0, steps - 1))), before
         )
-        first = self._insert(aten.unsqueeze.default, (self.h0, 0), before)
-        states = self._insert(aten.cat.default, ([most, first] if reverse else [first, most],), before)
+        initial = self._insert(aten.unsqueeze.default, (self.h0, 0), before)
+        states = self._insert(aten.cat.default, ([most, initial] if reverse else [initial, most],), before)
         states = self._insert(aten.view.default, (states, [rows, self.info.shape[2]]), before)
         return self._insert(aten.mm.default, (self._insert(aten.t.default, (flat,), before), states), before)
 
@@ -222,25 +216,41 @@ class _Merger:
         )
 
     def _insert(self, target, args, before=None):
-        with self.graph.inserting_before(before or self.after):
+        with self.graph.inserting_before(before or self.start):
             node = self.graph.call_function(target, args)
         node.meta["tensor"] = TensorInfo((), self.info.dtype, self.info.device, None)
         return node
 
     def _swap(self, old, make):
         """Replace `old` for the readers outside the layer."""
-        users = [
-            u for u in old.users if not any(role == "inner" for _, role, _ in u.meta.get("recurrent", ()))
-        ]
+        users = [u for u in old.users if not _is_inner(u)]
         if users:
             new = make()
             for user in users:
                 user.replace_input_with(old, new)
 
 
+def _product_with(gradient, state):
+    """Return the only product of the transposed gradient and the state, or None."""
+    products = [
+        product
+        for transposed in gradient.users
+        if transposed.target is aten.t.default
+        for product in transposed.users
+        if product.target is aten.mm.default and product.args == (transposed, state)
+    ]
+    return products[0] if len(products) == 1 else None
+
+
+def _sum_of_rows(gradient):
+    """Return the only sum over the rows of the gradient, or None."""
+    sums = [u for u in gradient.users if u.target is aten.sum.dim_IntList and list(u.args[1:]) == [[0], True]]
+    return sums[0] if len(sums) == 1 else None
+
+
 def _additions(terms):
-    """For all terms but the last, return the addition that takes the term, through views, and the other term
-    it adds. Return None if a term is used otherwise.
+    """For all terms but the last, return the addition that takes the term, through views, and the position of
+    the other term in its arguments. Return None if a term is used otherwise.
     """
     additions = []
     for term in terms[:-1]:
@@ -256,47 +266,60 @@ def _additions(terms):
             or addition.args[0] is addition.args[1]
         ):
             return None
-        place = 1 if addition.args[0] is node else 0
-        additions.append((addition, lambda addition=addition, place=place: addition.args[place]))
+        additions.append((addition, 1 if addition.args[0] is node else 0))
     return additions if len({addition for addition, _ in additions}) == len(additions) else None
+
+
+def _is_inner(node):
+    return any(role == "inner" for _, role, _ in node.meta.get("recurrent", ()))
 
 
 def _drop_inner(graph):
     """Erase the inner nodes of layers that nothing reads. Writes among these nodes have no effect outside the
     layer.
     """
-    inner = {n for n in graph.nodes if any(role == "inner" for _, role, _ in n.meta.get("recurrent", ()))}
-    live, groups = set(), {}
-
-    def keep(node):
-        pending = [node]
-        while pending:
-            n = pending.pop()
-            if n not in live:
-                live.add(n)
-                pending.extend(n.all_input_nodes)
-
-    def memory(node):
-        while node in inner and (
-            node.target in (operator.getitem, aten.unsafe_split.Tensor) or is_view(node) or written_args(node)
-        ):
-            node = node.args[0]
-        return node
-
+    inner = [n for n in graph.nodes if _is_inner(n)]
+    live: set = set()
     for node in graph.nodes:
-        if node not in inner and (node.op != "call_function" or node.users or has_effect(node)):
-            keep(node)
-        elif node in inner:
-            groups.setdefault(memory(node), []).append(node)
-    changed = True
-    while changed:
-        changed = False
-        for base, members in groups.items():
-            if base in live or any(n in live for n in members):
-                for n in members:
-                    if n not in live and written_args(n):
-                        keep(n)
-                        changed = True
-    for node in reversed(list(graph.nodes)):
-        if node in inner and node not in live:
+        if not _is_inner(node) and (node.op != "call_function" or node.users or has_effect(node)):
+            _add_with_inputs(live, node)
+    groups = _by_memory(inner)
+    while writes := _writes_of_live_memory(groups, live):
+        for node in writes:
+            _add_with_inputs(live, node)
+    for node in reversed(inner):
+        if node not in live:
             graph.erase_node(node)
+
+
+def _add_with_inputs(live, node):
+    """Add the node, and all that it is computed from, to the live nodes."""
+    pending = [node]
+    while pending:
+        n = pending.pop()
+        if n not in live:
+            live.add(n)
+            pending.extend(n.all_input_nodes)
+
+
+def _by_memory(inner):
+    """Return {node that allocates memory: inner nodes that read or write it}."""
+    groups: dict = {}
+    for node in inner:
+        base = node
+        while _is_inner(base) and (
+            base.target in (operator.getitem, aten.unsafe_split.Tensor) or is_view(base) or written_args(base)
+        ):
+            base = base.args[0]
+        groups.setdefault(base, []).append(node)
+    return groups
+
+
+def _writes_of_live_memory(groups, live):
+    return [
+        node
+        for base, members in groups.items()
+        if base in live or not live.isdisjoint(members)
+        for node in members
+        if node not in live and written_args(node)
+    ]
