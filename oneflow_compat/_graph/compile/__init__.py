@@ -4,16 +4,19 @@ tensors`.
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import warnings
+from collections.abc import Callable
+from importlib import import_module, util
 
 from ..._env import get
 from ..._errors import OneFlowError
 from .memory import keep_freed_memory_for
 
-compiling = (
-    threading.RLock()
-)  # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
+# held by captures, which patch torch, and by compilations: inductor compiles one region at a time
+compiling = threading.RLock()
 
 # name -> (module, needed package or None)
 BACKENDS = {
@@ -26,7 +29,8 @@ BACKENDS = {
 }
 
 
-def check_name(name):
+def check_name(name: str) -> str:
+    """Return the name of a backend, or raise if there is no such backend."""
     if name not in BACKENDS:
         raise ValueError(f"unknown graph backend {name!r}; there are {', '.join(sorted(BACKENDS))}")
     return name
@@ -47,29 +51,24 @@ _compiler: list = []
 
 def _has_compiler():
     if not _compiler:
-        import os
-        import shutil
-
         _compiler.append(any(shutil.which(c) for c in (os.environ.get("CXX") or "g++", "clang++", "c++")))
     return _compiler[0]
 
 
-def compiler_for(name):
+def compiler_for(name: str) -> Callable:
     """Return the compile function of a backend. Its module is imported by this call, not before."""
-    from importlib import import_module, util
-
     module, package = BACKENDS[check_name(name)]
     if package is not None and util.find_spec(package) is None:
         raise OneFlowError(
             f"graph backend {name!r} needs the package {package}, which is not installed; install it or"
             " choose the backend 'aten' or 'inductor'"
         )
-    loaded = import_module(f"{__name__}.{module}")
+    backend = _module(module)
 
     def compile(program, config):
         keep_freed_memory_for(program)
         if program.unknown_sizes and name == "inductor" and not config.cudagraph:
-            return import_module(f"{__name__}.inductor.islands").compile(program, config)
+            return _module("inductor.islands").compile(program, config)
         if program.unknown_sizes:
             if config.cudagraph or name not in ("aten", "auto"):
                 asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"
@@ -78,11 +77,13 @@ def compiler_for(name):
                     f" backend, not {asked}",
                     stacklevel=6,
                 )
-            return import_module(f"{__name__}.aten").compile(program, config)
+            return _module("aten").compile(program, config)
         if config.cudagraph:
-            from . import cudagraph
-
-            return cudagraph.compile(program, config, name)
-        return loaded.compile(program, config, name)
+            return _module("cudagraph").compile(program, config, name)
+        return backend.compile(program, config, name)
 
     return compile
+
+
+def _module(name):
+    return import_module(f"{__name__}.{name}")

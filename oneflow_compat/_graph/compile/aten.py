@@ -1,11 +1,15 @@
-"""Runs the captured operators as they are, in order: instant start, the reference for the others."""
+"""Runs the captured operators in order: it starts at once, and is the reference for the other backends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..config import Config
+from ..program.program import Program
 from .call_wrapper import runner
 from .update_blocks import in_blocks
 
 
-def compile(program, config, name="aten"):
+def compile(program: Program, config: Config, name: str = "aten") -> Callable:
     """Return a function over the slot values. Autograd is off while the function runs."""
     return runner(lambda: in_blocks(program, config.skip))

@@ -1,16 +1,17 @@
-"""The last step of a backend: a Program as the function that a call runs, in named regions where a profiler
-looks on.
-"""
+"""The last step of a backend: a Program becomes the function that a call runs. A profiler sees its regions."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch.profiler import record_function
 
 from ..program.codegen import compile_program
+from ..program.program import Program
 
 
-def runner(host):
+def runner(host: Callable[[], Program]) -> Callable:
     """Return a function over the slot values that runs the Program `host()` with autograd off.
 
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
@@ -66,11 +67,11 @@ class _Regions:
 
     def enter(self, labels):
         """Leave the regions that are not in `labels`, and enter the others."""
-        same = 0
-        while same < min(len(labels), len(self.open)) and labels[same] == self.open[same][0]:
-            same += 1
-        while len(self.open) > same:
+        shared = 0
+        while shared < min(len(labels), len(self.open)) and labels[shared] == self.open[shared][0]:
+            shared += 1
+        while len(self.open) > shared:
             self.open.pop()[1].__exit__(None, None, None)
-        for label in labels[same:]:
+        for label in labels[shared:]:
             self.open.append((label, record_function(label)))
             self.open[-1][1].__enter__()

@@ -1,29 +1,33 @@
 """A CUDA graph around the compiled forward and backward of a program: one launch per step.
 
-Arguments are copied into fixed buffers; parameters, buffers and free tensors are read where they are, so the
-recording is made again when one of them has moved. The update runs outside: its learning rate and step
-counters are python numbers that a recording would freeze. The generator advances as in ordinary CUDA graph
+Arguments are copied into fixed buffers. Parameters, buffers and free tensors are read in place, so the region
+is recorded again when one of them has moved. The update runs outside, because a recording would freeze its
+learning rate and step counters, which are Python numbers. The generator advances as in ordinary CUDA graph
 replay.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 
 import torch
 
+from ..config import Config
 from ..errors import ProgramError
+from ..program.program import Program
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
+from .inductor.compiler import compile_region
 from .inductor.regions import host_program, split
 from .notices import Announcement
 
 _WARM_UPS = 2
 
 
-def compile(program, config, name):
+def compile(program: Program, config: Config, name: str) -> Callable:
     """Return a function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
         raise ProgramError(
@@ -37,15 +41,13 @@ def compile(program, config, name):
         )
         return import_module(f"{__package__}.{BACKENDS[name][0]}").compile(program, config, name)
     module, inputs, outputs, late = split(program)
-    roles = {node: slot for node, slot in zip(program.placeholders, program.slots)}
-    copied = [i for i, node in enumerate(inputs) if roles[node].role == "arg"]
-    if any(getattr(roles[n].device, "type", None) != "cuda" for n in inputs):
+    slots = dict(zip(program.placeholders, program.slots))
+    copied = [i for i, node in enumerate(inputs) if slots[node].role == "arg"]
+    if any(getattr(slots[n].device, "type", None) != "cuda" for n in inputs):
         raise ProgramError(
             f"program {program.name}: enable_cudagraph needs every input of forward and backward on the GPU"
         )
     if name == "inductor":
-        from .inductor.compiler import compile_region
-
         with Announcement(program.name, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
             infos = [n.meta["tensor"] for n in inputs]
             region = compile_region(module, infos, config.backend_options, notice)
@@ -88,9 +90,8 @@ class Recorded:
                 self.region(*self.inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(
-            self.graph, capture_error_mode="thread_local"
-        ):  # other threads may pin memory during the recording
+        # other threads may pin memory during the recording
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.outputs = tuple(self.region(*self.inputs))
         for now, before in zip(self.inputs, kept):  # the warm-up changed running statistics
             now.copy_(before)

@@ -1,20 +1,23 @@
 """Compilers of other packages, for inference programs: openvino, torch_tensorrt, torch_xla.
 
-They compile the weights in; a changed weight is seen by its version counter and compiles again. Each package
-is imported only here.
+They compile the weights in. The version counter of a weight tells that it changed; the program is then
+compiled again. Each package is imported only here.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 
 from ..._errors import OneFlowError
+from ..config import Config
+from ..program.program import Program
 from .inductor.regions import split
 
 
-def compile(program, config, name):
+def compile(program: Program, config: Config, name: str) -> Callable:
     """Return a function over the slot values."""
     if program.training:
         raise OneFlowError(
@@ -24,16 +27,16 @@ def compile(program, config, name):
     region, inputs, outputs, _ = split(program)
     module = torch.fx.GraphModule(region, region.graph)
     position = {node: i for i, node in enumerate(program.placeholders)}
-    places = [position[n] for n in inputs]
+    positions = [position[n] for n in inputs]
     infos = [n.meta["tensor"] for n in inputs]
     returned = program.output_node.args[0]
-    fixed = [i for i, p in enumerate(places) if program.slots[p].role != "arg"]
+    fixed = [i for i, p in enumerate(positions) if program.slots[p].role != "arg"]
     recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
     index = {node: i for i, node in enumerate(outputs)}
 
     def run(*values):
         with torch.no_grad():
-            results = recompiled([values[i] for i in places])
+            results = recompiled([values[i] for i in positions])
         return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)
 
     return run
@@ -43,24 +46,16 @@ class _Recompiled:
     """A compiled region that is recompiled after a weight was written or moved."""
 
     def __init__(self, module, infos, fixed, compiler, options):
-        self.module, self.infos, self.fixed, self.compiler, self.options = (
-            module,
-            infos,
-            fixed,
-            compiler,
-            options,
-        )
+        self.module, self.infos, self.fixed = module, infos, fixed
+        self.compiler, self.options = compiler, options
         self.versions = None
 
     def __call__(self, values):
         versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
         if versions != self.versions:
             weights = {i: values[i].detach() for i in self.fixed}
-            examples = tuple(
-                torch.zeros(n.shape, dtype=n.dtype, device=n.device)
-                for i, n in enumerate(self.infos)
-                if i not in weights
-            )
+            arguments = [info for i, info in enumerate(self.infos) if i not in weights]
+            examples = tuple(torch.zeros(i.shape, dtype=i.dtype, device=i.device) for i in arguments)
             self.call = self.compiler(_Fixed(self.module, weights, len(self.infos)), examples, self.options)
             self.versions = versions
         return self.call([v for i, v in enumerate(values) if i not in self.fixed])

@@ -9,8 +9,8 @@ import torch
 
 
 def _checked(target, results, *args, **kwargs):
-    """Run the operator and check that its results match the record, because the code compiled after it
-    reads that much memory. (A saved program may claim any size.)
+    """Run the operator and check that its results match the record, because the compiled code that follows
+    reads that much memory. A saved program may claim any size.
     """
     outputs = target(*args, **kwargs)
     for output, info in zip(outputs, results) if type(results) is tuple else ((outputs, results),):
@@ -21,7 +21,7 @@ def _checked(target, results, *args, **kwargs):
         ):
             raise RuntimeError(
                 f"{target} gave {output.dtype}{list(output.shape)} of strides {list(output.stride())}, the"
-                f" program was made for {info.dtype}{list(info.shape)} of {list(info.stride)}"
+                f" program was captured for {info.dtype}{list(info.shape)} of {list(info.stride)}"
             )
     return outputs
 
@@ -32,11 +32,11 @@ def _library():
 
 
 @functools.cache
-def known_operator(target, results):
+def known_operator(target: torch._ops.OpOverload, results: object) -> torch._ops.OpOverload:
     """Return the operator that declares these results (or this single result). A result that nobody uses
     (None) is declared empty.
 
-    The name is made from the content, because compiled regions on disk call the operator by its name.
+    The name depends on the content, because compiled regions on disk call the operator by its name.
     """
     digest = hashlib.sha256(repr((str(target._schema), results)).encode()).hexdigest()[:16]
     name = f"{target._opname}_{target._overloadname}_{digest}"
@@ -48,20 +48,16 @@ def known_operator(target, results):
     lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
 
     def empty(info):
+        if info is None:
+            return torch.empty(0)
         if type(info) is tuple:
             return [empty(i) for i in info]
-        return (
-            torch.empty(0)
-            if info is None
-            else torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
-        )
+        return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
     def fake(*args, **kwargs):
-        return (
-            tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))
-            if type(results) is tuple
-            else empty(results)
-        )
+        if type(results) is not tuple:
+            return empty(results)
+        return tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))
 
     torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
     return getattr(torch.ops.oneflow_known, name).default

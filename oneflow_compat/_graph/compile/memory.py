@@ -13,28 +13,28 @@ import os
 import sys
 
 from ..._env import is_set
+from ..program.program import Program
 
 ENOUGH = 1 << 23  # bytes of results: less than this stays below the C library's own thresholds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _KEPT = -1, -3, 1 << 30
 _done: list = []
 
 
-def keep_freed_memory_for(program):
+def keep_freed_memory_for(program: Program) -> None:
     """Call keep_freed_memory if the program has large results on the CPU."""
     if not _done and is_set("ONEFLOW_GRAPH_KEEP_MEMORY") and _bytes(program) >= ENOUGH:
         keep_freed_memory()
 
 
-def keep_freed_memory():
+def keep_freed_memory() -> None:
     """Make freed memory stay with the process, once per process. The user's own malloc settings take
     precedence.
     """
     if _done or sys.platform != "linux":
         return
     _done.append(True)
-    if "malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
-        k.startswith("MALLOC_") and k.endswith("_THRESHOLD_") for k in os.environ
-    ):
+    thresholds = [k for k in os.environ if k.startswith("MALLOC_") and k.endswith("_THRESHOLD_")]
+    if thresholds or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not every C library has it
     if mallopt is not None and not (mallopt(_M_MMAP_THRESHOLD, _KEPT) and mallopt(_M_TRIM_THRESHOLD, _KEPT)):

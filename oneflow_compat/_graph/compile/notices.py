@@ -10,10 +10,10 @@ import time
 from ..._env import is_set
 
 
-def say(text):
+def say(message: str) -> None:
     """Write one line to stderr."""
     if not is_set("ONEFLOW_QUIET") and sys.stderr is not None:  # None if there is no console
-        print(f"oneflow: {text}", file=sys.stderr, flush=True)
+        print(f"oneflow: {message}", file=sys.stderr, flush=True)
 
 
 class Announcement:
@@ -23,9 +23,10 @@ class Announcement:
     """
 
     def __init__(self, name: str, operators: int):
-        self.name, self.operators, self.begun = name, operators, None
+        self.name, self.operators = name, operators
+        self.begun: float | None = None  # the time
 
-    def begin(self):
+    def begin(self) -> None:
         """Say that inductor begins to compile, at the first region that it compiles."""
         if self.begun is None:
             self.begun = time.perf_counter()
@@ -37,7 +38,7 @@ class Announcement:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, error_class, error, traceback):
         if self.begun is not None:
-            outcome = "compiled" if kind is None else "failed to compile"
+            outcome = "compiled" if error_class is None else "failed to compile"
             say(f"graph {self.name}: {outcome} after {time.perf_counter() - self.begun:.1f} s")

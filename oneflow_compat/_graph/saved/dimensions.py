@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
+from ..program.program import Slot
 from .reader import inside, integer, label, listed, record, refuse, row
 
 _SYMBOL = re.compile(r"s[0-9]{1,9}\Z")
@@ -27,12 +28,12 @@ dimensions_record = record(
 )
 
 
-def has_symbols(slot) -> bool:
+def has_symbols(slot: Slot) -> bool:
     """Whether the shape of a slot has symbols."""
     return any(type(size) is str for size in slot.shape or ())
 
 
-def record_of(guards):
+def record_of(guards: DimensionGuards | None) -> dict | None:
     """Return the record of the guards; the shapes are those of the slots."""
     if guards is None:
         return None
@@ -43,39 +44,41 @@ def record_of(guards):
     }
 
 
-def read_dimensions(contents, shapes, location):
+def read_dimensions(contents: dict | None, shapes: dict[int, tuple], location: str) -> DimensionGuards | None:
     """Return the DimensionGuards of a record, or None.
 
     `shapes`: index of a flat argument -> shape, in which each text must be a symbol that is declared there.
     """
-    symbols, strides = (
-        {} if contents is None else dict(_keyed(contents, key)) for key in ("symbols", "strides")
-    )
-    for index, shape in shapes.items():
-        for dim, size in enumerate(shape):
-            if type(size) is str and (size not in symbols or symbols[size][:2] != (index, dim)):
-                raise refuse(
-                    location, f"the symbol {size!r} of dimension {dim} of argument {index}", contents
-                )
+    dimensions = [Dimension(*values) for values in contents["symbols"]] if contents else []
+    strides = dict(contents["strides"]) if contents else {}
+    _check_symbols(dimensions, shapes, location, contents)
     if contents is None:
         return None
-    for symbol, (index, dim, _) in symbols.items():
-        if dim >= len(shapes.get(index, ())) or shapes[index][dim] != symbol or index not in strides:
-            raise refuse(inside(location, "symbols"), "dimensions of arguments", contents["symbols"])
-    if len(symbols) != len(contents["symbols"]) or len(strides) != len(contents["strides"]):
+    if any(d.argument not in strides for d in dimensions):
+        raise refuse(inside(location, "symbols"), "dimensions of arguments", contents["symbols"])
+    if len({d.symbol for d in dimensions}) != len(dimensions) or len(strides) != len(contents["strides"]):
         raise refuse(location, "each symbol and each argument once", contents)
     for index, steps in strides.items():
         if len(steps) != len(shapes.get(index, ())):
             raise refuse(inside(location, "strides"), "a stride for each dimension", steps)
+    layouts = {index: Layout(tuple(shapes[index]), tuple(steps)) for index, steps in strides.items()}
     try:
-        return DimensionGuards(
-            tuple(Dimension(*row) for row in contents["symbols"]),
-            {index: Layout(tuple(shapes[index]), tuple(steps)) for index, steps in strides.items()},
-            tuple(contents["conditions"]),
-        )
+        return DimensionGuards(tuple(dimensions), layouts, tuple(contents["conditions"]))
     except UnsupportedExpression as error:
         raise refuse(inside(location, "conditions"), "arithmetic on the symbols", str(error)) from error
 
 
-def _keyed(contents, key):
-    return [(first, rest[0] if len(rest) == 1 else tuple(rest)) for first, *rest in contents[key]]
+def _check_symbols(dimensions, shapes, location, contents):
+    """Raise unless the declared symbols are those of the shapes, each in its dimension."""
+    declared = {(d.argument, d.dim, d.symbol) for d in dimensions}
+    used = {
+        (index, dim, size)
+        for index, shape in shapes.items()
+        for dim, size in enumerate(shape)
+        if type(size) is str
+    }
+    if undeclared := used - declared:
+        index, dim, symbol = min(undeclared)
+        raise refuse(location, f"the symbol {symbol!r} of dimension {dim} of argument {index}", contents)
+    if declared != used:
+        raise refuse(inside(location, "symbols"), "dimensions of arguments", contents["symbols"])

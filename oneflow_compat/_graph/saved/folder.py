@@ -12,6 +12,8 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable, Iterator
+from typing import IO
 
 from .reader import PackageError, shown
 
@@ -20,7 +22,11 @@ TENSORS_NAME = re.compile(r"tensors(-[0-9a-f]{8})?\.pt\Z")
 _TEMPORARY = re.compile(r"\.(program\.json|tensors\.pt)-[0-9a-f]{8}\.tmp\Z")
 
 
-def write_folder(folder, write_tensors, program_text) -> None:
+def write_folder(
+    folder: str | os.PathLike,
+    write_tensors: Callable[[IO[bytes]], object],
+    program_text: Callable[[str], str],
+) -> None:
     """Write a graph.
 
     `write_tensors(file)` fills an open file. `program_text(name)` returns program.json for tensors in a file
@@ -32,11 +38,8 @@ def write_folder(folder, write_tensors, program_text) -> None:
     tensors, program = (
         os.path.join(folder, f".{name}-{secrets.token_hex(4)}.tmp") for name in (TENSORS, PROGRAM)
     )
-    name = (
-        TENSORS
-        if not os.path.lexists(os.path.join(folder, TENSORS))
-        else f"tensors-{secrets.token_hex(4)}.pt"
-    )
+    has_tensors = os.path.lexists(os.path.join(folder, TENSORS))
+    name = f"tensors-{secrets.token_hex(4)}.pt" if has_tensors else TENSORS
     written = [tensors, program, os.path.join(folder, name)]
     try:
         _check_content(folder)
@@ -89,10 +92,10 @@ def _remove_leftovers(folder, name, locked):
     """Remove the tensors of older graphs and, if nobody else can be writing here, the leftovers of
     interrupted saves.
     """
-    for found in os.listdir(folder):
-        if TENSORS_NAME.match(found) and found != name or locked and _TEMPORARY.match(found):
+    for file in os.listdir(folder):
+        if TENSORS_NAME.match(file) and file != name or locked and _TEMPORARY.match(file):
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(folder, found))
+                os.unlink(os.path.join(folder, file))
 
 
 def _lock(folder):
@@ -124,7 +127,7 @@ def _sync_folder(folder):
 
 
 @contextlib.contextmanager
-def opened(folder, name):
+def opened(folder: str, name: str) -> Iterator[IO[bytes]]:
     """Open a file of a saved graph for reading; it must be a regular file inside the folder."""
     path = os.path.join(folder, name)
     real = os.path.realpath(path)
@@ -133,9 +136,8 @@ def opened(folder, name):
             f"{path} is a link to {shown(real)}, outside of the graph's folder; copy the file into the folder"
         )
     try:
-        handle = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )  # opening a named pipe would wait for a writer
+        # without O_NONBLOCK, opening a named pipe would wait for a writer
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise PackageError(f"no graph in {folder}: {path} is missing") from None
     except NotADirectoryError:
@@ -156,8 +158,6 @@ def _own_folders(folder):
     parent = os.path.dirname(folder)
     while os.path.basename(parent) != "snapshots" and parent != os.path.dirname(parent):
         parent = os.path.dirname(parent)
-    return (
-        (folder, os.path.join(os.path.dirname(parent), "blobs"))
-        if os.path.basename(parent) == "snapshots"
-        else (folder,)
-    )
+    if os.path.basename(parent) != "snapshots":
+        return (folder,)
+    return folder, os.path.join(os.path.dirname(parent), "blobs")

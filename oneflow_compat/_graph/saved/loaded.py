@@ -22,22 +22,23 @@ from ..program.program import Program
 from ..program.pytree import keys_of, plain_spec, tree_flatten
 from ..program.scalar_guards import compile_guard
 from ..program.symbolic import checks_branches
+from . import writer
 from .operators import has_unchecked_index
 
 _making = threading.Lock()
 
 
-class _Text(str):
+class _Unquoted(str):
     __repr__ = str.__str__
 
 
-def _form(spec, texts):
-    """Return the arguments of a call with each leaf replaced by its text."""
-    args, kwargs = pytree.tree_unflatten([_Text(t) for t in texts], spec)
+def _form(spec, descriptions):
+    """Return the arguments of a call, as text, with each leaf replaced by its description."""
+    args, kwargs = pytree.tree_unflatten([_Unquoted(d) for d in descriptions], spec)
     return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
 
-def _kind(leaf):
+def _description(leaf):
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
@@ -81,54 +82,56 @@ class LoadedProgram:
         guard = scope.bind(compile_guard(self.program))
         return (Test("values that build() read", f"{guard}(*values)", Stage.VALUES),)
 
-    def form(self):
+    def form(self) -> str:
         """Return the text of the call that the program was saved for."""
-        fixed = {i: text for i, _, text in self.program.in_constants}
+        spec = self.program.in_spec
+        fixed = {i: value for i, _, value in self.program.in_constants}
         tensors = (f"{s.dtype}{list_text(s.shape)}" for s in self.args)
-        call = _form(
-            self.program.in_spec,
-            (
-                fixed[i] if i in fixed else next(tensors, "tensor")
-                for i in range(self.program.in_spec.num_leaves)
-            ),
-        )
+        leaves = range(spec.num_leaves)
+        call = _form(spec, (fixed[i] if i in fixed else next(tensors, "tensor") for i in leaves))
         return call if self.program.dimensions is None else f"{call} where {self.program.dimensions}"
 
-    def check_call(self, leaves, spec):
+    def in_saved_order(self, kwargs: dict) -> dict:
+        """Return the keyword arguments in the order of the saved call, if they are the same."""
+        return {k: kwargs[k] for k in self.keywords} if kwargs.keys() == set(self.keywords) else kwargs
+
+    def check_call(self, leaves: list, spec: pytree.TreeSpec) -> None:
         """Raise an error that explains the difference if this is not the saved call."""
         program = self.program
         if plain_spec(spec) != program.in_spec:
-            raise TypeError(
-                f"graph {program.name} was saved for the call {self.form()}, found"
-                f" {_form(spec, map(_kind, leaves))}"
-            )
-        for i, name, text in program.in_constants:
-            if repr(leaves[i]) != text:
+            raise TypeError(self._mismatch(leaves, spec))
+        for i, name, value in program.in_constants:
+            if repr(leaves[i]) != value:
                 raise ValueError(
-                    f"argument {name!r} of graph {program.name} was {text} when it was saved, found"
+                    f"argument {name!r} of graph {program.name} was {value} when it was saved, found"
                     f" {leaves[i]!r}; values of Python are fixed in a saved program, call the graph with"
                     " others before it is saved"
                 )
         for slot in self.args:
-            value = leaves[slot.location.index]
-            if not isinstance(value, torch.Tensor):
-                raise TypeError(
-                    f"argument {slot.name!r} of graph {program.name} must be a tensor, found"
-                    f" {type(value).__name__}"
-                )
-            if value.dtype != slot.dtype or not _has_shape(value, slot.shape):
-                raise TypeError(
-                    f"argument {slot.name!r} of graph {program.name} must be {slot.dtype}{list_text(slot.shape)},"
-                    f" found {value.dtype}{list(value.shape)}; a saved program holds for one shape, call the"
-                    " graph with others before it is saved"
-                )
+            self._check_argument(slot, leaves[slot.location.index])
         if self._serves_sizes and not self._serves_sizes(leaves):
             raise TypeError(
-                f"graph {program.name} was saved for the call {self.form()}, found"
-                f" {_form(spec, map(_kind, leaves))}; call the graph with such sizes before it is saved"
+                f"{self._mismatch(leaves, spec)}; call the graph with such sizes before it is saved"
             )
 
-    def placed(self, leaves):
+    def _mismatch(self, leaves, spec):
+        call = _form(spec, map(_description, leaves))
+        return f"graph {self.program.name} was saved for the call {self.form()}, found {call}"
+
+    def _check_argument(self, slot, value):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"argument {slot.name!r} of graph {self.program.name} must be a tensor, found"
+                f" {type(value).__name__}"
+            )
+        if value.dtype != slot.dtype or not _has_shape(value, slot.shape):
+            raise TypeError(
+                f"argument {slot.name!r} of graph {self.program.name} must be"
+                f" {slot.dtype}{list_text(slot.shape)}, found {value.dtype}{list(value.shape)}; a saved program"
+                " holds for one shape, call the graph with others before it is saved"
+            )
+
+    def placed(self, leaves: list) -> list:
         """Return the arguments with the devices and strides that the program needs."""
         strides = self._strides(leaves) if self._strides else {}
         leaves = list(leaves)
@@ -137,7 +140,7 @@ class LoadedProgram:
             leaves[index] = _laid_out(leaves[index].to(slot.device), strides.get(index, slot.stride))
         return leaves
 
-    def values(self, leaves) -> tuple | None:
+    def values(self, leaves: list) -> tuple | None:
         """Return the values of the slots, or None if build() branched on other values."""
         return self._prologue.run(leaves)
 
@@ -150,10 +153,9 @@ class LoadedProgram:
         if self._run is None:
             with _making, torch._C._DisableAutocast():
                 self._run = self._run or self._compiled()
-        with (
-            torch._C._DisableAutocast(),
-            torch.set_grad_enabled(self.program.training or torch.is_grad_enabled()),
-        ):  # oneDNN's LSTM keeps the values for backward only then
+        # oneDNN's LSTM keeps the values for backward only if gradients are enabled
+        has_gradients = self.program.training or torch.is_grad_enabled()
+        with torch._C._DisableAutocast(), torch.set_grad_enabled(has_gradients):
             below_autograd = torch._C._AutoDispatchBelowAutograd()
             try:
                 outputs = self._run(*values)
@@ -186,7 +188,7 @@ class LoadedProgram:
     def _with_branches(self, run):
         return with_branches(self.program, run) if checks_branches(self.program) else run
 
-    def read(self, key, tensor):
+    def read(self, key: str, tensor: torch.Tensor) -> None:
         """Use this tensor for the key from now on."""
         strides = {self.program.slots[i].stride for i, k in self.keys.items() if k == key}
         if strides - {None, tensor.stride()}:  # compiled code reads the old memory
@@ -214,10 +216,7 @@ class LoadedGraph:
     def __call__(self, *args, **kwargs):
         error, fitting = None, False
         for loaded in self.programs:
-            ordered = (
-                {k: kwargs[k] for k in loaded.keywords} if kwargs.keys() == set(loaded.keywords) else kwargs
-            )
-            leaves, spec = tree_flatten((args, ordered))
+            leaves, spec = tree_flatten((args, loaded.in_saved_order(kwargs)))
             try:
                 loaded.check_call(leaves, spec)
             except (TypeError, ValueError) as mismatch:
@@ -244,7 +243,7 @@ class LoadedGraph:
         raise TypeError(
             f"graph {self.name} was saved for the calls"
             f" {', '.join(dict.fromkeys(loaded.form() for loaded in self.programs))}, found"
-            f" {_form(spec, map(_kind, leaves))}; call the graph so before it is saved"
+            f" {_form(spec, map(_description, leaves))}; call the graph so before it is saved"
         )
 
     def _ran(self, loaded, values, leaves, placed):
@@ -257,7 +256,7 @@ class LoadedGraph:
             self._state.update(schedule.next())
         return out
 
-    def warm_up(self):
+    def warm_up(self) -> None:
         """Run the first program once on zeros."""
         loaded = self.programs[0]
         leaves = [None] * loaded.program.in_spec.num_leaves
@@ -267,17 +266,17 @@ class LoadedGraph:
         placed = loaded.placed(leaves)
         self._ran(loaded, loaded.untested_values(placed), leaves, placed)
 
-    def take(self, tensors):
+    def take(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Replace parameters and buffers read from disk by live ones of the same name, shape and dtype.
         Return {name: the tensor read from disk}.
         """
-        places = {
+        keys = {
             s.name: loaded.keys[i]
             for loaded in self.programs
             for i, s in enumerate(loaded.program.slots)
             if s.role in ("param", "buffer") and s.name in tensors
         }
-        before = {name: self._state[key] for name, key in places.items()}
+        before = {name: self._state[key] for name, key in keys.items()}
         for name, saved in before.items():
             if (tensors[name].shape, tensors[name].dtype) != (saved.shape, saved.dtype):
                 raise RuntimeError(
@@ -285,19 +284,19 @@ class LoadedGraph:
                     f" {tensors[name].dtype}{list(tensors[name].shape)}, the saved program needs"
                     f" {saved.dtype}{list(saved.shape)}; save the graph of this module"
                 )
-        for name, key in places.items():
+        for name, key in keys.items():
             self._state[key] = tensors[name]
             for loaded in self.programs:
                 loaded.read(key, tensors[name])
         return before
 
-    def state_dict(self):
+    def state_dict(self) -> dict:
         """Return {name: live tensor or scalar} of everything that the programs read besides arguments."""
         return self._state | {
             f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)
         }
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict) -> None:
         """Copy tensors and scalars in. Names and shapes must match state_dict()."""
         steps = [f"schedule{i}.step" for i in range(len(self._schedules))]
         if self._state.keys() | set(steps) != state.keys() | set(steps):
@@ -319,34 +318,29 @@ class LoadedGraph:
             schedule.step = state.get(name, schedule.step)
 
     @property
-    def lr(self):
+    def lr(self) -> dict[str, float]:
         """The learning rates, {name: value}. A schedule of oneflow.optim.lr_scheduler updates them; set_lr()
         changes them and ends the schedule.
         """
         return {
-            s.name: self._state[one.keys[i]]
-            for one in self.programs
-            for i, s in enumerate(one.program.slots)
+            s.name: self._state[loaded.keys[i]]
+            for loaded in self.programs
+            for i, s in enumerate(loaded.program.slots)
             if s.role == "lr"
         }
 
-    def set_lr(self, value, name=None):
+    def set_lr(self, value: float, name: str | None = None) -> None:
         """Set one learning rate, or all of them."""
         names = list(self.lr) if name is None else [name]
-        for wanted in names:
-            if wanted not in self.lr:
-                raise KeyError(
-                    f"graph {self.name} has no learning rate {wanted!r}; there are {list(self.lr)}"
-                )
+        for unknown in set(names) - self.lr.keys():
+            raise KeyError(f"graph {self.name} has no learning rate {unknown!r}; there are {list(self.lr)}")
         self._state.update(dict.fromkeys(names, float(value)))
         for schedule in self._schedules:
             schedule.rates = [None if name in names else name for name in schedule.rates]
 
-    def save(self, folder, compiled=False):
+    def save(self, folder: str, compiled: bool = False) -> None:
         """Write the graph with its current state; with `compiled`, also the machine code of its programs."""
-        from .writer import save
-
-        save(
+        writer.save(
             [(loaded.program, loaded.untested_values()) for loaded in self.programs],
             folder,
             self.backend,
@@ -355,8 +349,6 @@ class LoadedGraph:
         )
 
     def __repr__(self):
-        more = f", {len(self.programs)} programs" if len(self.programs) > 1 else ""
-        return (
-            f"LoadedGraph({self.name}, {'training' if self.training else 'inference'}, {self.program.count()}"
-            f" operators{more})"
-        )
+        mode = "training" if self.training else "inference"
+        programs = f", {len(self.programs)} programs" if len(self.programs) > 1 else ""
+        return f"LoadedGraph({self.name}, {mode}, {self.program.count()} operators{programs})"

@@ -11,10 +11,12 @@ import functools
 import math
 import operator
 import re
+from collections.abc import Callable
 
 import torch
 import torch.fx
 
+from ..._kernels import _ext
 from ..program.random_functions import PYTHON_NAMES
 from .reader import INT64, PackageError, is_one_line, refuse, shown
 
@@ -63,7 +65,7 @@ _ASSERTIONS = (
 )
 
 
-def target_name(target) -> str:
+def target_name(target: Callable) -> str:
     """Return the name of a function in a file."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{target._schema.name}.{target._overloadname}"
@@ -73,7 +75,7 @@ def target_name(target) -> str:
     return name
 
 
-def target_of(name, location):
+def target_of(name: object, location: str) -> Callable:
     """Return the function with a name from a file."""
     if type(name) is str and name in _PYTHON:
         return _PYTHON[name][0]
@@ -101,15 +103,12 @@ def _is_registered(base, overload):
     try:
         torch._C._dispatch_find_schema_or_throw(base, "" if overload == "default" else overload)
     except RuntimeError:
-        return (
-            base == "prim::device" and overload == "default"
-        )  # the only TorchScript operator that a capture records
+        # the only TorchScript operator that a capture records
+        return base == "prim::device" and overload == "default"
     return True
 
 
 def _register_kernels(name, location):
-    from ..._kernels import _ext
-
     if _ext.status() != "loaded":
         raise PackageError(
             f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here"
@@ -117,7 +116,7 @@ def _register_kernels(name, location):
         )
 
 
-def has_unchecked_index(graph) -> bool:
+def has_unchecked_index(graph: torch.fx.Graph) -> bool:
     """Return True if a node reads or writes at indices that compiled code would not check."""
     return any(
         isinstance(n.target, torch._ops.OpOverload) and _UNCHECKED_WHEN_COMPILED.match(n.target._schema.name)
@@ -126,7 +125,7 @@ def has_unchecked_index(graph) -> bool:
 
 
 # --------------------------------------------------------------------------- the arguments of a call
-def check_call(target, args, kwargs, location) -> None:
+def check_call(target: Callable, args: tuple, kwargs: dict, location: str) -> None:
     """Raise PackageError unless the arguments fit the function. The values are decoded; nodes represent
     results.
     """
@@ -188,14 +187,11 @@ def _is_int(value):
     return type(value) is bool or type(value) is int and INT64[0] <= value <= INT64[1]
 
 
-def is_scalar(value):
+def is_scalar(value: object) -> bool:
     """Whether a value is a number or the result of a node."""
-    return (
-        isinstance(value, Node)
-        or type(value) in (bool, float, complex)
-        or type(value) is int
-        and INT64[0] <= value < 2**64
-    )
+    if type(value) is int:
+        return INT64[0] <= value < 2**64
+    return isinstance(value, Node) or type(value) in (bool, float, complex)
 
 
 def _is_index(value):
@@ -203,9 +199,8 @@ def _is_index(value):
 
 
 def _is_tensor(value):
-    return value is None or is_scalar(
-        value
-    )  # autograd passes None for a tensor that is not defined; numbers stand for tensors without dimensions
+    # autograd passes None for an undefined tensor; numbers stand for tensors without dimensions
+    return value is None or is_scalar(value)
 
 
 def _is_word(value):
@@ -240,9 +235,8 @@ def _test(schema_type, assertion):
         return lambda v: v is None or inner(v)
     if isinstance(schema_type, torch._C.ListType):
         inner = _test(schema_type.getElementType(), assertion)
-        return lambda v: (
-            all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)
-        )  # int[2] takes one integer for both
+        # int[2] takes one integer for both
+        return lambda v: all(map(inner, v)) if isinstance(v, list | tuple) else inner(v)
     if assertion and str(schema_type) == "str":
         return _is_sentence
     return _TESTS.get(str(schema_type), lambda v: False)

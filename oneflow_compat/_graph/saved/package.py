@@ -54,14 +54,19 @@ _head = record(
 )
 
 
-def load(folder: str, map_location=None, backend=None, trust_binaries=False) -> LoadedGraph:
+def load(
+    folder: str | os.PathLike,
+    map_location=None,
+    backend: str | None = None,
+    trust_binaries: bool = False,
+) -> LoadedGraph:
     """Return the graph in `folder`, ready to call. `backend`: as in graph.config.set_backend().
 
     `trust_binaries`: run the machine code that graph.save(compiled=True) left in the folder.
     """
     if backend is not None:
         check_name(backend)
-    map_location, folder = _there(map_location), os.fspath(folder)
+    map_location, folder = _available(map_location), os.fspath(folder)
     path = os.path.join(folder, PROGRAM)
     document, checksum, tensors = _read_files(folder, path, map_location)
     device = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
@@ -72,9 +77,9 @@ def load(folder: str, map_location=None, backend=None, trust_binaries=False) -> 
     except PackageError:
         raise
     except Exception as error:
+        reason = "".join(str(error).splitlines()[:1])[:300]
         raise PackageError(
-            f"{path} is damaged: {type(error).__name__}:"
-            f" {str(error).splitlines()[0][:300] if str(error) else ''}; save the graph again"
+            f"{path} is damaged: {type(error).__name__}: {reason}; save the graph again"
         ) from None
     if document["format"] == FORMAT and document["crc32"] not in (None, checksum):
         raise PackageError(
@@ -144,7 +149,7 @@ def _binaries(document, backend, folder, trusted) -> SavedBinaries | None:
 def _graph(document, path, tensors, device, backend, binaries):
     state: dict = {}
     primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
-    others = [(other, f"{path}: others[{i}]") for i, other in enumerate(document["others"] or ())]
+    others = [(record, f"{path}: others[{i}]") for i, record in enumerate(document["others"] or ())]
     programs = [
         read_program(document["name"], record, location, tensors, device, state)
         for record, location in ((primary, f"{path}:"), *others)
@@ -165,12 +170,9 @@ def _graph(document, path, tensors, device, backend, binaries):
     )
 
 
-def _there(map_location):
-    if (
-        isinstance(map_location, (str, torch.device))
-        and torch.device(map_location).type == "cuda"
-        and not torch.cuda.is_available()
-    ):
+def _available(map_location):
+    is_device = isinstance(map_location, (str, torch.device))
+    if is_device and torch.device(map_location).type == "cuda" and not torch.cuda.is_available():
         raise PackageError(f"map_location={str(map_location)!r}: there is no CUDA device")
     return map_location
 

@@ -11,8 +11,12 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from ..errors import ProgramError
+
+Reader: TypeAlias = "Callable[[object, str], Any]"  # (value, its location) -> the checked value
 
 INT64 = -(2**63), 2**63 - 1
 _LONGEST_LABEL = 10_000
@@ -23,21 +27,21 @@ class PackageError(ProgramError):
     """A saved program cannot be written or read; the message names the file and the defect."""
 
 
-def refuse(location: str, wanted: str, found) -> PackageError:
+def refuse(location: str, expected: str, value: object) -> PackageError:
     """Return the error for a value that a saved graph must not hold."""
     return PackageError(
-        f"{location}: {wanted} is needed, found {shown(found)}; the file is damaged or was not written by"
+        f"{location}: {expected} is needed, found {shown(value)}; the file is damaged or was not written by"
         " graph.save(), save the graph again"
     )
 
 
-def shown(value) -> str:
+def shown(value: object) -> str:
     """Return a value from a file as a short text without control characters."""
     try:
-        text = ascii(value)
+        printed = ascii(value)
     except (RecursionError, ValueError):  # nested deeply; an integer of thousands of digits
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 120 else text[:117] + "..."
+        printed = f"a {type(value).__name__}"
+    return printed if len(printed) <= 120 else printed[:117] + "..."
 
 
 def inside(location: str, key: str) -> str:
@@ -45,16 +49,16 @@ def inside(location: str, key: str) -> str:
     return f"{location} {key}" if location.endswith(":") else f"{location}.{key}"
 
 
-def parse(data: bytes, location: str):
+def parse(data: bytes, location: str) -> object:
     """Parse a JSON text. An object must not name a key twice."""
 
     def unique(pairs):
         members = dict(pairs)
         if len(members) != len(pairs):
             names = [k for k, _ in pairs]
+            repeated = next(k for k in names if names.count(k) > 1)
             raise PackageError(
-                f"{location} is damaged: an object names the key"
-                f" {shown(next(k for k in names if names.count(k) > 1))} twice; save the graph again"
+                f"{location} is damaged: an object names the key {shown(repeated)} twice; save the graph again"
             )
         return members
 
@@ -71,13 +75,13 @@ def parse(data: bytes, location: str):
 
 
 # --------------------------------------------------------------------------- single values
-def boolean(value, location):
+def boolean(value: object, location: str) -> bool:
     if type(value) is not bool:
         raise refuse(location, "true or false", value)
     return value
 
 
-def integer(least=INT64[0], most=INT64[1]):
+def integer(least: int = INT64[0], most: int = INT64[1]) -> Reader:
     def read(value, location):
         if type(value) is not int or not least <= value <= most:
             raise refuse(location, f"an integer from {least} to {most}", value)
@@ -86,20 +90,20 @@ def integer(least=INT64[0], most=INT64[1]):
     return read
 
 
-def number(value, location):
+def number(value: object, location: str) -> int | float:
     """Read a finite number."""
     if type(value) is int and INT64[0] <= value <= INT64[1] or type(value) is float and math.isfinite(value):
         return value
     raise refuse(location, "a finite number", value)
 
 
-def text(value, location):
+def text(value: object, location: str) -> str:
     if type(value) is not str:
         raise refuse(location, "a text", value)
     return value
 
 
-def label(value, location):
+def label(value: object, location: str) -> str:
     """Read a text for people, without control characters (a line of a comment stays one line) and without
     lone surrogates.
     """
@@ -108,17 +112,20 @@ def label(value, location):
     return value
 
 
-def is_one_line(text: str) -> bool:
-    return text.isprintable() or not any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text)
+def is_one_line(string: str) -> bool:
+    """Whether a string has no control characters, line breaks and lone surrogates."""
+    return string.isprintable() or not any(
+        unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in string
+    )
 
 
-def identifier(value, location):
+def identifier(value: object, location: str) -> str:
     if type(value) is not str or len(value) > _LONGEST_LABEL or not _IDENTIFIER.match(value):
         raise refuse(location, "a name of letters, digits and underscores", value)
     return value
 
 
-def choice(*allowed):
+def choice(*allowed: str) -> Reader:
     def read(value, location):
         if type(value) is not str or value not in allowed:
             raise refuse(location, f"one of {', '.join(allowed)}", value)
@@ -127,17 +134,17 @@ def choice(*allowed):
     return read
 
 
-def anything(value, location):
+def anything(value: object, location: str) -> object:
     """Accept any value; another reader checks it later."""
     return value
 
 
-# --------------------------------------------------------------------------- values made of values
-def optional(reader):
+# --------------------------------------------------------------------------- compound values
+def optional(reader: Reader) -> Reader:
     return lambda value, location: None if value is None else reader(value, location)
 
 
-def listed(reader):
+def listed(reader: Reader) -> Reader:
     def read(value, location):
         if type(value) is not list:
             raise refuse(location, "a list", value)
@@ -146,7 +153,7 @@ def listed(reader):
     return read
 
 
-def row(*readers):
+def row(*readers: Reader) -> Reader:
     """Return a reader of lists with one value per given reader."""
 
     def read(value, location):
@@ -157,7 +164,7 @@ def row(*readers):
     return read
 
 
-def record(optional_keys=None, **required):
+def record(optional_keys: dict[str, Reader] | None = None, **required: Reader) -> Reader:
     """Return a reader of objects with the required keys and some of the optional ones. An absent optional key
     gets the value None.
     """
@@ -179,7 +186,7 @@ def record(optional_keys=None, **required):
     return read
 
 
-def mapping(reader):
+def mapping(reader: Reader) -> Reader:
     """Return a reader of objects whose keys are names that the file chooses."""
 
     def read(value, location):

@@ -4,21 +4,9 @@ parameters.
 
 from __future__ import annotations
 
-from .reader import (
-    anything,
-    boolean,
-    choice,
-    inside,
-    integer,
-    listed,
-    number,
-    optional,
-    refuse,
-    text,
-)
-from .reader import (
-    record as keyed,
-)
+from ...optim.lr_scheduler import LRScheduler, compose, formulas
+from .reader import anything, boolean, choice, inside, integer, listed, number, optional, refuse, text
+from .reader import record as keyed
 
 _LARGEST = 2**53
 _DEEPEST = 20  # nested schedules
@@ -51,7 +39,7 @@ def _flag(value, location):
 _whole = integer(1, _LARGEST)
 _COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
 # the attributes that rates_at() of each schedule reads
-_KINDS = {
+_FIELDS = {
     "StepLR": {"step_size": _period, "gamma": _real},
     "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
     "ExponentialLR": {"gamma": _real},
@@ -71,9 +59,9 @@ _KINDS = {
     "WarmUpLR": _COMPOSED,
     "ChainedScheduler": {},
 }
-_formula = keyed(kind=choice(*_KINDS), numbers=anything, members=listed(anything))
+_formula = keyed(kind=choice(*_FIELDS), numbers=anything, members=listed(anything))
 _schedule = keyed(
-    kind=choice(*_KINDS),
+    kind=choice(*_FIELDS),
     numbers=anything,
     members=listed(anything),
     base=listed(number),
@@ -82,40 +70,36 @@ _schedule = keyed(
 )
 
 
-def _class(kind):
-    from ...optim.lr_scheduler import compose, formulas
-
-    return getattr(formulas, kind, None) or getattr(compose, kind)
+def _class(name):
+    return getattr(formulas, name, None) or getattr(compose, name)
 
 
-def _number(value):
+def _is_number(value):
     return isinstance(value, (int, float))
 
 
-def _numbers(value):
-    return _number(value) or isinstance(value, list) and all(map(_number, value))
+def _is_numeric(value):
+    return _is_number(value) or isinstance(value, list) and all(map(_is_number, value))
 
 
 def _formula_record(schedule):
     """Return {kind, numbers, members} of a schedule, or None if it is not one of these formulas."""
     class_name = type(schedule).__name__
-    if class_name not in _KINDS or type(schedule) is not _class(class_name):
+    if class_name not in _FIELDS or type(schedule) is not _class(class_name):
         return None
-    fields = {name: getattr(schedule, name) for name in _KINDS[class_name]}
+    fields = {name: getattr(schedule, name) for name in _FIELDS[class_name]}
     members = [_formula_record(s) for s in getattr(schedule, "schedulers", ())]
-    return (
-        {"kind": class_name, "numbers": fields, "members": members}
-        if all(map(_numbers, fields.values())) and None not in members
-        else None
-    )
+    if None in members or not all(map(_is_numeric, fields.values())):
+        return None
+    return {"kind": class_name, "numbers": fields, "members": members}
 
 
-def record(schedule, rates):
+def record(schedule: LRScheduler, rates: list[str | None]) -> dict | None:
     """Return what a file stores of a schedule, or None if it cannot be stored. `rates` are the slots of its
     groups' rates (None: no slot).
     """
     formula = _formula_record(schedule)
-    if formula is None or not _numbers(schedule.base_lrs) or not _number(schedule.last_epoch):
+    if formula is None or not _is_numeric(schedule.base_lrs) or not _is_number(schedule.last_epoch):
         return None
     return {**formula, "base": list(schedule.base_lrs), "step": schedule.last_epoch, "rates": rates}
 
@@ -123,44 +107,34 @@ def record(schedule, rates):
 class SavedSchedule:
     """A schedule read from a file: the rates of slots, step by step."""
 
-    def __init__(self, value, slots, location):
+    def __init__(self, value: object, slots: set[str], location: str):
         entry = _schedule(value, location)
-        self.formula, self.base, self.step, self.rates = (
-            _read_formula(entry, location, 0),
-            entry["base"],
-            entry["step"],
-            entry["rates"],
-        )
+        self.formula = _read_formula(entry, location, 0)
+        self.base, self.step, self.rates = entry["base"], entry["step"], entry["rates"]
         if len(self.rates) != len(self.base):
             raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
         if unknown := set(self.rates) - {None} - slots:
-            raise refuse(
-                inside(location, "rates"),
-                f"learning rates of the program ({', '.join(sorted(slots))})",
-                sorted(unknown),
-            )
+            expected = f"learning rates of the program ({', '.join(sorted(slots))})"
+            raise refuse(inside(location, "rates"), expected, sorted(unknown))
         self._at(self.step)
 
     def _at(self, step):
-        return {
-            name: rate
-            for name, rate in zip(self.rates, self.formula.rates_at(self.base, step))
-            if name is not None
-        }
+        rates = self.formula.rates_at(self.base, step)
+        return {name: rate for name, rate in zip(self.rates, rates) if name is not None}
 
-    def next(self):
+    def next(self) -> dict[str, float]:
         """Return {slot name: rate} of the next step."""
         self.step += 1
         return self._at(self.step)
 
-    def record(self):
+    def record(self) -> dict:
         return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
 
 
 def _read_formula(entry, location, depth):
     """Return the schedule of a checked record, created without its constructor."""
     class_name = entry["kind"]
-    fields = keyed(**_KINDS[class_name])(entry["numbers"], inside(location, "numbers"))
+    fields = keyed(**_FIELDS[class_name])(entry["numbers"], inside(location, "numbers"))
     members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(entry["members"])]
     _check_members(class_name, fields, members, depth, location)
     cls = _class(class_name)
@@ -173,16 +147,15 @@ def _read_formula(entry, location, depth):
     return schedule
 
 
-def _check_members(kind, fields, members, depth, location):
-    if _KINDS[kind] is _COMPOSED:
-        expected, fits = (
-            "one member more than milestones, and a flag for each milestone",
-            len(members) == len(fields["milestones"]) + 1,
-        )
-        fits = fits and len(fields["interval_rescaling"]) == len(fields["milestones"])
-    elif kind == "ChainedScheduler":
+def _check_members(class_name, fields, members, depth, location):
+    if _FIELDS[class_name] is _COMPOSED:
+        expected = "one member more than milestones, and a flag for each milestone"
+        milestones = len(fields["milestones"])
+        fits = len(members) == milestones + 1 and len(fields["interval_rescaling"]) == milestones
+    elif class_name == "ChainedScheduler":
         expected, fits = "one member or more", len(members) > 0
     else:
         expected, fits = "no members", not members
     if not fits or depth > _DEEPEST:
-        raise refuse(location, f"a {kind} with {expected}, nested at most {_DEEPEST} deep,", len(members))
+        expected = f"a {class_name} with {expected}, nested at most {_DEEPEST} deep,"
+        raise refuse(location, expected, len(members))

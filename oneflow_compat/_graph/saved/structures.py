@@ -38,13 +38,9 @@ _FACTORIES = {("builtins", f.__name__): f for f in (list, dict, set, tuple, int,
 }
 _SEQUENCES = {"builtins.tuple": tuple, "builtins.list": list, "torch.Size": torch.Size}
 _MAPPINGS = {"builtins.dict": dict, "collections.OrderedDict": OrderedDict}
-_NAMES = {
-    kind: name
-    for name, kind in (
-        _SEQUENCES | _MAPPINGS | {"collections.defaultdict": defaultdict, "collections.deque": deque}
-    ).items()
-}
-_ENUM_KEYS = {"__enum__", "fqn", "name"}
+_CONTAINERS = _SEQUENCES | _MAPPINGS | {"collections.defaultdict": defaultdict, "collections.deque": deque}
+_NAMES = {container: name for name, container in _CONTAINERS.items()}
+_OWN_MODULES = ("torch", "collections", "builtins", "oneflow", "oneflow_compat")  # not of a user
 
 _spec = record(type=optional(label), context=anything, children_spec=listed(anything))
 _enum = record(__enum__=anything, fqn=label, name=label)
@@ -56,7 +52,7 @@ _default = record(
 
 
 # --------------------------------------------------------------------------- writing
-def spec_text(spec) -> str:
+def spec_text(spec: pytree.TreeSpec) -> str:
     """Return the JSON text of a spec."""
     return json.dumps([1, _spec_record(spec)])
 
@@ -115,7 +111,7 @@ def _registered_record(spec):
 
 
 # --------------------------------------------------------------------------- reading
-def read_spec(value, location):
+def read_spec(value: object, location: str) -> pytree.TreeSpec:
     """Return the spec of a JSON text."""
     version, root = row(integer(1, 1), anything)(_parsed(value, location), location)
     return _read(root, location, 0)
@@ -150,11 +146,8 @@ def _container(name, context, location):
         entry = _default(context, location)
         factory = entry["default_factory_module"], entry["default_factory_name"]
         if factory != (None, None) and factory not in _FACTORIES:
-            raise refuse(
-                location,
-                f"a defaultdict of {', '.join(n for _, n in _FACTORIES)}",
-                ".".join(map(str, factory)),
-            )
+            expected = f"a defaultdict of {', '.join(n for _, n in _FACTORIES)}"
+            raise refuse(location, expected, ".".join(map(str, factory)))
         return defaultdict, [_FACTORIES.get(factory), _keys(entry["dict_context"], location)]
     if name not in _NAMES.values():
         return _registered(name, context, location)
@@ -180,13 +173,9 @@ def _key(value, location, depth=0):
         return tuple(_key(v, location, depth + 1) for v in value)
     if type(value) is dict:
         return _enum_member(value, location)
-    return (
-        value
-        if value is None or type(value) is bool
-        else label(value, location)
-        if type(value) is str
-        else number(value, location)
-    )
+    if value is None or type(value) is bool:
+        return value
+    return label(value, location) if type(value) is str else number(value, location)
 
 
 def _enum_member(value, location):
@@ -212,13 +201,7 @@ def _enum_member(value, location):
 def _registered(name, context, location):
     """Return (class, context) of a class that the user has registered with pytree."""
     cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
-    if cls is None or cls.__module__.split(".")[0] in (
-        "torch",
-        "collections",
-        "builtins",
-        "oneflow",
-        "oneflow_compat",
-    ):
+    if cls is None or cls.__module__.split(".")[0] in _OWN_MODULES:
         raise PackageError(
             f"{location}: the class {shown(name)} is not registered here; register it with"
             " torch.utils._pytree.register_pytree_node (and a serialized_type_name) before the graph is"

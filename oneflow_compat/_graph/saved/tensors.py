@@ -12,6 +12,7 @@ import pickle
 import pickletools
 import zipfile
 import zlib
+from typing import IO
 
 import torch
 
@@ -28,12 +29,12 @@ _NAMES = {
     "torch.storage UntypedStorage",
     "torch Size",
     *(
-        f"torch._utils _rebuild_{kind}"
-        for kind in ("tensor_v2", "tensor_v3", "sparse_tensor", "meta_tensor_no_storage")
+        f"torch._utils _rebuild_{form}"
+        for form in ("tensor_v2", "tensor_v3", "sparse_tensor", "meta_tensor_no_storage")
     ),
     *(
-        f"torch {kind}Storage"
-        for kind in (
+        f"torch {dtype}Storage"
+        for dtype in (
             "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexDouble ComplexFloat".split()
         )
     ),
@@ -58,7 +59,7 @@ _DAMAGE = (
 )
 
 
-def write_tensors(tensors, file) -> None:
+def write_tensors(tensors: dict[str, torch.Tensor], file: IO[bytes]) -> None:
     """Write {key: tensor} into an open file, always with checksums, which a user may have switched off for
     torch.save.
     """
@@ -70,7 +71,7 @@ def write_tensors(tensors, file) -> None:
         torch.serialization.set_crc32_options(before)
 
 
-def read_tensors(file, location, map_location=None) -> dict:
+def read_tensors(file: IO[bytes], location: str, map_location=None) -> dict[str, torch.Tensor]:
     """Return {key: tensor} of an open file."""
     try:
         _check_zip(file, location)
@@ -113,11 +114,8 @@ def _check_zip(file, location):
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         names = [m.filename for m in members]
-        if (
-            len(set(names)) != len(names)
-            or sum(m.file_size for m in members) > size
-            or min((m.header_offset for m in members), default=1)
-        ):
+        are_distinct = len(set(names)) == len(names) and sum(m.file_size for m in members) <= size
+        if not are_distinct or min((m.header_offset for m in members), default=1):
             raise damaged("its members overlap, have one name, or lie behind something else")
         if any(m.compress_type != zipfile.ZIP_STORED for m in members):
             raise damaged("it has compressed members, which graph.save() never writes")

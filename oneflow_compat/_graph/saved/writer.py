@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import zlib
 
 import torch
@@ -15,15 +14,18 @@ from .binaries import remove_binaries, save_binaries
 from .dimensions import has_symbols, record_of
 from .folder import PROGRAM, TENSORS, write_folder
 from .operators import target_name
-from .reader import PackageError, parse, refuse
+from .reader import parse, refuse
 from .structures import spec_text
 from .tensors import read_tensors, write_tensors
+from .values_json import encode
 
 FORMAT = 3  # of program.json
 _LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
 
 
-def save(programs, folder: str, backend=None, schedules=(), compiled=False) -> None:
+def save(
+    programs: list, folder: str, backend: str | None = None, schedules=(), compiled: bool = False
+) -> None:
     """Write programs of one graph. The folder holds the old graph or the new one at any moment.
 
     `programs`: pairs of a Program and the values of its slots in order (ignored for arguments). `backend`:
@@ -51,17 +53,17 @@ def save(programs, folder: str, backend=None, schedules=(), compiled=False) -> N
         remove_binaries(folder)
 
 
-def sealed(document):
+def sealed(document: dict) -> dict:
     """Return the document with the checksum of its values. Spaces and line ends do not count."""
     return {**document, "crc32": checksum(document)}
 
 
-def checksum(document):
+def checksum(document: dict) -> str:
     values = {k: v for k, v in document.items() if k != "crc32"}
     return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
-def moved(program: bytes, tensors: bytes, device):
+def moved(program: bytes, tensors: bytes, device: str | torch.device) -> tuple[bytes, bytes]:
     """Return (program.json, tensors.pt) as bytes, for another device."""
 
     def move(value):
@@ -91,23 +93,6 @@ def _text(document):
 def _document(program, values, tensors):
     """Return the program.json record of a program; values that the program reads go into `tensors`."""
     layers: dict = {}
-    slots = []
-    for slot, value in zip(program.slots, values):
-        entry = {
-            "role": slot.role,
-            "name": slot.name,
-            "shape": None if slot.shape is None else list(slot.shape),
-            "dtype": slot.dtype and _encode(slot.dtype),
-            "device": slot.device and str(slot.device),
-            "stride": None if slot.stride is None or has_symbols(slot) else list(slot.stride),
-            "written": slot.written,
-        }
-        if slot.role != "arg":
-            if isinstance(value, torch.Tensor):
-                entry["tensor"] = _keep(tensors, slot.name, value.detach())
-            else:
-                entry["value"] = _encode(value)
-        slots.append(entry)
     guard = None
     if program.guard is not None:
         graph, constants = _with_named_constants(program.guard[0])
@@ -119,16 +104,33 @@ def _document(program, values, tensors):
         "training": program.training,
         "unknown_sizes": program.unknown_sizes,
         "dimensions": record_of(program.dimensions),
-        "slots": slots,
+        "slots": [_slot_record(slot, value, tensors) for slot, value in zip(program.slots, values)],
         "nodes": _records(program.graph, program.constants, tensors, layers),
         "recurrent": [[getattr(layer, k) for k in _LAYER] for layer in layers],
         "outputs": [{"name": o.name} for o in program.outputs],
         "in_spec": spec_text(plain_spec(program.in_spec)),
         "out_spec": spec_text(plain_spec(program.out_spec)),
-        "out_constants": [[i, _encode(v)] for i, v in program.out_constants],
+        "out_constants": [[i, encode(v)] for i, v in program.out_constants],
         "in_constants": program.in_constants,
         "guard": guard,
     }
+
+
+def _slot_record(slot, value, tensors):
+    entry = {
+        "role": slot.role,
+        "name": slot.name,
+        "shape": None if slot.shape is None else list(slot.shape),
+        "dtype": slot.dtype and encode(slot.dtype),
+        "device": slot.device and str(slot.device),
+        "stride": None if slot.stride is None or has_symbols(slot) else list(slot.stride),
+        "written": slot.written,
+    }
+    if isinstance(value, torch.Tensor) and slot.role != "arg":
+        entry["tensor"] = _keep(tensors, slot.name, value.detach())
+    elif slot.role != "arg":
+        entry["value"] = encode(value)
+    return entry
 
 
 def _records(graph, constants, tensors, layers):
@@ -136,7 +138,7 @@ def _records(graph, constants, tensors, layers):
     nodes = []
     for node in graph.nodes:
         if node.op == "output":
-            nodes.append({"op": "output", "args": _encode(list(node.args[0]))})
+            nodes.append({"op": "output", "args": encode(list(node.args[0]))})
         elif node.op == "placeholder":
             nodes.append({"op": "placeholder", "name": node.name})
         elif node.op == "get_attr":
@@ -153,10 +155,10 @@ def _records(graph, constants, tensors, layers):
                 "op": "call",
                 "name": node.name,
                 "target": target_name(node.target),
-                "args": _encode(list(node.args)),
+                "args": encode(list(node.args)),
             }
             if node.kwargs:
-                entry["kwargs"] = {k: _encode(v) for k, v in node.kwargs.items()}
+                entry["kwargs"] = {k: encode(v) for k, v in node.kwargs.items()}
             nodes.append(entry | _meta_record(node.meta, layers))
     return nodes
 
@@ -164,20 +166,18 @@ def _records(graph, constants, tensors, layers):
 def _keep(tensors, name, value):
     """Add a tensor under a unique key, once for all tensors that read the same memory, and return the key."""
 
-    def same(other):
-        strided = other.layout is value.layout is torch.strided
-        return strided and (other.data_ptr(), other.shape, other.stride(), other.dtype) == (
-            value.data_ptr(),
-            value.shape,
-            value.stride(),
-            value.dtype,
-        )
-
     key = name
-    while key in tensors and not same(tensors[key]):
+    while key in tensors and not _is_same_memory(tensors[key], value):
         key += "'"
     tensors[key] = value
     return key
+
+
+def _is_same_memory(a, b):
+    if a.layout is not torch.strided or b.layout is not torch.strided:
+        return False
+    view = lambda t: (t.data_ptr(), t.shape, t.stride(), t.dtype)
+    return view(a) == view(b)
 
 
 def _with_named_constants(graph):
@@ -205,35 +205,10 @@ def _meta_record(meta, layers):
     entry = {k: meta[k] for k in ("module", "phase", "recomputed") if meta.get(k)}
     if meta.get("tensor") is not None:
         shape, dtype, device, stride = meta["tensor"]
-        entry["tensor"] = [
-            list(shape),
-            _encode(dtype),
-            _encode(device),
-            None if stride is None else list(stride),
-        ]
+        stride = None if stride is None else list(stride)
+        entry["tensor"] = [list(shape), encode(dtype), encode(device), stride]
     if meta.get("recurrent"):
         entry["recurrent"] = [
             [layers.setdefault(layer, len(layers)), role, step] for layer, role, step in meta["recurrent"]
         ]
     return entry
-
-
-def _encode(value):
-    if isinstance(value, torch.fx.Node):
-        return {"node": value.name}
-    if value is None or isinstance(value, (bool, str)) or type(value) is int:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    if isinstance(value, tuple):
-        return {"tuple": [_encode(v) for v in value]}
-    if isinstance(value, list):
-        return [_encode(v) for v in value]
-    for kind in ("dtype", "layout", "memory_format"):
-        if isinstance(value, getattr(torch, kind)):
-            return {kind: str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device):
-        return {"device": str(value)}
-    raise PackageError(f"a {type(value).__name__} in the program cannot be stored: {value!r}")

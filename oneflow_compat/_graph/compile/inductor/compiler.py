@@ -11,29 +11,33 @@ from __future__ import annotations
 import operator
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.fx import Graph
 
 from ...config import Config
 from ...program.codegen import compile_program
 from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
-from ...program.tensor_info import describe
+from ...program.tensor_info import TensorInfo, describe
 from .. import aten, program_cache
 from ..call_wrapper import runner
 from ..notices import Announcement
 from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
+from .decompositions import table, talks
 from .gru_rnn import merge_steps
-from .regions import Region, host_program, split
-from .rewrites import compare_one_result, numbers_as_full, one_copy, read_plainly, sums_of_constants
+from .regions import Region, Split, host_program, split
+from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
 from .settings import files_at_once, rare_garbage_collection, settings
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
+from .upstream_fixes import inductor_fixes
 
 
-def compile(program, config, name="inductor"):
+def compile(program: Program, config: Config, name: str = "inductor") -> Callable:
     """Return a function over the slot values."""
     if replays_random_numbers(program.graph):
         warnings.warn(
@@ -62,10 +66,15 @@ class Plan:
     late: set  # nodes of the rest
     request: program_cache.Request | None  # None if the program cache cannot keep the region
 
-    infos = property(lambda self: [n.meta["tensor"] for n in self.inputs])
-    operators = property(lambda self: sum(n.op == "call_function" for n in self.region.graph.nodes))
+    @property
+    def infos(self) -> list[TensorInfo]:
+        return [n.meta["tensor"] for n in self.inputs]
 
-    def program_with(self, function):
+    @property
+    def operators(self) -> int:
+        return sum(n.op == "call_function" for n in self.region.graph.nodes)
+
+    def program_with(self, function: Callable) -> Callable:
         """Return the function over the slot values that calls `function` for the region."""
         if self.region.guards is not None:
             compile_for = self._compile_for if self.config.backend == "inductor" else None
@@ -87,7 +96,7 @@ class Plan:
             return compile_region(region, self.infos, self.config.backend_options, notice)
 
 
-def plan_for(program, config) -> Plan | None:
+def plan_for(program: Program, config: Config) -> Plan | None:
     """Return how inductor compiles a program, or None if it runs on aten as a whole."""
     if replays_random_numbers(program.graph) or views_out_of_reach(program.graph):
         return None
@@ -100,8 +109,8 @@ def plan_for(program, config) -> Plan | None:
     return Plan(program, config, region, inputs, outputs, late, request)
 
 
-def views_out_of_reach(graph):
-    """Return the views that a compiled region cannot express.
+def views_out_of_reach(graph: Graph) -> bool:
+    """Return True if the graph has views that a compiled region cannot express.
 
     These are as_strided() with an offset into an input, because the offset counts from the start of the
     storage and not from the first element of the input; as_strided() of a view if the result is written in
@@ -126,34 +135,31 @@ def views_out_of_reach(graph):
             return True
         if node.target is torch.ops.aten.as_strided.default:
             _, *views, base = chain(node)
-            if (
-                base.op == "placeholder"
-                and len(node.args) > 3
-                and node.args[3] is not None
-                or views
-                and node in written
-            ):
+            has_offset = len(node.args) > 3 and node.args[3] is not None
+            if has_offset and base.op == "placeholder" or views and node in written:
                 return True
     return False
 
 
-def region_of(program):
-    """Return the result of regions.split, with whole layers where a program has them step by step.
+def region_of(program: Program) -> Split:
+    """Split a program, with whole layers where it has them step by step.
 
     The kernels for whole layers need the number of rows, so a region with symbols keeps the steps.
     """
-    region, *rest = split(program)
-    if region.guards is None:
-        merge_steps(region.graph)
-    return region, *rest
+    parts = split(program)
+    if parts.region.guards is None:
+        merge_steps(parts.region.graph)
+    return parts
 
 
-def compile_region(region, infos, options=(), notice=None, request=None, store=None):
+def compile_region(
+    region: Region, infos: list[TensorInfo], options=(), notice=None, request=None, store=None
+) -> Callable:
     """Return a function over the inputs of a region, whose operators may write them in place.
 
-    The function comes from the program cache if that has it. Its `layouts` are the infos of its results.
-    `notice`: the Announcement of the compilation. `request`: that of the region, if it was made before.
-    `store`: where the binary is kept, if not in the user's cache.
+    The function comes from the program cache if it is there. Its `layouts` are the infos of its results.
+    `notice`: the Announcement of the compilation. `request`: that of the region, if there is one already.
+    `store`: the store of the binary, if not the user's cache.
     """
     request = request or program_cache.request_for(region, infos, options)
     function = request and program_cache.load(request, store)
@@ -179,9 +185,8 @@ def _compiled(module, infos, options):
     except Exception:
         if not chosen.get("cpp_wrapper") or "cpp_wrapper" in options:
             raise
-        return _compile(
-            module, infos, {**chosen, "cpp_wrapper": False}
-        )  # operators that can only be called from Python
+        # operators that can only be called from Python
+        return _compile(module, infos, {**chosen, "cpp_wrapper": False})
 
 
 def library_of(region, known_operators) -> program_cache.Built | None:
@@ -204,19 +209,12 @@ def library_of(region, known_operators) -> program_cache.Built | None:
 
 
 def _compile(module, infos, chosen):
-    from torch._functorch.compile_utils import fx_graph_cse
     from torch._guards import TracingContext, tracing
-    from torch._inductor import config as inductor_config
-    from torch._inductor.compile_fx import compile_fx_inner
-    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor import config as inductor_config  # importing inductor takes seconds
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
     from torch._inductor.virtualized import V
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    from .decompositions import table, talks
-    from .upstream_fixes import dependencies_kept, ends_kept, sources_kept, views_kept
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     symbols = module.guards and SymbolicInputs(module.guards, mode.shape_env)
@@ -224,64 +222,76 @@ def _compile(module, infos, chosen):
     with mode:
         examples = symbols.examples(infos) if symbols else [*map(_example, infos)]
     examples = [*(size for _, size in sizes), *examples]
-
-    def flat(*values):
-        return list(_Functional(module, graph=module.graph).run(*values[len(sizes) :]))
-
     with (
         torch.no_grad(),
         inductor_config.patch(chosen),
         files_at_once(),
-        dependencies_kept(),
-        sources_kept(),
-        views_kept(),
-        ends_kept(),
+        inductor_fixes(),
         mode,
         tracing(TracingContext(mode)),
     ):
-        functional = torch.func.functionalize(flat, remove="mutations")
-        gm = make_fx(
-            functional,
-            decomposition_table={**select_decomp_table(), **table()},
-            tracing_mode="real",
-            _allow_non_fake_inputs=True,
-        )(*examples)
-        if not (
-            _recomputes(module.graph) or talks(module.graph)
-            # equal nodes would be merged: the recomputation with what it saves, two collectives on this rank
-            # only
-        ):
-            gm.graph = fx_graph_cse(gm.graph)
-        numbers_as_full(gm)
-        read_plainly(gm.graph)
-        compare_one_result(gm.graph)
-        if inductor_config.layout_optimization and not symbols:
-            one_copy(gm.graph)
-        gm.graph.eliminate_dead_code()
-        gm.recompile()
+        gm = _functional_graph(module, examples, len(sizes))
+        _prepare(gm, may_move_channels=inductor_config.layout_optimization and not symbols)
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)
-            sums_of_constants(gm.graph)
-            gm.recompile()  # inductor's cache key is the code
-            output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
-            output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
-            compiled = compile_fx_inner(
-                gm,
-                examples,
-                is_inference=True,
-                static_input_idxs=(),
-                cudagraphs=False,
-                cpp_wrapper=bool(inductor_config.cpp_wrapper),
-            )
+            compiled = _call_inductor(gm, examples)
     call = getattr(compiled, "current_callable", None) or compiled
 
     region = caller_with_sizes(call, [dimension for dimension, _ in sizes])
     region.sizes = [dimension for dimension, _ in sizes]
     region.guards = symbols.guards_after_compiling() if symbols else None
-    results = next(n for n in reversed(gm.graph.nodes) if n.op == "output").args[0]
-    region.layouts = [describe(r.meta["val"]) for r in results]
+    region.layouts = [describe(r.meta["val"]) for r in gm.graph.output_node().args[0]]
     region.graph, region.settings, region.call = gm.graph, chosen, call
     return region
+
+
+def _functional_graph(module, examples, sizes):
+    """Trace a region without writes, in inductor's operators. The first `sizes` examples are symbolic sizes."""
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def flat(*values):
+        return list(_Functional(module, graph=module.graph).run(*values[sizes:]))
+
+    gm = make_fx(
+        torch.func.functionalize(flat, remove="mutations"),
+        decomposition_table={**select_decomp_table(), **table()},
+        tracing_mode="real",
+        _allow_non_fake_inputs=True,
+    )(*examples)
+    # equal nodes must stay apart: a recomputation and what it saves, two collectives of a single rank
+    if not _recomputes(module.graph) and not talks(module.graph):
+        gm.graph = fx_graph_cse(gm.graph)
+    return gm
+
+
+def _prepare(gm, may_move_channels):
+    scalars_as_full(gm)
+    read_plainly(gm.graph)
+    compare_one_result(gm.graph)
+    if may_move_channels:
+        one_copy(gm.graph)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+
+
+def _call_inductor(gm, examples):
+    from torch._inductor import config as inductor_config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    sums_of_constants(gm.graph)
+    gm.recompile()  # inductor's cache key is the code
+    output = gm.graph.output_node()
+    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+    return compile_fx_inner(
+        gm,
+        examples,
+        is_inference=True,
+        static_input_idxs=(),
+        cudagraphs=False,
+        cpp_wrapper=bool(inductor_config.cpp_wrapper),
+    )
 
 
 def _example(info):
@@ -296,8 +306,8 @@ def _is_new(node):
     return schema is not None and all(r.alias_info is None for r in schema.returns)
 
 
-def _agree(shape, first, second):
-    return 0 in shape or all(a == b for n, a, b in zip(shape, first, second) if n > 1)
+def _have_equal_strides(shape, stride, captured_stride):
+    return 0 in shape or all(a == b for n, a, b in zip(shape, stride, captured_stride) if n > 1)
 
 
 class _Functional(torch.fx.Interpreter):
@@ -316,12 +326,12 @@ class _Functional(torch.fx.Interpreter):
             or info.stride is None
             or not has_fixed_results(node)
             or not _is_new(node)
-            or _agree(info.shape, result.stride(), info.stride)
+            or _have_equal_strides(info.shape, result.stride(), info.stride)
         ):
             return result
         order = sorted(range(result.ndim), key=info.stride.__getitem__, reverse=True)
         copied = result.permute(order).contiguous().permute([order.index(i) for i in range(result.ndim)])
-        return copied if _agree(info.shape, copied.stride(), info.stride) else result
+        return copied if _have_equal_strides(info.shape, copied.stride(), info.stride) else result
 
     def get_attr(self, target, args, kwargs):
         return torch._C._functorch._wrap_functional_tensor(

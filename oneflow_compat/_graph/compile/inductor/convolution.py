@@ -10,66 +10,71 @@ from __future__ import annotations
 import operator
 
 import torch
+from torch.fx import Graph
 
 aten = torch.ops.aten
 WORTH = 200_000  # floating point operations of a product; a smaller product takes as long as the call
 _FEW_PIXELS = 64
 
 
-def convolve_in_blocks(graph, channels_last):
+def convolve_in_blocks(graph: Graph, channels_last: bool) -> None:
     """Replace convolutions and their gradients in the graph, in place.
 
     `channels_last`: whether inductor is free to use that layout for the images.
     """
     for node in list(graph.nodes):
-        if node.kwargs or node.target not in (aten.convolution.default, aten.convolution_backward.default):
-            continue
-        backward = node.target is aten.convolution_backward.default
-        dy, x, weight, _, *window = node.args[:10] if backward else (node, *node.args)
-        if not _plain(x.meta["val"], weight.meta["val"], *window):
-            continue
-        window = [_each(sizes, x.meta["val"].ndim - 2) for sizes in window[:3]]
-        form = _way(dy.meta["val"], x.meta["val"], weight.meta["val"], *window, channels_last)
-        if form is None or backward and any(n.target is not operator.getitem for n in node.users):
-            continue
-        with graph.inserting_before(node):
-            if backward:
-                parts = {n.args[1]: n for n in node.users}
-                replacements = {
-                    i: new
-                    for i in parts
-                    if (new := form.gradient(graph, i, dy, x, weight, *window)) is not None
-                }
-            else:
-                parts, replacements = {0: node}, {0: form.result(graph, x, weight, *window)}
-                if node.args[2] is not None:
-                    replacements[0] = _new(
-                        graph,
-                        aten.add.Tensor,
-                        replacements[0],
-                        _new(
-                            graph, aten.reshape.default, node.args[2], [-1] + [1] * (x.meta["val"].ndim - 2)
-                        ),
-                    )
-        for i, new in replacements.items():
-            parts[i].replace_all_uses_with(new)
-            graph.erase_node(parts[i])
-        if backward and node.users:
-            node.args = (*node.args[:-1], [i in parts and i not in replacements for i in range(3)])
-        elif backward:
-            graph.erase_node(node)
+        if node.target is aten.convolution.default and not node.kwargs:
+            _replace_convolution(graph, node, channels_last)
+        elif node.target is aten.convolution_backward.default and not node.kwargs:
+            _replace_gradients(graph, node, channels_last)
 
 
-def _plain(x, weight, stride, padding, dilation, transposed, more, groups):
-    known = all(type(size) is int for size in (*x.shape, *weight.shape))
-    return (
-        known
-        and x.ndim in (3, 4)
-        and x.device.type == "cpu"
-        and x.dtype is torch.float32
-        and not transposed
-        and groups == 1
-    )
+def _replace_convolution(graph, node, channels_last):
+    x, weight, bias, *options = node.args
+    form, window = _form_and_window(node, x, weight, options, channels_last)
+    if form is None:
+        return
+    with graph.inserting_before(node):
+        result = form.result(graph, x, weight, *window)
+        if bias is not None:
+            shape = [-1] + [1] * (x.meta["val"].ndim - 2)
+            result = _new(graph, aten.add.Tensor, result, _new(graph, aten.reshape.default, bias, shape))
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)
+
+
+def _replace_gradients(graph, node, channels_last):
+    """Replace the gradients that the form computes; the node keeps the others."""
+    dy, x, weight, _, *options = node.args[:10]
+    form, window = _form_and_window(dy, x, weight, options, channels_last)
+    if form is None or any(n.target is not operator.getitem for n in node.users):
+        return
+    gradients = {n.args[1]: n for n in node.users}
+    with graph.inserting_before(node):
+        replacements = {i: form.gradient(graph, i, dy, x, weight, *window) for i in gradients}
+    for i, replacement in replacements.items():
+        if replacement is not None:
+            gradients[i].replace_all_uses_with(replacement)
+            graph.erase_node(gradients[i])
+    if node.users:
+        node.args = (*node.args[:-1], [i in replacements and replacements[i] is None for i in range(3)])
+    else:
+        graph.erase_node(node)
+
+
+def _form_and_window(result, x, weight, options, channels_last):
+    """Return the form that replaces a convolution, or None, and its stride, padding and dilation."""
+    result, x, weight = (n.meta["val"] for n in (result, x, weight))
+    stride, padding, dilation, transposed, _, groups = options
+    if transposed or groups != 1 or not _is_supported(x, weight):
+        return None, None
+    window = [_each(sizes, x.ndim - 2) for sizes in (stride, padding, dilation)]
+    return _form(result, x, weight, *window, channels_last), window
+
+
+def _is_supported(x, weight):
+    has_static_sizes = all(type(size) is int for size in (*x.shape, *weight.shape))
+    return has_static_sizes and x.ndim in (3, 4) and x.device.type == "cpu" and x.dtype is torch.float32
 
 
 def _each(sizes, dims):
@@ -79,24 +84,22 @@ def _each(sizes, dims):
     return [*sizes] * (dims if len(sizes) == 1 else 1)
 
 
-def _way(result, x, weight, stride, padding, dilation, channels_last):
-    """Return the replacement that is faster than oneDNN's own convolution, or None."""
-    pixels, kernel = result.numel() // result.shape[1] if result.numel() else 0, list(weight.shape[2:])
+def _form(result, x, weight, stride, padding, dilation, channels_last):
+    """Return the form that is faster than oneDNN's own convolution, or None."""
+    pixels = result.numel() // result.shape[1] if result.numel() else 0
     if 2 * pixels * weight.numel() < WORTH:
         return None
-    is_pointwise, apart = (
-        set(kernel) == {1},
-        kernel == list(stride) and not any(padding) and set(dilation) == {1},
-    )  # kernels that do not overlap
+    kernel = list(weight.shape[2:])
+    is_pointwise = set(kernel) == {1}
+    is_disjoint = (
+        kernel == list(stride) and not any(padding) and set(dilation) == {1}
+    )  # windows do not overlap
     if not channels_last and x.is_contiguous() and weight.is_contiguous():
-        return (
-            (_Planes if x.ndim == 4 else _Lines) if is_pointwise or apart or pixels <= _FEW_PIXELS else None
-        )
-    return (
-        _Pixels
-        if apart and is_pointwise and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-        else None
-    )
+        is_faster = is_pointwise or is_disjoint or pixels <= _FEW_PIXELS
+        return (_Planes if x.ndim == 4 else _Lines) if is_faster else None
+    if x.ndim == 4 and is_pointwise and is_disjoint and x.is_contiguous(memory_format=torch.channels_last):
+        return _Pixels
+    return None
 
 
 class _Planes:
@@ -110,27 +113,14 @@ class _Planes:
     def gradient(graph, i, dy, x, weight, stride, padding, dilation):
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
+        ops, window = torch.ops.oneflow, (*padding, *dilation)
         if i == 1:
-            return _new(
-                graph,
-                torch.ops.oneflow.convolution_backward_weight.default,
-                dy,
-                x,
-                *weight.meta["val"].shape[2:],
-                *stride,
-                *padding,
-                *dilation,
-            )
+            sizes = weight.meta["val"].shape[2:]
+            return _new(graph, ops.convolution_backward_weight.default, dy, x, *sizes, *stride, *window)
         if list(stride) == [1, 1]:
-            return _new(
-                graph,
-                torch.ops.oneflow.convolution_backward_input.default,
-                dy,
-                weight,
-                *x.meta["val"].shape[2:],
-                *padding,
-                *dilation,
-            )
+            sizes = x.meta["val"].shape[2:]
+            return _new(graph, ops.convolution_backward_input.default, dy, weight, *sizes, *window)
+        return None
 
 
 class _Lines:
@@ -138,33 +128,28 @@ class _Lines:
 
     @staticmethod
     def result(graph, x, weight, *window):
-        return _Lines._signal(
-            graph,
-            _Planes.result(
-                graph, _Lines._row(graph, x), _Lines._row(graph, weight), *_Lines._of_rows(*window)
-            ),
-        )
+        rows = (_row(graph, t) for t in (x, weight))
+        return _signal(graph, _Planes.result(graph, *rows, *_window_of_rows(*window)))
 
     @staticmethod
     def gradient(graph, i, dy, x, weight, *window):
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2])
-        made = _Planes.gradient(
-            graph, i, *(_Lines._row(graph, t) for t in (dy, x, weight)), *_Lines._of_rows(*window)
-        )
-        return made and _Lines._signal(graph, made)
+        rows = (_row(graph, t) for t in (dy, x, weight))
+        gradient = _Planes.gradient(graph, i, *rows, *_window_of_rows(*window))
+        return gradient and _signal(graph, gradient)
 
-    @staticmethod
-    def _row(graph, signal):
-        return _new(graph, aten.unsqueeze.default, signal, 2)
 
-    @staticmethod
-    def _signal(graph, row):
-        return _new(graph, aten.squeeze.dim, row, 2)
+def _row(graph, signal):
+    return _new(graph, aten.unsqueeze.default, signal, 2)
 
-    @staticmethod
-    def _of_rows(stride, padding, dilation):
-        return [1, *stride], [0, *padding], [1, *dilation]
+
+def _signal(graph, row):
+    return _new(graph, aten.squeeze.dim, row, 2)
+
+
+def _window_of_rows(stride, padding, dilation):
+    return [1, *stride], [0, *padding], [1, *dilation]
 
 
 class _Pixels:
@@ -172,53 +157,36 @@ class _Pixels:
 
     @staticmethod
     def result(graph, x, weight, *_):
-        return _Pixels._image(
-            graph,
-            _new(
-                graph,
-                aten.mm.default,
-                _Pixels._matrix(graph, x),
-                _new(graph, aten.permute.default, _Pixels._square(graph, weight), [1, 0]),
-            ),
-            x,
-        )
+        rows = _matrix(graph, x)
+        transposed = _new(graph, aten.permute.default, _square(graph, weight), [1, 0])
+        return _image(graph, _new(graph, aten.mm.default, rows, transposed), x)
 
     @staticmethod
     def gradient(graph, i, dy, x, weight, *_):
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
-        rows = _Pixels._matrix(graph, dy)
+        rows = _matrix(graph, dy)
         if i == 0:
-            return _Pixels._image(
-                graph, _new(graph, aten.mm.default, rows, _Pixels._square(graph, weight)), x
-            )
-        product = _new(
-            graph, aten.mm.default, _new(graph, aten.permute.default, rows, [1, 0]), _Pixels._matrix(graph, x)
-        )
+            return _image(graph, _new(graph, aten.mm.default, rows, _square(graph, weight)), x)
+        columns = _new(graph, aten.permute.default, rows, [1, 0])
+        product = _new(graph, aten.mm.default, columns, _matrix(graph, x))
         return _new(graph, aten.reshape.default, product, list(weight.meta["val"].shape))
 
-    @staticmethod
-    def _square(graph, weight):
-        return _new(graph, aten.reshape.default, weight, list(weight.meta["val"].shape[:2]))
 
-    @staticmethod
-    def _matrix(graph, images):
-        return _new(
-            graph,
-            aten.reshape.default,
-            _new(graph, aten.permute.default, images, [0, 2, 3, 1]),
-            [-1, images.meta["val"].shape[1]],
-        )
+def _square(graph, weight):
+    return _new(graph, aten.reshape.default, weight, list(weight.meta["val"].shape[:2]))
 
-    @staticmethod
-    def _image(graph, matrix, like):
-        n, _, h, w = like.meta["val"].shape
-        return _new(
-            graph,
-            aten.permute.default,
-            _new(graph, aten.reshape.default, matrix, [n, h, w, -1]),
-            [0, 3, 1, 2],
-        )
+
+def _matrix(graph, images):
+    """Return one row per pixel."""
+    pixels = _new(graph, aten.permute.default, images, [0, 2, 3, 1])
+    return _new(graph, aten.reshape.default, pixels, [-1, images.meta["val"].shape[1]])
+
+
+def _image(graph, matrix, like):
+    n, _, h, w = like.meta["val"].shape
+    pixels = _new(graph, aten.reshape.default, matrix, [n, h, w, -1])
+    return _new(graph, aten.permute.default, pixels, [0, 3, 1, 2])
 
 
 def _new(graph, target, *args):

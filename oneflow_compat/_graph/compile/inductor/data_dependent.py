@@ -23,27 +23,26 @@ aten = torch.ops.aten
 _MASKS = torch.bool, torch.uint8
 
 
-def with_known_shapes(graph) -> list:
+def with_known_shapes(graph: torch.fx.Graph) -> list[tuple]:
     """Replace such operators in the graph of a region, in place. Return [(operator, infos of its results)]."""
     replaced = []
     for node in graph.nodes:
-        if (
-            facts_of(node.target).needs_recorded_shapes
-            or has_fixed_results(node)
-            and no_shim(node.target)
-            and not _sparse(node)
-            or node.target is aten.index.Tensor
-            and any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1])
-        ):
-            parts = _parts(node)
-            results = (
-                tuple(parts.get(i) for i in range(len(node.target._schema.returns)))
-                if node.meta["tensor"] is None
-                else node.meta["tensor"]
-            )
+        if _needs_known_shapes(node):
+            results = node.meta["tensor"]
+            if results is None:  # several
+                parts = _parts(node)
+                results = tuple(parts.get(i) for i in range(len(node.target._schema.returns)))
             replaced.append((node.target, results))
             node.target = known_operator(node.target, results)
     return replaced
+
+
+def _needs_known_shapes(node):
+    if facts_of(node.target).needs_recorded_shapes:
+        return True
+    if node.target is aten.index.Tensor:
+        return any(i is not None and i.meta["tensor"].dtype in _MASKS for i in node.args[1])
+    return has_fixed_results(node) and no_shim(node.target) and not _is_sparse(node)
 
 
 def _parts(node):
@@ -56,5 +55,5 @@ def _listed(parts):
     return tuple(parts.get(i) for i in range(max(parts, default=-1) + 1))
 
 
-def _sparse(node) -> bool:
+def _is_sparse(node) -> bool:
     return node.meta["tensor"] is not None and node.meta["tensor"].stride is None

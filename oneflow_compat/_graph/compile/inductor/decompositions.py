@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import torch
 
+from ...._kernels import _ext
+from ...._kernels.kernels import POINT_NAMES
 from . import lstm
 
 
@@ -59,14 +62,13 @@ _POINT = {
 }
 
 
-def _plain(op):
-    from ...._kernels.kernels import POINT_NAMES
-
+def plain_pointwise(op: int) -> Callable | None:
+    """Return the operator of oneflow::pointwise in plain torch, or None if it stays a kernel."""
     return _POINT.get(POINT_NAMES[op])
 
 
 def _pointwise(op, inputs, outputs, scalars):
-    function, dtype = _plain(op), inputs[0].dtype
+    function, dtype = plain_pointwise(op), inputs[0].dtype
     if function is None:
         return NotImplemented
     out = function(*(t.float() if dtype in (torch.float16, torch.bfloat16) else t for t in inputs))
@@ -81,15 +83,13 @@ def _scale_tril(x, diagonal, scale, fill):
 def _multilabel_margin(x, labels, reduction):
     """Mask the targets after the last label; torch's own decomposition (2.13) counts them."""
     rows, named = torch.atleast_2d(x), torch.atleast_2d(labels)
-    place, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
-    is_label = place < torch.where(named == -1, place, width).amin(-1, keepdim=True)
-    is_target = (place == torch.where(is_label, named, -1).unsqueeze(-1)).any(1)
-    margin = (
-        1 - rows.gather(-1, torch.where(is_label, named, 0)).unsqueeze(-1) + rows.unsqueeze(1)
-    ).clamp_min(0)
-    loss = (
-        torch.where(is_label.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0).sum((1, 2)) / width
-    ).reshape(x.shape[:-1])
+    positions, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
+    is_label = positions < torch.where(named == -1, positions, width).amin(-1, keepdim=True)
+    is_target = (positions == torch.where(is_label, named, -1).unsqueeze(-1)).any(1)
+    targets = rows.gather(-1, torch.where(is_label, named, 0)).unsqueeze(-1)
+    margin = (1 - targets + rows.unsqueeze(1)).clamp_min(0)
+    counted = torch.where(is_label.unsqueeze(-1) & ~is_target.unsqueeze(1), margin, 0)
+    loss = (counted.sum((1, 2)) / width).reshape(x.shape[:-1])
     return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
 
 
@@ -117,18 +117,16 @@ def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_in
         return NotImplemented
     stride, count, whole = stride or kernel, 1, True
     for d in range(dims):
-        size, many = x.shape[d - dims], grad.shape[d - dims]
-        start = torch.arange(many, device=x.device) * stride[d] - padding[d]
-        count = count * ((start + kernel[d]).clamp_max(size + padding[d]) - start).view(
-            -1, *[1] * (dims - 1 - d)
-        )
-        whole = whole and (many - 1) * stride[d] + kernel[d] <= size + 2 * padding[d]
+        size, windows = x.shape[d - dims], grad.shape[d - dims]
+        start = torch.arange(windows, device=x.device) * stride[d] - padding[d]
+        length = (start + kernel[d]).clamp_max(size + padding[d]) - start
+        count = count * length.view(-1, *[1] * (dims - 1 - d))
+        whole = whole and (windows - 1) * stride[d] + kernel[d] <= size + 2 * padding[d]
     if whole:
         return NotImplemented
     parts = grad / count
-    parts = torch.ops.prims.inductor_force_stride_order.default(
-        parts, parts.stride()
-    )  # computed once, not once per reader
+    # computed once, not once per reader
+    parts = torch.ops.prims.inductor_force_stride_order.default(parts, parts.stride())
     return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
@@ -137,11 +135,9 @@ def _integer_power(base, exponent):
     would write float32 into an integer buffer.
     """
     dtype = torch.result_type(base, exponent)
-    return (
-        NotImplemented
-        if dtype.is_floating_point or dtype.is_complex
-        else torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
-    )
+    if dtype.is_floating_point or dtype.is_complex:
+        return NotImplemented
+    return torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
 
 
 def _softshrink(x, bound=0.5):
@@ -162,12 +158,8 @@ def _on_cpu(form):
         ):
             return NotImplemented
         wide = torch.promote_types(dtype, torch.float32)
-        return form(
-            *(
-                (t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype)).to(dtype).to(wide)
-                for t in (a, b)
-            )
-        ).to(dtype)
+        tensors = (t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype) for t in (a, b))
+        return form(*(t.to(dtype).to(wide) for t in tensors)).to(dtype)
 
     return decomposed
 
@@ -187,9 +179,8 @@ def _floor_divide(a, b):
     quotient = torch.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
     whole = quotient.floor()
     whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
-    return torch.where(
-        b == 0, a / b, torch.where(quotient == 0, torch.copysign(torch.zeros_like(quotient), a / b), whole)
-    )
+    signed_zero = torch.copysign(torch.zeros_like(quotient), a / b)
+    return torch.where(b == 0, a / b, torch.where(quotient == 0, signed_zero, whole))
 
 
 def _linear(x, size, align_corners, *scales):
@@ -258,16 +249,14 @@ def _sum(plain, x, y, *, alpha=1):
     return x + (y.to(torch.result_type(x, y)) if isinstance(y, torch.Tensor) else y) * alpha
 
 
-def table():
+def table() -> dict[torch._ops.OpOverload, Callable]:
     """Return {operator: decomposition}. Operators of oneflow._ext and LSTM layers are included only if the
     library is loaded.
     """
     from torch._inductor.decomposition import select_decomp_table
 
-    from ...._kernels import _ext
-
     aten = torch.ops.aten
-    resize = {
+    decompositions = {
         aten.add.Tensor: functools.partial(_sum, select_decomp_table().get(aten.add.Tensor)),
         aten.upsample_bilinear2d.default: _linear,
         aten.upsample_trilinear3d.default: _linear,
@@ -294,8 +283,8 @@ def table():
         ),
     }
     if _ext.status() != "loaded":
-        return resize
-    return resize | {
+        return decompositions
+    return decompositions | {
         torch.ops.oneflow.pointwise.default: _pointwise,
         torch.ops.oneflow.scale_tril.default: _scale_tril,
         torch.ops.aten.mkldnn_rnn_layer.default: lstm.layer,
@@ -303,7 +292,7 @@ def table():
     }
 
 
-def talks(graph) -> bool:
+def talks(graph: torch.fx.Graph) -> bool:
     """Return True if a node communicates with other ranks."""
     return any(
         isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional"

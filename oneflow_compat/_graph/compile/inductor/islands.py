@@ -8,11 +8,13 @@ only the tensors it is given.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 
 import torch
 import torch.fx
 
-from ...program.program import is_view, roots, written_args
+from ...config import Config
+from ...program.program import Program, is_view, roots, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.writes import first_of_update
 from .. import aten
@@ -24,7 +26,7 @@ from .regions import Region
 SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
 
 
-def compile(program, config):
+def compile(program: Program, config: Config) -> Callable:
     """Return a function over the slot values."""
     if replays_random_numbers(program.graph) or talks(program.graph):
         return aten.compile(program, config)
@@ -33,7 +35,7 @@ def compile(program, config):
         node: graph.node_copy(node)
         for node in (*program.placeholders, *program.graph.find_nodes(op="get_attr"))
     }
-    compiled = {run[0]: run for run in _runs(program.graph) if _closed(run, program.graph)}
+    compiled = {run[0]: run for run in _runs(program.graph) if _is_closed(run, program.graph)}
     done = set()
     with Announcement(program.name, sum(map(len, compiled.values()))) as notice:
         for node in program.graph.nodes:
@@ -51,7 +53,7 @@ def _runs(graph):
     for node in graph.nodes:
         if node.op != "call_function" or node in late:
             continue
-        if _of_known_sizes(node):
+        if _is_static(node):
             run.append(node)
             continue
         yield run
@@ -59,96 +61,96 @@ def _runs(graph):
     yield run
 
 
-def _of_known_sizes(node):
+def _is_static(node):
     return isinstance(node.target, torch._ops.OpOverload | type(operator.getitem)) and all(
-        map(_is_known, (node, *node.all_input_nodes))
+        map(_has_static_sizes, (node, *node.all_input_nodes))
     )
 
 
-def _is_known(node):
+def _has_static_sizes(node):
     info = node.meta.get("tensor")
     if info is None:  # several results
-        parts = [u for u in node.users if u.target is operator.getitem]
-        return bool(parts) and len(parts) == len(node.users) and all(map(_is_known, parts))
+        results = [u for u in node.users if u.target is operator.getitem]
+        return bool(results) and len(results) == len(node.users) and all(map(_has_static_sizes, results))
     return info.stride is not None and not any(type(n) is str for n in (*info.shape, *info.stride))
 
 
-def _closed(run, graph):
+def _is_closed(run, graph):
     """Return True if a run is long enough and nobody else writes the tensors that it writes or returns."""
     if sum(not is_view(n) for n in run) < SHORT:
         return False
     within = set(run)
-    bases = lambda nodes: {list(roots([n]))[-1] for n in nodes}
-    written = bases(w for n in run for w in written_args(n))
     inputs = {i for n in run for i in n.all_input_nodes if i not in within}
-    outputs = _made(run)
-    late = first_of_update(graph)  # writes its inputs, which nobody reads afterwards
-    others = bases(
-        w
-        for n in graph.nodes
-        if n not in within and n not in late and n.op == "call_function"
-        for w in written_args(n)
-    )
-    for base in written - within:
-        if base.op != "placeholder" or sum(base in bases([i]) for i in inputs) > 1:
+    for base in _bases_written(run) - within:
+        if base.op != "placeholder" or sum(_base(i) is base for i in inputs) > 1:
             return False
-    return not bases(outputs) & others
+    late = first_of_update(graph)  # writes its inputs, which nobody reads afterwards
+    others = (n for n in graph.nodes if n not in within and n not in late and n.op == "call_function")
+    return _bases_written(others).isdisjoint(map(_base, _outputs(run)))
 
 
-def _made(run):
+def _base(node):
+    return list(roots([node]))[-1]
+
+
+def _bases_written(nodes):
+    return {_base(value) for node in nodes for value in written_args(node)}
+
+
+def _outputs(run):
     """Return the values that a run computes for other nodes, except views of its inputs."""
     within = set(run)
-    return [n for n in run if list(roots([n]))[-1] in within and any(u not in within for u in n.users)]
+    return [n for n in run if _base(n) in within and any(u not in within for u in n.users)]
 
 
 def _call(graph, copies, run, config, notice):
     """Put a call of the compiled run and its outputs into the graph. Return False if inductor has no form for
     it, or returns another layout than the operators do.
     """
-    within, region, inner = set(run), torch.fx.Graph(), {}
+    within = set(run)
     inputs = list(dict.fromkeys(i for n in run for i in n.all_input_nodes if i not in within))
-    outputs = _made(run)
-    for node in inputs:
-        inner[node] = region.placeholder(node.name)
-        inner[node].meta.update(node.meta)
-    for node in run:
-        inner[node] = region.node_copy(node, lambda n: inner[n])
-    region.output(tuple(inner[n] for n in outputs))
-    if views_out_of_reach(region):
+    outputs = _outputs(run)
+    region = _region(run, inputs, outputs)
+    if views_out_of_reach(region.graph):
         return False
-    function = compile_region(
-        Region(region),
-        [n.meta["tensor"] for n in inputs],
-        config.backend_options,
-        notice,
-    )
+    infos = [n.meta["tensor"] for n in inputs]
+    function = compile_region(region, infos, config.backend_options, notice)
     if any(_layout(r) != _layout(n.meta["tensor"]) for r, n in zip(function.layouts, outputs)):
         return False
-    function = _taking(function, [n.meta["tensor"].stride for n in inputs])
+    function = _with_input_layouts(function, [info.stride for info in infos])
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))
         copies[node].meta.update(node.meta)
     for node in run:
-        if node not in copies and list(roots([node]))[-1] not in within:  # a view of an input of the run
+        if node not in copies and _base(node) not in within:  # a view of an input of the run
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     return True
 
 
-def _taking(function, strides):
+def _region(run, inputs, outputs):
+    graph, copies = torch.fx.Graph(), {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    for node in run:
+        copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output(tuple(copies[n] for n in outputs))
+    return Region(graph)
+
+
+def _with_input_layouts(function, strides):
     """Copy inputs whose layout differs from the expected one, because the region reads memory by the expected
     layouts.
     """
 
+    def with_stride(value, stride):
+        if value.stride() == stride:
+            return value
+        return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
+
     def region(*values):
-        return function(
-            *[
-                v
-                if v.stride() == s
-                else torch.empty_strided(v.shape, s, dtype=v.dtype, device=v.device).copy_(v)
-                for v, s in zip(values, strides)
-            ]
-        )
+        return function(*map(with_stride, values, strides))
 
     return region
 

@@ -38,33 +38,20 @@ def layer(
     hidden_size,
     num_layers,
     has_biases,
-    *more,
+    *options,
 ):
     """Compute aten::mkldnn_rnn_layer of an LSTM: (hidden states, last hidden state, last cell, workspace)."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
-    if h0.ndim == 3:  # as recorded for a batch that is a symbol
+    is_stacked = h0.ndim == 3  # as recorded for a batch that is a symbol
+    if is_stacked:
         h0, c0 = h0.reshape(h0.shape[-2:]), c0.reshape(c0.shape[-2:])
-        output, *states, workspace = layer(
-            input,
-            w_ih,
-            w_hh,
-            b_ih,
-            b_hh,
-            h0,
-            c0,
-            reverse,
-            batch_sizes,
-            mode,
-            hidden_size,
-            num_layers,
-            has_biases,
-        )
-        return output, *(state[None] for state in states), workspace
     steps, batch, width = input.shape
     flat = input.reshape(steps * batch, width)
-    given = torch.addmm(b_ih + b_hh, flat, w_ih.t()) if has_biases else flat @ w_ih.t()
-    return torch.ops.oneflow.lstm(given.view(steps, batch, 4 * hidden_size), w_hh, h0, c0, reverse)
+    gates = torch.addmm(b_ih + b_hh, flat, w_ih.t()) if has_biases else flat @ w_ih.t()
+    gates = gates.view(steps, batch, 4 * hidden_size)
+    output, h, c, workspace = torch.ops.oneflow.lstm(gates, w_hh, h0, c0, reverse)
+    return (output, h[None], c[None], workspace) if is_stacked else (output, h, c, workspace)
 
 
 def layer_backward(
@@ -105,16 +92,15 @@ def layer_backward(
         grad_output, grad_hy, grad_cy, workspace, c0, w_hh, reverse
     )
     rows = dgates.view(steps * batch, 4 * hidden_size)
-    before = torch.cat([output[1:], h0[None]] if reverse else [h0[None], output[:-1]]).view(
-        steps * batch, hidden_size
-    )
+    states = torch.cat([output[1:], h0[None]] if reverse else [h0[None], output[:-1]])
+    states = states.view(steps * batch, hidden_size)
     dbias = rows.sum(0)
     return (
         (rows @ w_ih).view(steps, batch, width),
         rows.t() @ input.reshape(steps * batch, width),
-        rows.t() @ before,
+        rows.t() @ states,
         dbias,
-        dbias.clone(),
+        dbias.clone(),  # a fresh buffer, because gradients are scaled in place
         dh[None] if is_stacked else dh,
         dc[None] if is_stacked else dc,
-    )  # a fresh buffer, because gradients are scaled in place
+    )

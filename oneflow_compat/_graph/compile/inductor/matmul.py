@@ -19,24 +19,24 @@ import math
 import platform
 
 import torch
+from torch.fx import Graph, Node
 
 from .... import _env
 from ...._kernels import _ext
+from . import convolution, upstream_fixes
 from .convolution import WORTH, convolve_in_blocks
 
 aten = torch.ops.aten
 
 
 @functools.cache
-def product_pass(blocks, channels_last):
+def product_pass(blocks: bool, channels_last: bool):
     """Return the pass in inductor's form, created on demand because importing inductor takes seconds.
 
     `blocks`: the result of blocks_are_faster(); `channels_last`: whether inductor may use that layout for
     images.
     """
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-
-    from . import convolution, upstream_fixes
 
     class SumsApart(CustomGraphPass):
         def __call__(self, graph):
@@ -54,7 +54,7 @@ def product_pass(blocks, channels_last):
     return SumsApart()
 
 
-def part_biases(graph):
+def part_biases(graph: Graph) -> None:
     """Rewrite addmm(bias, x, w) with a vector `bias` as mm(x, w) + bias, in place.
 
     Half precision stays, because oneDNN adds its bias while it multiplies.
@@ -108,57 +108,63 @@ def _processor():
         return platform.processor()
 
 
-def multiply_in_blocks(graph):
+def multiply_in_blocks(graph: Graph) -> None:
     """Replace mm and bmm of float32 on the CPU by oneflow::mm and bmm, in place."""
     ours = {aten.mm.default: torch.ops.oneflow.mm.default, aten.bmm.default: torch.ops.oneflow.bmm.default}
     for node in graph.nodes:
-        if node.target in ours and not node.kwargs:
-            a, b = (n.meta["val"] for n in node.args)
-            *batch, m, k, n = sizes = (*a.shape, b.shape[-1])
-            if (
-                a.device.type == "cpu"
-                and a.dtype is torch.float32
-                and all(type(size) is int for size in sizes)
-            ):
-                each = 2 * m * k * n
-                if each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST:
-                    node.target = ours[node.target]
+        if node.target in ours and not node.kwargs and _is_worth_blocks(*(n.meta["val"] for n in node.args)):
+            node.target = ours[node.target]
 
 
-def rows_into_product(graph):
+def _is_worth_blocks(a, b):
+    *batch, m, k, n = sizes = (*a.shape, b.shape[-1])
+    if a.device.type != "cpu" or a.dtype is not torch.float32 or not all(type(s) is int for s in sizes):
+        return False
+    each = 2 * m * k * n
+    return each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST
+
+
+def rows_into_product(graph: Graph) -> None:
     """Rewrite addmm(e, a, b), add(e, x) and add(x, e), where `e` is the gradient of an embedding, in place.
 
     The rows of the gradient are added into mm(a, b) or into x.
     """
-    for node in [
-        n for n in graph.nodes if n.target in (aten.addmm.default, aten.add.Tensor) and not n.kwargs
-    ]:
-        table, other = next(
-            ((a, b) for a, b in (node.args[:2], node.args[1::-1]) if _rows_in_zeros(a)), (None, None)
-        )
-        if table is None or node.target is aten.addmm.default and other is not node.args[1]:
-            continue
-        value = node.meta["val"]
-        if (
-            node.target is aten.add.Tensor
-            and not (isinstance(other, torch.fx.Node) and _same(other.meta["val"], value))
-            or not _same(table.meta["val"], value)
-        ):
-            continue
-        zeros, mask, indices, rows = table.args
-        with graph.inserting_before(node):
-            if node.target is aten.addmm.default:
-                other = graph.call_function(aten.mm.default, node.args[1:])
-                other.meta.update(node.meta, val=value.clone())  # a fresh buffer, because it is written
-            kept = _call(graph, aten.where.self, rows, mask, rows, _number(graph, 0.0, value))
-            places = [None if i is None else _within(graph, i, size) for size, i in zip(value.shape, indices)]
-            total = graph.call_function(aten._unsafe_index_put.default, (other, places, kept, True))
-        total.meta.update(node.meta)
-        node.replace_all_uses_with(total)
-        graph.erase_node(node)
-        graph.erase_node(table)
-        if not zeros.users:
-            graph.erase_node(zeros)
+    for node in list(graph.nodes):
+        if node.target is aten.addmm.default and not node.kwargs:
+            table = node.args[0]
+            if _adds_rows_to_zeros(table) and _same(table.meta["val"], node.meta["val"]):
+                with graph.inserting_before(node):
+                    product = graph.call_function(aten.mm.default, node.args[1:])
+                    # a fresh buffer, because it is written
+                    product.meta.update(node.meta, val=node.meta["val"].clone())
+                _replace_with_rows(graph, node, table, product)
+        elif node.target is aten.add.Tensor and not node.kwargs:
+            table, addend = node.args if _adds_rows_to_zeros(node.args[0]) else node.args[::-1]
+            if (
+                _adds_rows_to_zeros(table)
+                and addend is not table
+                and all(
+                    isinstance(n, Node) and _same(n.meta["val"], node.meta["val"]) for n in (table, addend)
+                )
+            ):
+                _replace_with_rows(graph, node, table, addend)
+
+
+def _replace_with_rows(graph, node, table, base):
+    """Replace the node, the sum of `base` and the table, by `base` with the rows of the table added."""
+    zeros, mask, indices, rows = table.args
+    value = node.meta["val"]
+    with graph.inserting_before(node):
+        masked_rows = _call(graph, aten.where.self, rows, mask, rows, _scalar(graph, 0.0, value))
+        clamped = [None if i is None else _clamped(graph, i, size) for size, i in zip(value.shape, indices)]
+        arguments = (base, clamped, masked_rows, True)
+        total = graph.call_function(aten._unsafe_index_put.default, arguments)
+    total.meta.update(node.meta)
+    node.replace_all_uses_with(total)
+    graph.erase_node(node)
+    graph.erase_node(table)
+    if not zeros.users:
+        graph.erase_node(zeros)
 
 
 def _call(graph, target, like, *args):
@@ -168,28 +174,27 @@ def _call(graph, target, like, *args):
     return node
 
 
-def _number(graph, number, like):
-    node = graph.call_function(aten.full.default, ([], number), {"dtype": like.dtype, "device": like.device})
+def _scalar(graph, value, like):
+    node = graph.call_function(aten.full.default, ([], value), {"dtype": like.dtype, "device": like.device})
     node.meta["val"] = like.new_empty(())
     return node
 
 
-def _within(graph, index, size):
+def _clamped(graph, index, size):
     """Clamp the index to the rows of the table.
 
     The index changes only where the mask drops the row (a padding index of -1 of a table without rows, for
     example).
     """
-    low, high = (_number(graph, n, index.meta["val"]) for n in (-size, size - 1))
-    return _call(
-        graph, aten.maximum.default, index, _call(graph, aten.minimum.default, index, index, high), low
-    )
+    low, high = (_scalar(graph, n, index.meta["val"]) for n in (-size, size - 1))
+    at_most = _call(graph, aten.minimum.default, index, index, high)
+    return _call(graph, aten.maximum.default, index, at_most, low)
 
 
-def _rows_in_zeros(node):
+def _adds_rows_to_zeros(node):
     """Return True if the node adds rows to a table of zeros and has exactly one reader."""
     if (
-        not isinstance(node, torch.fx.Node)
+        not isinstance(node, Node)
         or node.target is not aten._unsafe_masked_index_put_accumulate.default
         or len(node.users) != 1
     ):

@@ -8,10 +8,14 @@ would functionalize it, copy every parameter, and take longer to compile for no 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-import torch.fx
+from torch.fx import Node
 
+from ...program.dimension_guards import DimensionGuards
+from ...program.program import Program
 from ...program.writes import first_of_update
 from .symbols import arguments_with_symbols, guards_of_region
 
@@ -27,56 +31,81 @@ class Region(torch.nn.Module):
     def __init__(self, graph: torch.fx.Graph):
         super().__init__()
         self.graph = graph
-        self.guards = None  # DimensionGuards by inputs, if shapes have symbols
+        self.guards: DimensionGuards | None = None  # by inputs, if shapes have symbols
 
 
-def split(program):
-    """Return (the compiled region, its input placeholders, its output nodes, nodes of the rest)."""
+class Split(NamedTuple):
+    """The region of a program for a compiler, and what remains."""
+
+    region: Region
+    inputs: list[Node]  # placeholders of the program that the region takes
+    outputs: list[Node]  # nodes of the program that the region computes
+    late: set[Node]  # nodes of the rest
+
+
+def split(program: Program) -> Split:
+    """Split a program into the compiled region and the rest."""
     graph = program.graph
     late = first_of_update(graph)
-    # numbers computed from lr before the first tensor operator of the update belong to the update as well,
-    # and its constants
-    for node in reversed(list(graph.nodes)):
-        if (
-            node not in late
-            and node.users
-            and all(u in late for u in node.users)
-            and (node.op == "get_attr" or node.op == "call_function" and _is_number(node))
-        ):
-            late.add(node)
+    late |= _scalars_of_update(graph, late)
     early = [n for n in graph.nodes if n.op in ("call_function", "get_attr") and n not in late]
-    region = torch.fx.Graph()
-    copies, inputs = {}, []
-    wanted = set(early)
-    sizes = _sizes_for_the_rest(program, late)
     used = {u for n in early for u in n.all_input_nodes} | arguments_with_symbols(program)
-    for node in graph.nodes:
-        if node.op == "placeholder" and node in used:
-            copies[node] = region.placeholder(node.name)
-            copies[node].meta.update(node.meta)
-            inputs.append(node)
-    module = Region(region)
-    for node in early:
-        copies[node] = region.node_copy(node, lambda n: copies[n])
+    inputs = [n for n in graph.nodes if n.op == "placeholder" and n in used]
+    sizes, computed = _sizes_for_the_rest(program, late), set(early)
+    outputs = [n for n in early if n not in sizes and any(u not in computed for u in n.users)]
+    region = _region_with(early, inputs, outputs, program.constants)
+    region.guards = guards_of_region(program, inputs)
+    return Split(region, inputs, outputs, late | sizes)
+
+
+def _scalars_of_update(graph, late):
+    """Return the constants, and the scalars computed from lr, that only the update reads."""
+    scalars: set = set()
+    for node in reversed(graph.nodes):
+        is_scalar = node.op == "get_attr" or node.op == "call_function" and _computes_scalar(node)
+        if (
+            is_scalar
+            and node not in late
+            and node.users
+            and all(u in late or u in scalars for u in node.users)
+        ):
+            scalars.add(node)
+    return scalars
+
+
+def _region_with(nodes, inputs, outputs, constants):
+    graph, copies = torch.fx.Graph(), {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta.update(node.meta)
+    region = Region(graph)
+    for node in nodes:
+        copies[node] = graph.node_copy(node, lambda n: copies[n])
         if node.op == "get_attr":
-            module.register_buffer(node.target, program.constants[node.target])
-    outputs = [n for n in early if n not in sizes and any(u not in wanted for u in n.users)]
-    region.output(tuple(copies[n] for n in outputs))
-    module.guards = guards_of_region(program, inputs)
-    return module, inputs, outputs, late | sizes
+            region.register_buffer(node.target, constants[node.target])
+    graph.output(tuple(copies[n] for n in outputs))
+    return region
 
 
 def _sizes_for_the_rest(program, late):
     """Return the nodes of sizes that the rest or the results need; the rest computes them itself."""
+    if program.dimensions is None:
+        return set()
     sizes: set = set()
-    for node in reversed(list(program.graph.nodes)) if program.dimensions is not None else ():
-        if node.op == "call_function" and node not in late and (_is_number(node) or node.target is _SIZE):
+    for node in reversed(program.graph.nodes):
+        if (
+            node.op == "call_function"
+            and node not in late
+            and (_computes_scalar(node) or node.target is _SIZE)
+        ):
             if any(user in late or user in sizes or user.op == "output" for user in node.users):
                 sizes.add(node)
     return sizes
 
 
-def host_program(program, inputs, outputs, late, function):
+def host_program(
+    program: Program, inputs: list[Node], outputs: list[Node], late: set[Node], function: Callable
+) -> Program:
     """Return a Program that calls `function` for the compiled region and runs the rest as captured.
 
     Results get the strides of the capture. Inductor writes dense results only, but a tensor that build()
@@ -112,8 +141,6 @@ def _with_strides(value, stride):
     return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _is_number(node):
-    return node.meta.get("tensor") is None and getattr(node.target, "__module__", None) in (
-        "_operator",
-        "math",
-    )
+def _computes_scalar(node):
+    module = getattr(node.target, "__module__", None)
+    return node.meta.get("tensor") is None and module in ("_operator", "math")

@@ -6,6 +6,8 @@ import itertools
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import Graph, GraphModule, Node
 
 from ...program.program import is_view
 
@@ -13,12 +15,10 @@ aten = torch.ops.aten
 _LARGEST = {aten.amax.default, aten.amin.default, aten.max.default, aten.min.default}
 
 
-def numbers_as_full(gm):
+def scalars_as_full(gm: GraphModule) -> None:
     """Rewrite 0-d constants as aten.full, because some inductor lowerings (pow) do not take inductor's own
     form of a constant.
     """
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
     for node in [n for n in gm.graph.nodes if n.op == "get_attr"]:
         value = getattr(gm, node.target)
         if (
@@ -28,72 +28,71 @@ def numbers_as_full(gm):
             and value.device.type == "cpu"
         ):
             with gm.graph.inserting_before(node), unset_fake_temporarily():
-                made = gm.graph.call_function(
-                    aten.full.default, ([], value.item()), {"dtype": value.dtype, "device": value.device}
-                )
-            made.meta.update(node.meta)
-            node.replace_all_uses_with(made)
+                options = {"dtype": value.dtype, "device": value.device}
+                full = gm.graph.call_function(aten.full.default, ([], value.item()), options)
+            full.meta.update(node.meta)
+            node.replace_all_uses_with(full)
             gm.graph.erase_node(node)
 
 
-def sums_of_constants(graph):
+def sums_of_constants(graph: Graph) -> None:
     """Rewrite cumsum of a constant tensor in a form that inductor's own pass does not match. The result of
     that pass has the dtype of the constant, and its rows share memory.
     """
-    for node in [
-        n for n in graph.nodes if n.target is aten.cumsum.default and n.args[0].target is aten.full.default
-    ]:
-        with graph.inserting_before(node):
-            made = graph.node_copy(node.args[0])
-        made.kwargs = {k: v for k, v in made.kwargs.items() if k != "pin_memory"}
-        node.replace_input_with(node.args[0], made)
+    for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
+        constant = node.args[0]
+        if constant.target is aten.full.default:
+            with graph.inserting_before(node):
+                copy = graph.node_copy(constant)
+            copy.kwargs = {k: v for k, v in copy.kwargs.items() if k != "pin_memory"}
+            node.replace_input_with(constant, copy)
 
 
-def read_plainly(graph):
+def read_plainly(graph: Graph) -> None:
     """Materialize the input of a view that regroups dimensions (31 rows of 16 as 16 of 31).
 
     Inductor composes the index expressions instead. Two such views with slices between them (the relative
     shift of attention scores) took it minutes; torch.compile has the same problem.
     """
-    for node in [n for n in graph.nodes if n.target is aten.view.default]:
-        x = node.args[0].meta["val"]
-        if _regroups(x.shape, node.meta["val"].shape):
+    for node in graph.find_nodes(op="call_function", target=aten.view.default):
+        x = node.args[0]
+        if _regroups(x.meta["val"].shape, node.meta["val"].shape):
             with graph.inserting_before(node):
-                made = _in_memory(
-                    graph,
-                    node.args[0],
-                    torch.empty_like(x, memory_format=torch.contiguous_format, device="meta").stride(),
-                )
-            node.replace_input_with(node.args[0], made)
+                dense = _in_memory(graph, x, _strides(x.meta["val"], torch.contiguous_format))
+            node.replace_input_with(x, dense)
 
 
-def _regroups(first, second):
+def _strides(value, memory_format):
+    return torch.empty_like(value, memory_format=memory_format, device="meta").stride()
+
+
+def _regroups(shape, new_shape):
     """Return True if the two shapes are not merges of the dimensions of a common third shape."""
-    if not all(type(size) is int for size in (*first, *second)):
+    if not all(type(size) is int for size in (*shape, *new_shape)):
         return False  # symbols: their order is not known
-    ends = sorted({end for shape in (first, second) for end in itertools.accumulate(shape, operator.mul)})
+    ends = sorted({end for sizes in (shape, new_shape) for end in itertools.accumulate(sizes, operator.mul)})
     return 0 not in ends and any(after % end for end, after in itertools.pairwise(ends))
 
 
-def compare_one_result(graph):
+def compare_one_result(graph: Graph) -> None:
     """Make both sides of x == x.amax() read one computed result, in the gradients of largest and smallest
     elements.
 
     Inductor recomputes x in each loop, in one as scalars and in the other as vectors whose erf is off by a
     rounding. No element was equal and the gradient was lost; torch.compile has the same problem.
     """
-    for node in [n for n in graph.nodes if n.target is aten.eq.Tensor]:
+    for node in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         sides = [_viewed(side) for side in node.args]
         for x, largest in (sides, sides[::-1]):
             if largest.target in _LARGEST and x is _viewed(largest.args[0]) and x.op == "call_function":
                 with graph.inserting_after(x):
-                    made = _in_memory(graph, x, x.meta["val"].stride())
-                x.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+                    computed = _in_memory(graph, x, x.meta["val"].stride())
+                x.replace_all_uses_with(computed, delete_user_cb=lambda user: user is not computed)
 
 
 def _viewed(node):
     while (
-        isinstance(node, torch.fx.Node)
+        isinstance(node, Node)
         and node.op == "call_function"
         and node.target is not operator.getitem
         and is_view(node)
@@ -102,49 +101,47 @@ def _viewed(node):
     return node
 
 
-def one_copy(graph):
+def one_copy(graph: Graph) -> None:
     """Compute a tensor once, in channels last, if a convolution and other nodes read it (its own gradient,
     for example).
 
     Inductor recomputes it for each reader if that takes few reads, and writes and keeps every copy. Measured
     on the CPU: 0.71 of the time of MobileNetV2's training step with 16 images.
     """
-    output = next(n for n in reversed(graph.nodes) if n.op == "output")
-    for node in [n for n in graph.nodes if n.target is aten.convolution.default]:
+    output = graph.output_node()
+    for node in graph.find_nodes(op="call_function", target=aten.convolution.default):
         x = node.args[0]
-        value = x.meta.get("val")
-        if (
-            x.op == "call_function"
-            and len(x.users) > 1
-            and value is not None
-            and value.ndim == 4
-            and value.device.type == "cpu"
-            and torch.Tag.pointwise in getattr(x.target, "tags", ())
-        ):
+        if _is_pointwise_image(x) and len(x.users) > 1:
             with graph.inserting_after(x):
-                made = _in_memory(
-                    graph,
-                    x,
-                    torch.empty_like(value, memory_format=torch.channels_last, device="meta").stride(),
-                )
-            x.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made and user is not output)
+                image = _in_memory(graph, x, _strides(x.meta["val"], torch.channels_last))
+            x.replace_all_uses_with(image, delete_user_cb=lambda user: user not in (image, output))
 
-    def as_captured(
-        node,
-        # the update and the user get results, weights' gradients among them, in the layout they were captured
-        # in
-    ):
+    def with_captured_layout(node):
+        """Return a result in the layout of the capture, which the update and the user expect, of gradients
+        too.
+        """
         value = node.meta.get("val")
         if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.ndim != 4:
             return node
         with graph.inserting_before(output):
             return _in_memory(graph, node, value.stride())
 
-    output.args = torch.fx.node.map_arg(output.args, as_captured)
+    output.args = torch.fx.node.map_arg(output.args, with_captured_layout)
+
+
+def _is_pointwise_image(node):
+    value = node.meta.get("val")
+    return (
+        node.op == "call_function"
+        and torch.Tag.pointwise in getattr(node.target, "tags", ())
+        and value is not None
+        and value.ndim == 4
+        and value.device.type == "cpu"
+    )
 
 
 def _in_memory(graph, node, strides):
     """Return the result of the node as a tensor in memory."""
-    made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
-    made.meta.update(node.meta)
-    return made
+    result = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
+    result.meta.update(node.meta)
+    return result

@@ -16,13 +16,12 @@ from .matmul import blocks_are_faster, product_pass
 from .shims import needs_python
 
 
-def settings(graph, infos, options=()):
+def settings(graph: torch.fx.Graph, infos: list, options=()) -> dict[str, object]:
     """Return {inductor option: value} for a region with these inputs. The user's own `options` take
     precedence.
     """
-    devices = {i.device.type for i in infos} | {
-        n.meta["tensor"].device.type for n in graph.nodes if n.meta.get("tensor") is not None
-    }
+    results = (n.meta["tensor"] for n in graph.nodes if n.meta.get("tensor") is not None)
+    devices = {info.device.type for info in (*infos, *results)}
     chosen = {
         "layout_optimization": channels_last(graph),
         "size_asserts": False,
@@ -34,13 +33,12 @@ def settings(graph, infos, options=()):
             blocks_are_faster(), chosen["layout_optimization"]
         )
     if devices <= {"cpu"} and sys.platform == "linux" and not needs_python(graph):
-        # one C++ file for the whole region: less Python per call, and the headers are read once, not once per
-        # kernel;
-        # a precompiled header takes longer to make than it saves a single file
+        # One C++ file for the whole region: less Python per call, and the headers are read once, not once per
+        # kernel. A precompiled header takes longer to build than it saves for a single file.
         chosen |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
-        # the function that calls the kernels takes the compiler most of the time when it is long, and need
-        # not be optimized: 15 instead of
-        # 57 s for ResNet-50, with steps as fast; below this size the second file costs more than it saves
+        # The compiler spends most of its time on the function that calls the kernels if it is long, and the
+        # function needs no optimization: 15 instead of 57 s for ResNet-50, with steps as fast. Below this size
+        # the second file costs more than it saves.
         chosen["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
     if "cpu" in devices:
         chosen["cpp.simdlen"] = vector_bits(chosen)
@@ -52,7 +50,7 @@ def files_at_once():
     """Compile a region's two C++ files in parallel and link them; inductor compiles them in turn."""
     from torch._inductor import codecache
 
-    before = codecache._worker_compile_cpp
+    original = codecache._worker_compile_cpp
 
     def compile_and_link(lock_path, builders):
         from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +70,7 @@ def files_at_once():
     try:
         yield
     finally:
-        codecache._worker_compile_cpp = before
+        codecache._worker_compile_cpp = original
 
 
 @contextlib.contextmanager
@@ -89,7 +87,7 @@ def rare_garbage_collection():
         gc.set_threshold(*before)
 
 
-def vector_bits(chosen) -> int:
+def vector_bits(chosen: dict) -> int:
     """Return the vector length of the instruction set that inductor selects. Naming it makes it part of
     inductor's cache key.
 
@@ -106,13 +104,11 @@ def vector_bits(chosen) -> int:
         return pick_vec_isa().bit_width()
 
 
-def channels_last(graph) -> bool:
+def channels_last(graph: torch.fx.Graph) -> bool:
     """Whether inductor may move convolutions to channels last.
 
-    On the CPU that reorders the weights in each training step.
-
-    Measured on a CPU: it pays where many convolutions are depthwise (MobileNetV2), and costs elsewhere
-    (ResNet-18).
+    On the CPU that reorders the weights in each training step. Measured: it pays if many convolutions are
+    depthwise (MobileNetV2), and costs time otherwise (ResNet-18).
     """
     convolutions = [n for n in graph.nodes if n.target is torch.ops.aten.convolution.default]
     if any(n.args[1].meta["tensor"].device.type != "cpu" for n in convolutions):

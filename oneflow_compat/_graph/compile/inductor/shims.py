@@ -6,13 +6,12 @@ import functools
 
 import torch
 
-from .decompositions import _plain as plain_pointwise
-from .decompositions import table, talks
+from .decompositions import plain_pointwise, table, talks
 
 
 @functools.cache
-def no_shim(target) -> bool:
-    """Return True if this is a torch operator without a C shim that takes a list of SymInt."""
+def no_shim(target: object) -> bool:
+    """Return True if the target is a torch operator without a C shim that takes a list of SymInt."""
     if (
         not isinstance(target, torch._ops.OpOverload)
         or target.namespace != "aten"
@@ -28,33 +27,29 @@ def no_shim(target) -> bool:
     from torch._inductor import decomposition, lowering
     from torchgen.aoti.fallback_ops import inductor_fallback_ops
 
-    made = target in lowering.lowerings and target not in lowering.fallbacks
+    is_lowered = target in lowering.lowerings and target not in lowering.fallbacks
     return (
-        not made
+        not is_lowered
         and str(target) not in inductor_fallback_ops
         and target not in decomposition.select_decomp_table()
         and target not in table()
     )
 
 
-def needs_python(graph) -> bool:
+def needs_python(graph: torch.fx.Graph) -> bool:
     """Whether a node calls an operator that inductor's C++ wrapper cannot call.
 
     Such operators are collectives, torch operators without a C shim, and operators of other libraries that
     return a list of tensors.
     """
-    return (
-        talks(graph)
-        or any(no_shim(n.target) for n in graph.nodes)
-        or any(
-            isinstance(n.target, torch._ops.OpOverload)
-            and n.target.namespace not in ("aten", "prims")
-            and any(isinstance(r.type, torch._C.ListType) for r in n.target._schema.returns)
-            and not (
-                n.target.namespace == "oneflow"
-                and n.target._opname == "pointwise"
-                and plain_pointwise(n.args[0]) is not None
-            )
-            for n in graph.nodes
-        )
-    )
+    return talks(graph) or any(no_shim(n.target) or _returns_list(n) for n in graph.nodes)
+
+
+def _returns_list(node):
+    """Return True if the node calls an operator of another library that returns a list of tensors."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in ("aten", "prims"):
+        return False
+    if (target.namespace, target._opname) == ("oneflow", "pointwise") and plain_pointwise(node.args[0]):
+        return False  # inductor gets it as plain torch
+    return any(isinstance(r.type, torch._C.ListType) for r in target._schema.returns)

@@ -9,6 +9,13 @@ import torch
 
 
 @contextlib.contextmanager
+def inductor_fixes():
+    """Apply all fixes of this file."""
+    with dependencies_kept(), sources_kept(), views_kept(), ends_kept():
+        yield
+
+
+@contextlib.contextmanager
 def dependencies_kept():
     """Keep the dependencies of a CPU node whose loops are adapted to another node's loops before fusion.
 
@@ -50,9 +57,9 @@ def views_kept():
     def viewed(name):
         """Return the buffers that the buffer of this name is a view of."""
         buffer = V.graph.try_get_buffer(name)
-        for base in (
-            buffer.get_inputs_that_alias_output() if hasattr(buffer, "get_inputs_that_alias_output") else ()
-        ):
+        if not hasattr(buffer, "get_inputs_that_alias_output"):
+            return
+        for base in buffer.get_inputs_that_alias_output():
             yield base
             yield from viewed(base)
 
@@ -60,9 +67,8 @@ def views_kept():
         before(self, *args, **kwargs)
         written = [name for out in (self, *self.mutation_outputs) for name in out.get_mutation_names()]
         for base in [V.graph.try_get_buffer(name) for view in written for name in viewed(view)]:
-            if not isinstance(
-                getattr(base, "layout", None), MultiOutputLayout
-            ):  # of an operator's results together
+            # a MultiOutputLayout is that of all results of an operator
+            if not isinstance(getattr(base, "layout", None), MultiOutputLayout):
                 self.mutation_outputs.append(MutationOutput(NoneLayout(device=base.get_device()), base, self))
 
     FallbackKernel.__init__ = init
