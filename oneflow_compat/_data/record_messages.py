@@ -1,8 +1,8 @@
 """OFRecord messages with the part of protobuf's interface that code writing records uses.
 
-Fields: OFRecord.feature (a map, made on first access), Feature.bytes_list / float_list / double_list
-/ int32_list / int64_list (setting one clears the others), XxxList.value (append, extend, [:] =).
-Bytes are those of protobuf's own encoder, names in order.
+Fields: OFRecord.feature (a map whose entries are created on first access), Feature.bytes_list / float_list /
+double_list / int32_list / int64_list (setting one clears the others), XxxList.value (append, extend, [:] =).
+The bytes are those of protobuf's own encoder, with the names in order.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class _Message:
         message.ParseFromString(data)
         return message
 
-    def CopyFrom(self, other):
-        if other is not self:
-            self.ParseFromString(other.SerializeToString())
+    def CopyFrom(self, message):
+        if message is not self:
+            self.ParseFromString(message.SerializeToString())
 
-    def MergeFrom(self, other):
-        self.MergeFromString(other.SerializeToString())
+    def MergeFrom(self, message):
+        self.MergeFromString(message.SerializeToString())
 
     def ByteSize(self) -> int:
         return len(self._encode())
@@ -63,8 +63,8 @@ class _Message:
     def IsInitialized(self) -> bool:
         return True
 
-    def __eq__(self, other):
-        return type(self) is type(other) and self._encode() == other._encode()
+    def __eq__(self, message):
+        return type(self) is type(message) and self._encode() == message._encode()
 
     __hash__ = None
 
@@ -166,11 +166,8 @@ class _List(_Message):
 
 def _text(value) -> str:
     if isinstance(value, bytes):
-        return (
-            '"'
-            + "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:03o}" for b in value)
-            + '"'
-        )
+        escaped = (chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:03o}" for b in value)
+        return f'"{"".join(escaped)}"'
     return f"{value:.8g}" if isinstance(value, float) else str(value)
 
 
@@ -251,15 +248,13 @@ class Feature(_Message):
 
     def _lines(self, indent):
         list_name = self.WhichOneof("kind")
-        return (
-            []
-            if list_name is None
-            else [f"{indent}{list_name} {{", *self._lists[list_name]._lines(indent + "  "), f"{indent}}}"]
-        )
+        if list_name is None:
+            return []
+        return [f"{indent}{list_name} {{", *self._lists[list_name]._lines(indent + "  "), f"{indent}}}"]
 
 
 class _Chosen(_Values):
-    """The values of one list of a Feature; a first value drops the other lists."""
+    """The values of one list of a Feature; a value that is set drops the other lists."""
 
     __slots__ = ("_feature", "_kind")
 
@@ -292,7 +287,7 @@ for _kind in _TYPES:
 
 
 class _Features(dict):
-    """The map `feature`: a missing name is made on access."""
+    """The map `feature`: access creates a missing name."""
 
     def __missing__(self, name):
         if not isinstance(name, str):
@@ -319,13 +314,11 @@ class OFRecord(_Message):
             self.feature[key].CopyFrom(item)
 
     def _encode(self):
-        kinds = {name: message.WhichOneof("kind") for name, message in self.feature.items()}
-        return wire.encode_record(
-            {
-                n: (k, message._lists[k].value if k else ())
-                for (n, message), k in zip(self.feature.items(), kinds.values())
-            }
-        )
+        fields = {}
+        for name, message in self.feature.items():
+            list_name = message.WhichOneof("kind")
+            fields[name] = list_name, message._lists[list_name].value if list_name else ()
+        return wire.encode_record(fields)
 
     def _merge(self, data):
         for name, part in wire.split_record(data).items():

@@ -1,6 +1,6 @@
 """Files of OFRecords: each record is its length (8 bytes, little-endian) and an OFRecord message.
 
-A data set is a folder of part files, <prefix><number><nothing>, the number with leading zeros if asked.
+A data set is a folder of part files, <prefix><number>, the number with leading zeros if requested.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import mmap
 import os
 import struct
 import warnings
+from collections.abc import Iterator
+
+import numpy as np
 
 from . import shuffle, wire
 
@@ -16,19 +19,21 @@ _LENGTH = struct.Struct("<q")
 
 
 class CorruptRecord(RuntimeError):
-    """A record cannot be read; the text names the file and the offset of the record."""
+    """A record cannot be read; the message names the file and the offset of the record."""
 
 
 class Record:
-    """One record: {name: undecoded Feature}, and where it stands."""
+    """One record: {name: undecoded Feature}, and its file and offset."""
 
     __slots__ = ("features", "file", "offset", "_source")
 
     def __init__(self, features, file, offset, source=None):
         self.features, self.file, self.offset, self._source = features, file, offset, source
 
-    def field(self, name: str):
-        """(kind, values) of a field; CorruptRecord if it does not parse, KeyError if it is absent."""
+    def field(self, name: str) -> tuple:
+        """Return (name of the list, values) of a field. Raise KeyError if it is absent, and CorruptRecord if it
+        does not parse.
+        """
         try:
             feature = self.features[name]
         except KeyError:
@@ -49,7 +54,7 @@ class Record:
 
 # --------------------------------------------------------------------------- writing
 class PartFile:
-    """A file that is written from its beginning, `with PartFile(path) as out:`; makes its folder."""
+    """A new file, used as `with PartFile(path) as out:`. Its folder is created."""
 
     def __init__(self, path):
         self.path = os.fspath(path)
@@ -76,7 +81,7 @@ class RecordWriter(PartFile):
     """
 
     def write(self, record) -> int:
-        """Append one record; returns its offset."""
+        """Append one record and return its offset."""
         if isinstance(record, dict):
             record = wire.encode_record(
                 {_checked(name): _typed(name, value) for name, value in record.items()}
@@ -101,28 +106,30 @@ def _checked(name):
 
 
 def _typed(name, value):
-    import numpy as np
-
+    """Return (name of the list, values) that a record holds for a value."""
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "bytes_list", [bytes(value)]
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (bytes, bytearray)):
         return "bytes_list", list(value)
-    is_array = hasattr(value, "dtype")
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    array = np.asarray(value).ravel()
+    array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value).ravel()
     if array.dtype.kind not in "fiub":
         raise TypeError(
             f"field {name!r}: a value is bytes, str or numbers; found {type(value).__name__} of {array.dtype}"
         )
+    return _list_for(array, has_dtype=hasattr(value, "dtype")), array
+
+
+def _list_for(array, has_dtype):
+    """Return the name of the list for an array. Python's numbers, which have no dtype, are stored in 32 bits
+    if they fit.
+    """
     if array.dtype.kind == "f":
-        return ("double_list" if is_array and array.dtype.itemsize == 8 else "float_list"), array
-    wide = array.dtype.itemsize == 8 or array.dtype == np.uint32
-    if wide and (is_array or (array.size and (array.min() < -(2**31) or array.max() >= 2**31))):
-        return "int64_list", array
-    return "int32_list", array
+        return "double_list" if has_dtype and array.dtype.itemsize == 8 else "float_list"
+    is_wide = array.dtype.itemsize == 8 or array.dtype == np.uint32
+    fits = array.size == 0 or array.min() >= -(2**31) and array.max() < 2**31
+    return "int64_list" if is_wide and (has_dtype or not fits) else "int32_list"
 
 
 # --------------------------------------------------------------------------- reading
@@ -137,40 +144,42 @@ def _map(path):
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def read_file(path, on_corrupt="raise"):
-    """The records of one part file.
+def read_file(path, on_corrupt: str = "raise") -> Iterator[Record]:
+    """Yield the records of one part file.
 
-    on_corrupt="skip": a record that does not parse is left out; after a length that cannot be,
-    the rest of the file is. Both with a warning that names the file and the offset.
+    on_corrupt="skip": a record that does not parse is left out; after an impossible length, the rest of the
+    file is left out. A warning names the file and the offset.
     """
     data = _map(path)
     view, at, end = memoryview(data), 0, len(data)
     while at < end:
-        problem, size, features = None, 0, None
-        if end - at < 8:
-            problem = f"{end - at} bytes are left, a record begins with 8"
-        else:
-            size = _LENGTH.unpack_from(view, at)[0]
-            if not 0 <= size <= end - at - 8:
-                problem = f"its length is {size}, {end - at - 8} bytes are left"
-        whole = problem is None
-        if whole:
-            try:
-                features = wire.split_record(view[at + 8 : at + 8 + size])
-            except (wire.WireError, UnicodeDecodeError) as error:
-                problem = f"not an OFRecord message: {error}"
-        if problem is None:
-            yield Record(features, path, at)
+        record, problem, size = _read_record(view, at, path)
+        if record is not None:
+            yield record
         else:
             message = f"{path}: corrupt record at byte {at}: {problem}"
             if on_corrupt != "skip":
                 raise CorruptRecord(message)
-            warnings.warn(
-                f"{message}; {'skipped' if whole else 'the rest of the file is skipped'}", stacklevel=2
-            )
-            if not whole:
+            skipped = "the rest of the file is skipped" if size is None else "skipped"
+            warnings.warn(f"{message}; {skipped}", stacklevel=2)
+            if size is None:
                 return
         at += 8 + size
+
+
+def _read_record(view, at, path):
+    """Return (record or None, what is wrong with it, its size or None if that cannot be known)."""
+    left = len(view) - at - 8
+    if left < 0:
+        return None, f"{left + 8} bytes are left, a record begins with 8", None
+    size = _LENGTH.unpack_from(view, at)[0]
+    if not 0 <= size <= left:
+        return None, f"its length is {size}, {left} bytes are left", None
+    try:
+        features = wire.split_record(view[at + 8 : at + 8 + size])
+    except (wire.WireError, UnicodeDecodeError) as error:
+        return None, f"not an OFRecord message: {error}", size
+    return Record(features, path, at), None, size
 
 
 class RecordStream:

@@ -53,11 +53,12 @@ class Entry:
         return gather(self.program, self.live, self.leaves(args, kwargs))
 
     def values_besides_arguments(self) -> tuple:
-        """Return the values of the slots, with None for arguments. Raise if a tensor does not fit any more."""
+        """Return the values of the slots, with None for arguments. Raise if a tensor no longer fits."""
         if not self.prologue.holds_without_arguments((Stage.TENSORS,)):
+            changed = self.watch.changed or "of a parameter"
             raise RuntimeError(
-                f"graph {self.program.name}: the tensor {self.watch.changed or 'of a parameter'} was replaced or"
-                " changed since the last call; call the graph once more before its program is written"
+                f"graph {self.program.name}: the tensor {changed} was replaced or changed since the last"
+                " call; call the graph once more before its program is written"
             )
         return gather(self.program, self.live, [None] * self.program.in_spec.num_leaves)
 

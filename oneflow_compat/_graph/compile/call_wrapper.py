@@ -1,4 +1,4 @@
-"""The last step of a backend: a Program becomes the function that a call runs. A profiler sees its regions."""
+"""The last step of a backend: a Program becomes the function that a call runs, in regions for a profiler."""
 
 from __future__ import annotations
 

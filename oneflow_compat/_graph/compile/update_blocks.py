@@ -405,7 +405,7 @@ def _insert_calls(editor, batch):
 
 
 def _with_scalars(lanes):
-    """Return the code of lanes with the same steps, the scalars that all of them share, and each lane's own."""
+    """Return the code of lanes with the same steps, the scalars that all of them share, and the others."""
     columns = list(zip(*(lane.scalars for lane in lanes)))
     shared = [i for i, column in enumerate(columns) if all(_equal(s, column[0]) for s in column)]
     own = [i for i in range(len(columns)) if i not in shared]

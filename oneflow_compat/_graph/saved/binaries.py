@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+from collections.abc import Callable
 
 from ..compile import program_cache
 from ..compile.inductor.compiler import compile_region, plan_for
@@ -23,16 +24,16 @@ FOLDER = "compiled"
 _MUST_FIT = ("oneflow", "kernels", "torch", "python", "machine", "instructions")
 
 
-def save_binaries(programs: list[Program], folder) -> None:
+def save_binaries(programs: list[Program], folder: str) -> None:
     """Write the binary of each program that has one. Programs that are not compiled yet are compiled."""
     store, keys = Store(os.path.join(folder, FOLDER), private=False), set()
     for program in programs:
         plan = plan_for(program, Config()) if not program.unknown_sizes else None
         if plan is None or plan.request is None:
             warnings.warn(
-                f"save: a program of graph {program.name} has no binary that can be saved (it is for a GPU, has"
-                " sizes that depend on values, or calls operators of your own); it is compiled where it is"
-                " loaded",
+                f"save: a program of graph {program.name} has no binary that can be saved (it is for a GPU,"
+                " has sizes that depend on values, or calls operators of your own); it is compiled where it"
+                " is loaded",
                 stacklevel=5,
             )
             continue
@@ -45,7 +46,7 @@ def save_binaries(programs: list[Program], folder) -> None:
             store.remove(entry)
 
 
-def remove_binaries(folder) -> None:
+def remove_binaries(folder: str) -> None:
     """Remove the binaries of an older save."""
     if os.path.isdir(os.path.join(folder, FOLDER)):
         Store(os.path.join(folder, FOLDER), private=False).clear()
@@ -56,10 +57,10 @@ def remove_binaries(folder) -> None:
 class SavedBinaries:
     """The binaries of a saved graph from a source that the user trusts."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str):
         self.store = Store(os.path.join(folder, FOLDER), create=False, private=False)
 
-    def function_for(self, program: Program, backend: str):
+    def function_for(self, program: Program, backend: str) -> Callable | None:
         """Return the function over the slot values, or None if no binary fits. A warning says why none does.
 
         `backend`: what runs the program then.
@@ -75,9 +76,10 @@ class SavedBinaries:
                 if function is not None:
                     return plan.program_with(function)
                 unfit += differences or ["its library is damaged or could not be loaded"]
+        reasons = "; ".join(dict.fromkeys(unfit)) or "none is of this program"
         warnings.warn(
-            f"graph {program.name}: no binary in {self.store.folder} fits"
-            f" ({'; '.join(dict.fromkeys(unfit)) or 'none is of this program'}); the {backend} backend runs it",
+            f"graph {program.name}: no binary in {self.store.folder} fits ({reasons}); the {backend} backend"
+            " runs it",
             stacklevel=5,
         )
         return None

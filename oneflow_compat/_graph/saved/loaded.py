@@ -127,8 +127,8 @@ class LoadedProgram:
         if value.dtype != slot.dtype or not _has_shape(value, slot.shape):
             raise TypeError(
                 f"argument {slot.name!r} of graph {self.program.name} must be"
-                f" {slot.dtype}{list_text(slot.shape)}, found {value.dtype}{list(value.shape)}; a saved program"
-                " holds for one shape, call the graph with others before it is saved"
+                f" {slot.dtype}{list_text(slot.shape)}, found {value.dtype}{list(value.shape)}; a saved"
+                " program holds for one shape, call the graph with others before it is saved"
             )
 
     def placed(self, leaves: list) -> list:

@@ -140,8 +140,8 @@ def _binaries(document, backend, folder, trusted) -> SavedBinaries | None:
         return None
     if not trusted:
         say(
-            f"graph {document['name']}: the machine code in {os.path.join(folder, BINARIES)} is not used; if you"
-            " trust it, pass trust_binaries=True"
+            f"graph {document['name']}: the machine code in {os.path.join(folder, BINARIES)} is not used; if"
+            " you trust it, pass trust_binaries=True"
         )
     return SavedBinaries(folder) if trusted and (backend or document["backend"]) != "aten" else None
 

@@ -58,7 +58,8 @@ def parse(data: bytes, location: str) -> object:
             names = [k for k, _ in pairs]
             repeated = next(k for k in names if names.count(k) > 1)
             raise PackageError(
-                f"{location} is damaged: an object names the key {shown(repeated)} twice; save the graph again"
+                f"{location} is damaged: an object names the key {shown(repeated)} twice; save the graph"
+                " again"
             )
         return members
 

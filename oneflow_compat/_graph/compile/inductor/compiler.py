@@ -246,7 +246,7 @@ def _compile(module, infos, chosen):
 
 
 def _functional_graph(module, examples, sizes):
-    """Trace a region without writes, in inductor's operators. The first `sizes` examples are symbolic sizes."""
+    """Trace a region without writes, in inductor's operators. The first `sizes` examples are symbols."""
     from torch._functorch.compile_utils import fx_graph_cse
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx

@@ -90,16 +90,18 @@ def _form(result, x, weight, stride, padding, dilation, channels_last):
     if 2 * pixels * weight.numel() < WORTH:
         return None
     kernel = list(weight.shape[2:])
-    is_pointwise = set(kernel) == {1}
-    is_disjoint = (
-        kernel == list(stride) and not any(padding) and set(dilation) == {1}
-    )  # windows do not overlap
+    is_pointwise, is_disjoint = set(kernel) == {1}, _is_disjoint(kernel, stride, padding, dilation)
     if not channels_last and x.is_contiguous() and weight.is_contiguous():
         is_faster = is_pointwise or is_disjoint or pixels <= _FEW_PIXELS
         return (_Planes if x.ndim == 4 else _Lines) if is_faster else None
     if x.ndim == 4 and is_pointwise and is_disjoint and x.is_contiguous(memory_format=torch.channels_last):
         return _Pixels
     return None
+
+
+def _is_disjoint(kernel, stride, padding, dilation):
+    """Return True if the windows of a convolution do not overlap."""
+    return kernel == list(stride) and not any(padding) and set(dilation) == {1}
 
 
 class _Planes:

@@ -24,7 +24,7 @@ _MASKS = torch.bool, torch.uint8
 
 
 def with_known_shapes(graph: torch.fx.Graph) -> list[tuple]:
-    """Replace such operators in the graph of a region, in place. Return [(operator, infos of its results)]."""
+    """Replace such operators in the graph of a region, in place. Return [(operator, infos of results)]."""
     replaced = []
     for node in graph.nodes:
         if _needs_known_shapes(node):

@@ -36,9 +36,9 @@ def settings(graph: torch.fx.Graph, infos: list, options=()) -> dict[str, object
         # One C++ file for the whole region: less Python per call, and the headers are read once, not once per
         # kernel. A precompiled header takes longer to build than it saves for a single file.
         chosen |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
-        # The compiler spends most of its time on the function that calls the kernels if it is long, and the
-        # function needs no optimization: 15 instead of 57 s for ResNet-50, with steps as fast. Below this size
-        # the second file costs more than it saves.
+        # The compiler spends most of its time on the function that calls the kernels if it is long, and that
+        # function needs no optimization: 15 instead of 57 s for ResNet-50, with steps as fast. Below this
+        # size the second file costs more than it saves.
         chosen["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
     if "cpu" in devices:
         chosen["cpp.simdlen"] = vector_bits(chosen)
