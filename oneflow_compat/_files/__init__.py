@@ -1,6 +1,7 @@
-"""Files: what `oneflow.save` and `oneflow.load` read and write.
+"""The files of `oneflow.save` and `oneflow.load`.
 
-`layout` OneFlow's directory layout and its tensor folders; `pickles` OneFlow's pickles, written and
-read; `allow` what a safe load may construct; `modules` OneFlow's pickled modules; `atomic` files
-that appear whole or not at all; `formats` which format a file has, and safetensors.
+`serialization` has the two functions, `reading` the readers of all formats, `map_location` moves loaded tensors.
+`layout` is OneFlow's folder layout, `pickles` its pickles, `modules` its pickled layers, `torch_file` torch's
+files, `safetensors` those of that library. `allow` lists what a safe load may construct, `formats` tells the
+format of a file, and `atomic` writes files that appear whole or not at all.
 """

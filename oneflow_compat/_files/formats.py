@@ -1,16 +1,17 @@
-"""Which format a file has."""
+"""The formats of checkpoint files, told by their first bytes."""
 
 from __future__ import annotations
 
 import os
 import struct
 import tarfile
+from typing import IO
 
 from . import torch_file
 
 
-def kind_of(file, size: int) -> str:
-    """ "zip", "torch-legacy", "tar", "safetensors", "pickle" or "unknown"; the position is kept."""
+def format_of(file: IO[bytes], size: int) -> str:
+    """Return "zip", "torch-legacy", "tar", "safetensors", "pickle" or "unknown"; the position is kept."""
     start = file.tell()
     head = file.read(512)
     file.seek(start)
@@ -35,8 +36,8 @@ def _is_tar(head: bytes) -> bool:
     return True
 
 
-def size_of(file) -> int:
-    """Bytes from the current position to the end."""
+def size_of(file: IO[bytes]) -> int:
+    """Return the count of bytes from the current position to the end."""
     here = file.tell()
     file.seek(0, os.SEEK_END)
     end = file.tell()

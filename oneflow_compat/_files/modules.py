@@ -1,14 +1,13 @@
 """Pickled layers: the torch.nn or oneflow.nn module of the same name, filled with the attributes of the file.
 
 No constructor runs with values of a file. A layer starts as a copy of a template, which was constructed once
-with
-arguments fixed here; then the file's attributes replace the template's. OneFlow's layers have other
-attributes than
-torch's here and there (no `transposed` in a convolution): those are derived from what the file has.
+with arguments fixed here. Then the file's attributes replace the template's. Some layers of OneFlow lack an
+attribute of torch's layer (a convolution has no `transposed`); it is derived from the attributes in the file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib
@@ -40,6 +39,9 @@ _FIXED = {
 }
 
 
+_COMMON_ARGUMENTS: tuple[tuple, ...] = ((), (1,), (1, 1), (1, 1, 1), ((1, 1),), (None,))
+
+
 class LayerShell(Shell):
     """A layer without its attributes; subclasses name the layer."""
 
@@ -49,14 +51,13 @@ class LayerShell(Shell):
 
 @functools.cache
 def layer_shell(module: str, name: str) -> type[LayerShell] | None:
-    """The shell of that layer of torch.nn or oneflow.nn, or None."""
+    """Return the shell of that layer of torch.nn or oneflow.nn, or None."""
     of_oneflow = module == "oneflow.nn" or module.startswith("oneflow.nn.modules.")
     if of_oneflow:
         layer = getattr(ours, _RENAMED.get(name, name), None)
     elif module == "torch.nn" or module.startswith("torch.nn.modules."):
-        layer = getattr(nn, name, None) or getattr(
-            sys.modules.get(module), name, None
-        )  # parts of layers have no public name
+        # parts of layers have no public name
+        layer = getattr(nn, name, None) or getattr(sys.modules.get(module), name, None)
     elif module.startswith(ours.__name__ + ".modules."):
         layer = getattr(importlib.import_module(ours.__name__), name, None)
         of_oneflow = True
@@ -67,8 +68,8 @@ def layer_shell(module: str, name: str) -> type[LayerShell] | None:
     return type(name, (LayerShell,), {"layer": layer, "of_oneflow": of_oneflow})
 
 
-def build(shell: LayerShell, state, trusted=False) -> nn.Module:
-    """The layer with the attributes, parameters, buffers and sub-modules of a pickled one."""
+def build(shell: LayerShell, state: object, trusted: bool = False) -> nn.Module:
+    """Return the layer with the attributes, parameters, buffers and sub-modules of a pickled layer."""
     cls = shell.layer
     if type(state) is not dict or any(type(name) is not str for name in state):
         raise CheckpointError(f"altered: the state of a {cls.__name__} is no dict of attributes")
@@ -79,12 +80,8 @@ def build(shell: LayerShell, state, trusted=False) -> nn.Module:
         loaded.__dict__[table] = _table(cls, table, state.get(table, {}), attributes[table], shell.of_oneflow)
     loaded.training = bool(state.get("training", True))
     for name, value in state.items():
-        if (
-            name in _TABLES
-            or name == "training"
-            or name.endswith(_HOOKS)
-            or (shell.of_oneflow and name not in attributes)
-        ):
+        is_set_above = name in _TABLES or name == "training" or name.endswith(_HOOKS)
+        if is_set_above or (shell.of_oneflow and name not in attributes):
             if not trusted:
                 _check_hook(cls, name, value)
         else:
@@ -109,41 +106,27 @@ def _fresh_attributes(cls) -> dict:
     """Return the attributes of a layer that was constructed with the first arguments that fit."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of layers that torch deprecates
-        for arguments in (
-            getattr(cls, "_blank", None),
-            _FIXED.get(cls),
-            (),
-            (1,),
-            (1, 1),
-            (1, 1, 1),
-            ((1, 1),),
-            (None,),
-        ):
-            if arguments is None:
-                continue
-            try:
-                loaded = cls(*arguments)
-                break
-            except Exception:  # not the arguments of this layer: the next ones
-                continue
-        else:
-            loaded = nn.Module()
-    return loaded.__dict__
+        for arguments in (getattr(cls, "_blank", None), _FIXED.get(cls), *_COMMON_ARGUMENTS):
+            if arguments is not None:
+                with contextlib.suppress(Exception):  # the layer takes other arguments
+                    return cls(*arguments).__dict__
+    return nn.Module().__dict__
 
 
 def _template(cls) -> dict:
-    """The attributes of a fresh layer, which the caller may change."""
+    """Return the attributes of a fresh layer, which the caller may change."""
     return {name: copy.copy(value) for name, value in _template_of(cls).items()}
 
 
 # --------------------------------------------------------------------------- checks
 def _table(cls, table, entries, template, of_oneflow) -> dict:
-    """The parameters, buffers or sub-modules of a file."""
-    kinds = {"_parameters": nn.Parameter, "_buffers": torch.Tensor, "_modules": nn.Module}
+    """Return the parameters, buffers or sub-modules of a file, or raise if an entry is not one."""
+    entry_classes = {"_parameters": nn.Parameter, "_buffers": torch.Tensor, "_modules": nn.Module}
     if not isinstance(entries, dict):
         raise CheckpointError(f"altered: {table} of a {cls.__name__} is a {type(entries).__name__}")
     for name, entry in entries.items():
-        if type(name) is not str or "." in name or not (entry is None or isinstance(entry, kinds[table])):
+        is_entry = entry is None or isinstance(entry, entry_classes[table])
+        if type(name) is not str or "." in name or not is_entry:
             raise CheckpointError(
                 f"altered: {table} of a {cls.__name__} has {name!r}, a {type(entry).__name__}"
             )
@@ -152,9 +135,8 @@ def _table(cls, table, entries, template, of_oneflow) -> dict:
                 f"altered or hostile: {table} of a {cls.__name__} has {name!r}, the name of one of its"
                 " methods"
             )
-    absent = (
-        dict.fromkeys(template) if of_oneflow and table != "_modules" else {}
-    )  # OneFlow leaves out what is None
+    # OneFlow leaves out what is None
+    absent = dict.fromkeys(template) if of_oneflow and table != "_modules" else {}
     return type(template)({**absent, **entries})
 
 
@@ -168,11 +150,8 @@ def _check_hook(cls, name, value) -> None:
 
 def _check_attribute(cls, name, value) -> None:
     """Refuse an attribute that hides a method, or whose value is not plain."""
-    if (
-        name.startswith("__")
-        or callable(getattr(cls, name, None))
-        or isinstance(inspect.getattr_static(cls, name, None), property)
-    ):
+    is_property = isinstance(inspect.getattr_static(cls, name, None), property)
+    if is_property or name.startswith("__") or callable(getattr(cls, name, None)):
         raise RefusedError(
             f"altered or hostile: a {cls.__name__} has the attribute {name!r}, the name of one of its methods"
         )
@@ -184,8 +163,8 @@ def _check_attribute(cls, name, value) -> None:
 
 
 def _is_plain(value, depth=0) -> bool:
-    """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or some
-    of them.
+    """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or a
+    container of these.
     """
     if isinstance(value, (*_PLAIN, torch.Tensor, nn.Module)) or value is torch.Tensor:
         return True
@@ -200,20 +179,18 @@ def _is_plain(value, depth=0) -> bool:
     )
 
 
-# --------------------------------------------------------------------------- what follows from other
-# attributes
+# --------------------------------------------------------------------------- derived attributes
 def _derive(loaded, state) -> None:
     """Set the attributes that torch's constructors compute."""
     if getattr(loaded, "divisor_override", None) == 0:
-        loaded.divisor_override = None  # OneFlow's way to say: none
+        loaded.divisor_override = None  # OneFlow's 0
     if isinstance(getattr(loaded, "padding", None), list):
         loaded.padding = tuple(loaded.padding)
     if isinstance(loaded, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
         _derive_convolution(loaded, state)
     if isinstance(loaded, nn.PixelShuffle) and "upscale_factor" not in state:
-        loaded.upscale_factor = (
-            loaded.h_upscale_factor if loaded.h_upscale_factor == loaded.w_upscale_factor else None
-        )
+        h, w = loaded.h_upscale_factor, loaded.w_upscale_factor
+        loaded.upscale_factor = h if h == w else None
     if isinstance(loaded, _RECURRENT):
         _derive_recurrent(loaded, state)
 
@@ -234,7 +211,7 @@ def _derive_convolution(loaded, state) -> None:
 
 
 def _repeated_padding(loaded) -> tuple:
-    """The padding of each side, last dimension first, as torch.nn.functional.pad takes it."""
+    """Return the padding of each side, last dimension first, as torch.nn.functional.pad takes it."""
     if isinstance(loaded.padding, tuple):
         return tuple(n for n in reversed(loaded.padding) for _ in range(2))
     sides = [0, 0] * len(loaded.kernel_size)
@@ -247,7 +224,7 @@ def _repeated_padding(loaded) -> tuple:
 
 
 def _derive_recurrent(loaded, state) -> None:
-    """The names of the weights in torch's order, as many as the file has layers for."""
+    """Set the names of the weights in torch's order, for the layers that the file has."""
     loaded.mode = state.get("mode", loaded.mode)
     layers = loaded.num_layers
     if type(layers) is not int or not 0 < layers <= len(loaded._parameters):
@@ -256,15 +233,7 @@ def _derive_recurrent(loaded, state) -> None:
             f" {len(loaded._parameters)} parameters"
         )
     if "_flat_weights_names" not in state:
-        parts = (
-            ["weight_ih", "weight_hh"]
-            + ["bias_ih", "bias_hh"] * bool(loaded.bias)
-            + ["weight_hr"] * bool(getattr(loaded, "proj_size", 0))
-        )
-        ends = ("", "_reverse") if loaded.bidirectional else ("",)
-        loaded._all_weights = [
-            [f"{part}_l{layer}{end}" for part in parts] for layer in range(layers) for end in ends
-        ]
+        loaded._all_weights = _weight_names(loaded, layers)
         loaded._flat_weights_names = [name for names in loaded._all_weights for name in names]
     names = loaded._flat_weights_names
     if type(names) is not list or any(type(n) is not str for n in names):
@@ -276,9 +245,19 @@ def _derive_recurrent(loaded, state) -> None:
         loaded.nonlinearity = loaded.mode[4:].lower()
 
 
+def _weight_names(loaded, layers) -> list[list[str]]:
+    parts = ["weight_ih", "weight_hh"]
+    if loaded.bias:
+        parts += ["bias_ih", "bias_hh"]
+    if getattr(loaded, "proj_size", 0):
+        parts.append("weight_hr")
+    ends = ("", "_reverse") if loaded.bidirectional else ("",)
+    return [[f"{part}_l{layer}{end}" for part in parts] for layer in range(layers) for end in ends]
+
+
 # --------------------------------------------------------------------------- writing
-def reduced_without_local_hooks(module: nn.Module):
-    """Return what `module.__reduce_ex__` gives, less the hooks that cannot be pickled, with a warning.
+def reduced_without_local_hooks(module: nn.Module) -> tuple | None:
+    """Return the result of `module.__reduce_ex__` without the hooks that cannot be pickled, and warn.
 
     The result is None if every hook can be pickled. OneFlow leaves all hooks out, torch raises.
     """

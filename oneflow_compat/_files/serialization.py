@@ -1,8 +1,8 @@
 """oneflow.save and oneflow.load: OneFlow's checkpoint folders and files, torch's files, safetensors.
 
-Differs from torch: OneFlow's folder layout is written and read, parents are created, saving is
-atomic, global tensors are saved whole. Differs from OneFlow: the single file is torch's format, and
-loading is safe by default (difference row save-layout).
+Differs from torch: OneFlow's folder layout is written and read, parent folders are created, saving is
+atomic, and global tensors are saved as full tensors. Differs from OneFlow: the single file is in torch's
+format, and loading is safe by default (difference row save-layout).
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import struct
 import types
 
 import torch
 
-from .. import _env, _processes, sbp
+from .. import _env, _processes
 from .._global import gathering
-from .._global.collectives import checking, from_rank
+from .._global.collectives import checking
 from .._global.gathering import whole
-from .._global.placement import placement
-from .._global.tensor import make_global
-from . import atomic, formats, layout, modules, pickles, safetensors, torch_file
-from .errors import CheckpointError, RefusedError, named_errors
+from . import atomic, layout, modules, pickles
+from .errors import CheckpointError
+from .map_location import is_placement, mover, spread
+from .reading import LoadOptions, is_path, read_source
 
 __all__ = ["save", "load", "CheckpointError"]
 
@@ -63,7 +62,7 @@ def save(
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
     sparse and quantized tensors (NotImplementedError).
     """
-    target = _one_of("save", path_or_buffer=path_or_buffer, f=f, path=path)
+    target = _only_argument("save", path_or_buffer=path_or_buffer, f=f, path=path)
     if consistent_dst_rank is not None:
         if global_dst_rank is not None:
             raise TypeError(
@@ -142,7 +141,7 @@ def load(
     Parameters come back as Parameters. CheckpointError (a RuntimeError) names
     the file that is truncated or altered. torch's call form load(f, map_location) is accepted.
     """
-    source = _one_of("load", path=path, f=f)
+    source = _only_argument("load", path=path, f=f)
     if global_src_rank is not None and (
         isinstance(global_src_rank, bool) or not isinstance(global_src_rank, int)
     ):
@@ -155,26 +154,33 @@ def load(
             )
         global_src_rank, map_location = None, global_src_rank
     _check_rank("global_src_rank", global_src_rank)
-    to_device = _placer(map_location)
+    to_device = mover(map_location)
     if _env.is_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD"):
         weights_only = True
     elif weights_only is None and _env.is_set("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"):
         weights_only = False
-    options = {"pickle_module": pickle_module, "weights_only": weights_only, "mmap": mmap, **pickle_load_args}
-    options = {k: v for k, v in options.items() if v is not None}
+    arguments = {
+        "pickle_module": pickle_module,
+        "weights_only": weights_only,
+        "mmap": mmap,
+        **pickle_load_args,
+    }
+    arguments = {k: v for k, v in arguments.items() if v is not None}
     if not check_crc:
-        options["check_crc"] = False
-    read = functools.partial(_load, source, map_location, to_device, support_pytorch_format, options)
+        arguments["check_crc"] = False
+    options = LoadOptions(map_location, to_device, support_pytorch_format, arguments)
+    read = functools.partial(read_source, source, options)
     if global_src_rank is not None:
-        return _spread(read, global_src_rank, map_location)
-    if not _is_placement(map_location):
+        return spread(read, global_src_rank, map_location)
+    if not is_placement(map_location):
         return read()
     with checking("load"):  # every rank reads for itself; where one raises, all raise
         return read()
 
 
 # --------------------------------------------------------------------------- arguments
-def _one_of(function, **names):
+def _only_argument(function, **names):
+    """Return the value of the single argument that is not None."""
     selected = {k: v for k, v in names.items() if v is not None}
     if len(selected) != 1:
         raise TypeError(
@@ -194,16 +200,12 @@ def _check_rank(name, rank) -> bool:
     return rank == _processes.get_rank()
 
 
-def _is_path(target) -> bool:
-    return isinstance(target, (str, os.PathLike))
-
-
 def _is_folder(target) -> bool:
-    return _is_path(target) and (os.path.isdir(target) or os.fspath(target).endswith(os.sep))
+    return is_path(target) and (os.path.isdir(target) or os.fspath(target).endswith(os.sep))
 
 
 def _whole(tensor):
-    """A global or distributed tensor's full values as a plain tensor; others as they are."""
+    """Return the full values of a global or distributed tensor as a plain tensor, and any other tensor."""
     if hasattr(tensor, "_of_placement"):
         return whole(tensor)
     if hasattr(tensor, "full_tensor"):
@@ -230,18 +232,13 @@ class _WholePickle(types.SimpleNamespace):
     """What torch.save takes as pickle_module."""
 
     Pickler = _WholePickler
-    dump, dumps, load, loads, Unpickler = (
-        pickle.dump,
-        pickle.dumps,
-        pickle.load,
-        pickle.loads,
-        pickle.Unpickler,
-    )
+    dump, dumps, load, loads = pickle.dump, pickle.dumps, pickle.load, pickle.loads
+    Unpickler = pickle.Unpickler
     __name__ = "pickle"
 
 
 def _write_file(target, write) -> None:
-    if not _is_path(target):
+    if not is_path(target):
         if not hasattr(target, "write"):
             raise TypeError(f"save: the target is a path or a binary file, found {type(target).__name__}")
         write(target)
@@ -256,7 +253,7 @@ def _write_file(target, write) -> None:
 
 
 def _save_folder(obj, target) -> None:
-    if not _is_path(target):
+    if not is_path(target):
         raise TypeError(
             "save: the folder layout (save_as_external_data=True) needs a path, found"
             f" {type(target).__name__}"
@@ -272,208 +269,3 @@ def _save_folder(obj, target) -> None:
     except BaseException:
         writer.abandon()
         raise
-
-
-# --------------------------------------------------------------------------- reading
-def _load(source, map_location, to_device, torch_too, options):
-    if not _is_path(source):
-        if not hasattr(source, "read"):
-            raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
-        return _load_file(
-            source, getattr(source, "name", "the file object"), map_location, to_device, torch_too, options
-        )
-    source = os.fspath(source)
-    if os.path.isdir(source):
-        return _load_folder(source, map_location, to_device, options)
-    if not os.path.exists(source):
-        raise FileNotFoundError(f"load: there is no file or folder {source!r}")
-    with open(source, "rb") as file:
-        return _load_file(file, source, map_location, to_device, torch_too, options)
-
-
-def _load_folder(source, map_location, to_device, options):
-    pickled = os.path.join(source, layout.PICKLE)
-    if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
-        from ..nn.graph.deploy import load_graph  # the engine is loaded for a saved graph only
-
-        return load_graph(source, map_location)
-    strict = options.get("weights_only")
-    safe = strict is not False
-    with named_errors(source):
-        if not os.path.lexists(pickled):
-            variables = layout.read_variables(source, safe)
-            return {k: v if to_device is None else to_device(v) for k, v in variables.items()}
-        with layout.open_inside(source if safe else None, pickled) as file:
-            body = file.read()
-    read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), source if safe else None)
-    return pickles.loads(body, pickled, read, to_device, safe=safe, layers=strict is None)
-
-
-def _load_file(file, name, map_location, to_device, torch_too, options):
-    size = formats.size_of(file)
-    if size == 0:
-        raise CheckpointError(f"{name}: the file is empty")
-    file_format = formats.kind_of(file, size)
-    if file_format == "safetensors":
-        with named_errors(name):
-            tensors = safetensors.read(file, size)
-        return {k: v if to_device is None else to_device(v) for k, v in tensors.items()}
-    strict = options.get("weights_only")
-    if file_format == "pickle":
-        return pickles.loads(
-            file.read(), name, None, to_device, safe=strict is not False, layers=strict is None
-        )
-    if file_format == "unknown":
-        raise CheckpointError(
-            f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with"
-            f" {file.read(8)!r}"
-        )
-    if not torch_too:
-        raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
-    return _load_torch(file_format, file, name, map_location, to_device, options)
-
-
-def _load_torch(file_format, file, name, map_location, to_device, options):
-    ours = to_device is not None and _is_placement(map_location)
-    if not isinstance(map_location, dict) and str(map_location).startswith("cpu:"):
-        map_location = "cpu"  # torch restores "cpu" and not OneFlow's "cpu:0"
-    options = {"map_location": "cpu" if ours else map_location, **options}
-    mapped = name if options.get("mmap") else None
-    if mapped is not None and not (_is_path(name) and getattr(file, "name", None) == name):
-        raise ValueError(
-            f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's"
-            " name"
-        )
-    if options.get("weights_only") is False or (
-        "pickle_module" in options and not options.get("weights_only")
-    ):
-        obj = _load_trusted(file if mapped is None else name, name, options)
-    else:
-        with named_errors(name):
-            obj = _load_safely(file_format, file, mapped, options)
-    return _map_tensors(obj, to_device) if ours else obj
-
-
-def _load_safely(file_format, file, mapped, options):
-    """The object in a torch file, made by the pickle machine of `_files`."""
-    if file_format == "tar":
-        raise RefusedError(
-            "a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load"
-            " it with weights_only=False"
-        )
-    common = {
-        "map_location": options["map_location"],
-        "layers": "weights_only" not in options,
-        "encoding": options.get("encoding", "utf-8"),
-    }
-    size = formats.size_of(file)
-    if file_format == "zip":
-        return torch_file.load_zip(
-            file, size, mapped=mapped, check_crc=options.get("check_crc", True) and mapped is None, **common
-        )
-    if mapped is not None:
-        raise ValueError("load: mmap=True needs a torch file of 2020 or newer")
-    return torch_file.load_stream(file, size, **common)
-
-
-# what torch's readers say of a damaged file
-_DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
-
-
-def _load_trusted(source, name, options):
-    """The object in a torch file that the user trusts: torch's own load, which runs code that the
-    file names.
-    """
-    options = {k: v for k, v in options.items() if k not in ("check_crc", "weights_only")}
-    try:
-        return torch.load(source, weights_only=False, **options)
-    except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(f"{name}: {error}") from None
-    except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:
-        raise CheckpointError(f"{name}: truncated or altered ({type(error).__name__}: {error})") from error
-    except RuntimeError as error:
-        if any(message in str(error) for message in _DAMAGE):
-            raise CheckpointError(f"{name}: truncated or altered ({str(error).splitlines()[0]})") from error
-        if type(error) is RuntimeError:
-            raise RuntimeError(f"{name}: {error}") from error
-        raise
-
-
-# --------------------------------------------------------------------------- where tensors go
-def _is_placement(where) -> bool:
-    return type(where).__name__ == "placement"
-
-
-def _placer(where):
-    """A function that moves one loaded tensor, or None."""
-    if where is None:
-        return None
-    if _is_placement(where):
-        return lambda tensor: make_global(tensor, where, [sbp.broadcast] * len(where.hierarchy), whole=True)
-    if isinstance(where, (str, torch.device)):
-        device = torch.device(where)
-        return lambda tensor: tensor.to(device)
-    if isinstance(where, dict):
-        return lambda tensor: tensor.to(where.get(str(tensor.device), tensor.device))
-    if callable(where):
-
-        def place(tensor):
-            moved = where(tensor.untyped_storage(), str(tensor.device))
-            return tensor if moved is None else tensor.to(moved.device)
-
-        return place
-    raise TypeError(f"load: map_location is a device, a placement, a dict or a callable, found {where!r}")
-
-
-def _spread(read, rank, map_location):
-    """Give every rank the object that `rank` reads, its tensors global on that rank; or its error, so that
-    none waits.
-    """
-    if _processes.get_world_size() == 1:
-        obj = read()
-    else:
-        obj = from_rank(rank, read, "load")
-    if _is_placement(map_location):
-        return obj
-    where = placement("cpu", [rank])
-    return _map_tensors(obj, lambda tensor: make_global(tensor, where, sbp.broadcast, whole=True))
-
-
-def _map_tensors(obj, change):
-    """`obj` with each tensor in its containers changed; what stands in several places is changed once."""
-    done: dict[int, tuple] = {}
-
-    def mapped(value):
-        if not isinstance(value, torch.Tensor | dict | list | tuple):
-            return value
-        if id(value) not in done:
-            done[id(value)] = value, value  # of a container within itself: the container
-            done[id(value)] = value, changed(value)
-        return done[id(value)][1]
-
-    def changed(value):
-        if isinstance(value, torch.Tensor):
-            return change(value)
-        if isinstance(value, dict):
-            for key in value:
-                value[key] = mapped(value[key])
-            return value
-        if isinstance(value, list):
-            value[:] = [mapped(item) for item in value]
-            return value
-        items = [mapped(item) for item in value]
-        return (
-            type(value)(*items)
-            if hasattr(value, "_fields")
-            else tuple(items)
-            if type(value) is tuple
-            else value
-        )
-
-    try:
-        return mapped(obj)
-    except RecursionError:
-        raise CheckpointError(
-            "load: the containers of the file are nested too deep to place their tensors; load it without"
-            " map_location"
-        ) from None

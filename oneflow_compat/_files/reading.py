@@ -1,0 +1,169 @@
+"""Reads what oneflow.load opens: OneFlow's folders and pickles, torch's files, safetensors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any, TypeGuard
+
+import torch
+
+from . import formats, layout, pickles, safetensors, torch_file
+from .errors import CheckpointError, RefusedError, named_errors
+from .map_location import is_placement, map_tensors
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How oneflow.load reads a file."""
+
+    map_location: Any
+    to_device: Callable[[torch.Tensor], torch.Tensor] | None  # moves one tensor by map_location
+    reads_torch_files: bool
+    arguments: dict  # those of torch.load and check_crc that the caller gave
+
+    @property
+    def is_safe(self) -> bool:
+        return self.arguments.get("weights_only") is not False
+
+    @property
+    def builds_layers(self) -> bool:
+        return "weights_only" not in self.arguments
+
+    def moved(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return tensors if self.to_device is None else {k: self.to_device(v) for k, v in tensors.items()}
+
+
+def is_path(target: object) -> TypeGuard[str | os.PathLike]:
+    return isinstance(target, (str, os.PathLike))
+
+
+def read_source(source: str | os.PathLike | IO[bytes], options: LoadOptions) -> object:
+    """Return the object in a folder, a file or an open binary file."""
+    if not is_path(source):
+        if not hasattr(source, "read"):
+            raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
+        return _read_file(source, getattr(source, "name", "the file object"), options)
+    source = os.fspath(source)
+    if os.path.isdir(source):
+        return _read_folder(source, options)
+    if not os.path.exists(source):
+        raise FileNotFoundError(f"load: there is no file or folder {source!r}")
+    with open(source, "rb") as file:
+        return _read_file(file, source, options)
+
+
+def _read_folder(source, options):
+    pickled = os.path.join(source, layout.PICKLE)
+    if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
+        from ..nn.graph.deploy import load_graph  # the engine is loaded for a saved graph only
+
+        return load_graph(source, options.map_location)
+    root = source if options.is_safe else None
+    with named_errors(source):
+        if not os.path.lexists(pickled):
+            return options.moved(layout.read_variables(source, options.is_safe))
+        with layout.open_inside(root, pickled) as file:
+            body = file.read()
+    read = lambda name: layout.read_tensor(layout.tensor_folder(source, name), root)
+    return _unpickled(body, pickled, read, options)
+
+
+def _unpickled(body, name, read, options):
+    return pickles.loads(
+        body, name, read, options.to_device, safe=options.is_safe, layers=options.builds_layers
+    )
+
+
+def _read_file(file, name, options):
+    size = formats.size_of(file)
+    if size == 0:
+        raise CheckpointError(f"{name}: the file is empty")
+    file_format = formats.format_of(file, size)
+    if file_format == "safetensors":
+        with named_errors(name):
+            tensors = safetensors.read(file, size)
+        return options.moved(tensors)
+    if file_format == "pickle":
+        return _unpickled(file.read(), name, None, options)
+    if file_format == "unknown":
+        raise CheckpointError(
+            f"{name}: not a file of OneFlow, torch or safetensors, or altered: it starts with"
+            f" {file.read(8)!r}"
+        )
+    if not options.reads_torch_files:
+        raise ValueError(f"load: {name} is a torch file, and support_pytorch_format=False")
+    return _read_torch_file(file_format, file, name, options)
+
+
+def _read_torch_file(file_format, file, name, options):
+    becomes_global = is_placement(options.map_location)
+    arguments = {"map_location": _torch_map_location(options.map_location), **options.arguments}
+    mapped = name if arguments.get("mmap") else None
+    if mapped is not None and not (is_path(name) and getattr(file, "name", None) == name):
+        raise ValueError(
+            f"load: mmap=True needs a path, found {type(file).__name__}; leave mmap out, or give the file's"
+            " name"
+        )
+    has_unpickler = "pickle_module" in arguments and not arguments.get("weights_only")
+    if has_unpickler or not options.is_safe:
+        obj = _read_trusted(file if mapped is None else name, name, arguments)
+    else:
+        with named_errors(name):
+            obj = _read_safely(file_format, file, mapped, arguments)
+    return map_tensors(obj, options.to_device) if becomes_global else obj
+
+
+def _torch_map_location(map_location):
+    """Return the map_location for torch, which restores "cpu" and not OneFlow's "cpu:0"."""
+    if is_placement(map_location):
+        return "cpu"
+    is_cpu = not isinstance(map_location, dict) and str(map_location).startswith("cpu:")
+    return "cpu" if is_cpu else map_location
+
+
+def _read_safely(file_format, file, mapped, arguments):
+    """Return the object in a torch file, built by the pickle machine of this package."""
+    if file_format == "tar":
+        raise RefusedError(
+            "a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load"
+            " it with weights_only=False"
+        )
+    common = {
+        "map_location": arguments["map_location"],
+        "layers": "weights_only" not in arguments,
+        "encoding": arguments.get("encoding", "utf-8"),
+    }
+    size = formats.size_of(file)
+    if file_format == "zip":
+        check_crc = arguments.get("check_crc", True) and mapped is None
+        return torch_file.load_zip(file, size, mapped=mapped, check_crc=check_crc, **common)
+    if mapped is not None:
+        raise ValueError("load: mmap=True needs a torch file of 2020 or newer")
+    return torch_file.load_stream(file, size, **common)
+
+
+# messages of torch's readers about a damaged file
+_DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
+
+
+def _read_trusted(source, name, arguments):
+    """Return the object in a torch file that the user trusts, by torch.load, which runs code that the file
+    names.
+    """
+    arguments = {k: v for k, v in arguments.items() if k not in ("check_crc", "weights_only")}
+    try:
+        return torch.load(source, weights_only=False, **arguments)
+    except pickle.UnpicklingError as error:
+        raise pickle.UnpicklingError(f"{name}: {error}") from None
+    except (EOFError, KeyError, IndexError, UnicodeDecodeError, AssertionError, struct.error) as error:
+        raise CheckpointError(f"{name}: truncated or altered ({type(error).__name__}: {error})") from error
+    except RuntimeError as error:
+        if any(message in str(error) for message in _DAMAGE):
+            raise CheckpointError(f"{name}: truncated or altered ({str(error).splitlines()[0]})") from error
+        if type(error) is RuntimeError:
+            raise RuntimeError(f"{name}: {error}") from error
+        raise
