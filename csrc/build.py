@@ -1,17 +1,15 @@
-"""Builds the library of custom operators, oneflow_compat/_ext.so, from csrc/. setup.py calls
-`BuildExtension`; by hand:
+"""Build the compiled libraries of the package. setup.py calls `command_class`; by hand:
 
     python csrc/build.py [--force] [--sanitize] [--cuda-check]
 
-The operators are registered through torch's stable ABI (one library for torch 2.11 and later and every
-Python), the CPU kernels
-are compiled once for each instruction set, and the best one is chosen when they run. No Python headers are
-used. Without a
-compiler nothing is built and the package runs on the plain-torch functions. The second library,
-oneflow_compat/_graph/observe/_guards.abi3.so, is Python's limited API and nothing of torch. ONEFLOW_BUILD_EXT=0 skips the
-build, CXX names the
-compiler, MAX_JOBS bounds the compilers run at once. CUDA kernels are built where nvcc and a CUDA build of
-torch are.
+- oneflow_compat/_ext.so holds the custom operators. It uses torch's stable ABI and no Python headers, so one
+  library serves torch 2.11 and later and every Python. CPU kernels are compiled once for each instruction
+  set, and the best one is chosen at run time. CUDA kernels need nvcc and a CUDA build of torch.
+- oneflow_compat/_graph/observe/_guards.abi3.so tests the guards of graphs. It uses Python's limited API and
+  nothing of torch.
+
+Without a compiler nothing is built, and the package runs on plain-torch functions. ONEFLOW_BUILD_EXT=0 skips
+the build, CXX names the compiler, MAX_JOBS bounds the compilers that run at once.
 """
 
 from __future__ import annotations
@@ -57,9 +55,10 @@ def compiler():
 
 
 def _units(cuda):
-    """(source, is CUDA, flags) of every object file, in the order of linking: of an inline function that
-    several objects hold the
-    first is kept, so those compiled without instruction-set flags come first.
+    """Return (source, is CUDA, flags) of every object file, in the order of linking.
+
+    The linker keeps the first copy of an inline function, so objects compiled without instruction-set flags
+    come first.
     """
     stable = (f"-DTORCH_TARGET_VERSION={TARGET}",)
     units = [
@@ -168,7 +167,7 @@ def _compile(units, folder, sanitize):
 
 
 def environments_torch():
-    """torch; in pip's isolated builds that of the environment which is installed into."""
+    """Return torch. In pip's isolated builds it is that of the environment that the package is installed into."""
     try:
         import torch
     except ImportError:
@@ -179,7 +178,7 @@ def environments_torch():
 
 
 def build(output: Path, work: Path, force=False, sanitize=False):
-    """Compile what is out of date and link the library to `output`. True when there is one."""
+    """Compile what is out of date and link the library to `output`. Return True if there is a library."""
     torch = environments_torch()
     if compiler() is None:
         print(
@@ -218,7 +217,7 @@ def _link(objects, output, cuda, sanitize, steps):
 
 
 def build_guards(output: Path):
-    """Compile the test of nn.Graph's guards, which needs Python's headers. True when there is one."""
+    """Compile the test of nn.Graph's guards, which needs Python's headers. Return True if there is a library."""
     headers, source = Path(sysconfig.get_paths()["include"]), SOURCES / "guards.cpp"
     if compiler() is None or not (headers / "Python.h").exists():
         print(
@@ -239,29 +238,39 @@ def cuda_check(folder: Path):
     _compile([u for u in _units(True) if u[1]], folder, False)
 
 
-def command_class():
-    """A setuptools `build_ext` that calls `build`; a failed build is a warning, as the package
-    works without.
+def build_or_warn(library, fallback, function, *arguments):
+    """Build one library. A failure is a warning, because the package works without; with
+    ONEFLOW_BUILD_EXT=require it is an error.
     """
+    try:
+        function(*arguments)
+    except Exception as error:
+        if os.environ.get("ONEFLOW_BUILD_EXT") == "require":
+            raise
+        remedy = "; install torch before this package" if isinstance(error, ImportError) else ""
+        print(f"{library} was not built, {fallback}: {error}{remedy}", file=sys.stderr)
+
+
+def command_class():
+    """Return a setuptools `build_ext` that builds both libraries."""
     from setuptools.command.build_ext import build_ext
 
     class BuildExtension(build_ext):
         def run(self):
             if os.environ.get("ONEFLOW_BUILD_EXT", "1") == "0":
                 return
-            place = HERE / "oneflow_compat" if self.inplace else Path(self.build_lib) / "oneflow"
-            place.mkdir(parents=True, exist_ok=True)
-            try:
-                build(place / "_ext.so", Path(self.build_temp))
-                (place / GUARDS.parent).mkdir(parents=True, exist_ok=True)
-                build_guards(place / GUARDS)
-            except Exception as error:
-                if os.environ.get("ONEFLOW_BUILD_EXT") == "require":
-                    raise
-                print(
-                    f"oneflow._ext was not built, the package will use its plain-torch functions: {error}",
-                    file=sys.stderr,
-                )
+            package = HERE / "oneflow_compat" if self.inplace else Path(self.build_lib) / "oneflow"
+            (package / GUARDS.parent).mkdir(parents=True, exist_ok=True)
+            build_or_warn(
+                "oneflow guards", "graphs test their guards in Python", build_guards, package / GUARDS
+            )
+            build_or_warn(
+                "oneflow._ext",
+                "the package uses plain-torch functions",
+                build,
+                package / "_ext.so",
+                Path(self.build_temp),
+            )
 
         def get_source_files(self):
             return [str(p.relative_to(HERE)) for p in SOURCES.rglob("*") if p.is_file()]

@@ -101,6 +101,32 @@ print(build.environments_torch().__version__)
     assert out.stdout.strip() == torch.__version__, out.stderr
 
 
+def test_a_build_without_torch_has_the_guards_and_names_the_remedy(tmp_path, monkeypatch, capsys):
+    """As in pip's isolated build for an environment that has no torch yet."""
+    import importlib.util
+
+    from setuptools import Distribution
+
+    spec = importlib.util.spec_from_file_location("csrc_build", ROOT / "csrc" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def no_torch():
+        raise ModuleNotFoundError("No module named 'torch'")
+
+    monkeypatch.setattr(module, "environments_torch", no_torch)
+    monkeypatch.setattr(module, "build_guards", lambda output: output.write_text("library"))
+    monkeypatch.delenv("ONEFLOW_BUILD_EXT", raising=False)
+    command = module.command_class()(Distribution())
+    command.build_lib, command.build_temp, command.inplace = str(tmp_path), str(tmp_path / "work"), False
+    command.run()
+    assert (tmp_path / "oneflow" / module.GUARDS).exists()
+    assert "No module named 'torch'; install torch before this package" in capsys.readouterr().err
+    monkeypatch.setenv("ONEFLOW_BUILD_EXT", "require")
+    with pytest.raises(ModuleNotFoundError):
+        command.run()
+
+
 def test_the_source_distribution_holds_what_a_build_needs(source, tmp_path):
     import tarfile
 
@@ -112,6 +138,8 @@ def test_the_source_distribution_holds_what_a_build_needs(source, tmp_path):
         "README.md",
         "oneflow_compat/__init__.py",
         "autotest/__init__.py",
+        "LICENSE",
+        "oneflow_compat/_tables/differences.py",
     } <= names
 
 
@@ -148,6 +176,7 @@ def test_the_wheel_has_its_license_and_types_and_no_link_into_the_repository(sou
     names = archive.namelist()
     assert {"oneflow/py.typed", "oneflow/__init__.pyi", "oneflow_autotest/py.typed"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert "oneflow/_tables/differences.py" in names  # the errors point to its rows
     metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     assert "License-Expression: Apache-2.0" in metadata
     assert "A training step as one program" in metadata
