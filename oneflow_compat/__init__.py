@@ -13,12 +13,13 @@ if __name__ != "oneflow":
 import torch as _torch
 
 from . import _bind, _import_hook, _installation, _torch_attributes
-from ._upstream import clients
+from ._upstream import clients, notices
 from .version import __git_commit__, __version__
 
 _installation.warn_about_conflicts()
 _import_hook.install_import_hook()
 clients.install()
+notices.install()
 _torch_attributes.add_tensor_and_module_attributes()
 
 Tensor = _torch.Tensor

@@ -1,5 +1,6 @@
 """Building, installing and the command line of the package."""
 
+import os
 import re
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def build(source, out, *kind):
         cwd=source,
         capture_output=True,
         text=True,
-        env={**__import__("os").environ, "ONEFLOW_BUILD_EXT": "0"},
+        env={**os.environ, "ONEFLOW_BUILD_EXT": "0"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return next(out.iterdir())
@@ -216,3 +217,21 @@ def test_another_distribution_of_oneflow_in_the_same_folder_is_named(tmp_path):
         (folder / "RECORD").write_text(f"{file},sha256=0,1\n")
     assert _installation.conflicting_distributions(str(tmp_path)) == ["oneflow 0.9.0"]
     assert "pip uninstall oneflow oneflow-compat" in _installation.conflict_message(["oneflow 0.9.0"])
+
+
+def test_a_cuda_compiler_without_a_gpu_is_no_notice():
+    """torch.utils.cpp_extension logs it when inductor imports it; its other messages stay."""
+    code = """
+import oneflow
+from torch.utils import cpp_extension
+assert cpp_extension._find_cuda_home() == "/usr"
+cpp_extension.logger.warning("another message")
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_HOME": "/usr", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert out.returncode == 0, out.stderr
+    assert "another message" in out.stderr and "CUDA runtime" not in out.stderr
