@@ -175,6 +175,28 @@ _ROWS = (
     ),
     (
         "torch._C",
+        (
+            "_get_deterministic_algorithms _get_deterministic_algorithms_warn_only"
+            " _get_float32_matmul_precision _get_flash_sdp_enabled _get_math_sdp_enabled"
+            " _get_mem_efficient_sdp_enabled _get_mkldnn_enabled"
+        ),
+        "settings of torch that a program depends on, read in each call",
+        "tests/graph/test_torch_settings.py",
+    ),
+    (
+        "torch.backends.mha",
+        "_is_fastpath_enabled",
+        "a setting that a program depends on, read in each call",
+        "tests/graph/test_torch_settings.py",
+    ),
+    (
+        "torch.utils._device",
+        "CURRENT_DEVICE",
+        "a setting that a program depends on, read in each call",
+        "tests/graph/test_torch_settings.py",
+    ),
+    (
+        "torch._C",
         "_DisableAutocast _is_any_autocast_enabled",
         "autocast around a call adds no casts to those of the program",
         "tests/graph/test_contexts.py",

@@ -10,7 +10,7 @@ import torch
 from ..._active import STATE, capturing
 from ..._global.tensor import OfSeveralRanks, is_global, memory_of
 from ..errors import CaptureError, inside_another
-from ..observe import observe, report_unfollowed
+from ..observe import observe, report_unfollowed, torch_settings
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
 from ..program.pytree import argument_names, tree_flatten, with_sizes
@@ -60,7 +60,9 @@ class Capture:
         engine, recorder = self.engine, self.recorder
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
         # the caller's mode
-        grad_mode = bool(callable(engine.optimizers) or engine.optimizers) or torch.is_grad_enabled()
+        trains = bool(callable(engine.optimizers) or engine.optimizers)
+        grad_mode = trains or torch.is_grad_enabled()
+        self.settings = trains, torch_settings(trains)
         names = self._argument_names()
         with torch.inference_mode(False):
             inputs = [
@@ -163,6 +165,7 @@ class Capture:
         engine = self.engine
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values = reads.finish(replayed, engine.modes)
+        self.python_values.keep_settings(*self.settings)
         unfollowed = self.python_values.unfollowed
         report_unfollowed(engine.name, unfollowed, self.config.strict, engine.told_of_unfollowed)
 

@@ -16,6 +16,7 @@ from .guards import Change, Guards, checker_of
 from .instructions import VERSIONS
 from .messages import report_mode, report_repeated, report_unfollowed
 from .places import Guard
+from .torch_settings import torch_settings
 
 __all__ = [
     "Change",
@@ -27,6 +28,7 @@ __all__ = [
     "report_mode",
     "report_repeated",
     "report_unfollowed",
+    "torch_settings",
 ]
 
 

@@ -11,6 +11,7 @@ import torch
 from ..program.python_values import MISSING, tensor_meta
 from .checkers import new_checker
 from .places import CONTENTS, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
+from .torch_settings import changed_setting, torch_settings
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Guards:
 
     def __init__(self, guards, pinned=(), unfollowed=(), follows_modules=False):
         self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
+        self.records_gradients, self.settings = False, torch_settings(False)
         # whether the structure, the classes and the hooks of modules are among the guards
         self.follows_modules = follows_modules
         self.changed: str | None = None
@@ -40,6 +42,10 @@ class Guards:
         self._slots: dict = {}  # id(tensor) -> the place from which the program reads this tensor
         self.groups: list = []
         self._checker = None
+
+    def keep_settings(self, records_gradients, settings):
+        """Guard the settings of torch, which `torch_settings(records_gradients)` returned at the capture."""
+        self.records_gradients, self.settings = records_gradients, settings
 
     def bind(self, free_of, named):
         """Say where the program reads tensors from.
@@ -64,6 +70,8 @@ class Guards:
 
         `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
         """
+        if torch_settings(self.records_gradients) != self.settings:
+            return self._fails_for_settings()
         index = self._checker.first_change()
         while index is not None:
             adoption = _Adoption(self)
@@ -81,6 +89,11 @@ class Guards:
                 self._checker.update(index)
                 index = self._checker.first_change_after(index)
         return True
+
+    def _fails_for_settings(self):
+        self.changed, *values = changed_setting(self.settings, torch_settings(self.records_gradients))
+        self.change = Change(self.changed, *map(_shown, values), None)
+        return False
 
     def _fails(self, guard):
         self.changed = guard.label

@@ -1,0 +1,52 @@
+"""Settings of torch that decide what build() computes: one tuple, compared before each call.
+
+Autocast is part of the key of a program (engine.py), so it is not among them.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch._C as C
+from torch.backends import mha
+from torch.utils import _device
+
+_NAMES = (
+    "torch.get_default_dtype()",
+    "torch.get_default_device()",
+    "torch.is_grad_enabled()",
+    "torch.are_deterministic_algorithms_enabled()",
+    "the warn_only of torch.use_deterministic_algorithms()",
+    "torch.get_float32_matmul_precision()",
+    "torch.backends.cuda.flash_sdp_enabled()",
+    "torch.backends.cuda.math_sdp_enabled()",
+    "torch.backends.cuda.mem_efficient_sdp_enabled()",
+    "torch.backends.mkldnn.enabled",
+    "torch.backends.mha.get_fastpath_enabled()",
+    "the number of active torch function modes",
+)
+
+
+def torch_settings(records_gradients: bool) -> tuple:
+    """Return the present values, in the order of the names.
+
+    `records_gradients`: the program records gradients in each grad mode, because it trains.
+    """
+    return (
+        torch.get_default_dtype(),
+        _device.CURRENT_DEVICE,
+        records_gradients or torch.is_grad_enabled(),
+        C._get_deterministic_algorithms(),
+        C._get_deterministic_algorithms_warn_only(),
+        C._get_float32_matmul_precision(),
+        C._get_flash_sdp_enabled(),
+        C._get_math_sdp_enabled(),
+        C._get_mem_efficient_sdp_enabled(),
+        C._get_mkldnn_enabled(),
+        mha._is_fastpath_enabled,
+        C._len_torch_function_stack(),
+    )
+
+
+def changed_setting(before: tuple, now: tuple) -> tuple:
+    """Return the name of the first setting that differs, its old value and its new value."""
+    return next((name, old, new) for name, old, new in zip(_NAMES, before, now) if old != new)
