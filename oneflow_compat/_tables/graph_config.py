@@ -1,35 +1,35 @@
 """Every option of nn.Graph's config: what it does here, or why it has no effect.
 
-GRAPH_CONFIG[method] = ("honoured" | "ignored" | "package" | "ours", what it does or why nothing follows)
-docs/graph.md's table is generated from these rows; methods of ignored rows are made from them.
+GRAPH_CONFIG[method] = ("honoured" | "ignored" | "package" | "ours", what it does, or why it has no effect)
+docs/graph-options.md and the methods of ignored options are generated from these rows.
 """
 
 _AUTO = (
-    "OneFlow's search for SBP rules over several ranks; here the program names them, and DTensor chooses"
-    " those of results"
+    "OneFlow searches SBP rules for several ranks. Here the program names them, and DTensor chooses those"
+    " of results"
 )
-_MEMORY = "memory is planned by the backend (inductor) or freed as soon as a value is dead (aten)"
+_MEMORY = "inductor plans the memory; aten frees a value after its last use"
 
 GRAPH_CONFIG = {
     "set_backend": (
         "ours",
         (
-            "aten, inductor, auto, openvino, tensorrt or xla; default: auto, which starts with aten and"
-            " compiles with inductor when it pays; aten without a C++ compiler"
+            "aten, inductor, auto, openvino, tensorrt or xla. The default is auto, which starts with aten and"
+            " compiles with inductor once that pays. Without a C++ compiler the default is aten"
         ),
     ),
     "dynamic": (
         "ours",
         (
-            "which dimensions of arguments may differ between the calls of one program; by default those that"
-            " differed before: the first program is static, the second one serves all sizes"
+            "which dimensions of arguments may differ between the calls of one program. By default these are"
+            " the dimensions that differed before: the first program is static, the second serves all sizes"
         ),
     ),
     "strict": (
         "ours",
         (
-            "a value that build() reads and that no guard can follow (a clock, a generator outside torch, a"
-            " file, an iterator) is an error instead of a warning"
+            "build() may only read what a guard can follow. A clock, a file, an iterator or a generator"
+            " outside torch is an error instead of a warning"
         ),
     ),
     "enable_cudagraph": ("ours", "the compiled program runs as a CUDA graph"),
@@ -41,20 +41,20 @@ GRAPH_CONFIG = {
     "allow_fuse_model_update_ops": (
         "honoured",
         (
-            "the optimizer is one fused operator, which also scales the gradients (clipping, static loss"
-            " scale) and leaves a step with inf or nan out; on by itself but with aten"
+            "the optimizer is one fused operator. It also scales the gradients (clipping, static loss scale)"
+            " and skips a step with inf or nan. On by default, except with aten"
         ),
     ),
     "enable_multi_tensor_update": ("honoured", "the optimizer is traced through torch's multi-tensor form"),
     "enable_fused_model_update_cast": (
         "ignored",
-        "under autocast the half copy of a weight is made where it is used; inductor fuses it there",
+        "under autocast a weight is cast where it is used, and inductor fuses the cast",
     ),
     "allow_fuse_add_to_output": (
         "honoured",
         (
-            "a sum is written into a term that nothing else needs; a matrix product is accumulated into the"
-            " other term (with aten; inductor does so by itself)"
+            "with aten, a sum is written into a term that nothing else needs, and a matrix product is"
+            " accumulated into the other term. Inductor does so by default"
         ),
     ),
     "allow_fuse_cast_scale": (
@@ -64,10 +64,10 @@ GRAPH_CONFIG = {
     "allow_fuse_compositions": (
         "ours",
         (
-            "with aten, gelu, quick_gelu, silu, mish, hardswish, squared relu, bias and gelu, masked softmax"
-            " and scaled products of plain operators become one kernel each, forward and backward;"
-            " dropout=True draws dropout inside kernels as well, other numbers than eager's; inductor fuses"
-            " by itself"
+            "with aten, compositions of plain operators become one kernel each, forward and backward: gelu,"
+            " quick_gelu, silu, mish, hardswish, squared relu, bias and gelu, masked softmax, scaled product."
+            " With dropout=True the kernels sample dropout too; its masks differ from eager's. Inductor fuses"
+            " by default"
         ),
     ),
     "enable_xla_jit": ("package", "backend xla: needs torch_xla"),
@@ -76,9 +76,9 @@ GRAPH_CONFIG = {
     "enable_zero": (
         "honoured",
         (
-            "with several ranks, optimizer states and gradients of parameters under sbp.broadcast are split"
-            " over them; stage 3 is stage 2: parameters themselves are split by to_global(sbp=sbp.split(0));"
-            " with one rank there is nothing to split"
+            "with several ranks, optimizer state and gradients of parameters under sbp.broadcast are split"
+            " over the ranks. Stage 3 is stage 2; to_global(sbp=sbp.split(0)) splits parameters themselves."
+            " With one rank nothing is split"
         ),
     ),
     "set_zero_redundancy_optimizer_mode": ("honoured", "older spelling of enable_zero"),
@@ -98,7 +98,7 @@ GRAPH_CONFIG = {
     ),
     "set_outputs_buffer_size": (
         "ignored",
-        "every call returns tensors of its own, so no output is overwritten by a later call",
+        "every call returns fresh tensors, so no later call overwrites an output",
     ),
     "enable_auto_parallel": ("ignored", _AUTO),
     "enable_auto_parallel_ignore_user_sbp_config": ("ignored", _AUTO),

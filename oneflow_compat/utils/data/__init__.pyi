@@ -21,7 +21,7 @@ from . import sampler as sampler
 decorator: Any
 
 class CorruptRecord:
-    """A record cannot be read; the text names the file and the offset of the record."""
+    """A record cannot be read; the message names the file and the offset of the record."""
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch's DataLoader under OneFlow's defaults: shuffle=False, prefetch_factor=2.
@@ -59,7 +59,7 @@ class OFRecordWriter:
     def __enter__(self) -> Any: ...
     def __exit__(self, *error: Any) -> Any: ...
     def write(self, record: Any) -> _int:
-        """Append one record; returns its offset."""
+        """Append one record and return its offset."""
         ...
 
 class OneRecWriter:
@@ -96,9 +96,9 @@ def default_collate(batch: Any) -> Any:
     ...
 
 def read_ofrecord(path: Any, on_corrupt: str = 'raise') -> Any:
-    """The records of one part file.
+    """Yield the records of one part file.
 
-    on_corrupt="skip": a record that does not parse is left out; after a length that cannot be,
-    the rest of the file is. Both with a warning that names the file and the offset.
+    on_corrupt="skip": a record that does not parse is left out; after an impossible length, the rest of the
+    file is left out. A warning names the file and the offset.
     """
     ...
