@@ -11,8 +11,13 @@ import numpy as np
 from .shuffle import MersenneTwister
 
 
+def _aspect(image):
+    """Return 1 or more for a portrait, 0 for a landscape image."""
+    return image["height"] // image["width"]
+
+
 class BatchStream:
-    """Endless batches (images, ids, sizes, boxes, labels, polygon points, their numbers)."""
+    """Endless batches (images, ids, sizes, boxes, labels, polygon points, indices of the points)."""
 
     def __init__(
         self,
@@ -69,17 +74,13 @@ class BatchStream:
             yield from order
 
     def __iter__(self):
-        """The image that waits longest decides the group of a batch; images of other groups wait."""
+        """Yield batches. The image that waits longest decides the group of a batch; other groups wait."""
         stream, waiting = self._stream(), []
         while True:
             batch, rest = [], []
             for image in itertools.chain(waiting, stream):
-                alike = (
-                    not batch
-                    or not self._grouped
-                    or image["height"] // image["width"] == batch[0]["height"] // batch[0]["width"]
-                )
-                (batch if alike and len(batch) < self._batch_size else rest).append(image)
+                fits = not batch or not self._grouped or _aspect(image) == _aspect(batch[0])
+                (batch if fits and len(batch) < self._batch_size else rest).append(image)
                 if len(batch) == self._batch_size and len(batch) + len(rest) >= len(waiting):
                     break
             waiting = rest

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from .buffers import RecordBatch, TensorBuffer, to_numpy_dtype
-from .records import CorruptRecord
+from .records import CorruptRecord, Record
 
 
-def need_records(module, batch) -> RecordBatch:
+def need_records(module: str, batch: object) -> RecordBatch:
+    """Return the batch, or raise if it is no batch of records."""
     if not isinstance(batch, RecordBatch):
         raise TypeError(
             f"{module} takes what OFRecordReader gives (dtype oneflow.record), found {type(batch).__name__}"
@@ -17,8 +20,10 @@ def need_records(module, batch) -> RecordBatch:
     return batch
 
 
-def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool) -> torch.Tensor:
-    """A tensor (batch, *shape) of a numeric or bytes field.
+def numeric(
+    batch: RecordBatch, name: str, shape: Sequence[int], dtype: torch.dtype, pad: bool
+) -> torch.Tensor:
+    """Return a tensor (batch, *shape) of a numeric or bytes field.
 
     A list of another length is an error, or with `pad` cut or filled up with zeros. Of a bytes field the
     first bytes are taken, and too few are an error. Values are converted as C does (0.7 to int is 0).
@@ -49,13 +54,14 @@ def numeric(batch: RecordBatch, name: str, shape, dtype: torch.dtype, pad: bool)
 
 
 def raw_bytes(batch: RecordBatch, name: str) -> TensorBuffer:
-    """The bytes of a field, each as a uint8 array."""
+    """Return the bytes of a field, each as a uint8 array."""
     return TensorBuffer(
         [np.frombuffer(one_bytes(record, name), np.uint8) for record in batch.cells], batch.shape
     )
 
 
-def one_bytes(record, name: str) -> bytes:
+def one_bytes(record: Record, name: str) -> bytes:
+    """Return the only byte string of a field."""
     list_name, values = record.field(name)
     if list_name != "bytes_list" or len(values) != 1:
         description = "no value" if list_name is None else f"{len(values)} values of {list_name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -51,25 +52,23 @@ class TokenFile:
         self._data = np.memmap(data, np.uint8, "r") if size else np.empty(0, np.uint8)
 
     def __len__(self):
-        """How many documents."""
+        """Return the count of documents."""
         return len(self.documents) - 1
 
-    def size(self, i) -> int:
-        """How many tokens a document has."""
+    def size(self, i: int) -> int:
+        """Return the count of tokens of a document."""
         return int(self.sizes[int(self.documents[i]) : int(self.documents[i + 1])].sum())
 
-    def document(self, i) -> np.ndarray:
-        """The tokens of a document: its sequences, which lie one after the other."""
-        first_index, size = int(self.documents[i]), self.size(i)
-        return (
-            np.frombuffer(self._data, self.dtype, size, int(self.starts[first_index]))
-            if size
-            else np.empty(0, self.dtype)
-        )
+    def document(self, i: int) -> np.ndarray:
+        """Return the tokens of a document: its sequences, which are adjacent."""
+        size = self.size(i)
+        if not size:
+            return np.empty(0, self.dtype)
+        return np.frombuffer(self._data, self.dtype, size, int(self.starts[int(self.documents[i])]))
 
 
-def split_documents(count, sizes, index) -> range:
-    """The documents of share `index` when `count` documents are split in the ratio of `sizes`."""
+def split_documents(count: int, sizes: Sequence[int] | None, index: int | None) -> range:
+    """Return the documents of share `index` of `count` documents that are split in the ratio of `sizes`."""
     if sizes is None:
         return range(count)
     if index is None or not 0 <= index < len(sizes):
@@ -84,10 +83,9 @@ class SampleStream:
 
     Orders agree with real OneFlow 0.9.0 for the same seed.
 
-    The documents follow each other as often as the samples need, shuffled all together; the last pass over
-    them
-    is shuffled apart when it gives few samples, and its samples come last. Samples are then drawn in random
-    order.
+    The documents are repeated as often as the samples need, and all repetitions are shuffled together. If the
+    last repetition gives few samples, it is shuffled separately, and its samples come last. The samples are
+    then put in random order.
     """
 
     def __init__(
@@ -114,16 +112,14 @@ class SampleStream:
         return max(passes * self._size - 1, 0) // self._length
 
     def _order(self):
-        """The documents one after the other, and the order of the samples cut from them."""
+        """Return the documents in order, and the order of the samples cut from them."""
         passes = -(-(self._count * self._length + 1) // self._size)
         whole = self._samples_in(passes - 1)
         if passes == 1 or self._count - whole >= int(0.8 * self._samples_in(1)):
             parts, edges = [self._documents * passes], [0, self._samples_in(passes)]
         else:
-            parts, edges = (
-                [self._documents * (passes - 1), list(self._documents)],
-                [0, whole, self._samples_in(passes)],
-            )
+            parts = [self._documents * (passes - 1), list(self._documents)]
+            edges = [0, whole, self._samples_in(passes)]
         for part in parts:
             self._shuffle(part)
         samples = [list(range(a, b)) for a, b in zip(edges, edges[1:])]
@@ -143,9 +139,9 @@ class SampleStream:
 
     def _sample(self, documents, ends, start):
         stop = start + self._length + 1
-        first_index, last = np.searchsorted(ends, (start, stop - 1), "right")
-        parts, begin = [], int(ends[first_index - 1]) if first_index else 0
-        for d in documents[first_index : last + 1]:
+        begin_index, end_index = np.searchsorted(ends, (start, stop - 1), "right")
+        parts, begin = [], int(ends[begin_index - 1]) if begin_index else 0
+        for d in documents[begin_index : end_index + 1]:
             tokens = self._tokens.document(d)
             parts.append(tokens[max(start - begin, 0) : stop - begin])
             begin += len(tokens)

@@ -1,9 +1,8 @@
 """Images: decoding, random crops, resizing, on the host in a pool of threads.
 
-Decoding and resizing use OpenCV where it is installed (the numbers are OneFlow's, bit for bit; bicubic
-within one level), else Pillow to decode (the same bits) and torch to resize (bilinear and bicubic within
-one level of OpenCV, area shrinking within one level). Images are numpy uint8 arrays (height, width,
-channels).
+Decoding and resizing use OpenCV if it is installed: the results have OneFlow's bits, bicubic ones differ by
+at most one level. Otherwise Pillow decodes, with the same bits, and torch resizes, within one level of
+OpenCV. Images are numpy uint8 arrays (height, width, channels).
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ import functools
 import io
 import math
 import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,8 @@ CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 
 
 @functools.cache
-def opencv():
-    """The module cv2 or None."""
+def opencv() -> Any:
+    """Return the module cv2, or None."""
     try:
         import cv2
     except ImportError:
@@ -35,27 +36,25 @@ _WORKERS = max(1, min(32, os.cpu_count() or 1))
 
 @functools.cache
 def _pool(process):
-    """The threads of one process: a forked worker of a DataLoader has none of its parent's."""
+    """Return the threads of a process: a forked worker of a DataLoader has none of its parent's."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="oneflow-images")
 
 
-def parallel(function, *items) -> list:
-    """[function(*args) for args in zip(*items)], in threads: the image libraries let go of Python's lock."""
+def parallel(function: Callable, *items: Iterable) -> list:
+    """Return [function(*args) for args in zip(*items)], computed in threads."""
     tasks = list(zip(*items))
-    size = -(-len(tasks) // (2 * _WORKERS))  # two helpings each, against unequal images
+    size = -(-len(tasks) // (2 * _WORKERS))  # two chunks for each thread, because images differ in size
     if len(tasks) < 2:
         return [function(*args) for args in tasks]
     parts = [tasks[i : i + size] for i in range(0, len(tasks), size)]
-    return [
-        image_out
-        for part in _pool(os.getpid()).map(lambda part: [function(*args) for args in part], parts)
-        for image_out in part
-    ]
+    results = _pool(os.getpid()).map(lambda part: [function(*args) for args in part], parts)
+    return [image for part in results for image in part]
 
 
 def check_color_space(color_space: str) -> str:
+    """Return the color space, or raise if it is unknown."""
     if color_space not in CHANNELS:
         raise ValueError(f"color_space must be one of {', '.join(CHANNELS)}, found {color_space!r}")
     return color_space
@@ -67,17 +66,15 @@ class UndecodableImage(RuntimeError):
 
 
 def decode(data: bytes, color_space: str = "BGR") -> np.ndarray:
-    """The image in JPEG, PNG, ... bytes, as (height, width, 3) or (height, width, 1) for GRAY."""
+    """Return the image in JPEG, PNG, ... bytes, as (height, width, 3), or (height, width, 1) for GRAY."""
     cv2 = opencv()
     if cv2 is not None:
         raw = np.frombuffer(data, np.uint8)
-        direct = (
-            getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None
-        )  # OpenCV 4.11 decodes to RGB as well
-        how = (
-            cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else cv2.IMREAD_COLOR if direct is None else direct
-        )
-        image = cv2.imdecode(raw, how) if raw.size else None
+        # OpenCV 4.11 decodes to RGB as well
+        direct = getattr(cv2, "IMREAD_COLOR_RGB", None) if color_space == "RGB" else None
+        color = cv2.IMREAD_COLOR if direct is None else direct
+        flag = cv2.IMREAD_GRAYSCALE if color_space == "GRAY" else color
+        image = cv2.imdecode(raw, flag) if raw.size else None
         if image is None:
             raise UndecodableImage(
                 f"not an image that OpenCV reads: {len(data)} bytes, starting with {bytes(data[:8])!r}"
@@ -109,15 +106,20 @@ def _decode_pillow(data, color_space):
 
 
 # --------------------------------------------------------------------------- cropping
-def random_crop_window(height, width, drawn, area, aspect_ratio):
-    """(top, left, height, width) of a crop: a share of the area, a width/height ratio, both drawn; like
-    torchvision's RandomResizedCrop.
+def random_crop_window(
+    height: int,
+    width: int,
+    sampled: Sequence[float],
+    area: tuple[float, float],
+    aspect_ratio: tuple[float, float],
+) -> tuple[int, int, int, int]:
+    """Return (top, left, height, width) of a crop with a random share of the area and a random width/height
+    ratio, like torchvision's RandomResizedCrop.
 
-    drawn: numbers in [0, 1), two for the place and two for each attempt. After attempts that do not fit: the
-    largest
-    crop that the ratios allow.
+    sampled: numbers in [0, 1), two for the position and two for each attempt. If no attempt fits, the crop is
+    the largest that the ratios allow.
     """
-    down, right, *sizes = drawn
+    down, right, *sizes = sampled
     low, high = math.log(aspect_ratio[0]), math.log(aspect_ratio[1])
     for share, ratio in zip(sizes[::2], sizes[1::2]):
         target = height * width * (area[0] + share * (area[1] - area[0]))
@@ -136,6 +138,7 @@ def random_crop_window(height, width, drawn, area, aspect_ratio):
 
 # --------------------------------------------------------------------------- resizing
 def check_interpolation(interpolation_name: str) -> str:
+    """Return the name of the interpolation that an alias stands for, or raise if it is unknown."""
     interpolation_name = {"nearest": "nearest_neighbor", "cubic": "bicubic", "linear": "bilinear"}.get(
         interpolation_name, interpolation_name
     )
@@ -149,7 +152,7 @@ def check_interpolation(interpolation_name: str) -> str:
 def resize(
     image: np.ndarray, width: int, height: int, interpolation: str = "bilinear", out: np.ndarray | None = None
 ) -> np.ndarray:
-    """The image in another size, in `out` if given. auto: area where it gets smaller, else bilinear."""
+    """Return the image in another size, in `out` if passed. auto: area if it gets smaller, else bilinear."""
     image_out = _resized(image, width, height, interpolation, out)
     if out is not None and image_out is not out:
         out[...] = image_out
@@ -212,9 +215,11 @@ def _shares(size: int, out: int) -> np.ndarray:
     return (np.clip(overlap, 0, None) * (out / size)).astype(np.float32)
 
 
-def keep_aspect_size(width, height, target_size, min_size=0, max_size=0, resize_longer=False):
-    """(width, height) whose shorter (longer) side is `target_size`, the other bounded by max_size
-    (min_size).
+def keep_aspect_size(
+    width: int, height: int, target_size: int, min_size: int = 0, max_size: int = 0, resize_longer=False
+) -> tuple[int, int]:
+    """Return (width, height) whose shorter (longer) side is `target_size`; max_size (min_size) bounds the
+    other side.
     """
     short, long = min(width, height), max(width, height)
     if resize_longer:

@@ -1,14 +1,15 @@
 """Readers and decoders inside nn.Graph's build().
 
-They are no tensor operators, so build() sees descriptions of what they will give; each tensor at the end
-of a chain is one operator of the program, `oneflow_data.pull`, which runs the chain for the batch whose
-turn it is. The batch read while capturing is the one the first call gets.
+They are no tensor operators, so build() sees descriptions of their results. Each tensor at the end of a chain
+is one operator of the program, `oneflow_data.pull`, which runs the chain for the next batch. The first call
+gets the batch that the capture read.
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
+from typing import Any
 
 import torch
 
@@ -17,37 +18,31 @@ from .._errors import difference_hint
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
 
-_sites: weakref.WeakValueDictionary[int, Site] = (
-    weakref.WeakValueDictionary()
-)  # kept alive by the stage they belong to
-_numbers = itertools.count()
+# the stage of a site keeps it alive
+_sites: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
+_site_ids = itertools.count()
 
 
 class Link:
-    """Output `index` of a stage (None: the whole)."""
+    """Output `index` of a stage (None: its result)."""
 
-    def __init__(self, node, index=None):
+    def __init__(self, node: Node, index: int | None = None):
         self.node, self.index = node, index
 
-    def at(self, tick):
+    def at(self, tick: int) -> Any:
         value = self.node.at(tick)
         return value if self.index is None else value[self.index]
 
 
 class Node:
-    """A stage and where its arguments come from; it runs once per tick."""
+    """A stage and the links to its arguments; it runs once per tick."""
 
-    def __init__(self, stage, args, kwargs):
-        self.stage, self.args, self.kwargs, self.tick, self.value, self.sites = (
-            stage,
-            args,
-            kwargs,
-            -1,
-            None,
-            [],
-        )
+    def __init__(self, stage: Stage, args: list, kwargs: dict):
+        self.stage, self.args, self.kwargs = stage, args, kwargs
+        self.tick, self.value = -1, None
+        self.sites: list[Site] = []
 
-    def at(self, tick):
+    def at(self, tick: int) -> Any:
         if self.tick != tick:
             get = lambda a: a.at(tick) if isinstance(a, Link) else a
             self.value = self.stage(*map(get, self.args), **{k: get(v) for k, v in self.kwargs.items()})
@@ -58,26 +53,25 @@ class Node:
 class Site:
     """One operator in a program: counts its own calls."""
 
-    def __init__(self, link, example):
+    def __init__(self, link: Link, example: torch.Tensor):
         example = memory_of(example)
         self.link, self.shape, self.dtype, self.tick = link, example.shape, example.dtype, 0
         self.device = example.device
 
-    def pull(self):
+    def pull(self) -> torch.Tensor:
         tick, self.tick = self.tick, self.tick + 1
         return memory_of(self.link.at(tick))
 
+    def empty(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+
 
 class Promised(_Batch):
-    """What a stage will give when the program runs: a batch of records or images."""
+    """The result of a stage when the program runs: a batch of records or images."""
 
-    def __init__(self, link, example):
-        self.link, self.shape, self.dtype, self.source = (
-            link,
-            example.shape,
-            example.dtype,
-            getattr(example, "source", None),
-        )
+    def __init__(self, link: Link, example: _Batch):
+        self.link, self.shape, self.dtype = link, example.shape, example.dtype
+        self.source = getattr(example, "source", None)
 
     cells = property(lambda self: self._not_here())
 
@@ -89,7 +83,7 @@ class Promised(_Batch):
 
 
 def _operators():
-    """The operator, defined at first use."""
+    """Return the operator, which the first use defines."""
     space = torch.ops.oneflow_data
     if not hasattr(space, "pull"):
         pull = torch.library.custom_op(
@@ -98,19 +92,15 @@ def _operators():
             mutates_args=(),
             schema="(Tensor turn, int site) -> Tensor",
         )
-        pull.register_fake(
-            lambda turn, site: torch.empty(
-                _sites[site].shape, dtype=_sites[site].dtype, device=_sites[site].device
-            )
-        )
+        pull.register_fake(lambda turn, site: _sites[site].empty())
     return space.pull
 
 
 _turn = None  # an input of the program, so that no pass takes the operator for a constant
 
 
-def call_in_graph(stage, args, kwargs):
-    """The outputs of a stage called inside build()."""
+def call_in_graph(stage: Stage, args: tuple, kwargs: dict) -> Any:
+    """Return the outputs of a stage called inside build()."""
 
     def link(value):
         if isinstance(value, Promised):
@@ -144,13 +134,13 @@ def _promise(link, example):
     if _turn is None:
         with outside_capture():
             _turn = torch.zeros(1)
-    where = getattr(example, "_of_placement", None), getattr(example, "_of_sbp", None)
-    site_number, site = next(_numbers), Site(link, example)
-    _sites[site_number] = site
+    site_id, site = next(_site_ids), Site(link, example)
+    _sites[site_id] = site
     link.node.sites.append(site)
-    out = _operators()(_turn, site_number)
-    if where[0] is not None:
-        out = make_global(out, *where, shape=example.shape)
+    out = _operators()(_turn, site_id)
+    placement = getattr(example, "_of_placement", None)
+    if placement is not None:
+        out = make_global(out, placement, getattr(example, "_of_sbp", None), shape=example.shape)
     out._of_link = link
     return out
 
@@ -158,7 +148,7 @@ def _promise(link, example):
 class Stage(torch.nn.Module):
     """Base of the modules that read, decode and change records and images."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if capturing():
             return call_in_graph(self, args, kwargs)
         return super().__call__(*args, **kwargs)

@@ -31,8 +31,8 @@ class Record:
         self.features, self.file, self.offset, self._source = features, file, offset, source
 
     def field(self, name: str) -> tuple:
-        """Return (name of the list, values) of a field. Raise KeyError if it is absent, and CorruptRecord if it
-        does not parse.
+        """Return (name of the list, values) of a field. Raise KeyError if it is absent, and CorruptRecord if
+        it does not parse.
         """
         try:
             feature = self.features[name]

@@ -1,27 +1,23 @@
-"""The random engines that decide the order of OneFlow's readers: those of the C++ standard library.
+"""The random engines of the C++ standard library, which decide the order of OneFlow's readers.
 
 Orders agree with real OneFlow 0.9.0 for the same seed (tests/golden/ofrecord.json).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
 _MASK = 0xFFFFFFFF
+_SHIFTS = ((623, 11), (68, 7), (39, 5), (7, 3))  # least count -> t in the C++ standard
 
 
-def seed_sequence(values, count: int) -> list[int]:
-    """`count` 32-bit numbers spread from `values` (std::seed_seq::generate)."""
+def seed_sequence(values: Sequence[int], count: int) -> list[int]:
+    """Return `count` 32-bit numbers derived from `values` (std::seed_seq::generate)."""
     state, size = [0x8B8B8B8B] * count, len(values)
-    t = (
-        11
-        if count >= 623
-        else 7
-        if count >= 68
-        else 5
-        if count >= 39
-        else 3
-        if count >= 7
-        else (count - 1) // 2
-    )
+    t = next((t for least, t in _SHIFTS if count >= least), (count - 1) // 2)
     p = (count - t) // 2
     q = p + t
     rounds = max(size + 1, count)
@@ -55,7 +51,7 @@ class Minstd:
         return self._x
 
     def below(self, n: int) -> int:
-        """A number in 0..n-1 (std::uniform_int_distribution)."""
+        """Return a number in 0..n-1 (std::uniform_int_distribution)."""
         scale = (self._M - 2) // n
         while True:
             r = self() - 1
@@ -64,11 +60,9 @@ class Minstd:
 
 
 class MersenneTwister:
-    """std::mt19937 and std::mt19937_64's little brother: 32-bit numbers."""
+    """std::mt19937."""
 
     def __init__(self, *seeds: int, sequence: bool = False):
-        import numpy as np
-
         self._random, self._words = np.random.RandomState(0), []
         if sequence:
             words = seed_sequence([s & _MASK for s in seeds], 624)
@@ -85,7 +79,7 @@ class MersenneTwister:
         return self._words.pop()
 
     def below(self, n: int) -> int:
-        """A number in 0..n-1 (std::uniform_int_distribution, by scaling)."""
+        """Return a number in 0..n-1 (std::uniform_int_distribution, by scaling)."""
         scale = _MASK // n
         while True:
             r = self()
@@ -93,7 +87,7 @@ class MersenneTwister:
                 return r // scale
 
     def shuffle(self, items: list) -> None:
-        """std::shuffle in place: two positions from one number while a number holds two."""
+        """Shuffle in place as std::shuffle does: a large enough random number gives two positions."""
         i = 1
         if len(items) >= 1 << 16:
             for i in range(1, len(items)):
@@ -112,7 +106,9 @@ class MersenneTwister:
 
 
 class ShuffleBuffer:
-    """Takes items from a stream in random order: a full buffer, one random place at a time."""
+    """Takes items from a stream in random order: a random item of the buffer, which the next of the stream
+    replaces.
+    """
 
     def __init__(self, stream, size: int, seed: int):
         self._stream, self._engine = stream, Minstd(seed)
@@ -133,7 +129,5 @@ def epoch_shuffle(items: list, epoch: int) -> None:
 
 
 def fresh_seed() -> int:
-    """A seed from torch's default generator, so that manual_seed makes readers repeatable."""
-    import torch
-
+    """Return a seed from torch's default generator, so that manual_seed makes readers repeatable."""
     return int(torch.randint(0, 1 << 31, (1,)).item())

@@ -1,10 +1,13 @@
-"""Protobuf's wire format, as far as OFRecord messages use it. No dependency on protobuf.
+"""The part of protobuf's wire format that OFRecord messages use, without protobuf.
 
-A record is {name: (kind, values)}: kind "bytes_list" (list of bytes), "float_list", "double_list",
+A record is {name: (name of a list, values)}: "bytes_list" (list of bytes), "float_list", "double_list",
 "int32_list", "int64_list" (numpy arrays) or None (a feature without a value).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,7 @@ class WireError(ValueError):
 
 # --------------------------------------------------------------------------- writing
 def varint(value: int) -> bytes:
+    """Return an integer in base 128, lowest digit first."""
     value &= 0xFFFFFFFFFFFFFFFF  # negative numbers take ten bytes
     out = bytearray()
     while value > 0x7F:
@@ -37,8 +41,8 @@ def _field(field_number: int, body: bytes) -> bytes:
     return bytes((field_number << 3 | _BYTES,)) + varint(len(body)) + body
 
 
-def encode_list(list_name: str, values) -> bytes:
-    """A BytesList, FloatList, ... message."""
+def encode_list(list_name: str, values: Sequence | np.ndarray) -> bytes:
+    """Return a BytesList, FloatList, ... message."""
     if list_name == "bytes_list":
         return b"".join(_field(1, bytes(v)) for v in values)
     if len(values) == 0:
@@ -48,12 +52,12 @@ def encode_list(list_name: str, values) -> bytes:
     return _field(1, b"".join(varint(int(v)) for v in values))
 
 
-def encode_feature(list_name: str | None, values) -> bytes:
+def encode_feature(list_name: str | None, values: Sequence | np.ndarray) -> bytes:
     return b"" if list_name is None else _field(KINDS.index(list_name) + 1, encode_list(list_name, values))
 
 
 def encode_record(features: dict) -> bytes:
-    """An OFRecord message from {name: (kind, values)}, names in order."""
+    """Return an OFRecord message of {name: (name of the list, values)}, with the names in order."""
     return b"".join(
         _field(1, _field(1, name.encode()) + _field(2, encode_feature(*features[name])))
         for name in sorted(features)
@@ -74,8 +78,8 @@ def _read_varint(data, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def fields(data):
-    """(field number, wire type, value) of a message; the value is an int or a memoryview."""
+def fields(data: bytes | memoryview) -> Iterator[tuple[int, int, Any]]:
+    """Yield (field number, wire type, value) of a message. The value is an int or a memoryview."""
     data, at = memoryview(data), 0
     while at < len(data):
         key, at = _read_varint(data, at)
@@ -98,8 +102,8 @@ def fields(data):
         yield field_number, wire, value
 
 
-def decode_list(list_name: str, data):
-    """The values of a BytesList, FloatList, ... message."""
+def decode_list(list_name: str, data: bytes | memoryview) -> list[bytes] | np.ndarray:
+    """Return the values of a BytesList, FloatList, ... message."""
     if list_name == "bytes_list":
         return [bytes(v) for field_number, wire, v in fields(data) if field_number == 1 and wire == _BYTES]
     dtype = DTYPES[list_name]
@@ -139,8 +143,8 @@ def _packed_varints(data) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def decode_feature(data):
-    """(kind, undecoded list message) of a Feature message; (None, b"") without a value."""
+def decode_feature(data: bytes | memoryview) -> tuple[str | None, bytes | memoryview]:
+    """Return (name of the list, undecoded list message) of a Feature message, (None, b"") without a value."""
     list_name, body = None, b""
     for field_number, wire, value in fields(data):
         if 1 <= field_number <= len(KINDS) and wire == _BYTES:
@@ -148,8 +152,8 @@ def decode_feature(data):
     return list_name, body
 
 
-def split_record(data) -> dict:
-    """{name: undecoded Feature message} of an OFRecord message."""
+def split_record(data: bytes | memoryview) -> dict[str, Any]:
+    """Return {name: undecoded Feature message} of an OFRecord message."""
     out = {}
     for field_number, wire, entry in fields(data):
         if field_number != 1 or wire != _BYTES:

@@ -1,4 +1,4 @@
-"""What a safe load may construct: one table of names, each with the checked function that makes its values.
+"""The names that a safe load may construct, each with the checked function that creates its values.
 
 A name that is absent is refused. A name of `VALUES` may stand in a file as a value and is never called.
 A name of a table of constructors is called through the constructor beside it, which checks every argument
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from . import numpy_values, plain_values, torch_values
+from .budget import Budget
 from .errors import RefusedError
 
 _ALIASES = {
@@ -60,7 +61,7 @@ class Constructor:
 
 @functools.cache
 def _allowed(module: str, name: str):
-    """The value or Constructor of that name, or None."""
+    """Return the value or Constructor of that name, or None."""
     module = _ALIASES.get(module, module)
     make = CONSTRUCTORS.get(f"{module}.{name}")
     if name in VALUES.get(module, "").split():
@@ -69,15 +70,15 @@ def _allowed(module: str, name: str):
     return None if make is None else Constructor(f"{module}.{name}", make)
 
 
-def find(module: str, name: str):
-    """The value or Constructor of that name, the user's additions included, or None."""
+def find(module: str, name: str) -> Any:
+    """Return the value or Constructor of that name, the user's additions included, or None."""
     allowed = _allowed(module, name)
     return allowed if allowed is not None else user_globals().get(f"{module}.{name}")
 
 
 @functools.cache
 def _constructors_of_values() -> dict:
-    """{id of an allowed value: its Constructor} of the values that a file may also call."""
+    """Return {id of a value: its Constructor} of the allowed values that a file may also call."""
     out = {}
     for module, names in VALUES.items():
         for name in names.split():
@@ -87,8 +88,8 @@ def _constructors_of_values() -> dict:
     return out
 
 
-def call(target, arguments, budget):
-    """What a file's call of `target` gives; RefusedError if it may not be called."""
+def call(target: Any, arguments: object, budget: Budget) -> Any:
+    """Return the result of a file's call of `target`. Raise RefusedError if it may not be called."""
     if not isinstance(arguments, tuple):
         raise RefusedError(f"altered: the arguments of a call are a {type(arguments).__name__}")
     constructor = target if isinstance(target, Constructor) else _constructors_of_values().get(id(target))
@@ -102,20 +103,20 @@ def call(target, arguments, budget):
     )
 
 
-def new(target, arguments, budget):
-    """What a file's `target.__new__(*arguments)` gives; RefusedError if it may not be made."""
+def new(target: Any, arguments: Any, budget: Budget) -> Any:
+    """Return the result of a file's `target.__new__(*arguments)`. Raise RefusedError if it is not allowed."""
     if isinstance(target, type) and is_user_global(target):
         return target.__new__(target, *arguments)
     return call(target, arguments, budget)
 
 
-def is_user_global(target) -> bool:
+def is_user_global(target: object) -> bool:
     """Whether the user allowed this very object."""
     return any(target is item for item in user_globals().values())
 
 
 def user_globals() -> dict:
-    """What the user allowed with `torch.serialization.add_safe_globals`: {full name: object}."""
+    """Return {full name: object} of what the user allowed with `torch.serialization.add_safe_globals`."""
     out = {}
     for item in torch.serialization.get_safe_globals():
         obj, full = item if isinstance(item, tuple) else (item, f"{item.__module__}.{item.__qualname__}")
@@ -129,7 +130,7 @@ def _title(target) -> str:
 
 # --------------------------------------------------------------------------- classes the user allowed
 def _from_type(budget, function, cls, arguments, state):
-    """A tensor with attributes, or of a subclass that the user allowed."""
+    """Return a tensor with attributes, or of a subclass that the user allowed."""
     tensor = torch_values.check_tensor(call(function, arguments, budget))
     if cls is not type(tensor):
         if cls not in (torch.Tensor, torch.nn.Parameter) and not is_user_global(cls):
@@ -138,18 +139,15 @@ def _from_type(budget, function, cls, arguments, state):
                 " make"
             )
         tensor = tensor.as_subclass(cls)
-    if (
-        is_user_global(cls)
-        and hasattr(cls, "__setstate__")
-        and cls.__setstate__ is not torch.Tensor.__setstate__
-    ):
+    own_setstate = getattr(cls, "__setstate__", torch.Tensor.__setstate__)
+    if is_user_global(cls) and own_setstate is not torch.Tensor.__setstate__:
         tensor.__setstate__(state)
         return tensor
     return torch_values.set_attributes(tensor, state)
 
 
 def _wrapper(budget, cls, dtype, size, stride, offset, layout, device, requires_grad):
-    """A subclass that holds no values, if the user allowed it."""
+    """Return a tensor of a subclass that holds no values, if the user allowed it."""
     if not is_user_global(cls):
         raise RefusedError(
             f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside the target, flushed to disk, then renamed onto it."""
+"""Files that appear complete or not at all: written beside the target, flushed, then renamed onto it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import IO
 
 
-def sync_folder(folder) -> None:
+def sync_folder(folder: str | os.PathLike) -> None:
     """Make a rename inside `folder` survive a power cut (a no-op where folders cannot be opened)."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -22,9 +24,9 @@ def sync_folder(folder) -> None:
         os.close(handle)
 
 
-def lock_folder(folder):
-    """Wait until no other process holds the folder; returns the function that lets go (nothing where folders
-    cannot be locked).
+def lock_folder(folder: str | os.PathLike) -> Callable[[], None]:
+    """Wait until no other process has locked the folder, and lock it if the system can. Return the function
+    that unlocks it.
     """
     try:
         import fcntl
@@ -38,11 +40,11 @@ def lock_folder(folder):
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     """Open a binary file that becomes `path` when the block ends without an error.
 
-    Until then, and after an error or a crash, `path` is what it was. The mode of an existing
-    file is kept. A symbolic link stays a link: the file it points to is replaced.
+    Until then, and after an error or a crash, `path` is unchanged. An existing file keeps its mode. A
+    symbolic link stays a link: the file it points to is replaced.
     """
     path = os.path.realpath(path)
     folder, prefix = os.path.dirname(path), f".{os.path.basename(path)}."
@@ -67,7 +69,10 @@ _SUFFIX = ".tmp"
 
 
 def _try_lock(handle) -> bool:
-    """Lock an open file if no other process has; False if one has, or where files cannot be locked."""
+    """Lock an open file.
+
+    Return False if another process has locked it, or if the system cannot lock files.
+    """
     try:
         import fcntl
 
@@ -98,7 +103,7 @@ _FRESH = 3600  # seconds: file systems of networks may not know the locks of oth
 
 
 def umask() -> int:
-    """The mask of the modes of new files."""
+    """Return the mask of the modes of new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -111,7 +116,7 @@ def _mode(path) -> int:
         return 0o666 & ~umask()
 
 
-def write_synced(path, data: bytes) -> None:
+def write_synced(path: str | os.PathLike, data: bytes) -> None:
     """Write a new file and flush it to disk."""
     with open(path, "wb") as file:
         file.write(data)

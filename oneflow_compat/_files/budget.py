@@ -1,6 +1,10 @@
-"""What a file may make a load allocate, counted before each allocation."""
+"""The memory that a load may allocate for a file, counted before each allocation."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import torch
 
 from .errors import RefusedError
 
@@ -18,9 +22,14 @@ class Budget:
     """
 
     def __init__(
-        self, file_size: int, pickle_size: int | None = None, late_values=False, restore_tensor=None
+        self,
+        file_size: int,
+        pickle_size: int | None = None,
+        late_values: bool = False,
+        restore_tensor: Callable[[torch.Tensor, str], torch.Tensor] | None = None,
     ):
-        self._late_values, self._checks = late_values, []
+        self._late_values = late_values
+        self._checks: list[Callable[[], object]] = []
         self.restore_tensor = restore_tensor or (lambda tensor, location: tensor)
         self._data = ALLOWANCE + DATA_FACTOR * file_size
         self._objects = ALLOWANCE + OBJECT_FACTOR * (file_size if pickle_size is None else pickle_size)
@@ -45,7 +54,7 @@ class Budget:
             " may take. If you trust the file, load it with weights_only=False"
         )
 
-    def check_later(self, check) -> None:
+    def check_later(self, check: Callable[[], object]) -> None:
         """Run `check()` when all values are read."""
         self._checks.append(check)
 
@@ -59,7 +68,7 @@ class Budget:
         if self._late_values:
             raise RefusedError(f"altered: {subject} in a file of a torch that could not write one")
 
-    def check_key(self, key) -> None:
+    def check_key(self, key: Hashable) -> None:
         """Refuse a key of a dict or set whose hash is slow, recursive or shared by many other keys."""
         if type(key) is str or type(key) is bytes:
             return
@@ -74,7 +83,7 @@ class Budget:
 
 
 def _key_cost(key, depth=0) -> int:
-    """Bytes that hashing a key looks at; RefusedError for a key that is no plain value."""
+    """Return the bytes that hashing a key reads. Raise RefusedError for a key that is no plain value."""
     if isinstance(key, tuple | frozenset):
         if depth > 16:
             raise RefusedError("altered or hostile: a key of a dict is a tuple of tuples, more than 16 deep")
@@ -83,13 +92,8 @@ def _key_cost(key, depth=0) -> int:
         return 32 + key.bit_length() // 8
     if isinstance(key, str | bytes):
         return 32 + len(key)
-    import torch
-
-    if (
-        key is None
-        or isinstance(key, float | complex | type | torch.dtype | torch.device)
-        or type(key).__module__.split(".")[0] in _KEY_MODULES
-    ):
+    is_plain = key is None or isinstance(key, float | complex | type | torch.dtype | torch.device)
+    if is_plain or type(key).__module__.split(".")[0] in _KEY_MODULES:
         return 256
     raise RefusedError(f"it has a {type(key).__name__} as a key of a dict or set; keys are plain values")
 

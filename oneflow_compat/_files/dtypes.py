@@ -1,4 +1,4 @@
-"""OneFlow's numbers and names of element types, and how each lies on disk."""
+"""OneFlow's numbers and names of element types, and the type of each on disk."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ DTYPE_TO_NAME = {dtype: name for name, (_, dtype, _) in PROTO.items() if name !=
 
 
 def number_of(dtype: torch.dtype) -> int:
-    """OneFlow's number of a dtype, as it stands in pickles."""
+    """Return OneFlow's number of a dtype, which its pickles use."""
     return PROTO[name_of(dtype)][0]
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """OneFlow's name of a dtype, as it stands in meta files."""
+    """Return OneFlow's name of a dtype, which its meta files use."""
     try:
         return DTYPE_TO_NAME[dtype]
     except KeyError:
@@ -46,7 +46,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The values as they lie on disk: contiguous, on the host, bfloat16 as float32."""
+    """Return the values for a file: contiguous, on the host, bfloat16 as float32."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise NotImplementedError(
             "OneFlow's file format holds dense tensors only, found layout"
@@ -61,7 +61,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def from_numpy(array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A tensor that owns a copy of the values."""
+    """Return a tensor with a copy of the values."""
     array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
     tensor = torch.from_numpy(array)
     return tensor if dtype is None or tensor.dtype is dtype else tensor.to(dtype)

@@ -1,10 +1,11 @@
-"""The errors of reading a file. Each message names the file, what was found, and what to do."""
+"""The errors of reading a file. A message names the file, its defect, and what to do."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import pickle
+from collections.abc import Iterator
 
 
 class CheckpointError(RuntimeError):
@@ -13,11 +14,11 @@ class CheckpointError(RuntimeError):
     `source` is the file, once it is named.
     """
 
-    source = None
+    source: object = None
 
     @classmethod
-    def of(cls, source, message):
-        """The error with the name of its file."""
+    def of(cls, source: object, message: object) -> CheckpointError:
+        """Return the error with the name of its file."""
         error = cls(f"{source}: {message}")
         error.source = source
         return error
@@ -28,7 +29,7 @@ class RefusedError(CheckpointError, pickle.UnpicklingError):
 
 
 @contextlib.contextmanager
-def named_errors(source):
+def named_errors(source: object) -> Iterator[None]:
     """Turn every error that a damaged file can cause into a CheckpointError that names `source`."""
     try:
         yield

@@ -3,10 +3,10 @@
 A checkpoint folder holds `pickled_data` (see `pickles`) and one folder per tensor with `meta` (text:
 shape and element type) and `out` (the values, little-endian, row-major). An older kind has no
 `pickled_data`: each sub-folder is one named variable. We add `crc32` to each tensor folder; OneFlow
-does not look at it.
+ignores it.
 
-`pickled_data` is the commit point: new tensors get new folder names, then `pickled_data` is replaced
-in one step, then the tensors only the old one used are removed. A crash leaves a whole checkpoint.
+Replacing `pickled_data` is the commit: new tensors get new folder names, then `pickled_data` is replaced in
+one step, then the tensors of the old checkpoint are removed. A crash leaves a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import re
 import shutil
 import stat
 import zlib
+from collections.abc import Sequence
+from typing import IO
 
 import numpy as np
 import torch
@@ -31,13 +33,14 @@ _TENSOR_FOLDER = re.compile(r"(?:global_)?tensor_(\d+)\Z")
 
 
 # --------------------------------------------------------------------------- meta
-def meta_text(shape, dtype: torch.dtype) -> str:
+def meta_text(shape: Sequence[int], dtype: torch.dtype) -> str:
+    """Return the content of a meta file."""
     dims = "".join(f"  dim: {d}\n" for d in shape)
     return f"shape {{\n{dims}}}\ndata_type: {dtypes.name_of(dtype)}\n"
 
 
-def parse_meta(line: str, path) -> tuple[tuple[int, ...], str]:
-    """(shape, element type name) of a meta file."""
+def parse_meta(line: str, path: str) -> tuple[tuple[int, ...], str]:
+    """Return the shape and the element type of a meta file."""
     words = re.findall(r"[\w]+|[^\s\w]", line)
     words = [w for w in words if w not in ",;"]
     dims, at = [], 0
@@ -58,18 +61,12 @@ def parse_meta(line: str, path) -> tuple[tuple[int, ...], str]:
 
 
 # --------------------------------------------------------------------------- one tensor
-def write_tensor(folder, tensor: torch.Tensor) -> None:
+def write_tensor(folder: str, tensor: torch.Tensor) -> None:
     """Write one tensor folder, flushed to disk."""
     array = dtypes.to_numpy(tensor)
     os.makedirs(folder)
     with open(os.path.join(folder, DATA), "wb") as file:
-        file.write(
-            array.tobytes()
-            if array.dtype.byteorder == ">"
-            else memoryview(array.reshape(-1)).cast("B")
-            if array.size
-            else b""
-        )
+        file.write(_bytes_of(array))
         file.flush()
         os.fsync(file.fileno())
     atomic.write_synced(os.path.join(folder, META), meta_text(tensor.shape, tensor.dtype).encode())
@@ -79,7 +76,13 @@ def write_tensor(folder, tensor: torch.Tensor) -> None:
     atomic.sync_folder(folder)
 
 
-def open_inside(root, *names):
+def _bytes_of(array):
+    if array.dtype.byteorder == ">":
+        return array.tobytes()
+    return memoryview(array.reshape(-1)).cast("B") if array.size else b""
+
+
+def open_inside(root: str | None, *names: str) -> IO[bytes]:
     """Open a regular file of a checkpoint folder.
 
     A link that leads out of `root` is refused (root None: a trusted folder).
@@ -105,9 +108,9 @@ def open_inside(root, *names):
         raise CheckpointError.of(path, "altered: a link to itself") from None
 
 
-def read_tensor(folder, root=None) -> torch.Tensor:
-    """Read one tensor folder of `root`; its size must be what `meta` says, and its `crc32` (if any) must
-    agree.
+def read_tensor(folder: str, root: str | None = None) -> torch.Tensor:
+    """Read one tensor folder of `root`. Its size must agree with `meta`, and its values with `crc32`, if
+    there is such a file.
     """
     meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
     with named_errors(meta), open_inside(root, folder, META) as file:
@@ -116,16 +119,15 @@ def read_tensor(folder, root=None) -> torch.Tensor:
         array = _read_values(file, data, shape, name)
         _check_sum(folder, data, array, root)
         _, dtype, stored = dtypes.PROTO[name]
-        tensor = torch.from_numpy(
-            array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-        )
+        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        tensor = torch.from_numpy(array)
         if array.dtype.itemsize == 2 and dtype is torch.bfloat16:
             return tensor.view(torch.bfloat16)
         return tensor if tensor.dtype is dtype else tensor.to(dtype)
 
 
 def _read_values(file, data, shape, name) -> np.ndarray:
-    """The values of a data file, which has exactly the bytes of the shape."""
+    """Return the values of a data file, which has exactly the bytes of the shape."""
     _, _, stored = dtypes.PROTO[name]
     size, count = os.fstat(file.fileno()).st_size, math.prod(shape)
     if name == "kBFloat16" and size == 2 * count and count:
@@ -154,9 +156,9 @@ def _check_sum(folder, data, array, root) -> None:
 class Writer:
     """Collects the tensors of one checkpoint folder; `commit` makes it the checkpoint."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | os.PathLike):
         self.folder = os.fspath(folder)
-        self._made = not os.path.isdir(self.folder)
+        self._is_new = not os.path.isdir(self.folder)
         os.makedirs(self.folder, exist_ok=True)
         self._lock = atomic.lock_folder(self.folder)  # processes that save to one folder wait for each other
         numbers_in_use = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
@@ -183,11 +185,11 @@ class Writer:
                 _remove_tensor(os.path.join(self.folder, name))
 
     def abandon(self) -> None:
-        """Remove what was written; the folder is the checkpoint it was."""
+        """Remove what was written; the old checkpoint stays."""
         for name in self.names:
             shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
         self._lock()
-        if self._made:
+        if self._is_new:
             with contextlib.suppress(OSError):  # another process may have written into it meanwhile
                 os.rmdir(self.folder)
 
@@ -199,15 +201,10 @@ def _remove_tensor(folder) -> None:
 
 
 # --------------------------------------------------------------------------- reading folders
-def tensor_folder(root, name) -> str:
-    """The folder of a tensor that `pickled_data` names; a name that leads out of `root` is refused."""
-    if (
-        not isinstance(name, str)
-        or os.path.basename(name) != name
-        or name in ("", ".", "..")
-        or "\\" in name
-        or "\0" in name
-    ):
+def tensor_folder(root: str, name: object) -> str:
+    """Return the folder of a tensor that `pickled_data` names. Refuse a name that leads out of `root`."""
+    is_plain = isinstance(name, str) and os.path.basename(name) == name and name not in ("", ".", "..")
+    if not is_plain or "\\" in name or "\0" in name:
         raise CheckpointError.of(
             os.path.join(root, PICKLE),
             f"altered: it names the tensor folder {name!r}, which is not a plain name",
@@ -215,13 +212,12 @@ def tensor_folder(root, name) -> str:
     return os.path.join(root, name)
 
 
-def read_variables(root, safe=True) -> dict[str, torch.Tensor]:
+def read_variables(root: str, safe: bool = True) -> dict[str, torch.Tensor]:
     """Read the older kind of folder (no `pickled_data`): {variable name: tensor}."""
     names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
     marked = os.path.exists(os.path.join(root, LEGACY_MARK))
-    if (
-        names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names)
-    ):  # what the newer layout calls its tensors
+    # the newer layout calls its tensors so
+    if names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names):
         raise CheckpointError.of(os.path.join(root, PICKLE), "missing; the checkpoint is incomplete")
     if not names and not marked:
         raise CheckpointError.of(

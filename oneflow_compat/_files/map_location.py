@@ -42,8 +42,8 @@ def mover(map_location: object) -> Callable[[torch.Tensor], torch.Tensor] | None
 
 
 def spread(read: Callable[[], object], rank: int, map_location: object) -> object:
-    """Return on every rank the object that `rank` reads, with its tensors global on that rank. If `rank` raises,
-    every rank raises, so that none waits.
+    """Return on every rank the object that `rank` reads, with its tensors global on that rank. If `rank`
+    raises, every rank raises, so that none waits.
     """
     obj = read() if _processes.get_world_size() == 1 else from_rank(rank, read, "load")
     if is_placement(map_location):
@@ -53,7 +53,10 @@ def spread(read: Callable[[], object], rank: int, map_location: object) -> objec
 
 
 def map_tensors(obj: object, change: Callable[[torch.Tensor], torch.Tensor]) -> object:
-    """Return `obj` with each tensor in its containers changed. A tensor in several containers is changed once."""
+    """Return `obj` with each tensor in its containers changed.
+
+    A tensor in several containers is changed once.
+    """
     done: dict[int, tuple] = {}
 
     def mapped(value):

@@ -2,17 +2,18 @@
 
 Only plain dtypes exist here: no objects, no fields, no subarrays.
 
-numpy's own `__setstate__` trusts its arguments (a wrong one crashes the process), so it is never called: an
-array is a
-`Array` shell until its state has come, and is then made from bytes of exactly the right length.
+numpy's own `__setstate__` trusts its arguments (a wrong one crashes the process), so it is never called. An
+array is an `Array` shell until its state is read; then it is created from bytes of exactly the right length.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
+from .budget import Budget
 from .errors import RefusedError
 from .plain_values import refuse
 
@@ -24,7 +25,10 @@ _STRINGS = "US"
 
 
 class Shell:
-    """What a pickle made and has not given its state yet. `memo_keys` are where the pickle noted it."""
+    """An object of a pickle whose state is not read yet.
+
+    `memo_keys` are its keys in the memo of the pickle.
+    """
 
     memo_keys: list[int]
 
@@ -46,7 +50,7 @@ class DType(Shell):
 
 
 def _plain_dtype(budget, *arguments) -> DType:
-    """A dtype of numbers or of text of fixed length, from its name."""
+    """Return a dtype of numbers, or of text of fixed length, by its name."""
     name = arguments[0] if arguments else None
     if not 1 <= len(arguments) <= 3 or type(name) is not str or not _PLAIN.fullmatch(name):
         raise RefusedError(
@@ -56,16 +60,11 @@ def _plain_dtype(budget, *arguments) -> DType:
     return DType(np.dtype(name))
 
 
-def check_dtype(dtype) -> np.dtype:
-    """The dtype; RefusedError unless it is a plain one."""
+def check_dtype(dtype: object) -> np.dtype:
+    """Return the dtype. Raise RefusedError unless it is a plain one."""
     dtype = dtype.dtype if isinstance(dtype, DType) else dtype
-    if (
-        not isinstance(dtype, np.dtype)
-        or dtype.hasobject
-        or dtype.fields
-        or dtype.subdtype
-        or dtype.kind not in "biufcUS"
-    ):
+    is_compound = not isinstance(dtype, np.dtype) or dtype.hasobject or dtype.fields or dtype.subdtype
+    if is_compound or dtype.kind not in "biufcUS":
         raise RefusedError(
             f"it holds numpy values of {dtype!r}; a safe load makes plain numbers and text. If you trust the"
             " file, load it with weights_only=False"
@@ -73,8 +72,8 @@ def check_dtype(dtype) -> np.dtype:
     return dtype
 
 
-def build_dtype(shell: DType, state) -> np.dtype:
-    """The dtype in the byte order of its pickled state; any other state is refused."""
+def build_dtype(shell: DType, state: Any) -> np.dtype:
+    """Return the dtype in the byte order of its pickled state. Refuse any other state."""
     dtype = shell.dtype
     strings = dtype.kind in _STRINGS
     width = {"U": 4, "S": 1}.get(dtype.kind, 0)
@@ -112,7 +111,7 @@ def _dimensions(shape) -> tuple[int, ...]:
 
 
 def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
-    """An array of its own memory; the bytes must be exactly those of the shape."""
+    """Return a fresh array. The bytes must be exactly those of the shape."""
     shape, dtype = _dimensions(shape), check_dtype(dtype)
     count = 1
     for d in shape:
@@ -131,20 +130,16 @@ def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
 
 
 def _small(shape):
-    """The shape of an array without elements; numpy multiplies the other dimensions."""
+    """Return the shape of an array without elements. numpy multiplies its other dimensions."""
     if any(d > 1 << 31 for d in shape):
         raise RefusedError(f"altered: the shape of an array is {shape}")
     return shape
 
 
-def build_array(budget, state) -> np.ndarray:
-    """The array of a pickled state: (version, shape, dtype, column-major, bytes)."""
-    if (
-        type(state) is not tuple
-        or len(state) != 5
-        or type(state[0]) is not int
-        or type(state[3]) not in (bool, int)
-    ):
+def build_array(budget: Budget, state: Any) -> np.ndarray:
+    """Return the array of a pickled state: (version, shape, dtype, column-major, bytes)."""
+    is_state = type(state) is tuple and len(state) == 5
+    if not is_state or type(state[0]) is not int or type(state[3]) not in (bool, int):
         raise RefusedError(
             f"altered: the state of an array is a {type(state).__name__} that numpy does not write"
         )

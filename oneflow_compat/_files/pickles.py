@@ -1,9 +1,9 @@
 """OneFlow's pickles: protocol 4, tensors as `oneflow.Tensor` / `oneflow.nn.Parameter`.
 
 A tensor's state is {"path": folder name} in a checkpoint folder, and {"data": numpy array, "dtype",
-"device"} in a single file. Python's own pickle.Pickler cannot write a global name that is not
-where the object lives, so the writer is pickle._Pickler (the documented pickle machine in Python).
-A pickle ends with STOP; we put the CRC-32 of what stands before behind it, where no reader looks.
+"device"} in a single file. pickle.Pickler writes a global only under its true name, so the writer derives
+from pickle._Pickler, Python's own implementation. A pickle ends with the opcode STOP. We append the CRC-32 of
+all bytes before, which readers ignore.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import io
 import pickle
 import types
 import zlib
+from collections.abc import Callable
+from typing import IO, Any
 
 import torch
 
@@ -41,20 +43,20 @@ def _stand_in(module: str, name: str) -> _Name:
 
 _TENSOR, _PARAMETER = _stand_in("oneflow", "Tensor"), _stand_in("oneflow.nn", "Parameter")
 _SIZE, _DTYPE = _stand_in("oneflow", "Size"), _stand_in("oneflow._oneflow_internal", "dtype")
-_PLACEMENT, _SBP = (
-    _stand_in("oneflow._oneflow_internal", "placement"),
-    _stand_in("oneflow._oneflow_internal.sbp", "sbp"),
-)
+_PLACEMENT = _stand_in("oneflow._oneflow_internal", "placement")
+_SBP = _stand_in("oneflow._oneflow_internal.sbp", "sbp")
 
 
 class Pickler(pickle._Pickler):
-    """Writes an object for OneFlow. `store(tensor) -> folder name` puts tensors outside; None: inside."""
+    """Writes an object for OneFlow. `store(tensor)` writes a tensor to a folder and returns its name; without
+    it the values are in the pickle. `whole(tensor)` returns the full values of a global tensor.
+    """
 
-    def __init__(self, file, store=None, whole=None):
+    def __init__(self, file: IO[bytes], store: Callable | None = None, whole: Callable | None = None):
         super().__init__(file, protocol=4)
         self._store, self._whole = store, whole
 
-    def save(self, obj, save_persistent_id=True):
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         rewritten = None if id(obj) in self.memo else self._rewritten(obj)
         if rewritten is None:
             return super().save(obj, save_persistent_id)
@@ -67,13 +69,13 @@ class Pickler(pickle._Pickler):
             self.save(state)
             self.write(pickle.BUILD)
 
-    def reducer_override(self, obj):
+    def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.nn.Module):
             return modules.reduced_without_local_hooks(obj) or NotImplemented
         return NotImplemented
 
     def _rewritten(self, obj):
-        """(class, constructor arguments, state) of what OneFlow has its own class for, else None."""
+        """Return (class, constructor arguments, state) if OneFlow has a class for the object, else None."""
         if isinstance(obj, torch.Tensor):
             parameter = isinstance(obj, torch.nn.Parameter) or getattr(obj, "_is_param", False)
             return _PARAMETER if parameter else _TENSOR, (), self._state(obj, parameter)
@@ -99,14 +101,13 @@ class Pickler(pickle._Pickler):
             state["requires_grad"] = False  # an addition of ours; OneFlow does not look at it
         return state
 
-    def save_global(self, obj, name=None):
+    def save_global(self, obj: Any, name: str | None = None) -> None:
         if isinstance(obj, _Name):
             self._write_global(obj, *obj.where)
         elif (getattr(obj, "__module__", "") or "").startswith("numpy._core"):
             # the name that numpy 1 knows as well
-            self._write_global(
-                obj, obj.__module__.replace("numpy._core", "numpy.core", 1), name or obj.__qualname__
-            )
+            module = obj.__module__.replace("numpy._core", "numpy.core", 1)
+            self._write_global(obj, module, name or obj.__qualname__)
         else:
             super().save_global(obj, name)
 
@@ -119,8 +120,10 @@ class Pickler(pickle._Pickler):
     dispatch = {**pickle._Pickler.dispatch, types.FunctionType: save_global, type: save_global}
 
 
-def dumps(obj, store=None, whole=None, single=False) -> bytes:
-    """OneFlow's pickle of {"protocol_version", "data": obj}, and the check behind it."""
+def dumps(
+    obj: object, store: Callable | None = None, whole: Callable | None = None, single: bool = False
+) -> bytes:
+    """Return OneFlow's pickle of {"protocol_version", "data": obj}, and its checksum."""
     top = {"protocol_version": PROTOCOL_VERSION}
     if single:
         top[MAGIC_KEY] = None
@@ -133,7 +136,7 @@ def dumps(obj, store=None, whole=None, single=False) -> bytes:
 
 # --------------------------------------------------------------------------- reading
 class _State(Shell):
-    """A value of OneFlow's own: what its state says."""
+    """A value of OneFlow's own class, which its state describes."""
 
 
 class _Tensor(_State):
@@ -149,7 +152,7 @@ class _DType(_State):
 
 
 class _Generator(_State):
-    """A dropout's random generator: its state means nothing to torch's."""
+    """The random generator of a dropout; torch's generators cannot take its state."""
 
 
 class _Placement(_State):
@@ -188,7 +191,7 @@ _SIZE_NAMES = {("oneflow", "Size"), ("oneflow._oneflow_internal", "Size")}
 
 
 def _oneflow_class(module, name):
-    """The shell of a class of OneFlow's, or None."""
+    """Return the shell of a class of OneFlow, or None."""
     if (module, name) in _TENSOR_NAMES:
         return _Tensor
     if (module, name) in _PARAMETER_NAMES:
@@ -200,25 +203,20 @@ class _States:
     """Turns the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
 
     def __init__(self, folder_tensor, to_device, budget):
-        self._folder_tensor, self._to_device, self._budget, self._read = (
-            folder_tensor,
-            to_device,
-            budget,
-            set(),
-        )
+        self._folder_tensor, self._to_device, self._budget = folder_tensor, to_device, budget
+        self._read: set[str] = set()
 
     def value_of(self, shell: _State, state):
-        """The value that a state describes."""
+        """Return the value that a state describes."""
         if isinstance(shell, _Generator):
             return None  # torch's default one
         if isinstance(shell, _Tensor | _Parameter):
             loaded = self._tensor(state)
             if not shell.parameter:
                 return loaded
-            trains = (loaded.is_floating_point() or loaded.is_complex()) and bool(
-                state.get("requires_grad", True)
-            )
-            return torch.nn.Parameter(loaded, requires_grad=trains)
+            is_differentiable = loaded.is_floating_point() or loaded.is_complex()
+            requires_grad = is_differentiable and bool(state.get("requires_grad", True))
+            return torch.nn.Parameter(loaded, requires_grad=requires_grad)
         if isinstance(shell, _DType):
             if type(state) is not int or state not in dtypes.NUMBER_TO_DTYPE:
                 raise CheckpointError(f"altered: element type number {state!r} is not known")
@@ -232,7 +230,7 @@ class _States:
         return loaded if self._to_device is None else self._to_device(loaded)
 
     def _outer(self, name):
-        """A tensor of the folder. Each is expected once; further reads are charged."""
+        """Return a tensor of the folder. Each is expected once; further reads are charged."""
         if self._folder_tensor is None:
             raise CheckpointError(
                 "its tensors are in a checkpoint folder; load the folder, not the file in it"
@@ -250,33 +248,26 @@ class _States:
         if type(data) is not np.ndarray or data.dtype.kind not in "biufc":
             raise CheckpointError(f"altered: a tensor's data is a {type(data).__name__}, not numbers")
         dtype = dtype if isinstance(dtype, torch.dtype) else None
-        self._budget.charge_data(
-            data.size * max(data.dtype.itemsize, 0 if dtype is None else dtype.itemsize), "a tensor"
-        )
+        item = max(data.dtype.itemsize, 0 if dtype is None else dtype.itemsize)
+        self._budget.charge_data(data.size * item, "a tensor")
         return dtypes.from_numpy(data, dtype)
 
 
 def _placement(state):
-    if (
-        not isinstance(state, dict)
-        or type(state.get("type")) is not str
-        or not isinstance(state.get("ranks"), list | tuple)
-    ):
+    has_type = isinstance(state, dict) and type(state.get("type")) is str
+    if not has_type or not isinstance(state.get("ranks"), list | tuple):
         raise CheckpointError(f"altered: the state of a placement is {str(state)[:80]}")
     return placement(state["type"], state["ranks"])
 
 
 def _sbp(state):
-    if (
-        type(state) is not tuple
-        or len(state) != 2
-        or state[0] not in ("B", "P", "S")
-        or type(state[1]) is not int
-    ):
+    is_pair = type(state) is tuple and len(state) == 2
+    if not is_pair or state[0] not in ("B", "P", "S") or type(state[1]) is not int:
         raise CheckpointError(f"altered: the state of an SBP is {str(state)[:80]}")
-    return {"B": lambda: sbp.broadcast, "P": lambda: sbp.partial_sum, "S": lambda: sbp.split(state[1])}[
-        state[0]
-    ]()
+    letter, dim = state
+    if letter == "S":
+        return sbp.split(dim)
+    return sbp.broadcast if letter == "B" else sbp.partial_sum
 
 
 class SafeReader(Unpickler):
@@ -286,18 +277,16 @@ class SafeReader(Unpickler):
         super().__init__(file, size, budget, layers=layers)
         self._states = states
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _SIZE_NAMES:
             module = "torch"
         target = _oneflow_class(module, name)
         return super().find_class(module, name) if target is None else target
 
-    def value_of(self, shell, state):
-        return (
-            self._states.value_of(shell, state)
-            if isinstance(shell, _State)
-            else super().value_of(shell, state)
-        )
+    def value_of(self, shell: Shell, state: Any) -> Any:
+        if isinstance(shell, _State):
+            return self._states.value_of(shell, state)
+        return super().value_of(shell, state)
 
 
 class FullReader(pickle._Unpickler):
@@ -309,26 +298,26 @@ class FullReader(pickle._Unpickler):
         super().__init__(file)
         self._states = states
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _SIZE_NAMES:
             return torch.Size
-        target = _oneflow_class(module, name) or (
-            modules.layer_shell(module, name) if module.startswith("oneflow.nn") else None
-        )
+        target: Any = _oneflow_class(module, name)
+        if target is None and module.startswith("oneflow.nn"):
+            target = modules.layer_shell(module, name)
         return super().find_class(module, name) if target is None else target
 
-    def load_build(self):
+    def load_build(self) -> None:
         state, target = self.stack[-1], self.stack[-2]
         if not isinstance(target, Shell):
             super().load_build()
             return
         self.stack.pop()
-        self.stack[-1] = value = (
-            self._states.value_of(target, state)
-            if isinstance(target, _State)
-            else modules.build(target, state, trusted=True)
-        )
-        for index in reversed(self.memo):  # it was noted just before its state
+        if isinstance(target, _State):
+            value = self._states.value_of(target, state)
+        else:
+            value = modules.build(target, state, trusted=True)
+        self.stack[-1] = value
+        for index in reversed(self.memo):  # the memo got it just before its state
             if self.memo[index] is target:
                 self.memo[index] = value
                 break
@@ -337,7 +326,7 @@ class FullReader(pickle._Unpickler):
 
 
 def _check_sum(body: bytes, rest: bytes) -> None:
-    """Compare the check behind a pickle of ours; OneFlow's have none."""
+    """Compare the checksum behind a pickle of ours; OneFlow's pickles have none."""
     if not rest:
         return
     pickled = body[: len(body) - len(rest)]
@@ -349,8 +338,15 @@ def _check_sum(body: bytes, rest: bytes) -> None:
         )
 
 
-def loads(body: bytes, source, folder_tensor=None, to_device=None, safe=True, layers=True):
-    """The object in a pickle; every error names `source`.
+def loads(
+    body: bytes,
+    source: str,
+    folder_tensor: Callable[[str], torch.Tensor] | None = None,
+    to_device: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    safe: bool = True,
+    layers: bool = True,
+) -> Any:
+    """Return the object in a pickle. Every error names `source`.
 
     `layers`: whether torch.nn's modules are constructed.
     """
@@ -373,14 +369,16 @@ def _loads(body, folder_tensor, to_device, layers):
 
 
 def _full(body, source, folder_tensor, to_device):
-    """As `_loads`, of a file that the user trusts; errors of the classes in it stay what they are."""
+    """Return the object in a pickle that the user trusts.
+
+    Errors of the classes in it are raised unchanged.
+    """
     end = body.rfind(_MARK)
     try:
         if end > 0:
             _check_sum(body, body[end:])
-        return _content(
-            FullReader(io.BytesIO(body), _States(folder_tensor, to_device, Budget(1 << 60))).load()
-        )
+        states = _States(folder_tensor, to_device, Budget(1 << 60))
+        return _content(FullReader(io.BytesIO(body), states).load())
     except (EOFError, IndexError, KeyError, ValueError, pickle.UnpicklingError, CheckpointError) as error:
         with named_errors(source):
             raise error

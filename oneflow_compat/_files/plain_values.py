@@ -14,6 +14,8 @@ import pathlib
 import re
 import types
 import uuid
+from collections.abc import Iterable
+from typing import NoReturn
 
 from .errors import RefusedError
 
@@ -21,17 +23,17 @@ _DIGITS = 4300  # Python's own limit for int(text)
 _PAIR, _ELEMENT = 100, 16
 
 
-def refuse(name, arguments):
+def refuse(name: str, arguments: Iterable) -> NoReturn:
     """Raise RefusedError for arguments that no pickler writes."""
-    kinds = ", ".join(type(a).__name__ for a in arguments)
+    classes = ", ".join(type(a).__name__ for a in arguments)
     raise RefusedError(
-        f"altered or hostile: {name}({kinds}) is not how a {name} is saved. If you trust the file, load it"
+        f"altered or hostile: {name}({classes}) is not how a {name} is saved. If you trust the file, load it"
         " with weights_only=False"
     )
 
 
 def _elements(budget, name, arguments):
-    """The list or tuple that is the one argument."""
+    """Return the container that is the only argument, or an empty tuple if there is none."""
     if not arguments:
         return ()
     if len(arguments) != 1 or type(arguments[0]) not in (list, tuple, set, frozenset):
@@ -116,22 +118,15 @@ def _deque(budget, elements=(), length=None):
     return collections.deque(_elements(budget, "deque", (elements,)), length)
 
 
+_FACTORIES = (
+    *(list, dict, set, tuple, int, float, bool, str, None),
+    *(collections.OrderedDict, collections.Counter),
+)
+
+
 def _defaultdict(budget, *arguments):
     factory = arguments[0] if arguments else None
-    factories = (
-        list,
-        dict,
-        set,
-        tuple,
-        int,
-        float,
-        bool,
-        str,
-        collections.OrderedDict,
-        collections.Counter,
-        None,
-    )
-    if len(arguments) > 1 or not any(factory is f for f in factories):
+    if len(arguments) > 1 or not any(factory is f for f in _FACTORIES):
         refuse("defaultdict", arguments)
     budget.charge_objects(_PAIR, "a defaultdict")
     return collections.defaultdict(factory)
@@ -141,15 +136,13 @@ _STATE_SIZES = {datetime.datetime: 10, datetime.date: 4, datetime.time: 6}
 
 
 def _moment(cls):
-    """A date, time or datetime from its packed bytes. The fields are checked: C takes them unseen."""
+    """Return the constructor of a date, time or datetime from its packed bytes. It checks the fields, because
+    Python's C code does not.
+    """
 
     def construct(budget, state, *zone):
-        if (
-            type(state) is not bytes
-            or len(state) != _STATE_SIZES[cls]
-            or any(not isinstance(z, datetime.timezone) for z in zone)
-            or len(zone) > 1
-        ):
+        has_zone = len(zone) <= 1 and all(isinstance(z, datetime.timezone) for z in zone)
+        if type(state) is not bytes or len(state) != _STATE_SIZES[cls] or not has_zone:
             refuse(cls.__name__, (state, *zone))
         fields = list(state)
         fold = 0
@@ -207,16 +200,15 @@ def _path(name):
             refuse(name, parts)
         budget.charge_objects(sum(map(len, parts), 500), "a path")
         make = getattr(pathlib, name)
-        foreign = make in (pathlib.PosixPath, pathlib.WindowsPath) and not issubclass(
-            type(pathlib.Path()), make
-        )
+        is_concrete = make in (pathlib.PosixPath, pathlib.WindowsPath)
+        foreign = is_concrete and not issubclass(type(pathlib.Path()), make)
         return getattr(pathlib, f"Pure{name}" if foreign else name)(*parts)
 
     return construct
 
 
 def _empty(make):
-    """An object without state; its state arrives in a dict of attributes."""
+    """Return the constructor of an object without state. The state follows as a dict of attributes."""
 
     def construct(budget, *arguments):
         if arguments:
@@ -227,8 +219,8 @@ def _empty(make):
     return construct
 
 
-def build_uuid(value: uuid.UUID, state) -> None:
-    """Give a UUID its number."""
+def build_uuid(value: uuid.UUID, state: object) -> None:
+    """Set the integer of a UUID."""
     integer = state.get("int") if type(state) is dict else None
     if type(integer) is not int or not 0 <= integer < 1 << 128 or hasattr(value, "int"):
         refuse("UUID", (state,))

@@ -1,14 +1,14 @@
 """safetensors files, with the checks of the library's own parser: the header describes every byte once.
 
-The library (optional) reads a file by its path. Here a file object will do, which is why this reader is kept;
-the
-tests compare what both accept.
+The library (optional) reads a file by its path. This reader also takes a file object. The tests compare what
+both accept.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from typing import IO
 
 import torch
 
@@ -40,8 +40,8 @@ _DTYPES = {
 _ENTRY = {"dtype", "shape", "data_offsets"}
 
 
-def read(file, size: int) -> dict[str, torch.Tensor]:
-    """{name: tensor} of a safetensors file of `size` bytes."""
+def read(file: IO[bytes], size: int) -> dict[str, torch.Tensor]:
+    """Return {name: tensor} of a safetensors file of `size` bytes."""
     length = struct.unpack("<Q", file.read(8))[0]
     if length > min(_HEADER_LIMIT, size - 8):
         raise CheckpointError(
@@ -90,23 +90,15 @@ def _is_count(value) -> bool:
 
 
 def _entry(name, entry):
-    """(name, dtype, shape, (begin, end), elements) of one tensor."""
-    if (
-        type(entry) is not dict
-        or entry.keys() != _ENTRY
-        or type(entry["dtype"]) is not str
-        or entry["dtype"] not in _DTYPES
-    ):
+    """Return (name, dtype, shape, (begin, end), elements) of one tensor."""
+    has_keys = type(entry) is dict and entry.keys() == _ENTRY
+    if not has_keys or type(entry["dtype"]) is not str or entry["dtype"] not in _DTYPES:
         raise CheckpointError(
             f"altered, or of a newer version: the entry {name!r} of the header is {str(entry)[:80]}"
         )
     shape, offsets = entry["shape"], entry["data_offsets"]
-    if (
-        type(shape) is not list
-        or type(offsets) is not list
-        or len(offsets) != 2
-        or not all(map(_is_count, [*shape, *offsets]))
-    ):
+    are_lists = type(shape) is list and type(offsets) is list and len(offsets) == 2
+    if not are_lists or not all(map(_is_count, [*shape, *offsets])):
         raise CheckpointError(
             f"altered: the entry {name!r} of the header has shape {str(shape)[:80]} and bytes"
             f" {str(offsets)[:80]}"
@@ -125,7 +117,7 @@ def _entry(name, entry):
 
 
 def _tensor(file, dtype, shape, begin, end) -> torch.Tensor:
-    """The next tensor of the file, in memory of its own."""
+    """Return the next tensor of the file, in a fresh buffer."""
     if begin == end:
         return torch.empty(shape, dtype=dtype)
     values = bytearray(end - begin)

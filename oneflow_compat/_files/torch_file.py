@@ -1,5 +1,5 @@
-"""torch's files, read with the pickle machine of `unpickler`: the zip file of today and the stream of before
-2020.
+"""torch's files, read with the pickle machine of `unpickler`: zip files, and the streams that torch wrote
+before 2020.
 
 Each storage is read once, from a member of exactly its size, so a file cannot name more bytes than it has.
 """
@@ -12,6 +12,7 @@ import struct
 import sys
 import zipfile
 import zlib
+from typing import IO, Any
 
 import torch
 
@@ -27,7 +28,7 @@ _CHUNK = 1 << 22
 
 # --------------------------------------------------------------------------- where storages go
 def _restorer(map_location):
-    """A function that puts (storage, location) where `map_location` says, with torch's meaning."""
+    """Return a function that moves a storage of a location to `map_location`, with torch's meaning."""
     if map_location is None:
         return _restore
     if isinstance(map_location, dict):
@@ -71,16 +72,12 @@ class _Reader(Unpickler):
         name = _text(pid[0])
         if name == "module":  # files of before 2020: a class, and the source that torch compared
             return pid[1]
-        if (
-            name != "storage"
-            or len(pid) not in (5, 6)
-            or not isinstance(pid[1], StorageClass)
-            or type(pid[4]) is not int
-            or pid[4] < 0
-        ):
+        is_storage = name == "storage" and len(pid) in (5, 6) and isinstance(pid[1], StorageClass)
+        if not is_storage or type(pid[4]) is not int or pid[4] < 0:
             raise RefusedError(f"altered: a persistent id is {str(pid)[:80]}")
+        _, storage_class, key, location, count, *view = pid
         return self._storage(
-            pid[1].dtype, _text(pid[2]), _text(pid[3]), pid[4], pid[5] if len(pid) == 6 else None
+            storage_class.dtype, _text(key), _text(location), count, view[0] if view else None
         )
 
 
@@ -97,14 +94,17 @@ def _typed(untyped, dtype) -> torch.storage.TypedStorage:
 
 
 def _fresh(nbytes: int):
-    """(storage, its bytes as a memoryview)."""
+    """Return a new storage, and its bytes as a memoryview."""
     values = torch.empty(nbytes, dtype=torch.uint8)
     return values.untyped_storage(), memoryview(values.numpy())
 
 
 # --------------------------------------------------------------------------- zip
 class _Archive:
-    """The members of a torch zip file: found once, not overlapping, of the size that the directory says."""
+    """The members of a torch zip file.
+
+    Names are unique, members do not overlap and have the size of the directory.
+    """
 
     def __init__(self, file, size: int, check_crc: bool):
         self.file, self._check_crc = file, check_crc
@@ -127,7 +127,7 @@ class _Archive:
             )
 
     def _starts(self, members, size) -> dict[str, int]:
-        """{name: where its bytes begin}; members that overlap are refused."""
+        """Return {name: offset of its bytes}. Refuse members that overlap."""
         starts, end = {}, 0
         for member in sorted(members, key=lambda m: m.header_offset):
             if member.header_offset < end or member.flag_bits & 1:
@@ -140,17 +140,15 @@ class _Archive:
             if len(header) != _LOCAL_HEADER or header[:4] != b"PK\x03\x04":
                 raise CheckpointError(f"truncated or altered: the header of the member {member.filename!r}")
             name_size, extra_size = struct.unpack("<HH", header[26:30])
-            if self.file.read(name_size) != member.orig_filename.encode(
-                "utf-8" if member.flag_bits & 0x800 else "cp437"
-            ):
+            encoding = "utf-8" if member.flag_bits & 0x800 else "cp437"
+            if self.file.read(name_size) != member.orig_filename.encode(encoding):
                 raise CheckpointError(
                     f"altered: the member {member.filename!r} has another name in its header"
                 )
             starts[member.filename] = start = member.header_offset + _LOCAL_HEADER + name_size + extra_size
             end = start + member.compress_size
-            if end > size or (
-                member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size
-            ):
+            is_stored = member.compress_type == zipfile.ZIP_STORED
+            if end > size or is_stored and member.compress_size != member.file_size:
                 raise CheckpointError(
                     f"truncated or altered: the member {member.filename!r} does not lie within the file"
                 )
@@ -185,7 +183,7 @@ class _Archive:
                 )
 
     def read(self, name: str, budget: Budget) -> bytes:
-        """The bytes of a small member."""
+        """Return the bytes of a small member."""
         size = self.member(name).file_size
         budget.charge_data(size, f"the member {name!r}")
         body = bytearray(size)
@@ -193,8 +191,8 @@ class _Archive:
         return bytes(body)
 
 
-def fill(file, view) -> None:
-    """Fill a memoryview from a file; CheckpointError if the file ends before."""
+def fill(file: IO[bytes], view: memoryview) -> None:
+    """Fill a memoryview from a file. Raise CheckpointError if the file ends before."""
     done = 0
     while done < len(view):
         chunk = file.read(min(_CHUNK, len(view) - done))
@@ -204,15 +202,22 @@ def fill(file, view) -> None:
         done += len(chunk)
 
 
-def load_zip(file, size: int, map_location=None, layers=True, check_crc=True, mapped=None, encoding="utf-8"):
-    """The object in a torch zip file. `mapped`: the path to map into memory in place of reading."""
+def load_zip(
+    file: IO[bytes],
+    size: int,
+    map_location: Any = None,
+    layers: bool = True,
+    check_crc: bool = True,
+    mapped: str | None = None,
+    encoding: str = "utf-8",
+) -> Any:
+    """Return the object in a torch zip file. `mapped`: the path of a file to map into memory."""
     archive = _open(file, size, check_crc)
     pickle_size = archive.member("data.pkl").compress_size
     restore = _restorer(map_location)
     budget = Budget(size, pickle_size, restore_tensor=_tensor_restorer(restore))
-    order = (
-        archive.read("byteorder", budget) if archive.prefix + "byteorder" in archive.members else b"little"
-    )
+    has_order = archive.prefix + "byteorder" in archive.members
+    order = archive.read("byteorder", budget) if has_order else b"little"
     if order not in (b"little", b"big"):
         raise CheckpointError(f"altered: its byte order is {order[:20]!r}")
     whole = None if mapped is None else torch.UntypedStorage.from_file(mapped, False, size)
@@ -252,7 +257,7 @@ def load_zip(file, size: int, map_location=None, layers=True, check_crc=True, ma
 
 
 def _tensor_restorer(restore):
-    """As `restore`, of a tensor that has no storage in the file."""
+    """Return the form of `restore` for a tensor that has no storage in the file."""
 
     def restore_tensor(tensor, location):
         return tensor.to(restore(torch.UntypedStorage(0), str(location)).device)
@@ -268,8 +273,10 @@ def _open(file, size, check_crc) -> _Archive:
 
 
 # --------------------------------------------------------------------------- the stream of before 2020
-def load_stream(file, size: int, map_location=None, layers=True, encoding="utf-8"):
-    """The object in a torch file of before 2020: five pickles, then the values of the storages."""
+def load_stream(
+    file: IO[bytes], size: int, map_location: Any = None, layers: bool = True, encoding: str = "utf-8"
+) -> Any:
+    """Return the object in a torch file of before 2020: five pickles, then the values of the storages."""
     start = file.tell()
     restore = _restorer(map_location)
     budget = Budget(size, late_values=True, restore_tensor=_tensor_restorer(restore))
@@ -305,13 +312,10 @@ def load_stream(file, size: int, map_location=None, layers=True, encoding="utf-8
     load()  # sizes of C types where it was written
     value = load()
     keys = load()
-    if (
-        type(keys) is not list
-        or any(type(k) is not str or k not in storages for k in keys)
-        or len(set(keys)) != len(storages)
-    ):
+    are_keys = type(keys) is list and all(type(k) is str and k in storages for k in keys)
+    if not are_keys or len(set(keys)) != len(storages):
         raise CheckpointError(
-            "truncated or altered: the list of its storages is another one than its tensors name"
+            "truncated or altered: the list of its storages differs from those that its tensors name"
         )
     for key in keys:
         _read_storage(file, *storages[key], key)
@@ -320,7 +324,7 @@ def load_stream(file, size: int, map_location=None, layers=True, encoding="utf-8
 
 
 def _part(untyped, dtype, view):
-    """The part of a storage that (key, offset, count) names."""
+    """Return the part of a storage for a view (key, offset, count)."""
     if view is None:
         return untyped
     if type(view) is not tuple or len(view) != 3 or any(type(n) is not int or n < 0 for n in view[1:]):

@@ -1,9 +1,7 @@
-"""Checked constructors of torch's tensors: what `torch._utils._rebuild_*` do, with every size compared with
-the storage.
+"""Checked constructors of torch's tensors, in place of `torch._utils._rebuild_*`.
 
-torch's functions trust the sizes of a file: `set_` grows a storage, `_empty_affine_quantized` allocates what
-it is told.
-Here a tensor may only look at bytes that its storage has.
+torch's functions trust the sizes of a file: `set_` grows a storage, and `_empty_affine_quantized` allocates
+any size. Here every size is compared with the storage, so a tensor only reads bytes that its storage has.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ _MOST_DIMENSIONS = 64
 
 
 # --------------------------------------------------------------------------- checks
-def integers(name, value) -> tuple[int, ...]:
-    """The sizes or strides of a tensor."""
+def integers(name: str, value: object) -> tuple[int, ...]:
+    """Return the sizes or strides of a tensor."""
     if (
         not isinstance(value, tuple | list)
         or len(value) > _MOST_DIMENSIONS
@@ -46,7 +44,7 @@ def _count(size) -> int:
 
 
 def _check_view(storage_bytes: int, item: int, offset, size, stride) -> tuple:
-    """(offset, size, stride); RefusedError if some element would be outside of the storage."""
+    """Return (offset, size, stride). Raise RefusedError if an element would be outside of the storage."""
     size, stride = integers("size", size), integers("stride", stride)
     if type(offset) is not int or not 0 <= offset < 1 << 62 or len(size) != len(stride):
         raise RefusedError(
@@ -73,7 +71,8 @@ def _check_hooks(hooks) -> collections.OrderedDict:
     return collections.OrderedDict()
 
 
-def check_tensor(value) -> torch.Tensor:
+def check_tensor(value: object) -> torch.Tensor:
+    """Return the value if it is a tensor, else raise RefusedError."""
     if not isinstance(value, torch.Tensor):
         raise RefusedError(f"altered: a {type(value).__name__} stands where a tensor should be")
     return value
@@ -145,8 +144,8 @@ def _parameter_with_state(budget, data, requires_grad, hooks, state):
     return set_attributes(_parameter(budget, data, requires_grad, hooks), state)
 
 
-def set_attributes(tensor, state):
-    """Set a tensor's own attributes: plain values, under names that torch has no use for."""
+def set_attributes(tensor: torch.Tensor, state: object) -> torch.Tensor:
+    """Set the attributes that a user gave a tensor: plain values, under names that torch does not use."""
     dicts = state if isinstance(state, tuple) else (state,)
     if len(dicts) > 2 or any(d is not None and type(d) is not dict for d in dicts):
         raise RefusedError("altered: the attributes of a tensor are no dict")
@@ -195,10 +194,10 @@ def _quantized(budget, storage, offset, size, stride, quantizer, requires_grad, 
 
 def _per_channel(size, dtype, scheme, scales, zero_points, axis):
     floats = scheme is torch.per_channel_affine_float_qparams
-    kinds = (torch.float, torch.float) if floats else (torch.double, torch.long)
+    dtypes = (torch.float, torch.float) if floats else (torch.double, torch.long)
     scales, zero_points = (
-        torch.tensor(v, dtype=k) if type(v) is list else check_tensor(v)
-        for v, k in zip((scales, zero_points), kinds)
+        torch.tensor(v, dtype=d) if type(v) is list else check_tensor(v)
+        for v, d in zip((scales, zero_points), dtypes)
     )
     fits = type(axis) is int and 0 <= axis < len(size) and scales.shape == zero_points.shape == (size[axis],)
     if not fits or scales.layout is not torch.strided or zero_points.layout is not torch.strided:
@@ -212,7 +211,7 @@ def _per_channel(size, dtype, scheme, scales, zero_points, axis):
 
 
 def _sparse(budget, layout, data):
-    """A sparse tensor. Its indices are compared with its size when all values are there."""
+    """Return a sparse tensor. Its indices are compared with its size when all values are read."""
     tensors, size = (data[:2], data[2]) if layout is torch.sparse_coo else (data[:3], data[3])
     for tensor in tensors:
         if check_tensor(tensor).layout is not torch.strided:
@@ -263,7 +262,7 @@ def _meta(budget, dtype, size, stride, requires_grad):
 
 
 def _from_cpu(budget, data, dtype, device, requires_grad):
-    """A tensor of a device without storages, from its copy on the CPU."""
+    """Return a tensor of a device without storages, from its copy on the CPU."""
     data = check_tensor(data)
     if data.layout is not torch.strided:
         raise RefusedError("altered: the copy of a tensor of another device is not dense")
@@ -339,7 +338,7 @@ STORAGE_CLASSES = {
 
 
 def storage_class(module: str, name: str) -> StorageClass | None:
-    """The storage class of that global name, or None."""
+    """Return the storage class of that global name, or None."""
     is_storage = module in ("torch", "torch.cuda", "torch.storage") and name in STORAGE_CLASSES
     return StorageClass(STORAGE_CLASSES[name]) if is_storage else None
 

@@ -13,6 +13,7 @@ import pickle
 import struct
 import types
 import uuid
+from typing import IO, Any
 
 from . import allow, modules, numpy_values, plain_values, torch_values
 from .budget import Budget
@@ -29,9 +30,7 @@ _HEADER = 56  # bytes of an empty list
 
 
 class _Bounded:
-    """A file that ends where it ends: a read of more bytes than are left is an error, and
-    allocates nothing.
-    """
+    """A file of known size: a read of more bytes than are left is an error, and allocates nothing."""
 
     def __init__(self, file, size: int):
         self._file, self._left = file, size
@@ -53,7 +52,7 @@ class _Bounded:
 
 
 def _push_empty(make, size):
-    """The handler of an opcode that makes an empty container of `size` bytes."""
+    """Return the handler of an opcode that creates an empty container of `size` bytes."""
 
     def load(self):
         self.budget.charge_objects(size, make.__name__)
@@ -68,13 +67,18 @@ class Unpickler(pickle._Unpickler):
     `budget` bounds what it may allocate, `layers` admits torch.nn's modules.
     """
 
-    def __init__(self, file, size: int, budget: Budget, encoding="utf-8", layers=True):
+    def __init__(
+        self, file: IO[bytes], size: int, budget: Budget, encoding: str = "utf-8", layers: bool = True
+    ):
         super().__init__(_Bounded(file, size), encoding=encoding, fix_imports=False)
         self.budget, self._layers, self._unfinished = budget, layers, 0
 
     # ------------------------------------------------------------------- names
-    def find_class(self, module, name):
-        """The value, Constructor or storage class of a name; RefusedError if it is not allowed."""
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the value, Constructor or storage class of a name.
+
+        Raise RefusedError if it is not allowed.
+        """
         storage = torch_values.storage_class(module, name)
         allowed = storage if storage is not None else allow.find(module, name)
         if allowed is None and self._layers:
@@ -87,12 +91,12 @@ class Unpickler(pickle._Unpickler):
             )
         return allowed
 
-    def persistent_load(self, pid):
-        """A torch file's storage; a OneFlow pickle has none."""
+    def persistent_load(self, pid: Any) -> Any:
+        """Return a storage of a torch file. A OneFlow pickle has none."""
         raise RefusedError("altered: a value is in another place (a persistent id)")
 
     # ------------------------------------------------------------------- calls
-    def load_reduce(self):
+    def load_reduce(self) -> None:
         arguments = self.stack.pop()
         target = self.stack[-1]
         make = self.make if isinstance(target, type) and issubclass(target, Shell) else self._call
@@ -101,7 +105,7 @@ class Unpickler(pickle._Unpickler):
     def _call(self, target, arguments):
         return allow.call(target, arguments, self.budget)
 
-    def load_newobj(self):
+    def load_newobj(self) -> None:
         arguments = self.stack.pop()
         self.stack[-1] = self._counted(self.make(self.stack[-1], arguments))
 
@@ -109,18 +113,17 @@ class Unpickler(pickle._Unpickler):
         self._unfinished += isinstance(value, Shell)
         return value
 
-    def make(self, cls, arguments):
-        """The object that NEWOBJ asks for."""
+    def make(self, cls: Any, arguments: Any) -> Any:
+        """Return the object of a NEWOBJ opcode."""
         if isinstance(cls, type) and issubclass(cls, Shell):
-            if arguments != () and not issubclass(
-                cls, modules.LayerShell
-            ):  # the constructor of a layer does not run
+            # the constructor of a layer does not run
+            if arguments != () and not issubclass(cls, modules.LayerShell):
                 raise RefusedError(f"altered: a {cls.__name__} is made with arguments")
             self.budget.charge_objects(400, cls.__name__)
             return cls()
         return allow.new(cls, arguments, self.budget)
 
-    def load_build(self):
+    def load_build(self) -> None:
         """Give an object its state. A shell becomes the object that it stands for."""
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, Shell):
@@ -142,8 +145,8 @@ class Unpickler(pickle._Unpickler):
                 " not do"
             )
 
-    def value_of(self, shell: Shell, state):
-        """The object that a shell turns into."""
+    def value_of(self, shell: Shell, state: Any) -> Any:
+        """Return the object that a shell stands for."""
         if isinstance(shell, numpy_values.Array):
             return numpy_values.build_array(self.budget, state)
         if isinstance(shell, numpy_values.DType):
@@ -153,15 +156,15 @@ class Unpickler(pickle._Unpickler):
         raise RefusedError(f"altered: a {type(shell).__name__} has a state")
 
     # ------------------------------------------------------------------- containers
-    def load_mark(self):
+    def load_mark(self) -> None:
         self.budget.charge_objects(_HEADER, "a mark")
         super().load_mark()
 
-    def load_frozenset(self):
+    def load_frozenset(self) -> None:
         items = self.pop_mark()  # which replaces self.append
         self.append(allow.CONSTRUCTORS["builtins.frozenset"](self.budget, items))
 
-    def load_additems(self):
+    def load_additems(self) -> None:
         items, target = self.pop_mark(), self.stack[-1]
         _check_type(target, (set,), "elements")
         for item in items:
@@ -169,21 +172,21 @@ class Unpickler(pickle._Unpickler):
         self.budget.charge_objects(16 * len(items), "a set")
         target.update(items)
 
-    def load_append(self):
+    def load_append(self) -> None:
         item = self.stack.pop()
         _check_type(self.stack[-1], (list, collections.deque), "elements")
         self.stack[-1].append(item)
 
-    def load_appends(self):
+    def load_appends(self) -> None:
         items = self.pop_mark()
         _check_type(self.stack[-1], (list, collections.deque), "elements")
         self.stack[-1].extend(items)
 
-    def load_setitem(self):
+    def load_setitem(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
         self._set_items([key, value])
 
-    def load_setitems(self):
+    def load_setitems(self) -> None:
         self._set_items(self.pop_mark())
 
     def _set_items(self, items):
@@ -193,7 +196,7 @@ class Unpickler(pickle._Unpickler):
             self.budget.check_key(items[i])
             target[items[i]] = items[i + 1]
 
-    def load_bytearray8(self):
+    def load_bytearray8(self) -> None:
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(size)))
 
@@ -204,13 +207,13 @@ class Unpickler(pickle._Unpickler):
             value.memo_keys.append(key)
         self.memo[key] = value
 
-    def load_memoize(self):
+    def load_memoize(self) -> None:
         self._note(len(self.memo))
 
-    def load_binput(self):
+    def load_binput(self) -> None:
         self._note(self.read(1)[0])
 
-    def load_long_binput(self):
+    def load_long_binput(self) -> None:
         self._note(struct.unpack("<I", self.read(4))[0])
 
     dispatch = {
@@ -239,8 +242,8 @@ class Unpickler(pickle._Unpickler):
     }.items():
         dispatch[getattr(pickle, _name)[0]] = _load
 
-    def load(self):
-        """The object; RefusedError for an opcode that is not in the table."""
+    def load(self) -> Any:
+        """Return the object. Raise RefusedError for an opcode that is not in the table."""
         try:
             value = super().load()
             if self._unfinished:
@@ -260,7 +263,7 @@ def _check_type(target, classes, what) -> None:
 
 
 def _attributes(state) -> dict:
-    """A state that is a dict of attribute names."""
+    """Return a state that is a dict of attribute names, or raise."""
     if type(state) is not dict or any(type(name) is not str or name.startswith("__") for name in state):
         raise RefusedError("altered: the state of an object is no dict of attributes")
     return state

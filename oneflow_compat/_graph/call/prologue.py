@@ -170,7 +170,7 @@ class Prologue:
             return self.run(args)
         return None
 
-    def holds_without_arguments(self, stages=(Stage.STATE, Stage.TENSORS)) -> bool:
+    def holds_without_arguments(self, stages: Sequence[Stage] = (Stage.STATE, Stage.TENSORS)) -> bool:
         """Whether the tests of these stages hold now; a failed test may adapt the prologue."""
         for test in self.tests:
             if test.stage in stages and test.condition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class FixedOptions:
     names: tuple[str, ...]
     values: tuple
 
-    def getter(self):
+    def getter(self) -> Callable[[dict], tuple]:
         """Return the function from a parameter group to its values of these options."""
         names = self.names
         return operator.itemgetter(*names) if len(names) > 1 else lambda group: tuple(group[n] for n in names)

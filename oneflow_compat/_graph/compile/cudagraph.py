@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import torch
 
@@ -65,12 +66,12 @@ class Recorded:
 
     __name__ = "recorded"  # torch.fx derives a node name from it
 
-    def __init__(self, region, copied):
+    def __init__(self, region: Callable, copied: list[int]):
         self.region, self.copied = region, set(copied)
         self.graph = None
         self.addresses: tuple = ()
 
-    def __call__(self, *values):
+    def __call__(self, *values: Any) -> list[torch.Tensor]:
         addresses = tuple(v.data_ptr() for i, v in enumerate(values) if i not in self.copied)
         if self.graph is None or addresses != self.addresses:
             self._record(values, addresses)

@@ -15,6 +15,7 @@ import bisect
 import functools
 import itertools
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,7 +92,7 @@ def _padded(operands):
     return [*operands, *[-1] * (3 - len(operands))]
 
 
-def in_blocks(program: Program, skip=()) -> Program:
+def in_blocks(program: Program, skip: Collection[str] = ()) -> Program:
     """Return the program with its update in blocks. Return the program itself if nothing can be moved, or if
     "in_blocks" is to be skipped.
     """
@@ -384,7 +385,7 @@ class Blocks:
         self.lanes, self.code = lanes, code
         self.op = torch.ops.oneflow.blocks_.default
 
-    def __call__(self, written, read, common, own):
+    def __call__(self, written: list, read: list, common: list, own: list) -> None:
         self.op(written, read, self.lanes, self.code, common, own)
         increment_version(written)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -144,11 +145,11 @@ class LoadedProgram:
         """Return the values of the slots, or None if build() branched on other values."""
         return self._prologue.run(leaves)
 
-    def untested_values(self, leaves=None) -> tuple:
+    def untested_values(self, leaves: list | None = None) -> tuple:
         """Return the values of the slots, with None for arguments if there are no leaves."""
         return gather(self.program, self._live, leaves or [None] * self.program.in_spec.num_leaves)
 
-    def run(self, values: Sequence):
+    def run(self, values: Sequence) -> Any:
         """Return the result of build()."""
         if self._run is None:
             with _making, torch._C._DisableAutocast():
@@ -209,11 +210,19 @@ class LoadedGraph:
         self._state = state
         self._schedules = list(schedules)
 
-    program = property(lambda self: self.programs[0].program)
-    name = property(lambda self: self.program.name)
-    training = property(lambda self: self.program.training)
+    @property
+    def program(self) -> Program:
+        return self.programs[0].program
 
-    def __call__(self, *args, **kwargs):
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def training(self) -> bool:
+        return self.program.training
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         error, fitting = None, False
         for loaded in self.programs:
             leaves, spec = tree_flatten((args, loaded.in_saved_order(kwargs)))

@@ -11,6 +11,7 @@ tensors.py the tensors.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 import torch.fx
@@ -56,7 +57,7 @@ _head = record(
 
 def load(
     folder: str | os.PathLike,
-    map_location=None,
+    map_location: Any = None,
     backend: str | None = None,
     trust_binaries: bool = False,
 ) -> LoadedGraph:

@@ -12,7 +12,7 @@ import pickle
 import pickletools
 import zipfile
 import zlib
-from typing import IO
+from typing import IO, Any
 
 import torch
 
@@ -71,7 +71,7 @@ def write_tensors(tensors: dict[str, torch.Tensor], file: IO[bytes]) -> None:
         torch.serialization.set_crc32_options(before)
 
 
-def read_tensors(file: IO[bytes], location: str, map_location=None) -> dict[str, torch.Tensor]:
+def read_tensors(file: IO[bytes], location: str, map_location: Any = None) -> dict[str, torch.Tensor]:
     """Return {key: tensor} of an open file."""
     try:
         _check_zip(file, location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ def encode(value: object) -> object:
     raise PackageError(f"a {type(value).__name__} in the program cannot be stored: {value!r}")
 
 
-def decode(value: object, nodes: dict, device: torch.device | None, location: str, depth: int = 0):
+def decode(value: object, nodes: dict, device: torch.device | None, location: str, depth: int = 0) -> Any:
     """Return the value of a JSON form, with `nodes` by name. If `device` is set, it replaces every device."""
     if depth > _DEEPEST:
         raise PackageError(

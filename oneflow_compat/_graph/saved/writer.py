@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
+from collections.abc import Sequence
 
 import torch
 import torch.fx
@@ -24,7 +25,11 @@ _LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
 
 
 def save(
-    programs: list, folder: str, backend: str | None = None, schedules=(), compiled: bool = False
+    programs: list,
+    folder: str,
+    backend: str | None = None,
+    schedules: Sequence[dict] = (),
+    compiled: bool = False,
 ) -> None:
     """Write programs of one graph. The folder holds the old graph or the new one at any moment.
 

@@ -26,6 +26,7 @@ from ...program.tensor_info import TensorInfo, describe
 from .. import aten, program_cache
 from ..call_wrapper import runner
 from ..notices import Announcement
+from ..program_cache.store import Store
 from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
 from .decompositions import table, talks
@@ -153,7 +154,12 @@ def region_of(program: Program) -> Split:
 
 
 def compile_region(
-    region: Region, infos: list[TensorInfo], options=(), notice=None, request=None, store=None
+    region: Region,
+    infos: list[TensorInfo],
+    options: dict | tuple = (),
+    notice: Announcement | None = None,
+    request: program_cache.Request | None = None,
+    store: Store | None = None,
 ) -> Callable:
     """Return a function over the inputs of a region, whose operators may write them in place.
 

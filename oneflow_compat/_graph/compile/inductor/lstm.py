@@ -24,23 +24,9 @@ def _takes(input, mode, hidden_size, batch_sizes):
     )
 
 
-def layer(
-    input,
-    w_ih,
-    w_hh,
-    b_ih,
-    b_hh,
-    h0,
-    c0,
-    reverse,
-    batch_sizes,
-    mode,
-    hidden_size,
-    num_layers,
-    has_biases,
-    *options,
-):
+def layer(input, w_ih, w_hh, b_ih, b_hh, h0, c0, reverse, batch_sizes, mode, hidden_size, *options):
     """Compute aten::mkldnn_rnn_layer of an LSTM: (hidden states, last hidden state, last cell, workspace)."""
+    _num_layers, has_biases, *_ = options
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented
     is_stacked = h0.ndim == 3  # as recorded for a batch that is a symbol

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
+from collections.abc import Callable
 
 import torch
 from torch.fx import Graph, Node
@@ -30,7 +31,7 @@ aten = torch.ops.aten
 
 
 @functools.cache
-def product_pass(blocks: bool, channels_last: bool):
+def product_pass(blocks: bool, channels_last: bool) -> Callable[[Graph], None]:
     """Return the pass in inductor's form, created on demand because importing inductor takes seconds.
 
     `blocks`: the result of blocks_are_faster(); `channels_last`: whether inductor may use that layout for

@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -16,7 +17,7 @@ from .matmul import blocks_are_faster, product_pass
 from .shims import needs_python
 
 
-def settings(graph: torch.fx.Graph, infos: list, options=()) -> dict[str, object]:
+def settings(graph: torch.fx.Graph, infos: list, options: dict | tuple = ()) -> dict[str, object]:
     """Return {inductor option: value} for a region with these inputs. The user's own `options` take
     precedence.
     """
@@ -46,7 +47,7 @@ def settings(graph: torch.fx.Graph, infos: list, options=()) -> dict[str, object
 
 
 @contextlib.contextmanager
-def files_at_once():
+def files_at_once() -> Iterator[None]:
     """Compile a region's two C++ files in parallel and link them; inductor compiles them in turn."""
     from torch._inductor import codecache
 
@@ -74,7 +75,7 @@ def files_at_once():
 
 
 @contextlib.contextmanager
-def rare_garbage_collection():
+def rare_garbage_collection() -> Iterator[None]:
     """Collect garbage rarely: a compilation creates many objects that stay alive until it ends.
 
     With Python's own thresholds the collections take 0.1 to 0.2 of the compiler's time in this process.
@@ -117,7 +118,7 @@ def channels_last(graph: torch.fx.Graph) -> bool:
 
 
 @contextlib.contextmanager
-def flags_checked_by_preprocessor():
+def flags_checked_by_preprocessor() -> Iterator[None]:
     """Test the flags of an x86 instruction set with the C++ preprocessor.
 
     Inductor (torch 2.13) compiles and loads a file for each instruction set, even if `cpp.vec_isa_ok` says

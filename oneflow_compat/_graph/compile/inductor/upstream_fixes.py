@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import torch
 
 
 @contextlib.contextmanager
-def inductor_fixes():
+def inductor_fixes() -> Iterator[None]:
     """Apply all fixes of this file."""
     with dependencies_kept(), sources_kept(), views_kept(), ends_kept():
         yield
 
 
 @contextlib.contextmanager
-def dependencies_kept():
+def dependencies_kept() -> Iterator[None]:
     """Keep the dependencies of a CPU node whose loops are adapted to another node's loops before fusion.
 
     Its reads are listed anew, under the names that memory had before it was written in place (scatter_add).
@@ -42,7 +43,7 @@ def dependencies_kept():
 
 
 @contextlib.contextmanager
-def views_kept():
+def views_kept() -> Iterator[None]:
     """Treat a write through a view that an operator creates (views of complex tensors) as a write to its
     base, too.
 
@@ -79,7 +80,7 @@ def views_kept():
 
 
 @contextlib.contextmanager
-def sources_kept():
+def sources_kept() -> Iterator[None]:
     """Let a write into a part of a tensor (index_put) reuse the tensor's memory only if no other operand lies
     there.
 
@@ -107,7 +108,7 @@ def sources_kept():
 
 
 @contextlib.contextmanager
-def ends_kept():
+def ends_kept() -> Iterator[None]:
     """Limit the stores of sums in C++ kernels to the end of the range, also if loops lie between the
     vectorized loop and the summing loop.
 
