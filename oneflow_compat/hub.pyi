@@ -21,7 +21,7 @@ class RefusedError:
     source: Any
     @classmethod
     def of(cls, source: Any, message: Any) -> Any:
-        """The error with the name of its file."""
+        """Return the error with the name of its file."""
         ...
 
 def get_dir() -> str:
