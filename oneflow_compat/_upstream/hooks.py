@@ -369,14 +369,20 @@ _ROWS = (
         "tests/graph/test_auto_backend.py",
     ),
     (
+        "torch._inductor.codegen.common",
+        "DtypePropagationOpsHandler",
+        "compiling a region in less time",
+        "tests/graph/test_inductor.py",
+    ),
+    (
         "torch._inductor.codecache",
-        "LOCK_TIMEOUT _worker_compile_cpp",
-        "compiling a program's region",
-        "tests/graph/test_auto_backend.py",
+        "CppWrapperCodeCache CppWrapperCodeCache.load_async",
+        "compiling a region in less time",
+        "tests/graph/test_inductor.py",
     ),
     (
         "torch._inductor.codegen.cpp",
-        "CppKernelProxy",
+        "CppKernelProxy stride_at_vec_range",
         "compiling a program's region",
         "tests/graph/test_auto_backend.py",
     ),
@@ -470,12 +476,6 @@ _ROWS = (
         "fx_graph_cse",
         "common subexpressions of a region",
         "tests/graph/test_auto_backend.py",
-    ),
-    (
-        "torch.utils._filelock",
-        "FileLock",
-        "one process compiles a file of inductor's cache",
-        "tests/graph/test_inductor.py",
     ),
     (
         "torch._C._aoti",

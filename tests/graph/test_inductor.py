@@ -7,12 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+from pathlib import Path
 
 import pytest
 import torch
 from graph_cases import train_eager, train_graph
-from time_limits import seconds
 from torch import nn
 
 import oneflow as flow
@@ -159,36 +158,56 @@ def test_a_region_is_one_cpp_file_that_python_calls_once(monkeypatch):
     assert graph._engine._last.run.region.settings["cpp_wrapper"]
 
 
-def test_the_two_files_of_a_long_region_are_compiled_at_once(monkeypatch, tmp_path):
-    from torch._inductor import codecache, cpp_builder
+def test_a_long_region_is_one_file_whose_calls_are_not_optimized(monkeypatch, tmp_path):
+    from torch._inductor import cpp_builder
+    from torch._inductor.codecache import CppWrapperCodeCache
 
-    together, run, compiled = threading.Barrier(2, timeout=seconds(60)), cpp_builder.run_compile_cmd, []
+    from oneflow._graph.compile.inductor import settings
+
+    run, compiled = cpp_builder.run_compile_cmd, []
 
     def compiler(command, *args, **kwargs):
-        if ".cpp" in str(command) and (".main." in str(command) or ".optimized." in str(command)):
-            together.wait()  # fails where one waits for the other
-            compiled.append(command)
+        compiled.extend(Path(word).read_text() for word in str(command).split() if word.endswith(".cpp"))
         return run(command, *args, **kwargs)
 
+    monkeypatch.setattr(settings, "_SMALL_REGION", 1)
     monkeypatch.setattr(cpp_builder, "run_compile_cmd", compiler)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(codecache.CppPythonBindingsCodeCache, "cache", {})
-    before = codecache._worker_compile_cpp
 
     class G(flow.nn.Graph):
         def __init__(self):
             super().__init__()
-            self.config.set_backend("inductor", cpp_wrapper_build_separate=True)
+            self.config.set_backend("inductor")
 
         def build(self, x):
             return (x.sin() + 1.2345).sum(0)
 
     x = torch.randn(5, 3)
-    assert (
-        close(G()(x), (x.sin() + 1.2345).sum(0))
-        and len(compiled) == 2
-        and codecache._worker_compile_cpp is before
-    )
+    assert close(G()(x), (x.sin() + 1.2345).sum(0))
+    (source,) = compiled
+    kernel, calls = source.index("cpp_fused_"), source.index("void inductor_entry_impl(")
+    assert kernel < source.index('optimize("O0")') < calls
+    assert "load_async" not in vars(CppWrapperCodeCache)
+
+
+@pytest.mark.parametrize(
+    "index", ["3*x + y", "x", "-x + 2*y + 7", "y", "5", "x//2", "x*y", "x*x", "(x + y) % 8"]
+)
+def test_strides_of_linear_indices_are_those_of_inductor(index):
+    import sympy
+    from torch._inductor.sizevars import stride_at_vec_range
+    from torch.utils._sympy.functions import FloorDiv
+
+    from oneflow._graph.compile.inductor.shortcuts import linear_coefficient
+
+    x, y = sympy.symbols("x y", integer=True, nonnegative=True)
+    values = {"x": x, "y": y}
+    expression = FloorDiv(x, 2) if index == "x//2" else sympy.sympify(eval(index, values))
+    coefficient = linear_coefficient(expression, x)
+    is_linear = index not in ("x//2", "x*y", "x*x", "(x + y) % 8")
+    assert (coefficient is not None) == is_linear
+    if is_linear:
+        assert coefficient == stride_at_vec_range(expression, x, 16)
 
 
 def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):

@@ -33,7 +33,8 @@ from .decompositions import table, talks
 from .gru_rnn import merge_steps
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
-from .settings import files_at_once, rare_garbage_collection, settings
+from .settings import calls_not_optimized, rare_garbage_collection, settings
+from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 from .upstream_fixes import inductor_fixes
 
@@ -174,6 +175,8 @@ def compile_region(
             notice.begin()
         begin = time.perf_counter()
         known_operators = with_known_shapes(region.graph)
+        if request and (store or program_cache.default_store()):  # it keeps what inductor's cache would keep
+            options = {"fx_graph_cache": False, **dict(options)}
         function = _compiled(region, infos, options)
         built = request and library_of(function, known_operators)
         if built:
@@ -231,7 +234,8 @@ def _compile(module, infos, chosen):
     with (
         torch.no_grad(),
         inductor_config.patch(chosen),
-        files_at_once(),
+        calls_not_optimized(module.graph),
+        shortcuts(),
         inductor_fixes(),
         mode,
         tracing(TracingContext(mode)),

@@ -16,6 +16,16 @@ import torch
 from .matmul import blocks_are_faster, product_pass
 from .shims import needs_python
 
+_SMALL_REGION = 150  # operators
+_CALLS = "void inductor_entry_impl("  # the function that inductor writes to call the kernels
+_NOT_OPTIMIZED = """
+#if defined(__clang__)
+__attribute__((optnone))
+#elif defined(__GNUC__)
+__attribute__((optimize("O0")))
+#endif
+"""
+
 
 def settings(graph: torch.fx.Graph, infos: list, options: dict | tuple = ()) -> dict[str, object]:
     """Return {inductor option: value} for a region with these inputs. The user's own `options` take
@@ -34,44 +44,40 @@ def settings(graph: torch.fx.Graph, infos: list, options: dict | tuple = ()) -> 
             blocks_are_faster(), chosen["layout_optimization"]
         )
     if devices <= {"cpu"} and sys.platform == "linux" and not needs_python(graph):
-        # One C++ file for the whole region: less Python per call, and the headers are read once, not once per
-        # kernel. A precompiled header takes longer to build than it saves for a single file.
-        chosen |= {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
-        # The compiler spends most of its time on the function that calls the kernels if it is long, and that
-        # function needs no optimization: 15 instead of 57 s for ResNet-50, with steps as fast. Below this
-        # size the second file costs more than it saves.
-        chosen["cpp_wrapper_build_separate"] = sum(n.op == "call_function" for n in graph.nodes) > 150
+        # one C++ file for the whole region: less Python in each call, and torch's headers are read once.
+        # A precompiled header of them takes longer to make than it saves a single file.
+        chosen |= {
+            "cpp_wrapper": True,
+            "cpp_cache_precompile_headers": False,
+            "cpp_wrapper_build_separate": False,
+        }
     if "cpu" in devices:
         chosen["cpp.simdlen"] = vector_bits(chosen)
     return {**chosen, **dict(options)}
 
 
 @contextlib.contextmanager
-def files_at_once() -> Iterator[None]:
-    """Compile a region's two C++ files in parallel and link them; inductor compiles them in turn."""
-    from torch._inductor import codecache
+def calls_not_optimized(graph: torch.fx.Graph) -> Iterator[None]:
+    """Let the C++ compiler translate the function that calls the kernels without optimizing it.
 
-    original = codecache._worker_compile_cpp
+    This function is long and straight, so optimizing it takes most of the compiler's time and gains nothing
+    measurable. Small regions are optimized in full: there a few nanoseconds per call of a kernel count.
+    """
+    from torch._inductor.codecache import CppWrapperCodeCache
 
-    def compile_and_link(lock_path, builders):
-        from concurrent.futures import ThreadPoolExecutor
+    if sum(n.op == "call_function" for n in graph.nodes) <= _SMALL_REGION:
+        yield
+        return
+    load = CppWrapperCodeCache.load_async
 
-        from torch.utils._filelock import FileLock
+    def load_with_attribute(main_code, *args, **kwargs):
+        return load(main_code.replace(_CALLS, _NOT_OPTIMIZED + _CALLS, 1), *args, **kwargs)
 
-        def build(builder):
-            if not os.path.exists(builder.get_target_file_path()):
-                builder.build()
-
-        *files, last = builders
-        with FileLock(lock_path, timeout=codecache.LOCK_TIMEOUT), ThreadPoolExecutor(len(builders)) as pool:
-            list(pool.map(build, files))
-            build(last)
-
-    codecache._worker_compile_cpp = compile_and_link
+    CppWrapperCodeCache.load_async = load_with_attribute
     try:
         yield
     finally:
-        codecache._worker_compile_cpp = original
+        del CppWrapperCodeCache.load_async  # the one that it inherits
 
 
 @contextlib.contextmanager
