@@ -7,6 +7,7 @@ from typing import Any
 
 from . import config
 from .errors import Mismatch
+from .script import script
 
 
 def annotate(error: Any, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False) -> Any:
@@ -33,8 +34,6 @@ def report(
     error: BaseException, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False
 ) -> str:
     """Return the smallest case as a script, and the command that repeats the test."""
-    from .script import script
-
     again = f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"
     if not case.steps and not flaky:
         return f"\nthe test raised this before it used either library, so there is no case to show\n{again}"

@@ -14,10 +14,11 @@ from typing import Any, Callable
 
 import numpy as np
 
-from . import config, source
+from . import config, source, summary
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
+from .graphleg import check_graph
 from .printing import SourceWriter
 from .report import annotate
 from .tolerance import DEFAULT_ATOL, DEFAULT_RTOL
@@ -108,8 +109,6 @@ class _Run:
                 raise
             check(case)
             if self.options.check_graph:
-                from .graphleg import check_graph
-
                 check_graph(case)
 
     def seed_everything(self, seed: int) -> None:
@@ -139,7 +138,6 @@ class _Run:
             ):  # Hypothesis gave up before the limit
                 self.raise_nothing_accepted(test_id)
             self.report(e, seed, test_id)
-        from . import summary
 
         summary.note(self.valid, self.attempts, time.monotonic() - started)
         if self.options.verbose:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..printing import SourceWriter
+from ..script_parts import HELPERS
 
 IMPORTS = "import numpy as np\nimport torch\nimport {candidate} as flow\n\n"
 OUTPUT_GRADIENTS = '''
@@ -184,6 +185,5 @@ def _graph(candidate: str, writer: NamingWriter, before: list[str], call: str) -
 def _unpack(body: str) -> str:
     if "unpack(" not in body:
         return ""
-    from ..script_parts import HELPERS
 
     return HELPERS["unpack"] + "\n\n"

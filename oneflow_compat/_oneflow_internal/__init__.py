@@ -12,6 +12,8 @@ from torch import Tensor, manual_seed
 
 from .. import _lazy_mode as lazy_mode
 from .._message import data_type_number
+from .._ops.core import Generator
+from ..framework.check_point_v2 import _broadcast_py_object
 from . import _C, eager, exception, flags, jobs, remat, test_api
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf,
@@ -28,8 +30,6 @@ Size = torch.Size
 
 def cpu_broadcast(data: bytes, src: int = 0):
     """Rank `src`'s bytes on every rank."""
-    from ..framework.check_point_v2 import _broadcast_py_object
-
     return _broadcast_py_object(data, src)
 
 
@@ -75,8 +75,6 @@ deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=data_type_number)
 
 def create_generator(device="auto"):
     """A new generator of the device."""
-    from .._ops.core import Generator
-
     return Generator(device)
 
 
@@ -84,7 +82,6 @@ _PUBLIC = {  # name here: its public path
     "placement": "placement",
     "sbp": "sbp",
     "device": "device",
-    "Generator": "Generator",
     "EmptyCache": "cuda.empty_cache",
     "UniqueStr": "framework.id_util.UniqueStr",
     "GetRank": "env.get_rank",
@@ -100,8 +97,9 @@ def __getattr__(name):
 
         return operator.attrgetter(_PUBLIC[name])(oneflow)
     if name == "profiler":
-        from .. import profiler as p
+        import oneflow
 
+        p = oneflow.profiler
         return types.SimpleNamespace(
             RangePush=p.range_push,
             RangePop=p.range_pop,

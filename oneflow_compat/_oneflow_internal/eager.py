@@ -4,6 +4,8 @@ import types
 
 import torch
 
+from ..comm import barrier as _barrier
+
 
 def Sync():
     """Wait until every operator issued has run."""
@@ -13,10 +15,8 @@ def Sync():
 
 def ClusterSync():
     """Wait for this device, then for every rank."""
-    from ..comm import barrier
-
     Sync()
-    barrier()
+    _barrier()
 
 
 multi_client = types.SimpleNamespace(Sync=Sync)

@@ -34,7 +34,7 @@ def JobBuildAndInferCtx_Close():
 
 def JobBuildAndInferCtx_GetCurrentJobName() -> str:
     """The job being built: one opened by hand, or the nn.Graph whose build() runs."""
-    from ..nn.graph.graph_debug import building
+    from ..nn.graph.graph_debug import building  # nn.graph loads on demand
 
     if not _open and not building:
         raise OneFlowError(

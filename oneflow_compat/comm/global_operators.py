@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .._global.tensor import make_global
 from . import comm_ops
 
 __all__ = [
@@ -20,8 +21,6 @@ __all__ = [
 
 
 def _global(tensor, placement, sbp):
-    from .._global.tensor import make_global
-
     return make_global(tensor, placement, sbp, whole=True)
 
 

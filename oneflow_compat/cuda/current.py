@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import torch
 
+from .._processes import get_local_rank
+
 __all__ = ["current_device", "set_device", "synchronize"]
 
 
@@ -15,7 +17,6 @@ def current_device() -> int:
     """
     if torch.cuda.is_available():
         return torch.cuda.current_device()
-    from .._processes import get_local_rank
 
     return get_local_rank()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .. import _processes
+from .._global.collectives import from_rank
 
 
 def _broadcast_py_object(obj, src: int = 0):
     """Rank `src`'s object on every rank; with one process the object itself."""
     if _processes.get_world_size() == 1:
         return obj
-    from .._global.collectives import from_rank
 
     return from_rank(src, lambda: obj, "broadcast of an object")
 

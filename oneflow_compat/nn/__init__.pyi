@@ -495,6 +495,42 @@ class Graph:
     leaves weights, optimizer and random state as they were.
     """
     config: Any
+    def to_html(self, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
+        program, each operator timed (no state changes).
+        """
+        ...
+    def state_dict(self, destination: Any = None) -> Any:
+        """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
+        ...
+    def load_state_dict(self, state_dict: Any, strict: _bool = True) -> Any:
+        """Load what state_dict() gave, or real OneFlow's; only before the first call.
+
+        Nothing changes when it does not fit.
+        """
+        ...
+    def runtime_state_dict(self, destination: Any = None, with_eager: _bool = False) -> Any:
+        """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
+        ...
+    def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        ...
+    @staticmethod
+    def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:
+        """A runtime state dict moved to another device."""
+        ...
+    def enable_save_runtime_state_dict(self, mode: _bool = True) -> Any:
+        """Accepted: runtime_state_dict() is always possible."""
+        ...
+    def save(self, path: Any, compiled: _bool = False) -> Any:
+        """Write the program last run with its weights and optimizer state into a folder;
+        `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
+        `load_graph(path, trust_binaries=True)`.
+        """
+        ...
+    def export(self, path: Any, format: str = 'pt2') -> Any:
+        """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
+        ...
     def __init__(self, *, enable_get_runtime_state_dict: _bool = False, debug_v_level: Any = -1, debug_ranks: Any = None, debug_max_py_stack_depth: Any = 2, debug_only_user_py_stack: _bool = True, debug_op_repr_with_py_stack: _bool = False) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
@@ -545,42 +581,6 @@ class Graph:
         """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code
         locations; -1 nothing.
         """
-        ...
-    def to_html(self, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
-        program, each operator timed (no state changes).
-        """
-        ...
-    def state_dict(self, destination: Any = None) -> Any:
-        """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
-        ...
-    def load_state_dict(self, state_dict: Any, strict: _bool = True) -> Any:
-        """Load what state_dict() gave, or real OneFlow's; only before the first call.
-
-        Nothing changes when it does not fit.
-        """
-        ...
-    def runtime_state_dict(self, destination: Any = None, with_eager: _bool = False) -> Any:
-        """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
-        ...
-    def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
-        ...
-    @staticmethod
-    def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:
-        """A runtime state dict moved to another device."""
-        ...
-    def enable_save_runtime_state_dict(self, mode: _bool = True) -> Any:
-        """Accepted: runtime_state_dict() is always possible."""
-        ...
-    def save(self, path: Any, compiled: _bool = False) -> Any:
-        """Write the program last run with its weights and optimizer state into a folder;
-        `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
-        `load_graph(path, trust_binaries=True)`.
-        """
-        ...
-    def export(self, path: Any, format: str = 'pt2') -> Any:
-        """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
         ...
     def explain(self) -> str:
         """Return the programs of this graph with the sizes they serve, and what needed more programs.

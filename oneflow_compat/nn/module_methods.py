@@ -13,7 +13,7 @@ def make_contiguous_params_group(self):
     """Pack the parameters into shared buffers, one per dtype and device, kept as `cpg`; returns
     the module.
     """
-    from ..optim.parameters_grouping import ContiguousParamsGroup
+    from ..optim.parameters_grouping import ContiguousParamsGroup  # not loaded by `import oneflow`
 
     self.cpg = ContiguousParamsGroup([list(self.parameters())], group_on_current_buffer=False)
     return self

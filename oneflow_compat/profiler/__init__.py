@@ -7,6 +7,7 @@ import warnings
 import torch
 
 from .. import _bind
+from .averages import named as _named
 
 
 def range_push(range_name: str):
@@ -72,9 +73,7 @@ class profile(torch.profiler.profile):
         super().__init__(activities=activities, record_shapes=record_shapes, **kwargs)
 
     def key_averages(self, group_by_input_shape=False, group_by_attributes=False, *args, **kwargs):
-        from .averages import named
-
-        return named(super().key_averages(group_by_input_shape, *args, **kwargs))
+        return _named(super().key_averages(group_by_input_shape, *args, **kwargs))
 
 
 __getattr__, __dir__ = _bind.fall_through(__name__, "torch.profiler")

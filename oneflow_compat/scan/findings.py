@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._tables.differences import DIFFERENCES
 from . import lookup
 from .binder import Use
 from .names import FileNames
@@ -106,8 +107,6 @@ class Findings:
             )
 
     def _add_rows(self, file: str, use: Use, target: lookup.Target, library: str) -> list[Edit]:
-        from .._tables.differences import DIFFERENCES
-
         edits: list[Edit] = []
         for id in lookup.row_ids(target):
             rules = rules_of(library, id, target.path)

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Iterator
 
+from .._tables.dialect import DIALECT
+from .._tables.differences import DIFFERENCES
+
 # Functions and methods that always return a tensor: the scan follows a value through these.
 TENSOR_FUNCTIONS = frozenset(
     f"oneflow.{name}"
@@ -163,8 +166,6 @@ def _rows() -> tuple[dict, dict, dict]:
     """Row ids by path, by the identity of a function or class, and, with the class, by the name
     of a method.
     """
-    from .._tables.differences import DIFFERENCES
-
     by_path, by_object, by_method = defaultdict(list), defaultdict(list), defaultdict(list)
     for id, row in DIFFERENCES.items():
         for path in row["names"]:
@@ -206,8 +207,6 @@ def row_ids(target: Target) -> list[str]:
 
 def dialect_target(path: str) -> str:
     """Torch's name that set_dialect("torch") gives instead of ours; "" if it switches nothing."""
-    from .._tables.dialect import DIALECT
-
     return DIALECT.get(path, "")
 
 

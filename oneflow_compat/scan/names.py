@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .binder import Binder, Load, Use, imported_by_call, is_library
+from .lookup import find
 from .scopes import Binding, Position, Scope
 
 MAX_CALLS = 8  # calls in one chain of names; longer chains are left out
@@ -145,8 +146,6 @@ class _Resolver:
 @lru_cache(maxsize=64)
 def _public_names(module: str) -> frozenset[str]:
     """The names that `from module import *` binds."""
-    from .lookup import find
-
     target = find("oneflow" + module[module.find(".") :] if "." in module else "oneflow").value
     listed = getattr(target, "__all__", None)
     return frozenset(listed if listed is not None else (n for n in dir(target) if not n.startswith("_")))

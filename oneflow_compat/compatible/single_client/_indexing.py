@@ -6,8 +6,7 @@ import builtins
 
 import torch
 
-from . import _context
-from ._math import in_top_k as function
+from . import _context, _math
 
 
 def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
@@ -163,25 +162,19 @@ def slice_update(x, update, slice_tup_list, name=None):
 
 
 def in_top_k(targets, predictions, k, name=None):
-    return function(targets, predictions, k)
+    return _math.in_top_k(targets, predictions, k)
 
 
 def unsorted_segment_sum(data, segment_ids, num_segments, axis=0, name=None):
-    from ._math import unsorted_segment_sum as function
-
-    return function(data, segment_ids, num_segments, axis)
+    return _math.unsorted_segment_sum(data, segment_ids, num_segments, axis)
 
 
 def unsorted_segment_sum_like(data, segment_ids, like, axis=0, name=None):
-    from ._math import unsorted_segment_sum_like as function
-
-    return function(data, segment_ids, like, axis)
+    return _math.unsorted_segment_sum_like(data, segment_ids, like, axis)
 
 
 def unsorted_batch_segment_sum(data, segment_ids, num_segments, name=None):
-    from ._math import unsorted_batch_segment_sum as function
-
-    return function(data, segment_ids, num_segments)
+    return _math.unsorted_batch_segment_sum(data, segment_ids, num_segments)
 
 
 def sync_dynamic_resize(inputs, size, name=None):

@@ -6,6 +6,7 @@ import torch
 
 from . import _update
 from ._blob import LocalBlob
+from ._host import densify
 from ._job_values import leaves, rebuild, structure
 from .typing import _ListPlaceholder
 
@@ -75,9 +76,7 @@ class Trace:
     # -- the end of the body ----------------------------------------------------
     def finish(self, out):
         """Append gradients, updates and assignments; the flat list of everything that leaves the job."""
-        from ._host import densify
-
-        out = densify_deep(out, densify)
+        out = densify_deep(out)
         flat = leaves(out)
         self.out = structure(out)
         self.job.output_names = [self.name_of(t) for t in flat]
@@ -151,9 +150,9 @@ def _leaving(tensor, variables):
     return result.to(torch.int8) if result.dtype == torch.bool else result
 
 
-def densify_deep(value, densify):
+def densify_deep(value):
     if isinstance(value, dict):
-        return {k: densify_deep(v, densify) for k, v in value.items()}
+        return {k: densify_deep(v) for k, v in value.items()}
     if type(value) in (tuple, list):
-        return type(value)(densify_deep(v, densify) for v in value)
+        return type(value)(densify_deep(v) for v in value)
     return densify(value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ..._data import images as _images
 from . import _context, _devices
 from ._buffers import each, each_with
 from ._feeds import feed
@@ -38,9 +39,7 @@ def _resized(item, width, height, how):
     if how not in _MODES:
         raise ValueError(f"interpolation_type must be one of {', '.join(_MODES)}, found {how!r}")
     if type(item) is torch.Tensor:
-        from ..._data import images
-
-        return torch.from_numpy(images.resize(item.numpy(), width, height, how))
+        return torch.from_numpy(_images.resize(item.numpy(), width, height, how))
     if how == "auto":
         how = "bilinear" if width * height >= item.shape[0] * item.shape[1] else "area"
     kwargs = {} if _MODES[how] in ("nearest", "area") else {"align_corners": False}

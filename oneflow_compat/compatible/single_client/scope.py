@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..._graph import scopes as _scopes
 from . import _context
 from ._context import scope as _open
 from ._devices import Placement, torch_device
@@ -97,9 +98,7 @@ class CurrentScope:
 
     def proto(self):
         """The scope of nn.Graph's block being built as a message, as OneFlow 0.5's tests ask for it."""
-        from ..._graph.scopes import current_scope
-
-        return current_scope().proto()
+        return _scopes.current_scope().proto()
 
 
 def current_scope(*args, **kwargs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...nn import Graph
 from .convert import torch2oflow
 
 __all__ = ["DualModule", "DualModuleList", "compile_from_torch"]
@@ -15,8 +16,7 @@ def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options
     """A module of the same class over the same parameters whose calls run as one nn.Graph, without gradients.
 
     use_graph=False runs it eagerly, also without gradients. options: "debug" (level of Graph.debug);
-    "dynamic"
-    and "size" are accepted, a graph keeps one program per input signature here. Attributes, state_dict() and
+    "dynamic" and "size" are accepted, a graph keeps one program per input signature here. Attributes, state_dict() and
     to() are those of `torch_module` itself.
     """
     if not isinstance(torch_module, torch.nn.Module):
@@ -35,8 +35,6 @@ def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options
 
 
 def _graph_of(module, options):
-    from ...nn import Graph
-
     class InferenceGraph(Graph):
         def __init__(self):
             super().__init__()

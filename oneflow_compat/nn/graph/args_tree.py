@@ -9,6 +9,8 @@ import dataclasses
 
 import torch
 
+from .graph_repr import value_text
+
 __all__ = ["ArgsTree", "NamedArg"]
 
 _UNSET = object()
@@ -42,8 +44,6 @@ class NamedArg:
         return _children(self.value()) is None
 
     def __repr__(self):
-        from .graph_repr import value_text
-
         value = None if self._value is _UNSET else self._value
         kinds = (
             (self._tensor_type, "TENSOR"),

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 import warnings
+from collections import OrderedDict
 
 import torch
 
+from ... import _bind
+from ..._errors import unsupported
+from ..._graph.program import html_report
+from ..._graph.program.codegen import compile_program
 from ..._graph.program.dimension_guards import example_shape
+from ..._graph.program.locations import GroupOption
+from ..._graph.saved import package, schedules, writer
 
 
 def _entry(graph, what):
@@ -20,6 +28,18 @@ def _entry(graph, what):
     return graph._engine._last
 
 
+def to_html(graph, path, args, kwargs):
+    """Write a program as an HTML page: the one last run, or that of a call with these arguments, timed."""
+    seconds = None
+    if args or kwargs:
+        entry, values = graph._engine.find(args, kwargs)
+        seconds = html_report.times(entry.program, values)
+    else:
+        entry = _entry(graph, "to_html")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(html_report.page(entry.program, seconds))
+
+
 def save(graph, path, compiled=False):
     """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads
     it back. `compiled`: write their machine code as well; see load_graph(trust_binaries=True).
@@ -27,8 +47,6 @@ def save(graph, path, compiled=False):
     All programs that the graph has made for other shapes, Python arguments and values are kept besides the
     one last run.
     """
-    from ..._graph.saved import writer
-
     entry = _entry(graph, "save")
     _check_steps(graph, entry, "saving")
     if entry.guards.serves_one_call:
@@ -39,8 +57,8 @@ def save(graph, path, compiled=False):
     backend = "aten" if graph._engine.config.backend == "aten" else None
     if compiled and backend is not None:
         raise ValueError(
-            f"save: compiled=True of graph {graph.name}, which is set to the backend 'aten'; set_backend('auto')"
-            " or 'inductor' before its first call"
+            f"save: compiled=True of graph {graph.name}, which is set to the backend 'aten';"
+            " set_backend('auto') or 'inductor' before its first call"
         )
     programs = [(e.program, e.values_besides_arguments()) for e in (entry, *_others(graph, entry))]
     writer.save(programs, path, backend, _schedules(graph), compiled)
@@ -77,9 +95,6 @@ def _schedules(graph):
     """Return records of the graph's schedules, each with the slots of its groups' rates. Warn about a
     schedule that cannot be stored.
     """
-    from ..._graph.program.locations import GroupOption
-    from ..._graph.saved import schedules
-
     records, slots = (
         [],
         {s.location: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None},
@@ -111,8 +126,6 @@ def _check_steps(graph, entry, what):
     """Refuse a program that the optimizer's step number selects before each call, because the file would hold
     only that program.
     """
-    from ..._errors import unsupported
-
     if _decided_by_steps(entry) or entry.effects.state_values:
         raise unsupported(
             f"{what} graph {graph.name}, whose optimizer decides by its step number,",
@@ -124,8 +137,6 @@ def _check_steps(graph, entry, what):
 
 def _check_values(graph, entry, what):
     """Refuse a program that values select before each call, because the file holds only one."""
-    from ..._errors import unsupported
-
     values = [s.name for s in _guarded(entry)]
     if values:
         raise unsupported(
@@ -146,8 +157,6 @@ def load_graph(path, map_location=None, backend=None, trust_binaries=False):
     `trust_binaries`: run the machine code of save(compiled=True) if it fits this machine, also where there is
     no compiler. It is a program of whoever wrote the folder, so say so only if you trust them.
     """
-    from ..._graph.saved import package
-
     return package.load(path, map_location, backend, trust_binaries)
 
 
@@ -212,11 +221,10 @@ def _dynamic_shapes(program, arguments):
 
 
 class _Exported(torch.nn.Module):
-    """The program as a module whose buffers are its weights; takes the tensor arguments, returns the tensors."""
+    """The program as a module whose buffers are its weights; it takes and returns tensors."""
 
     def __init__(self, program, values):
         super().__init__()
-        from ..._graph.program.codegen import compile_program
 
         self._program = compile_program(program)
         self._inputs, self._fixed = [], {}
@@ -249,10 +257,6 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
     A graph made with_dynamic_input_shape gives {its name: that OrderedDict}. `with_eager`: add the modules'
     state dicts under "eager_state".
     """
-    import tempfile
-    from collections import OrderedDict
-
-    from ... import _bind
 
     _entry(graph, "runtime_state_dict")
     whole = out = OrderedDict() if destination is None else destination
@@ -277,8 +281,6 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
     The graph's modules keep their weights, and get the saved ones from runtime_state_dict(with_eager=True).
     `warmup_with_run`: run the program once on zeros (inference graphs only).
     """
-    import tempfile
-
     graph._before_first_call("load_runtime_state_dict")
     if not isinstance(state_dict, dict):
         raise TypeError(
@@ -311,8 +313,6 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
 
 def runtime_state_dict_to(state_dict, device):
     """The state dict with its program on another device."""
-    from ..._graph.saved import writer
-
     if "program" not in state_dict:
         return type(state_dict)(
             (name, runtime_state_dict_to(state, device)) for name, state in state_dict.items()

@@ -5,35 +5,29 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections import Counter
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from ..._errors import RefusedKind, StateError
 from ..._global.collectives import checking, is_lost, lost
-from ..._global.tensor import OfSeveralRanks, several
+from ..._global.tensor import OfSeveralRanks, of_several_ranks, several
 from ..._graph import Config, Engine, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained
 from ..._ops.core import get_dialect
-from . import graph_job, graph_proto, graph_state
-from .cache import GraphCache, Variables, checked_size
+from .cache import GraphCache, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_change, on_stage, record
+from .graph_internals import GraphInternals
 from .graph_repr import graph_text
 from .proxy import ProxyModule
 from .rate_log import rate_log
+from .stored_graph import StoredGraph
 
 
-def _default_session():
-    from ..._graph.sessions import GetDefaultSession
-
-    return GetDefaultSession()
-
-
-class Graph:
+class Graph(StoredGraph, GraphInternals):
     """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
     object.
 
@@ -147,7 +141,7 @@ class Graph:
             getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
         } - {None}
         if embeddings:
-            from ...one_embedding.registry import live
+            from ...one_embedding.registry import live  # embeddings load on demand
 
             for embedding in embeddings:
                 live(embedding).attach(optim, in_graph=True)
@@ -227,21 +221,16 @@ class Graph:
 
         The next read compares the notes of the ranks.
         """
-        from ..._global import dtensor as ranks
-
-        inputs, form = (
-            [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)],
-            str(self._form_of(args, kwargs)),
-        )
+        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
+        form = str(self._form_of(args, kwargs))
         if inputs and form not in self.__dict__.setdefault("_forms", set()):
             self.__dict__["_forms"].add(form)
-            ranks.note(inputs[0].device_mesh, form)
+            of_several_ranks().note(inputs[0].device_mesh, form)
 
     def _form_of(self, args, kwargs):
         """Return shapes, dtypes, placements and SBP of the global inputs."""
-        from ..._global import dtensor as ranks
-
-        return [ranks.about(t) for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
+        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
+        return [of_several_ranks().about(t) for t in inputs]
 
     def build_graph(self, *args, **kwargs):
         """Capture and compile for these arguments without running."""
@@ -318,77 +307,6 @@ class Graph:
         """
         self._debug.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
-    def to_html(self, path, *args, **kwargs):
-        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
-        program, each operator timed (no state changes).
-        """
-        from ..._graph.program import html_report
-        from .deploy import _entry
-
-        seconds = None
-        if args or kwargs:
-            entry, values = self._engine.find(args, kwargs)
-            seconds = html_report.times(entry.program, values)
-        else:
-            entry = _entry(self, "to_html")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(html_report.page(entry.program, seconds))
-
-    def state_dict(self, destination=None):
-        """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
-        return graph_state.state_dict(self, destination)
-
-    def load_state_dict(self, state_dict, strict=True):
-        """Load what state_dict() gave, or real OneFlow's; only before the first call.
-
-        Nothing changes when it does not fit.
-        """
-        self._before_first_call("load_state_dict")
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}"
-            )
-        graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
-
-    def runtime_state_dict(self, destination=None, with_eager=False):
-        """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
-        from . import deploy
-
-        return deploy.runtime_state_dict(self, destination, with_eager)
-
-    def load_runtime_state_dict(self, state_dict, *, warmup_with_run=True):
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
-        from . import deploy
-
-        deploy.load_runtime_state_dict(self, state_dict, warmup_with_run)
-
-    @staticmethod
-    def runtime_state_dict_to(state_dict, device):
-        """A runtime state dict moved to another device."""
-        from . import deploy
-
-        return deploy.runtime_state_dict_to(state_dict, device)
-
-    def enable_save_runtime_state_dict(self, mode=True):
-        """Accepted: runtime_state_dict() is always possible."""
-
-    def save(self, path, compiled=False):
-        """Write the program last run with its weights and optimizer state into a folder;
-        `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
-        `load_graph(path, trust_binaries=True)`.
-        """
-        from . import deploy
-
-        deploy.save(self, path, compiled)
-
-    __oneflow_save__ = save  # oneflow.save(graph, path)
-
-    def export(self, path, format="pt2"):
-        """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
-        from . import deploy
-
-        deploy.export(self, path, format)
-
     def explain(self) -> str:
         """Return the programs of this graph with the sizes they serve, and what needed more programs.
 
@@ -398,39 +316,6 @@ class Graph:
 
     def __repr__(self):
         return graph_text(self)
-
-    def __reduce_ex__(self, protocol):
-        raise TypeError(
-            f"graph {self.name} can be neither copied nor pickled: a graph is tied to its modules and"
-            " optimizers. Copy those and make another graph; graph.save(path) or graph.state_dict() keep one"
-            " on disk"
-        )
-
-    def _operators(self):
-        return (
-            graph_proto.operator_lines(self.program, self._calls, self._debug.location)
-            if self.program is not None
-            else {}
-        )
-
-    def _shallow_repr(self):
-        return f"(GRAPH:{self.name}:{type(self).__name__})"
-
-    def _ops_repr(self):
-        """Return the OPERATOR lines of the program last run; none before the first call."""
-        return [line for lines in self._operators().values() for line in lines]
-
-    def _state(self):
-        """Return proxies of the parameters and buffers, module by module."""
-        for block in self._blocks.values():
-            for _, module in block.named_modules():
-                origin = module._origin
-                yield from (
-                    getattr(module, n)
-                    for tensors in (origin._parameters, origin._buffers)
-                    for n, t in tensors.items()
-                    if t is not None
-                )
 
     @property
     def program(self):
@@ -445,26 +330,6 @@ class Graph:
         return self._engine.program is not None or self._loaded is not None
 
     _is_compiled = is_compiled
-
-    # private names of a graph that clients and OneFlow's own tests use
-    _dynamic_input_graph_cache = property(lambda self: GraphCache(self, self._engine.config.cache_size))
-    _c_nn_graph = property(lambda self: Variables(self))
-    _debug_max_v_level = property(lambda self: max(self._debug.level, 0))
-    _debug_max_py_stack_depth = property(lambda self: self._debug.depth)
-    _debug_only_user_py_stack = property(lambda self: self._debug.only_user)
-    _session = property(lambda self: _default_session())
-    _optimization_conf_proto = property(lambda self: self._session.resource)
-    _config_proto = property(lambda self: self.config.proto)
-    _is_global_view = property(lambda self: graph_state.is_global(self))
-    _variables_conf = property(lambda self: graph_job.variables(self))
-    _graph_proto = _full_graph_proto = _compiled_graph_proto = _forward_job_proto = _full_job_proto = (
-        _compiled_job_proto
-    ) = property(lambda self: graph_proto.job(self))
-
-    def _nothing_to_prepare(self):
-        """Nothing is left to do: the settings are read when they are asked for."""
-
-    _filter_states = _create_states_builder = _generate_config_proto = _nothing_to_prepare
 
     @property
     def name(self):

@@ -10,6 +10,10 @@ import functools
 import torch
 
 from ..._errors import RefusedKind, RefusedValue
+from ..._graph import Config
+from ..._graph.compile import check_name
+from ..._tables.graph_config import GRAPH_CONFIG
+from .graph_job import job_config
 
 _ZERO_MODES = ("distributed_split", "non_distributed")
 
@@ -21,8 +25,6 @@ class GraphConfig:
 
     def __init__(self, engine_config=None):
         if engine_config is None:
-            from ..._graph import Config
-
             engine_config = Config()
         self._engine = engine_config
         self._train = False
@@ -38,8 +40,6 @@ class GraphConfig:
         """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays),
         "openvino", "tensorrt" or "xla"; keyword arguments go to it.
         """
-        from ..._graph.compile import check_name
-
         if check_name(name) == "aten" and options:
             raise TypeError(f"set_backend: the aten backend takes no options, found {', '.join(options)}")
         self._engine.backend = name
@@ -202,8 +202,6 @@ class GraphConfig:
         """The options and optimizers as the message of OneFlow's job configuration; changing it changes
         nothing.
         """
-        from .graph_job import job_config
-
         return job_config(self._engine, self._kept, self._graph())
 
     def __repr__(self):
@@ -256,8 +254,6 @@ def _ignored(name):
 
 
 def _add_ignored():
-    from ..._tables.graph_config import GRAPH_CONFIG
-
     for name, (effect, why) in GRAPH_CONFIG.items():
         if effect == "ignored" and not hasattr(GraphConfig, name):
             setter = _ignored(name)

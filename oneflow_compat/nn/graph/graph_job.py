@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 from ..._message import Message, data_type_number
 from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
+from .graph_state import _named_parameters
 from .job_message.job_conf import JobConfigProto
 
 
@@ -75,8 +76,6 @@ def job_config(engine, kept, graph=None) -> JobConfigProto:
 
 
 def _optimizer_confs(graph):
-    from .graph_state import _named_parameters
-
     names = _named_parameters(graph)
     for optimizer, schedule in graph._opts:
         for group in optimizer.param_groups:
@@ -141,8 +140,6 @@ def _fill(message, values):
 
 def variables(graph) -> OrderedDict:
     """Return {parameter: its name and its L2 factor} of the graph's modules."""
-    from .graph_state import _named_parameters
-
     l2 = {
         id(p): group.get("weight_decay") or 0.0
         for optimizer, _ in graph._opts

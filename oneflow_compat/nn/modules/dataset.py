@@ -17,6 +17,8 @@ import torch
 from ... import _processes
 from ..._data import fields, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
+from ..._data.coco import BatchStream
+from ..._data.gpt import SampleStream, TokenFile
 from ..._global.tensor import part_of_rank
 from .image_decoders import (
     CropMirrorNormalize,
@@ -198,7 +200,6 @@ class GPTIndexedBinDataReader(Source):
         sbp=None,
     ):
         super().__init__(device, placement, sbp)
-        from ..._data.gpt import SampleStream, TokenFile
 
         self.batch_size, self.seq_length, self._dtype = batch_size, seq_length, to_numpy_dtype(dtype)
         tokens = TokenFile(data_file_prefix)
@@ -247,7 +248,6 @@ class COCOReader(Source):
         sbp=None,
     ):
         super().__init__(device, placement, sbp)
-        from ..._data.coco import BatchStream
 
         self._batches = iter(
             BatchStream(

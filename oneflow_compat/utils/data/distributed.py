@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
 
+from ... import _processes
 from ..._bind import fall_through as _ft
 from .sampler import _T_co
 
@@ -16,8 +17,6 @@ class DistributedSampler(_TorchDistributedSampler[_T_co]):
     """
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
-        from ... import _processes
-
         num_replicas = _processes.get_world_size() if num_replicas is None else num_replicas
         rank = _processes.get_rank() if rank is None else rank
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from .to_global import to_global as _to_global
+from .to_local import to_local as _to_local
+
 
 def to_global(input, placement=None, sbp=None, **kwargs):
     """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
-    from . import to_global
-
-    return to_global(input, placement, sbp, **kwargs)
+    return _to_global(input, placement, sbp, **kwargs)
 
 
 def to_local(input, *, copy=False):
     """A global tensor, or a nested container of them, as local tensors:
     `oneflow.utils.global_view.to_local`.
     """
-    from . import to_local
-
-    return to_local(input, copy=copy)
+    return _to_local(input, copy=copy)

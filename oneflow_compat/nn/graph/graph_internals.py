@@ -1,0 +1,56 @@
+"""class GraphInternals: private names of Graph that clients and OneFlow's own tests use."""
+
+from __future__ import annotations
+
+from ..._graph.sessions import GetDefaultSession
+from . import graph_job, graph_proto, graph_state
+from .cache import GraphCache, Variables
+
+
+class GraphInternals:
+    """The part of Graph that OneFlow keeps private: operator lines, proxies of the state, job messages."""
+
+    def _operators(self):
+        return (
+            graph_proto.operator_lines(self.program, self._calls, self._debug.location)
+            if self.program is not None
+            else {}
+        )
+
+    def _shallow_repr(self):
+        return f"(GRAPH:{self.name}:{type(self).__name__})"
+
+    def _ops_repr(self):
+        """Return the OPERATOR lines of the program last run; none before the first call."""
+        return [line for lines in self._operators().values() for line in lines]
+
+    def _state(self):
+        """Return proxies of the parameters and buffers, module by module."""
+        for block in self._blocks.values():
+            for _, module in block.named_modules():
+                origin = module._origin
+                yield from (
+                    getattr(module, n)
+                    for tensors in (origin._parameters, origin._buffers)
+                    for n, t in tensors.items()
+                    if t is not None
+                )
+
+    _dynamic_input_graph_cache = property(lambda self: GraphCache(self, self._engine.config.cache_size))
+    _c_nn_graph = property(lambda self: Variables(self))
+    _debug_max_v_level = property(lambda self: max(self._debug.level, 0))
+    _debug_max_py_stack_depth = property(lambda self: self._debug.depth)
+    _debug_only_user_py_stack = property(lambda self: self._debug.only_user)
+    _session = property(lambda self: GetDefaultSession())
+    _optimization_conf_proto = property(lambda self: self._session.resource)
+    _config_proto = property(lambda self: self.config.proto)
+    _is_global_view = property(lambda self: graph_state.is_global(self))
+    _variables_conf = property(lambda self: graph_job.variables(self))
+    _graph_proto = _full_graph_proto = _compiled_graph_proto = _forward_job_proto = _full_job_proto = (
+        _compiled_job_proto
+    ) = property(lambda self: graph_proto.job(self))
+
+    def _nothing_to_prepare(self):
+        """Nothing is left to do: the settings are read when they are asked for."""
+
+    _filter_states = _create_states_builder = _generate_config_proto = _nothing_to_prepare

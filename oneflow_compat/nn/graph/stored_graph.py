@@ -1,0 +1,76 @@
+"""class StoredGraph: the methods of Graph that write it to files and state dicts, and read it back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from . import graph_state
+
+
+def _deploy():
+    from . import deploy  # the writers and readers of saved graphs load on demand
+
+    return deploy
+
+
+class StoredGraph:
+    """The part of Graph that keeps its state and its programs."""
+
+    def to_html(self, path, *args, **kwargs):
+        """Write the program last run as an HTML page by module; with the arguments of a call, that call's
+        program, each operator timed (no state changes).
+        """
+        _deploy().to_html(self, path, args, kwargs)
+
+    def state_dict(self, destination=None):
+        """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
+        return graph_state.state_dict(self, destination)
+
+    def load_state_dict(self, state_dict, strict=True):
+        """Load what state_dict() gave, or real OneFlow's; only before the first call.
+
+        Nothing changes when it does not fit.
+        """
+        self._before_first_call("load_state_dict")
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}"
+            )
+        graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
+
+    def runtime_state_dict(self, destination=None, with_eager=False):
+        """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
+        return _deploy().runtime_state_dict(self, destination, with_eager)
+
+    def load_runtime_state_dict(self, state_dict, *, warmup_with_run=True):
+        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        _deploy().load_runtime_state_dict(self, state_dict, warmup_with_run)
+
+    @staticmethod
+    def runtime_state_dict_to(state_dict, device):
+        """A runtime state dict moved to another device."""
+        return _deploy().runtime_state_dict_to(state_dict, device)
+
+    def enable_save_runtime_state_dict(self, mode=True):
+        """Accepted: runtime_state_dict() is always possible."""
+
+    def save(self, path, compiled=False):
+        """Write the program last run with its weights and optimizer state into a folder;
+        `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
+        `load_graph(path, trust_binaries=True)`.
+        """
+        _deploy().save(self, path, compiled)
+
+    __oneflow_save__ = save  # oneflow.save(graph, path)
+
+    def export(self, path, format="pt2"):
+        """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
+        _deploy().export(self, path, format)
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            f"graph {self.name} can be neither copied nor pickled: a graph is tied to its modules and"
+            " optimizers. Copy those and make another graph; graph.save(path) or graph.state_dict() keep one"
+            " on disk"
+        )
