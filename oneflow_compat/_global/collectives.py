@@ -4,141 +4,38 @@
 ranks then exchange one small tensor on a separate process group. If the body raised on a rank, or if the
 ranks made different requests, every rank raises before any data is sent.
 
-`transfer(call)` surrounds communication. After a timeout or a lost connection the ranks are out of step. Each
-rank then reports the call, its rank and the ranks that are missing. Every later call raises immediately
-instead of reading values of another call.
+`transfer(call)` of failures.py surrounds communication.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import datetime
 import functools
 import hashlib
 import pickle
 import sys
-import time
-import traceback
 
 import torch
 import torch.distributed as dist
 
 from .. import _env, _processes
 from .._active import capturing, outside_capture
+from .failures import CollectiveError, break_off, check_sound, is_lost, lost, names, transfer
+from .process_group import MESHES, current, note_of, several, state, timeout
 
-_TOLD = 24  # position of the integers of tell() in a header
+_TOLD = 4 + MESHES  # position of the integers of tell() in a header
 _HEADER = 96
-_GRACE = 2.0  # seconds that a rank waits for the notes of the others after a failure
-_LOST = (
-    "gloo",
-    "Timed out",
-    "timed out",
-    "Connection closed by peer",
-    "Connection reset",
-    "Application timeout",
-    "wait timeout",
-    "Broken pipe",
-)
-_NOTES = "oneflow/ranks"
 
 
-class CollectiveError(RuntimeError):
-    """A collective call that failed on another rank, or on which the ranks disagree."""
-
-
-class _State:
-    """The state of this process about its ranks. A new process group begins with a new state."""
-
-    def __init__(self, world=None):
-        self.world, self.control, self.broken, self.nested = world, None, None, 0
-        self.header = self.headers = None
-        self.groups: list = []
-        self.meshes: list = []  # the ranks of each mesh, in the order of creation on all ranks
-        self.history = [0] * (_TOLD - 4)
-
-
-_state = _State()
-
-
-# --------------------------------------------------------------------------- process groups
-def start():
-    """Make the default process group from the launcher's variables, once."""
-    if not dist.is_initialized():
-        _check_launcher()
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout()
-        )
-        atexit.register(_leave)
-
-
-def timeout() -> datetime.timedelta | None:
-    """Return the time that a rank waits for the others in a collective call.
-
-    None means torch's default: 30 minutes on the CPU.
-    """
-    value = _env.get("ONEFLOW_TIMEOUT_SECONDS")
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < 1e9:
-        raise ValueError(
-            f"environment variable ONEFLOW_TIMEOUT_SECONDS must be a positive number, found {value!r}"
-        )
-    return datetime.timedelta(seconds=seconds)
-
-
-def _check_launcher():
-    rank, world = _env.get_int("RANK"), _env.get_int("WORLD_SIZE")
-    if not 0 <= rank < world:
-        raise RuntimeError(
-            f"the launcher's variables name rank {rank} of {world} ranks; start the program with"
-            " oneflow.distributed.launch"
-        )
-
-
-def _leave():
-    """End the process group.
-
-    A process that ends while gloo's threads still run may abort. With CUDA the group is left alone, because
-    NCCL would wait for ranks that have failed.
-    """
-    if dist.is_initialized():
-        error = getattr(sys, "last_value", None)
-        last = (
-            "".join(traceback.format_exception_only(type(error), error)).strip() if error is not None else ""
-        )
-        with contextlib.suppress(Exception):
-            _store().set(f"{_NOTES}/left/{dist.get_rank()}", f"ended with {last}" if last else "ended")
-        if not torch.cuda.is_available():
-            dist.destroy_process_group()
-
-
-def _store():
-    return dist.distributed_c10d._get_default_store()
-
-
-def several() -> bool:
-    """Whether there are several ranks."""
-    return _processes.get_world_size() > 1
-
-
-def _current() -> _State:
-    """Return the state of the current process group."""
-    global _state
-    start()
-    if _state.world is not dist.group.WORLD:
-        _state = _State(dist.group.WORLD)
-    return _state
+def _happening_now():
+    """Return a context whose body runs immediately, even while a graph is captured."""
+    return outside_capture() if capturing() else contextlib.nullcontext()
 
 
 def _control(state):
     """Return the group for headers only, so that a header never meets another tensor."""
     if state.control is None:
-        cause = _note("cause")
+        cause = note_of("cause")
         if cause:
             raise RuntimeError(f"Connection closed by peer: {cause}")
         state.control = dist.new_group(backend="gloo", timeout=timeout())
@@ -155,15 +52,10 @@ def add_mesh(ranks, groups) -> int:
 
     Its groups are closed, too, when the ranks are out of step, so that no rank keeps waiting.
     """
-    state = _current()
+    state = current()
     state.groups.extend(g for g in groups if g is not dist.group.WORLD)
     state.meshes.append(ranks)
     return len(state.meshes) - 1
-
-
-def _happening_now():
-    """Return a context whose body runs immediately, even while a graph is captured."""
-    return outside_capture() if capturing() else contextlib.nullcontext()
 
 
 # --------------------------------------------------------------------------- agreement
@@ -199,7 +91,7 @@ def checking(call, tells=False):
     `tells`: the body sends integers or a message. They are exchanged inside another collective call as well.
     """
     asked, failure = Asked(call), None
-    if not several() or not tells and (_state.nested or not _env.is_set("ONEFLOW_CHECK_COLLECTIVES")):
+    if not several() or not tells and (state.nested or not _env.is_set("ONEFLOW_CHECK_COLLECTIVES")):
         yield asked
         return
     try:
@@ -212,11 +104,11 @@ def checking(call, tells=False):
 @contextlib.contextmanager
 def nested():
     """Skip the checks of calls in the block, which a checked collective call makes."""
-    _state.nested += 1
+    state.nested += 1
     try:
         yield
     finally:
-        _state.nested -= 1
+        state.nested -= 1
 
 
 def _exchange(asked, failure):
@@ -246,7 +138,7 @@ def _exchange(asked, failure):
 def _current_or(failure):
     """Return the state, or raise the caller's own error rather than one about missing ranks."""
     try:
-        return _current()
+        return current()
     except Exception:
         if failure is not None:
             raise failure from None
@@ -332,7 +224,7 @@ def _raise_difference(asked, objects):
         descriptions.setdefault(description, []).append(rank)
     if len(descriptions) > 1:
         each = "; ".join(
-            f"{_names(ranks)} called {description}" for description, ranks in descriptions.items()
+            f"{names(ranks)} called {description}" for description, ranks in descriptions.items()
         )
         raise CollectiveError(
             f"{asked.call}: the ranks disagree: {each}. Every rank has to make the same call with the same"
@@ -340,189 +232,28 @@ def _raise_difference(asked, objects):
         )
 
 
-def _names(ranks) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {list(ranks)}"
-
-
 # --------------------------------------------------------------------------- operators
 def note(mesh_number, operator):
     """Record an operator that communicated. The next exchange compares the records of a mesh's ranks."""
-    if mesh_number < len(_state.history):
-        _state.history[mesh_number] = (
-            hash((_state.history[mesh_number], _digest(operator.rstrip("_")))) & 0xFFFFFFFFFFFFFF
+    if mesh_number < len(state.history):
+        state.history[mesh_number] = (
+            hash((state.history[mesh_number], _digest(operator.rstrip("_")))) & 0xFFFFFFFFFFFFFF
         )
 
 
 def _check_history(asked, headers):
-    for index, ranks in enumerate(_state.meshes[: len(_state.history)]):
+    for index, ranks in enumerate(state.meshes[: len(state.history)]):
         seen: dict = {}
         for rank in ranks:
             seen.setdefault(headers[rank][4 + index], []).append(rank)
         if len(seen) > 1:
-            groups = " and ".join(_names(group) for group in seen.values())
-            _break(
+            groups = " and ".join(names(group) for group in seen.values())
+            break_off(
                 f"{asked.call}: {groups} ran different operators on global tensors before this call, so their"
                 " values may be mixed up. Every rank has to run the same operators; restart the program",
                 asked.call,
             )
-            raise CollectiveError(_state.broken)
-
-
-# --------------------------------------------------------------------------- failures
-def is_out_of_step() -> bool:
-    """Whether a collective call failed in such a way that no later one can be trusted."""
-    return _state.broken is not None
-
-
-def check_sound(call):
-    """Raise CollectiveError if the ranks are out of step."""
-    if _state.broken is not None:
-        raise CollectiveError(
-            f"{call}: an earlier collective call failed and the ranks are out of step; restart the program."
-            f" The first cause: {_state.broken}"
-        )
-
-
-@contextlib.contextmanager
-def transfer(call):
-    """Surround communication between ranks.
-
-    A timeout or a lost connection becomes an error that names the call and the missing ranks.
-    """
-    check_sound(call)
-    try:
-        yield
-    except Exception as error:
-        if is_lost(error):
-            raise lost(call, error) from error
-        raise
-    except BaseException as interruption:
-        lost(call, interruption)
-        raise
-
-
-def is_lost(error) -> bool:
-    """Whether an error says that other ranks did not arrive or have ended."""
-    if isinstance(error, CollectiveError):
-        return False
-    if isinstance(error, dist.DistError):
-        return True
-    return isinstance(error, RuntimeError) and any(string in str(error) for string in _LOST)
-
-
-def lost(call, error) -> CollectiveError:
-    """Mark the ranks as out of step after `error` in `call`.
-
-    Return the error to raise, which names the first cause.
-    """
-    if _state.broken is None:
-        own = (
-            f"rank {_processes.get_rank()} lost the connection to the others in {call} ({_first_line(error)})"
-        )
-        _break(own, call)
-        try:
-            _state.broken = _explanation(call, error)
-            _wait_for_readers()
-        except Exception:
-            _state.broken = (
-                f"{own}; the process that keeps the ranks' notes, rank 0 or the launcher, has ended"
-            )
-    return CollectiveError(_state.broken)
-
-
-def _first_line(error) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
-
-
-def _break(cause, call):
-    _state.broken = cause
-    with contextlib.suppress(Exception):
-        _store().set(f"{_NOTES}/waiting/{dist.get_rank()}", call)
-    for group in _state.groups or [dist.group.WORLD]:
-        _close(group)
-
-
-def _close(group):
-    """Close this rank's connections in a group.
-
-    gloo closes them after a timeout, and every rank that waits there gets an error.
-    """
-    try:
-        rank, size = dist.get_rank(group), dist.get_world_size(group)
-    except Exception:  # the group is gone
-        return
-    if rank < 0:
-        return
-    for peer in range(size):  # a dead rank gives an error immediately and closes only its own connection
-        if peer != rank:
-            with contextlib.suppress(Exception):
-                nothing = torch.zeros(1, device="cpu")
-                dist.irecv(nothing, group_src=peer, group=group, tag=1 << 20).wait(
-                    datetime.timedelta(milliseconds=1)
-                )
-
-
-def _explanation(call, error) -> str:
-    """Return the first cause that a rank recorded.
-
-    If there is none, record and return this rank's account of who waits, who ended and who is missing.
-    """
-    rank, world = dist.get_rank(), dist.get_world_size()
-    earlier = _note("cause")
-    if not earlier:
-        notes = _notes([r for r in range(world) if r != rank])
-        gone = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-        limit = timeout()
-        why = (
-            f"waited {limit.total_seconds():g} s for the others"
-            if gone and limit
-            else "waited for the others in vain"
-            if gone
-            else "lost the connection to another rank"
-        )
-        account = [f"rank {r} {note_of_rank}" for r, note_of_rank in notes.items() if note_of_rank]
-        missing = [r for r, note_of_rank in notes.items() if not note_of_rank]
-        if missing:
-            account.append(
-                f"{_names(missing)} {'is' if len(missing) == 1 else 'are'} missing: killed, stopped, or busy"
-                " with something else than a collective call"
-            )
-        own = f"rank {rank} {why} in {call}; {'; '.join(account)}"
-        earlier = _store().compare_set(f"{_NOTES}/cause", "", own).decode()
-    return earlier if earlier.startswith(f"rank {rank} ") else f"{call} on rank {rank} failed, for {earlier}"
-
-
-def _wait_for_readers():
-    """On rank 0, which may keep the notes, let the waiting ranks read them before this process ends."""
-    rank, store, deadline = dist.get_rank(), _store(), time.monotonic() + _GRACE
-    store.set(f"{_NOTES}/read/{rank}", "")
-    others = [
-        f"{_NOTES}/read/{r}"
-        for r in range(dist.get_world_size())
-        if rank == 0 and r and _note(f"waiting/{r}")
-    ]
-    while others and not store.check(others) and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def _notes(ranks) -> dict:
-    """Return the notes of the ranks about how they failed or ended, None for ranks without a note."""
-    deadline, notes = time.monotonic() + _GRACE, {}
-    while len(notes) < len(ranks):
-        for r in ranks:
-            waiting = _note(f"waiting/{r}")
-            note_of_rank = f"was in {waiting}" if waiting else _note(f"left/{r}")
-            if note_of_rank:
-                notes[r] = note_of_rank
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    return {r: notes.get(r) for r in ranks}
-
-
-def _note(name) -> str:
-    store, key = _store(), f"{_NOTES}/{name}"
-    return store.get(key).decode() if store.check([key]) else ""
+            raise CollectiveError(state.broken)
 
 
 # --------------------------------------------------------------------------- objects
@@ -542,7 +273,7 @@ def from_rank(source, make, call):
     )
     with checking(call) as asked:  # a class may be missing on one rank
         with transfer(call):
-            dist.broadcast(box, source, group=_state.control)
+            dist.broadcast(box, source, group=state.control)
         obj = _unpickled(box)
     return obj
 

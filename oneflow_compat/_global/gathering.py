@@ -10,8 +10,10 @@ import pickle
 
 import torch
 
-from .collectives import checking, nested, several, transfer
+from .collectives import checking, nested
+from .failures import transfer
 from .marks import OfSeveralRanks
+from .process_group import several
 from .tensor import of_several_ranks
 from .tensor import whole as _whole
 

@@ -23,7 +23,8 @@ from torch.utils import _pytree as pytree
 from .. import sbp
 from .._active import capturing
 from . import creation, zero
-from .collectives import checking, transfer
+from .collectives import checking
+from .failures import transfer
 from .global_mode import outside_mode
 from .marks import OfSeveralRanks, check_rules
 from .mesh import (

@@ -19,8 +19,10 @@ from torch.distributed.tensor.placement_types import Placement as TorchPlacement
 from .. import _processes, sbp
 from .._active import capturing, outside_capture
 from . import collectives
-from .collectives import add_mesh, checking, start, transfer
+from .collectives import add_mesh, checking
+from .failures import transfer
 from .placement import placement as Placement
+from .process_group import start
 from .rules import ranks_without_data
 
 # --------------------------------------------------------------------------- meshes

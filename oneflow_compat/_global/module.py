@@ -6,9 +6,11 @@ import torch
 
 from .. import _processes
 from ..sbp import broadcast
-from .collectives import checking, nested, several, transfer
+from .collectives import checking, nested
+from .failures import transfer
 from .marks import OfSeveralRanks, check_rules, is_global
 from .placement import placement as Placement
+from .process_group import several
 from .tensor import (
     make_global,
     of_several_ranks,

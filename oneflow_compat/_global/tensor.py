@@ -16,7 +16,8 @@ import torch
 from .. import _processes
 from ..sbp import broadcast, partial_sum
 from . import creation
-from .collectives import Asked, checking, transfer
+from .collectives import Asked, checking
+from .failures import transfer
 from .marks import (
     Global,
     OfSeveralRanks,

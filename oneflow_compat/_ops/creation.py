@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .._errors import RefusedKind
-from .._global import collectives
+from .._global import collectives, process_group
 from .._global import global_mode as _mode
 from .._global.marks import is_global, several
 from .._global.placement import placement as Placement
@@ -111,7 +111,7 @@ def _one_draw(function, placement, sbp):
         return contextlib.nullcontext()
     with collectives.checking(function) as asked:
         asked.same(placement=placement, sbp=sbp)
-    collectives.start()
+    process_group.start()
     return of_several_ranks().same_random_values()
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import torch
 
 from .. import _processes, sbp
-from .._global.collectives import checking, nested, transfer
+from .._global.collectives import checking, nested
+from .._global.failures import transfer
 from . import creation
 
 

@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 
 from .. import _processes
-from .._global.collectives import checking, start, transfer
+from .._global.collectives import checking
+from .._global.failures import transfer
+from .._global.process_group import start
 
 __all__ = [
     "all_reduce",

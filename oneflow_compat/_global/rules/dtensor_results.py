@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor import DeviceMesh, DTensor, Shard
 from torch.utils import _pytree as pytree
 
-from .. import collectives
+from .. import failures
 from ..global_dtensor import GlobalDTensor, map_tensors
 from ..mesh import first_rank, group_of_mesh, is_member, same_random_values
 from . import ranks_without_data
@@ -51,7 +51,7 @@ def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
             if is_mean_of_shards(out) and not _have_even_shards(args):
                 out = on_full_tensors(func, args, kwargs, mesh)
     except (NotImplementedError, RuntimeError) as error:
-        if isinstance(error, collectives.CollectiveError) or collectives.is_lost(error):
+        if isinstance(error, failures.CollectiveError) or failures.is_lost(error):
             raise
         if "mixed torch.Tensor and DTensor" in str(error):
             raise RuntimeError(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .. import collectives, zero
+from .. import collectives, failures, zero
 from ..global_dtensor import GlobalDTensor
 from ..global_mode import outside_mode
 from ..mesh import counters, group_of_mesh, sent
@@ -44,8 +44,8 @@ aten = torch.ops.aten
 @outside_mode
 def call(func, args: tuple, kwargs: dict) -> Any:
     """Return the result of an ATen operator that has global tensors among its arguments."""
-    if collectives.is_out_of_step():
-        collectives.check_sound(str(func))
+    if failures.is_out_of_step():
+        failures.check_sound(str(func))
     mesh = _first_mesh(args)
     before = mesh and sent(mesh)
     try:
@@ -55,8 +55,8 @@ def call(func, args: tuple, kwargs: dict) -> Any:
         for t in written_tensors(func, args, kwargs):
             views.write_through(t)
     except RuntimeError as error:
-        if collectives.is_lost(error):
-            raise collectives.lost(str(func), error) from error
+        if failures.is_lost(error):
+            raise failures.lost(str(func), error) from error
         raise
     if mesh and sent(mesh) != before:
         collectives.note(counters[mesh][0], func._opname)

@@ -24,7 +24,9 @@ from . import graph_config as graph_config
 from . import graph_debug as graph_debug
 from . import graph_internals as graph_internals
 from . import graph_job as graph_job
+from . import graph_layers as graph_layers
 from . import graph_proto as graph_proto
+from . import graph_reductions as graph_reductions
 from . import graph_repr as graph_repr
 from . import graph_scope as graph_scope
 from . import graph_state as graph_state

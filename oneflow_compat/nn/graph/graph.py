@@ -11,7 +11,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..._errors import RefusedKind, StateError
-from ..._global.collectives import checking, is_lost, lost
+from ..._global.collectives import checking
+from ..._global.failures import is_lost, lost
 from ..._global.tensor import OfSeveralRanks, of_several_ranks, several
 from ..._graph import Config, Engine, capturing, inside_another
 from ..._graph.capture.update import sparse_rows

@@ -13,7 +13,9 @@ import weakref
 import torch
 
 from ... import _bind, _env
-from ..._global.collectives import checking, start, transfer
+from ..._global.collectives import checking
+from ..._global.failures import transfer
+from ..._global.process_group import start
 from ..modules._same import SameAsTorch
 
 __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
