@@ -181,7 +181,8 @@ class SourceWriter:
         if step.action == "set":
             return f"{self.dual(step.target)}.{step.args[0]} = {self.value(step.args[1])}"
         if step.action in ("enter", "exit"):
-            return f"{self.dual(step.target)}.__{step.action}__({'None, None, None' if step.action == 'exit' else ''})"
+            arguments = "None, None, None" if step.action == "exit" else ""
+            return f"{self.dual(step.target)}.__{step.action}__({arguments})"
         if step.action == "op":
             return self._operator_step(left, step)
         if step.action == "expression":

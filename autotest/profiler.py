@@ -32,7 +32,8 @@ class ProfResult:
         return getattr(self.prof, attr)
 
     def __repr__(self):
-        return f"ProfResult({self.kind}, {self.op_name}({self.args_description}), {self.device}, {self.num} calls)"
+        call = f"{self.op_name}({self.args_description})"
+        return f"ProfResult({self.kind}, {call}, {self.device}, {self.num} calls)"
 
 
 def set_hardware_info_list(hardware_info_list: list) -> None:

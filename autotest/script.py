@@ -175,7 +175,8 @@ def imported_function(function: Any, name: str) -> str | None:
         source = ""
     if source.startswith("def "):
         return f"{source}\n\n\n{name} = {function.__name__}\n"
-    return f'def {name}(x):\n    raise NotImplementedError("put the {name}= function of your bind() call here")\n'
+    error = f'NotImplementedError("put the {name}= function of your bind() call here")'
+    return f"def {name}(x):\n    raise {error}\n"
 
 
 # ---------------------------------------------------------------------- eager against eager

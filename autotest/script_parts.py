@@ -75,7 +75,10 @@ def compare_numbers(what, a, b):
     dtype = torch.promote_types(a.dtype, b.dtype)
     dtype = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
     x, y = a.to(dtype), b.to(dtype)
-    equal = torch.equal(x, y) if a.dtype == torch.bool else torch.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
+    if a.dtype == torch.bool:
+        equal = torch.equal(x, y)
+    else:
+        equal = torch.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
     assert equal, f"{what} differs (rtol={rtol}, atol={atol})\\n{a}\\n{b}"
 ''',
     "compare_tensors": """
@@ -94,7 +97,8 @@ def compare_descriptions(what, a, b):
     if type(a).__name__ == "device":
         equal = type(b).__name__ == "device" and (a.type, a.index or 0) == (b.type, b.index or 0)
     else:
-        equal = type(a).__name__ == type(b).__name__ and str(a).rpartition(".")[2] == str(b).rpartition(".")[2]
+        same_class = type(a).__name__ == type(b).__name__
+        equal = same_class and str(a).rpartition(".")[2] == str(b).rpartition(".")[2]
     assert equal, f"{what}: {a} and {b}"
 ''',
     "compare_plain": """
@@ -113,7 +117,8 @@ def compare_plain(what, a, b):
 def compare(what, a, b):
     """Compare one result of the two libraries."""
     if isinstance(a, torch.Tensor) or isinstance(b, <tensor_class>):
-        assert isinstance(a, torch.Tensor) and isinstance(b, <tensor_class>), f"{what}: {type(a)} and {type(b)}"
+        both = isinstance(a, torch.Tensor) and isinstance(b, <tensor_class>)
+        assert both, f"{what}: {type(a)} and {type(b)}"
         return compare_tensors(what, a, b)
 [sequence]    if isinstance(a, (tuple, list)):
 [sequence]        assert isinstance(b, (tuple, list)) and len(a) == len(b), f"{what}: {a} and {b}"
@@ -241,7 +246,8 @@ graph_inputs, graph_modules = setup(flow)
 graph_outputs, existing, graph_inputs = Program(graph_modules)(*graph_inputs)
 existing = iter(existing)
 graph_gradients = [next(existing) if has else None for has in has_gradient]
-assert len(outputs) == len(graph_outputs), f"{len(outputs)} outputs in eager, {len(graph_outputs)} in the graph"
+counts = f"{len(outputs)} outputs in eager, {len(graph_outputs)} in the graph"
+assert len(outputs) == len(graph_outputs), counts
 for i, (x, y) in enumerate(zip(outputs, graph_outputs)):
     compare_tensors(f"output {i}", x, y)
 for name, x, y in zip(<leaves>, gradients, graph_gradients):

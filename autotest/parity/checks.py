@@ -12,6 +12,7 @@ from ..errors import Mismatch
 from ..pair import Pair
 from ..runner import Options
 from . import snippets
+from .arguments import as_numpy, copied, refilled, trained_leaves
 from .samples import module_samples, operator_samples, tensors
 from .table import put
 
@@ -282,7 +283,7 @@ class Checker:
             out = function(*eager_args)
         except Exception:
             return
-        eager_gradients = self.backward(out, wanted(eager_args, modules)) or []
+        eager_gradients = self.backward(out, trained_leaves(eager_args, modules)) or []
         for m, s in zip(modules, states):
             m.load_state_dict(s)
         graph_args = [
@@ -317,7 +318,7 @@ class Checker:
 
             def build(self, *graph_inputs):
                 result = function(*graph_inputs)
-                gradients = checker.backward(result, wanted(graph_inputs, modules))
+                gradients = checker.backward(result, trained_leaves(graph_inputs, modules))
                 tensors = list(tensors_of(result, checker.pair.is_candidate_tensor))
                 return tensors, [g for g in gradients or [] if g is not None]
 
@@ -414,45 +415,3 @@ REFUSED = object()
 
 def form_only(row):
     return row["name"].rpartition(".")[2] in FORM_ONLY
-
-
-def wanted(args, modules):
-    return [t for t in tensors(args) if t.requires_grad] + [
-        p for m in modules for p in m.parameters() if p.requires_grad
-    ]
-
-
-def as_numpy(x):
-    return x.detach().numpy() if hasattr(x, "detach") else x
-
-
-def copied(x, device=None):
-    """A deep copy of arguments in which tensors are fresh leaves, on the device if one is given."""
-    import torch
-
-    if isinstance(x, torch.Tensor):
-        fresh = x.detach().clone() if device is None else x.detach().clone().to(device)
-        return fresh.requires_grad_(x.requires_grad)
-    if type(x) in (tuple, list):
-        return type(x)(copied(e, device) for e in x)
-    if type(x) is dict:
-        return {k: copied(v, device) for k, v in x.items()}
-    return x
-
-
-def refilled(x, tensors_):
-    """x with its tensors replaced by these, in order."""
-    import torch
-
-    replacements = iter(tensors_)
-
-    def fill(e):
-        if isinstance(e, torch.Tensor):
-            return next(replacements)
-        if type(e) in (tuple, list):
-            return type(e)(fill(i) for i in e)
-        if type(e) is dict:
-            return {k: fill(v) for k, v in e.items()}
-        return e
-
-    return fill(x)

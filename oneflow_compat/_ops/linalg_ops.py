@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 
 from ._signature import REFUSED, or_else, spelled
+from .tensor_arithmetic import promoted
 
 __all__ = [
     "matmul",
@@ -22,16 +23,6 @@ __all__ = [
     "diagonal",
     "inv",
 ]
-
-
-def promoted(*tensors):
-    """Return the tensors in their common dtype, or None if their dtypes already agree."""
-    dtype = tensors[0].dtype
-    if all(t.dtype is dtype for t in tensors):
-        return None
-    for t in tensors[1:]:
-        dtype = torch.promote_types(dtype, t.dtype)
-    return [t.to(dtype) for t in tensors]
 
 
 def _product(target, name, signature, a_name, b_name, others):

@@ -1,5 +1,5 @@
-"""Arithmetic methods of integer and bool tensors that torch refuses: "replace" rows of
-`_tables/tensor.py`.
+"""Arithmetic methods that torch refuses, of integer and bool tensors and of different dtypes: "replace" rows
+of `_tables/tensor.py`.
 """
 
 from __future__ import annotations
@@ -86,3 +86,46 @@ def floor_divided(original):
         "oneflow",
     )
     return method
+
+
+# --------------------------------------------------------------------------- products
+def promoted(*tensors):
+    """Return the tensors in their common dtype, or None if their dtypes already agree."""
+    dtype = tensors[0].dtype
+    if all(t.dtype is dtype for t in tensors):
+        return None
+    for t in tensors[1:]:
+        dtype = torch.promote_types(dtype, t.dtype)
+    return [t.to(dtype) for t in tensors]
+
+
+@replacing
+def matmul(original, error, self, other, *args, **kwargs):
+    """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and
+    scale.
+    """
+    if not isinstance(other, torch.Tensor):
+        return NotImplemented
+    if args or kwargs:
+        from . import linalg_ops  # not loaded by `import oneflow`
+
+        extended = {"bmm": linalg_ops.bmm, "matmul": linalg_ops.matmul}.get(original.__name__)
+        return NotImplemented if extended is None else extended(self, other, *args, **kwargs)
+    same = promoted(self, other)
+    return NotImplemented if same is None else original(*same)
+
+
+@replacing
+def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alpha=1.0):
+    """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
+    from . import linalg_ops  # not loaded by `import oneflow`
+
+    if b is None or (
+        not transpose_a
+        and not transpose_b
+        and alpha == 1.0
+        and promoted(self, b) is None
+        and isinstance(error, RuntimeError)
+    ):
+        return NotImplemented
+    return linalg_ops.bmm(self, b, transpose_a, transpose_b, alpha)

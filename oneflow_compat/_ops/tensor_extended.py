@@ -270,39 +270,6 @@ def deepcopy(original, error, self, memo):
     return out
 
 
-# --------------------------------------------------------------------------- dtypes that differ
-@replacing
-def matmul(original, error, self, other, *args, **kwargs):
-    """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and
-    scale.
-    """
-    from .linalg_ops import bmm, matmul, promoted  # not loaded by `import oneflow`
-
-    if not isinstance(other, torch.Tensor):
-        return NotImplemented
-    if args or kwargs:
-        extended = {"bmm": bmm, "matmul": matmul}.get(original.__name__)
-        return NotImplemented if extended is None else extended(self, other, *args, **kwargs)
-    same = promoted(self, other)
-    return NotImplemented if same is None else original(*same)
-
-
-@replacing
-def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alpha=1.0):
-    """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
-    from . import linalg_ops  # not loaded by `import oneflow`
-
-    if b is None or (
-        not transpose_a
-        and not transpose_b
-        and alpha == 1.0
-        and linalg_ops.promoted(self, b) is None
-        and isinstance(error, RuntimeError)
-    ):
-        return NotImplemented
-    return linalg_ops.bmm(self, b, transpose_a, transpose_b, alpha)
-
-
 # --------------------------------------------------------------------------- masks
 @replacing
 def masked(original, error, self, mask=None, *args, **kwargs):

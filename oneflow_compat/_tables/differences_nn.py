@@ -51,7 +51,7 @@ NN = {
     },
     "label-shapes": {
         "names": ["oneflow.nn.CrossEntropyLoss", "oneflow.nn.functional.cross_entropy"],
-        "oneflow": "labels of any shape with one label for each row of scores; another count ends the process",
+        "oneflow": "labels of any shape, one for each row of scores; another count ends the process",
         "here": "dimensions of size 1 may be added or left out: (4, 1) or (1, 4) for (4,); others raise",
         "reason": "labels of shape (H, W) for scores of (W, C, H) are a mistake more often than a wish",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},

@@ -513,7 +513,7 @@ class Graph:
         """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
         ...
     def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        """Run a program of runtime_state_dict() instead of capturing one; only before the first call."""
         ...
     @staticmethod
     def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:
@@ -1142,8 +1142,8 @@ class RawReader(torch.nn.Module):
     end.
 
     random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records). The order
-    for a random_seed is not that of OneFlow (difference row raw-reader-order). A file that does not hold whole
-    records is a ValueError. Under a launcher each rank reads every world_size-th record.
+    for a random_seed is not that of OneFlow (difference row raw-reader-order). A file that does not hold
+    whole records is a ValueError. Under a launcher each rank reads every world_size-th record.
     """
     batch_size: Any
     device: Any

@@ -39,8 +39,8 @@ class Resize(Stage):
     target_size=(width, height): images is one tensor (batch, height, width, channels), new_size None.
     keep_aspect_ratio with target_size an int for the resize_side ("shorter" or "longer"), the other side
     bounded by max_size or min_size: images is a TensorBuffer, new_size an int32 tensor (batch, 2) of width
-    and height. scale is float32 (batch, 2): new width and height over old. interpolation_type: auto, bilinear,
-    nearest_neighbor, bicubic, area. Older arguments: color_space, interp_type, resize_x, resize_y,
+    and height. scale is float32 (batch, 2): new width and height over old. interpolation_type: auto,
+    bilinear, nearest_neighbor, bicubic, area. Older arguments: color_space, interp_type, resize_x, resize_y,
     resize_shorter.
     """
 

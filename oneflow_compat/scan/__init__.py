@@ -12,12 +12,12 @@ import sys
 from typing import Iterable
 
 from . import files, fixes
-from .binder import Use
 from .files import Skipped
 from .findings import Finding, Findings, Location
 from .lookup import judge
 from .names import FileNames, names_in
 from .report import Report
+from .uses import Use
 
 __all__ = ["FileNames", "Finding", "Location", "Report", "Skipped", "Use", "judge", "names_in", "scan"]
 

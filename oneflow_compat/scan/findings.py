@@ -8,9 +8,9 @@ from typing import Any
 
 from .._tables.differences import DIFFERENCES
 from . import lookup
-from .binder import Use
 from .names import FileNames
 from .rules import Edit, rules_of
+from .uses import Use
 
 RANKS = ("breaks", "changes numbers", "cosmetic", "superset")
 NOT_IN_TORCH = "not-in-torch"

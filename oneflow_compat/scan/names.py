@@ -13,9 +13,10 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .binder import Binder, Load, Use, imported_by_call, is_library
+from .binder import Binder
 from .lookup import find
 from .scopes import Binding, Position, Scope
+from .uses import Load, Use, imported_by_call, is_library
 
 MAX_CALLS = 8  # calls in one chain of names; longer chains are left out
 MAX_DEPTH = 40  # aliases of aliases

@@ -125,7 +125,9 @@ class NumberAsFlag:
     def edits(self, call: ast.Call) -> list[Edit]:
         if len(call.args) != self.index + 1 or _is_open(call):
             return []
-        return [ReplaceArgument(self.index, self.keyword, str(bool(call.args[self.index].value)))]  # type: ignore[attr-defined]
+        constant = call.args[self.index]
+        assert isinstance(constant, ast.Constant)  # matches() asked
+        return [ReplaceArgument(self.index, self.keyword, str(bool(constant.value)))]
 
 
 @dataclass(frozen=True)

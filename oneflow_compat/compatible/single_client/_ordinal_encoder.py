@@ -17,7 +17,7 @@ from . import _context
 
 @dataclass(frozen=True)
 class _Index:
-    """The values of a table in sorted order with their codes, and the state of the table they were read in."""
+    """The sorted values of a table with their codes, and the state of the table that they were read in."""
 
     values: torch.Tensor
     codes: torch.Tensor
@@ -94,8 +94,8 @@ def _rows_for(values: torch.Tensor, rows: torch.Tensor, num_stored: int) -> torc
     free = (rows[:, 0] == 0).nonzero().reshape(-1)
     if values.numel() > free.numel():
         raise ValueError(
-            f"categorical_ordinal_encode: more than {capacity} distinct values: {num_stored} are stored, found"
-            f" {values.numel()} new ones; raise the capacity"
+            f"categorical_ordinal_encode: more than {capacity} distinct values: {num_stored} are stored,"
+            f" found {values.numel()} new ones; raise the capacity"
         )
     values = values.long()
     unsigned = torch.where(values < 0, 2**64 % capacity, 0)  # OneFlow converts a value to size_t

@@ -94,7 +94,8 @@ def _check(variable, full, shape, dtype):
         requested_shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if requested_shape != tuple(tensor.shape):
             raise ValueError(
-                f"get_variable: variable {full!r} has shape {tuple(tensor.shape)}, asked for {requested_shape}"
+                f"get_variable: variable {full!r} has shape {tuple(tensor.shape)}, asked for"
+                f" {requested_shape}"
             )
     if dtype != tensor.dtype:
         raise ValueError(f"get_variable: variable {full!r} has dtype {tensor.dtype}, asked for {dtype}")

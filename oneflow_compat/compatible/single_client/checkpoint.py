@@ -107,8 +107,8 @@ def get(path):
             dtype = _KINDS.get(data_type.group(1) if data_type else "kFloat")
             if dtype is None or dtype == "bfloat16":
                 raise TypeError(
-                    f"checkpoint.get: variable {name!r} has data_type {data_type.group(1)}, which is not readable"
-                    " as an array"
+                    f"checkpoint.get: variable {name!r} has data_type {data_type.group(1)}, which is not"
+                    " readable as an array"
                 )
         else:
             _session.default().start()

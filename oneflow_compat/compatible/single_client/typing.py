@@ -27,7 +27,8 @@ class _Placeholder:
         self.dtype = torch.float32 if dtype is None else dtype
         if not isinstance(self.dtype, torch.dtype):
             raise TypeError(
-                f"{self.type_name}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found {dtype!r}"
+                f"{self.type_name}.Placeholder: dtype must be a OneFlow dtype such as flow.float, found"
+                f" {dtype!r}"
             )
         self._numpy_type = None if self.dtype == torch.bfloat16 else _numpy_dtype(self.dtype)
         self._from_numpy = torch.from_numpy

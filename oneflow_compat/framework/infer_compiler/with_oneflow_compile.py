@@ -16,8 +16,8 @@ def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options
     """A module of the same class over the same parameters whose calls run as one nn.Graph, without gradients.
 
     use_graph=False runs it eagerly, also without gradients. options: "debug" (level of Graph.debug);
-    "dynamic" and "size" are accepted, a graph keeps one program per input signature here. Attributes, state_dict() and
-    to() are those of `torch_module` itself.
+    "dynamic" and "size" are accepted, a graph keeps one program per input signature here. Attributes,
+    state_dict() and to() are those of `torch_module` itself.
     """
     if not isinstance(torch_module, torch.nn.Module):
         raise TypeError(f"compile_from_torch() takes a module, found {type(torch_module).__name__}")

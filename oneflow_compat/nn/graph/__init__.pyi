@@ -70,7 +70,7 @@ class Graph:
         """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
         ...
     def load_runtime_state_dict(self, state_dict: Any, *, warmup_with_run: _bool = True) -> Any:
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        """Run a program of runtime_state_dict() instead of capturing one; only before the first call."""
         ...
     @staticmethod
     def runtime_state_dict_to(state_dict: Any, device: torch.device | str | _int | None) -> Any:

@@ -124,8 +124,8 @@ class Graph(StoredGraph, GraphInternals):
             )
         if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
             raise TypeError(
-                f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}; pass an"
-                " instance, as flow.optim.lr_scheduler.StepLR(optimizer, step_size=10)"
+                f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}; pass"
+                " an instance, as flow.optim.lr_scheduler.StepLR(optimizer, step_size=10)"
             )
         if getattr(lr_sch, "optimizer", optim) is not optim:
             raise StateError(

@@ -47,8 +47,8 @@ def operator_lines(program, calls, location=False) -> dict:
         outputs = ", ".join(writer.value_text(v) for key in conf.output_order for v in conf.output[key].s)
         location_text = f", location=({op.loc})" if location and op.loc else ""
         lines[writer.modules[op.name]].append(
-            f'(OPERATOR: {op.name}({inputs}) -> ({outputs}), placement=(oneflow.placement(type="{op.device_tag}",'
-            f" ranks=[0])){location_text})"
+            f"(OPERATOR: {op.name}({inputs}) -> ({outputs}),"
+            f' placement=(oneflow.placement(type="{op.device_tag}", ranks=[0])){location_text})'
         )
     return lines
 
@@ -255,7 +255,8 @@ class _Writer:
         """
         meta = (node.args[0] if node.target is operator.getitem else node).meta
         module = meta.get("module") or ""
-        name = f"{_RECOMPUTED if meta.get('recomputed') else ''}{module + '-' if module else ''}{op_name}-{self.count}"
+        prefix = (_RECOMPUTED if meta.get("recomputed") else "") + (f"{module}-" if module else "")
+        name = f"{prefix}{op_name}-{self.count}"
         self.count += 1
         op = self._op(name, _device(node))
         conf = op.user_conf

@@ -44,7 +44,7 @@ class StoredGraph:
         return _deploy().runtime_state_dict(self, destination, with_eager)
 
     def load_runtime_state_dict(self, state_dict, *, warmup_with_run=True):
-        """Run a program saved by runtime_state_dict() instead of capturing one; only before the first call."""
+        """Run a program of runtime_state_dict() instead of capturing one; only before the first call."""
         _deploy().load_runtime_state_dict(self, state_dict, warmup_with_run)
 
     @staticmethod

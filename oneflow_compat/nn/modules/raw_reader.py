@@ -21,8 +21,8 @@ class RawReader(Source):
     end.
 
     random_shuffle reorders blocks of about shuffle_block_size bytes each epoch (0: single records). The order
-    for a random_seed is not that of OneFlow (difference row raw-reader-order). A file that does not hold whole
-    records is a ValueError. Under a launcher each rank reads every world_size-th record.
+    for a random_seed is not that of OneFlow (difference row raw-reader-order). A file that does not hold
+    whole records is a ValueError. Under a launcher each rank reads every world_size-th record.
     """
 
     def __init__(

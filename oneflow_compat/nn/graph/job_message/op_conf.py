@@ -49,7 +49,7 @@ class AttrValue(Message):
 
 
 class OperatorConf(Message):
-    """One operator of a job: an input, a variable, an output, or (user_conf) a computation with its settings."""
+    """One operator of a job: an input, a variable, an output, or (user_conf) a computation with settings."""
 
     FIELDS = {
         "name": "",

@@ -1,0 +1,49 @@
+"""Arguments of the checks: copies, arrays, and the tensors that require a gradient."""
+
+from __future__ import annotations
+
+from .samples import tensors
+
+
+def trained_leaves(args, modules):
+    """Return the tensors of arguments and modules that require a gradient."""
+    return [t for t in tensors(args) if t.requires_grad] + [
+        p for m in modules for p in m.parameters() if p.requires_grad
+    ]
+
+
+def as_numpy(x):
+    """Return a tensor as an array, and any other value unchanged."""
+    return x.detach().numpy() if hasattr(x, "detach") else x
+
+
+def copied(x, device=None):
+    """A deep copy of arguments in which tensors are fresh leaves, on the device if one is given."""
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        fresh = x.detach().clone() if device is None else x.detach().clone().to(device)
+        return fresh.requires_grad_(x.requires_grad)
+    if type(x) in (tuple, list):
+        return type(x)(copied(e, device) for e in x)
+    if type(x) is dict:
+        return {k: copied(v, device) for k, v in x.items()}
+    return x
+
+
+def refilled(x, tensors_):
+    """x with its tensors replaced by these, in order."""
+    import torch
+
+    replacements = iter(tensors_)
+
+    def fill(e):
+        if isinstance(e, torch.Tensor):
+            return next(replacements)
+        if type(e) in (tuple, list):
+            return type(e)(fill(i) for i in e)
+        if type(e) is dict:
+            return {k: fill(v) for k, v in e.items()}
+        return e
+
+    return fill(x)

@@ -1,0 +1,55 @@
+"""The uses of library names in a file: what the binder collects and the resolver names."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from .scopes import Scope
+
+LIBRARIES = ("oneflow", "torch")
+IMPORT_FUNCTIONS = frozenset({"import_module", "importorskip", "__import__"})
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a library's name in a file."""
+
+    name: str
+    line: int
+    column: int
+    call: ast.Call | None = field(default=None, compare=False, repr=False)
+    mentioned: bool = (
+        False  # an import, an alias, an annotation or an isinstance(): the name must exist, no more
+    )
+    guarded: bool = False  # the program provides for a missing name
+    stored: bool = False  # the program sets the name
+
+
+@dataclass(eq=False)
+class Load:
+    """An expression that may be a library's name, with the scope that decides."""
+
+    node: ast.expr
+    root: str
+    scope: Scope
+    in_loop: bool
+    call: ast.Call | None = None
+    mentioned: bool = False
+    guarded: bool = False
+    suffix: str = ""
+
+
+def is_library(path: str) -> bool:
+    return path.partition(".")[0] in LIBRARIES
+
+
+def imported_by_call(node: ast.Call) -> str:
+    """The module in `importlib.import_module("torch.nn")` and its like; else ""."""
+    function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if function not in IMPORT_FUNCTIONS or not node.args or not isinstance(node.args[0], ast.Constant):
+        return ""
+    module = node.args[0].value
+    if not isinstance(module, str) or not is_library(module):
+        return ""
+    return module.partition(".")[0] if function == "__import__" else module
