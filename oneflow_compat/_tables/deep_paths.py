@@ -23,6 +23,7 @@ SAME_MODULES = {
         "framework.scope_util": "_graph.scopes",
         "framework.session_context": "_graph.sessions",
         "framework.sysconfig": "sysconfig",
+        "nn.utils.parameters_grouping": "optim.parameters_grouping",
         "special.special_ops": "special",
         "typing": "compatible.single_client.typing",
         "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
@@ -82,6 +83,10 @@ _NN_MODULES = {
     "argsort": "argsort_op=argsort",
     "argwhere": "argwhere_op=argwhere",
     "as_tensor": "as_tensor",
+    "batchnorm_fused": (
+        "FusedBatchNorm1d=nn.modules.fused:FusedBatchNorm1d FusedBatchNorm2d=nn.modules.fused:FusedBatchNorm2d"
+        " FusedBatchNorm3d=nn.modules.fused:FusedBatchNorm3d"
+    ),
     "broadcast_ops": "broadcast_shapes broadcast_tensors broadcast_to",
     "constant": (
         "ones_op=ones ones_like_op=ones_like zeros_op=zeros zeros_like_op=zeros_like full_op=full"
@@ -90,6 +95,8 @@ _NN_MODULES = {
     "einsum": "einsum_op=einsum",
     "empty": "empty_op=empty empty_like_op=empty_like new_empty_op=new_empty",
     "expand": "expand_op=expand",
+    "fake_quantization": "FakeQuantization=nn.modules.quantization:FakeQuantization",
+    "fused_mlp": "FusedMLP=nn.modules.fused:FusedMLP",
     "global_cast": (
         "local_to_global_op=local_to_global global_to_global_op=global_to_global to_global_op=to_global"
         " to_local_op=to_local"
@@ -104,6 +111,10 @@ _NN_MODULES = {
         " atan_op=atan fmod_op=fmod"
     ),
     "meshgrid": "meshgrid_op=meshgrid",
+    "min_max_observer": "MinMaxObserver=nn.modules.quantization:MinMaxObserver",
+    "moving_average_min_max_observer": (
+        "MovingAverageMinMaxObserver=nn.modules.quantization:MovingAverageMinMaxObserver"
+    ),
     "nms": "nms_op=nms",
     "nonzero": "nonzero_op=nonzero",
     "norm": "norm",
@@ -121,11 +132,39 @@ _NN_MODULES = {
     "unique": "unique_op=unique",
     "where": "where_op=where",
 }
+_LEGACY = {
+    "autograd.autograd": (
+        "backward=compatible.single_client.autograd:backward grad=compatible.single_client.autograd:grad"
+    ),
+    "autograd.autograd_mode": "no_grad=torch.no_grad",
+    "linalg": "matmul=compatible.single_client._array:matmul",
+    "nn.module": "Module=torch.nn.Module",
+    "nn.parameter": "Parameter=torch.nn.Parameter",
+    "sbp": "broadcast=sbp:broadcast partial_sum=sbp:partial_sum split=sbp:split",
+    "serving.saved_model_builder": " ".join(
+        f"{name}=compatible.single_client.saved_model:{name}"
+        for name in (
+            "GetInterfaceBlobConf",
+            "GraphBuilder",
+            "Lbi2Lbn",
+            "Lbn2Lbi",
+            "ModelBuilder",
+            "SignatureBuilder",
+        )
+    ),
+    "vm": "",  # OneFlow's instruction scheduler had no public names
+}
 # module of names: "name=target name ..."; a name alone is the name of `oneflow`
 NAMES = {
     **{f"oneflow.framework.{name}": row for name, row in _FRAMEWORK.items()},
     **{f"oneflow._oneflow_internal.{name}": row for name, row in _INTERNAL.items()},
     **{f"oneflow.nn.modules.{name}": row for name, row in _NN_MODULES.items()},
+    **{f"oneflow.compatible.single_client.{name}": row for name, row in _LEGACY.items()},
+    "oneflow.nn.functional.deform_conv": "deform_conv2d=nn.functional.deform_conv2d",
+    "oneflow.nn.functional.maxpool": " ".join(
+        f"{name}=nn.functional.{name}" for name in ("max_pool1d", "max_pool2d", "max_pool3d")
+    ),
+    "oneflow.nn.parallel.ddp": "DistributedDataParallel=nn.parallel.distributed:DistributedDataParallel",
     "oneflow.profiler.util": "format_time=profiler.events:format_time",
     "oneflow.test_utils.automated_test_util.global_scope": (
         "GlobalScope=oneflow_autotest.placement.GlobalScope is_global=oneflow_autotest.placement.is_global"

@@ -1,5 +1,0 @@
-"""Deep path of flow.autograd.grad and backward."""
-
-from . import backward, grad
-
-__all__ = ["backward", "grad"]

@@ -1,5 +1,0 @@
-"""flow.linalg."""
-
-from ._array import matmul
-
-__all__ = ["matmul"]

@@ -1,5 +1,0 @@
-"""nn.Module is torch's."""
-
-from torch.nn import Module
-
-__all__ = ["Module"]

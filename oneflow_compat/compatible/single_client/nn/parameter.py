@@ -1,5 +1,0 @@
-"""nn.Parameter is torch's."""
-
-from torch.nn import Parameter
-
-__all__ = ["Parameter"]

@@ -1,1 +1,0 @@
-"""flow.vm: OneFlow's instruction scheduler had no public names."""

@@ -1,5 +1,0 @@
-"""Deep path of the deformable convolution."""
-
-from .. import functional as _F
-
-deform_conv2d = _F.deform_conv2d

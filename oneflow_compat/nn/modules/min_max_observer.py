@@ -1,5 +1,0 @@
-"""The path OneFlow keeps MinMaxObserver at."""
-
-from .quantization import MinMaxObserver
-
-__all__ = ["MinMaxObserver"]

@@ -1,5 +1,0 @@
-"""Deep path of DistributedDataParallel."""
-
-from .distributed import DistributedDataParallel
-
-__all__ = ["DistributedDataParallel"]
