@@ -15,8 +15,8 @@ import torch.autograd
 import torch.profiler
 from torch.nn.functional import *
 from oneflow import _placement, _sbp, _Tensor
-from . import deform_conv as deform_conv
-from . import maxpool as maxpool
+deform_conv: Any
+maxpool: Any
 
 def adaptive_avg_pool1d(x: Any, output_size: _int | Sequence[_int], data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
     """torch's `adaptive_avg_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""

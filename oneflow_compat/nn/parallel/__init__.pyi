@@ -15,8 +15,8 @@ import torch.autograd
 import torch.profiler
 from torch.nn.parallel import *
 from oneflow import _placement, _sbp, _Tensor
-from . import ddp as ddp
 from . import distributed as distributed
+ddp: Any
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """Return `module` itself; its gradients are averaged over all processes during backward() from now on.

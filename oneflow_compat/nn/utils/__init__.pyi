@@ -17,7 +17,7 @@ from torch.nn.utils import *
 from oneflow import _placement, _sbp, _Tensor
 from . import clip_grad as clip_grad
 from . import container as container
-from . import parameters_grouping as parameters_grouping
+from oneflow.optim import parameters_grouping as parameters_grouping
 
 class ContiguousParamsGroup:
     """Moves the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
