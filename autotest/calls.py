@@ -98,7 +98,7 @@ def annotate_generators(function: Any, args: tuple, kwargs: dict) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _annotations(function):
+def _annotations(function: Callable) -> tuple[list, dict]:
     target = function
     if isinstance(function, type):
         target = function.__init__
@@ -121,7 +121,7 @@ def _annotations(function):
     return names, {k: v for k, v in hints.items() if _can_sample(v)}
 
 
-def _evaluated(target, hints):
+def _evaluated(target: Any, hints: dict) -> dict:
     scope = vars(typing) | getattr(inspect.unwrap(target), "__globals__", {})
     out = {}
     for name, hint in hints.items():
@@ -134,7 +134,7 @@ def _evaluated(target, hints):
     return out
 
 
-def _without_str(hint):
+def _without_str(hint: Any) -> Any:
     """Return a union without its str, because a generator of numbers cannot sample one (padding: Union[str,
     int, tuple[int, int]]).
     """
@@ -144,7 +144,7 @@ def _without_str(hint):
     return hint
 
 
-def _can_sample(hint):
+def _can_sample(hint: Any) -> bool:
     """Return True if random() can sample this type: int, float, bool, and unions and tuples of them."""
     if hint in (int, float, bool, type(None)) or hint is Ellipsis:
         return True
@@ -174,7 +174,15 @@ def call_both(
         raise at_step(e, step)
 
 
-def _call_both(pair, step, reference, candidate, reference_arguments, candidate_arguments, name):
+def _call_both(
+    pair: Any,
+    step: Any,
+    reference: Callable,
+    candidate: Callable,
+    reference_arguments: tuple,
+    candidate_arguments: tuple,
+    name: str,
+) -> tuple[Any, Any]:
     state = pair.random_state()
     try:
         r = reference(*reference_arguments[0], **reference_arguments[1])
@@ -236,7 +244,7 @@ def same_class(a: Exception, b: Exception) -> bool:
     return issubclass(ta, tb) or issubclass(tb, ta)
 
 
-def _text(pair, step) -> str:
+def _text(pair: Any, step: Any) -> str:
     return SourceWriter(pair).step(None, step).removeprefix("last = ")
 
 

@@ -42,7 +42,7 @@ class Step:
         out: Any = None,
         value: Any = None,
         random: Any = None,
-    ):
+    ) -> None:
         self.action, self.target, self.args, self.kwargs = action, target, args, kwargs or {}
         self.out, self.number = out, -1
         # the reference's tensor at that time, of an input or of a call whose result was handed over
@@ -62,7 +62,7 @@ class Case:
 
     def __init__(
         self, pair: Any, options: Any, seed: int = 0, on_step: Callable[[Case, Step], None] | None = None
-    ):
+    ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
         self.modules: list = []  # dual modules made in this case

@@ -7,7 +7,7 @@ Attributes, calls, operators, indexing and assignment act on both sides. `.pytor
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Callable
 
 from . import case as cases
 from . import profiler
@@ -30,7 +30,7 @@ class Dual:
     __dual__ = True
     __slots__ = ("_pair", "_ref", "_cand", "_path", "_owner", "_step", "__weakref__")
 
-    def __init__(self, pair: Any, ref: Any, cand: Any, path: str = "", owner: Dual | None = None):
+    def __init__(self, pair: Any, ref: Any, cand: Any, path: str = "", owner: Dual | None = None) -> None:
         _set(self, "_pair", pair)
         _set(self, "_ref", ref)
         _set(self, "_cand", cand)
@@ -64,7 +64,7 @@ class Dual:
         return self._ref
 
     # ------------------------------------------------------------------ attributes
-    def __getattr__(self, key):
+    def __getattr__(self, key: Any) -> Any:
         pair = self._pair
         if key in pair.names:
             return self.pytorch if key == pair.names[0] else self.oneflow
@@ -89,7 +89,7 @@ class Dual:
             record(Step("get", self, (key,)), out)
         return out
 
-    def __setattr__(self, key, value):
+    def __setattr__(self, key: Any, value: Any) -> None:
         if key in Dual.__slots__:
             return _set(self, key, value)
         if key in ("pytorch", "reference", self._pair.names[0]):
@@ -105,17 +105,17 @@ class Dual:
             raise at_step(e, step)
         record(step)
 
-    def __delattr__(self, key):
+    def __delattr__(self, key: Any) -> None:
         delattr(self._ref, key)
         delattr(self._cand, key)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return sorted(
             set(dir(self._ref)) | {"pytorch", "oneflow", "reference", "candidate", *self._pair.names}
         )
 
     # ------------------------------------------------------------------ calls
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         pair = self._pair
         if profiler.measured_paths and self._path in profiler.measured_paths:
             return profiler.profile_dual_object(self)(*args, **kwargs)
@@ -129,14 +129,14 @@ class Dual:
         return record(step, wrap(pair, r, c))
 
     # ------------------------------------------------------------------ containers and contexts
-    def __iter__(self):
+    def __iter__(self) -> Any:
         r, c = self._ref, self._cand
         if hasattr(r, "__len__") and hasattr(c, "__len__") and not isinstance(r, (dict, str)):
             n = len(self)
             return iter([self[i] for i in range(n)])
         return _iterate(_operate(iter, "iter", self))
 
-    def __next__(self):
+    def __next__(self) -> Any:
         end = object()
         r, c = next(self._ref, end), next(self._cand, end)
         step = Step("op", Dual(self._pair, next, next, "next"), (self,))
@@ -152,66 +152,66 @@ class Dual:
             raise StopIteration
         return record(step, Dual(self._pair, r, c))
 
-    def __len__(self):
+    def __len__(self) -> int:
         length = _Length(_agreed(self, "len({})", len(self._ref), len(self._cand)))
         for name in ("reference", "candidate", *self._pair.names):
             setattr(length, name, int(length))
         return length
 
-    def __contains__(self, item):
+    def __contains__(self, item: Any) -> bool:
         item, r, c = split(item)
         return _agreed(self, "{1} in {0}", r in self._ref, c in self._cand, item)
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: Any, value: Any) -> None:
         _operate(operator.setitem, "setitem", self, key, value)
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: Any) -> None:
         _operate(operator.delitem, "delitem", self, key)
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         r, c = self._ref.__enter__(), self._cand.__enter__()
         record(Step("enter", self))
         return self if r is self._ref else wrap(self._pair, r, c)
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> Any:
         stop = self._cand.__exit__(*exc)
         stop = self._ref.__exit__(*exc) or stop
         record(Step("exit", self))
         return stop
 
     # ------------------------------------------------------------------ as a Python value
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return _agreed(self, "bool({})", bool(self._ref), bool(self._cand))
 
-    def __int__(self):
+    def __int__(self) -> int:
         return _agreed(self, "int({})", int(self._ref), int(self._cand))
 
-    def __index__(self):
+    def __index__(self) -> int:
         return _agreed(self, "operator.index({})", operator.index(self._ref), operator.index(self._cand))
 
-    def __float__(self):
+    def __float__(self) -> float:
         return float(self._ref)
 
-    def __complex__(self):
+    def __complex__(self) -> complex:
         return complex(self._ref)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return id(self)
 
-    def __instancecheck__(self, x):
+    def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x._ref if hasattr(type(x), "__dual__") else x, (self._ref, self._cand))
 
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         return format(self._ref, spec)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         a, b = self._pair.names
         return f"{a}:\n{self._ref}\n\n{b}:\n{self._cand}"
 
     __str__ = __repr__
 
 
-def _agreed(dual, template, r, c, *operands):
+def _agreed(dual: Any, template: str, r: Any, c: Any, *operands: Any) -> Any:
     """Return r, the value of the Python expression `template` of a dual object, if both sides agree on it."""
     if r != c:
         expression = template.format(dual._path or "value", *operands)
@@ -220,11 +220,11 @@ def _agreed(dual, template, r, c, *operands):
     return r
 
 
-def _expression(dual, template, *operands):
+def _expression(dual: Any, template: str, *operands: Any) -> Any:
     return Step("expression", dual, (template, *operands))
 
 
-def _iterate(iterator):
+def _iterate(iterator: Any) -> Any:
     """Yield the elements of a dual iterator."""
     while True:
         try:
@@ -234,11 +234,11 @@ def _iterate(iterator):
         yield element
 
 
-def _type_text(x):
+def _type_text(x: Any) -> str:
     return "None" if x is None else f"a {type(x).__name__}"
 
 
-def _namespace_attribute(self, key, path):
+def _namespace_attribute(self: Any, key: Any, path: str) -> Any:
     """Return the attribute of a namespace of the two libraries, a class or a function; such objects need no
     record.
     """
@@ -258,7 +258,7 @@ def _namespace_attribute(self, key, path):
     return Dual(self._pair, ref, cand, path, owner=self._owner)
 
 
-def _reference_of_placement(dual, key):
+def _reference_of_placement(dual: Any, key: Any) -> tuple:
     ref = dual._ref
     if key in PLACEMENT_METHODS:
         copy = ref.clone if dual._pair.is_reference_tensor(ref) else (lambda: ref)
@@ -293,7 +293,7 @@ def wrap(pair: Any, r: Any, c: Any, path: str = "") -> Dual:
 
 
 # ---------------------------------------------------------------------- operators
-def _operate(function, name, *operands):
+def _operate(function: Callable, name: str, *operands: Any) -> Any:
     """Apply an operator on both sides; one of the operands is a dual object."""
     splits = [split(o) for o in operands]
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
@@ -305,13 +305,13 @@ def _operate(function, name, *operands):
     return record(step, Dual(dual._pair, r, c))
 
 
-def _method(name, function, swapped=False):
+def _method(name: str, function: Callable, swapped: bool = False) -> Callable:
     if swapped:
         return lambda self, left: _operate(function, name, left, self)
     return lambda self, *others: _operate(function, name, self, *others)
 
 
-def _install():
+def _install() -> None:
     for name in (
         "add",
         "sub",

@@ -20,14 +20,14 @@ NoneType = type(None)
 class Nothing:
     """The value of `nothing()`: the argument is left out."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "nothing"
 
 
 class generator:
     """Base of all generators; a subclass samples its value in `_calc_value`."""
 
-    def __init__(self, children):
+    def __init__(self, children: Any) -> None:
         self.children = [c for c in children if isinstance(c, generator)]
         self._value = None
         self._has_value = False
@@ -38,7 +38,7 @@ class generator:
         """The source of this generator's choices."""
         return self._source.live()
 
-    def _init(self):
+    def _init(self) -> None:
         self._value, self._has_value = None, False
         for child in self.children:
             child._init()
@@ -54,7 +54,7 @@ class generator:
             self._has_value = True
         return self._value
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         raise NotImplementedError(
             f"{type(self).__name__} does not define how its value is sampled (_calc_value)"
         )
@@ -70,35 +70,35 @@ class generator:
             child.to(annotation)
         return self
 
-    def _to(self, annotation):
+    def _to(self, annotation: Any) -> None:
         pass
 
-    def __or__(self, other):
+    def __or__(self, other: Any) -> generator:
         other = pack(other)
         return oneof(self, other, possibility=self.size() / (self.size() + other.size()))
 
-    def __ror__(self, other):
+    def __ror__(self, other: Any) -> generator:
         return pack(other) | self
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> generator:
         return add(self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: Any) -> generator:
         return add(other, self)
 
-    def __sub__(self, other):
+    def __sub__(self, other: Any) -> generator:
         return add(self, neg(other))
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: Any) -> generator:
         return add(other, neg(self))
 
-    def __mul__(self, other):
+    def __mul__(self, other: Any) -> generator:
         return mul(self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: Any) -> generator:
         return mul(other, self)
 
-    def __neg__(self):
+    def __neg__(self) -> generator:
         return neg(self)
 
 
@@ -110,11 +110,11 @@ def pack(x: Any) -> generator:
 class constant(generator):
     """Always x."""
 
-    def __init__(self, x):
+    def __init__(self, x: Any) -> None:
         super().__init__([])
         self.x = x
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return plain(self.x)
 
 
@@ -126,44 +126,44 @@ def plain(x: Any) -> Any:
 class nothing(generator):
     """The argument is left out."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return Nothing()
 
 
 class add(generator):
-    def __init__(self, a, b):
+    def __init__(self, a: Any, b: Any) -> None:
         self.a, self.b = pack(a), pack(b)
         super().__init__([self.a, self.b])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return self.a.value() + self.b.value()
 
 
 class mul(generator):
-    def __init__(self, a, b):
+    def __init__(self, a: Any, b: Any) -> None:
         self.a, self.b = pack(a), pack(b)
         super().__init__([self.a, self.b])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return self.a.value() * self.b.value()
 
 
 class neg(generator):
-    def __init__(self, a):
+    def __init__(self, a: Any) -> None:
         self.a = pack(a)
         super().__init__([self.a])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return -self.a.value()
 
 
 class oneof(generator):
     """One of the arguments; `possibility` is the chance of the first of two, or one chance for each."""
 
-    def __init__(self, *args, possibility=None):
+    def __init__(self, *args: Any, possibility: Any = None) -> None:
         if not args:
             raise ValueError("oneof() needs at least one alternative")
         self.args = [pack(a) for a in args]
@@ -177,7 +177,7 @@ class oneof(generator):
             possibility = [possibility, 1 - possibility]
         self.possibility = pack(possibility if possibility is not None else [1 / len(args)] * len(args))
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         chances = list(self.possibility.value())
         if max(chances) - min(chances) < 1e-9:
             return self.args[self.choose.integer(0, len(self.args))].value()
@@ -188,7 +188,7 @@ class oneof(generator):
                 return alternative.value()
         return self.args[-1].value()
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.value()(*args, **kwargs)
 
     def size(self) -> int:
@@ -198,30 +198,30 @@ class oneof(generator):
 class tuple(generator):  # OneFlow's name; this module says py_tuple for the builtin
     """A tuple of the sampled arguments."""
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any) -> None:
         self.args = [pack(a) for a in args]
         super().__init__(self.args)
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return py_tuple(a.value() for a in self.args)
 
 
 class random(generator):
     """A number low <= x < high (int or float), a bool, or a tuple of them, as the type says."""
 
-    def __init__(self, low=1, high=6):
+    def __init__(self, low: Any = 1, high: Any = 6) -> None:
         self.low, self.high = pack(low), pack(high)
         super().__init__([self.low, self.high])
         self.annotation = None
 
-    def _to(self, annotation):
+    def _to(self, annotation: Any) -> None:
         if self.annotation is None:
             self.annotation = annotation
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return self._generate(self.annotation)
 
-    def _generate(self, annotation):
+    def _generate(self, annotation: Any) -> Any:
         if annotation is None or annotation is NoneType:
             return None
         if annotation in (bool, int, float, complex):
@@ -238,7 +238,7 @@ class random(generator):
             " on it"
         )
 
-    def _generate_number(self, number_type):
+    def _generate_number(self, number_type: Any) -> Any:
         if number_type is bool:
             return bool(self.choose.integer(0, 2))
         if number_type is int:

@@ -31,7 +31,7 @@ class NotReplayable(Exception):
 class Replay:
     """The steps of a case as a function of fresh inputs and module copies."""
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Case) -> None:
         self.case, self.pair = case, case.pair
         self.inputs = [s for s in case.steps if s.action == "input"]
         self.made = {id(m._cand): m for m in case.modules}
@@ -242,7 +242,7 @@ def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[
     Graph = case.pair.candidate.nn.Graph
 
     class ReplayGraph(Graph):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
             if backend and hasattr(self.config, "set_backend"):
@@ -250,7 +250,7 @@ def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[
             for i, module in enumerate(modules.values()):
                 setattr(self, f"module{i}", module)
 
-        def build(self, *args):
+        def build(self, *args: Any) -> Any:
             outputs, gradients = replay(args, modules)
             present.extend(g is not None for g in gradients)
             return outputs, [g for g in gradients if g is not None], args

@@ -63,29 +63,36 @@ def bind(
     api = types.SimpleNamespace(pair=pair, torch=Dual(pair, reference, candidate))
 
     def random_tensor(
-        ndim=None,
-        dim0=1,
-        dim1=None,
-        dim2=None,
-        dim3=None,
-        dim4=None,
-        low=None,
-        high=None,
-        dtype=float,
-        requires_grad=True,
-        pin_memory=False,
-    ):
+        ndim: Any = None,
+        dim0: Any = 1,
+        dim1: Any = None,
+        dim2: Any = None,
+        dim3: Any = None,
+        dim4: Any = None,
+        low: Any = None,
+        high: Any = None,
+        dtype: Any = float,
+        requires_grad: Any = True,
+        pin_memory: Any = False,
+    ) -> Any:
         """A tensor on both sides: sizes not given are drawn from 1 to 7, values from [low, high), by default
         [0, 1).
         """
         sampler = random_pytorch_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory)
         return both_sides(sampler.value(), requires_grad, pin_memory)
 
-    def choice_tensor(a, size=None, replace=True, p=None, dtype=int, requires_grad=False):
+    def choice_tensor(
+        a: Any,
+        size: Any = None,
+        replace: Any = True,
+        p: Any = None,
+        dtype: Any = int,
+        requires_grad: Any = False,
+    ) -> Any:
         """A tensor of elements of `a` on both sides, drawn as numpy.random.choice draws them."""
         return both_sides(tensors.choice_pytorch_tensor(a, size, replace, p, dtype).value(), requires_grad)
 
-    def both_sides(tensor, requires_grad, pin_memory=False):
+    def both_sides(tensor: Any, requires_grad: bool | None, pin_memory: bool = False) -> Any:
         size = tensor.numel() * tensor.element_size() / 2**20
         if size >= config.get_int(SIZE_LIMIT):
             raise ValueError(
@@ -101,7 +108,7 @@ def bind(
             candidate_side = tensor_to_global(pair, candidate_side)
         return _dual_of(pair, "unused", tensor, candidate_side)
 
-    def random_dtype(seq_names):
+    def random_dtype(seq_names: Any) -> Any:
         """One dtype of the named families, on both sides."""
         dtype = tensors.random_pytorch_dtype(seq_names).value()
         return (
@@ -110,7 +117,7 @@ def bind(
             else Dual(pair, dtype, getattr(candidate, str(dtype).rpartition(".")[2]), "dtype")
         )
 
-    def GetDualObject(name, pytorch, oneflow):
+    def GetDualObject(name: str, pytorch: Any, oneflow: Any) -> Any:
         """Return the dual object of two existing values."""
         dual = _dual_of(pair, name, pytorch, oneflow)
         if dual._step is not None and pair.is_candidate_tensor(oneflow):

@@ -28,7 +28,7 @@ class Pair:
         to_candidate: Callable | None = None,
         to_numpy: Callable | None = None,
         accepts_more: bool = False,
-    ):
+    ) -> None:
         self.reference, self.candidate, self.names = reference, candidate, tuple(names)
         self.reference_tensor = reference.Tensor
         self.accepts_more = accepts_more
@@ -68,7 +68,7 @@ class Pair:
             tensor_of_candidate.requires_grad_(True) if needs and self.has_gradients else tensor_of_candidate
         )
 
-    def _convert(self, tensor):
+    def _convert(self, tensor: Any) -> Any:
         if self.same_tensors:
             return tensor.clone()
         make = getattr(self.candidate, "tensor", None) or self.candidate.asarray
@@ -107,7 +107,7 @@ class Pair:
                 return
         candidate.load_state_dict(state, strict=False)
 
-    def _beside(self, tensor, like):
+    def _beside(self, tensor: Any, like: Any) -> Any:
         """Return a tensor that every rank has, as a global tensor if `like` is one."""
         if not getattr(like, "is_global", False):
             return tensor

@@ -19,11 +19,11 @@ _scope = {"global": False}
 class GlobalScope:
     """with GlobalScope(): sampled tensors are global tensors."""
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._before = _scope["global"]
         _scope["global"] = True
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         _scope["global"] = self._before
 
 
@@ -38,7 +38,7 @@ def globaltest(f: Callable) -> Callable:
     """Make the sampled tensors of a test global tensors, the same on every rank."""
 
     @functools.wraps(f)
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         agree_over_ranks(f"{f.__module__}.{f.__qualname__}")
         with GlobalScope():
             return f(*args, **kwargs)
@@ -71,13 +71,13 @@ def module_to_global(pair: Any, module: Any) -> Any:
 class _Listed(generator):
     """A generator that can also be iterated over."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.value())
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         return self.value()[key]
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return iter(self.value())
 
 
@@ -89,17 +89,17 @@ def make(candidate_of: Callable[[], Any]) -> dict[str, type]:
     return placements | {c.__name__: c for c in _sbp_generators(candidate_of, placements["random_placement"])}
 
 
-def _placement_generators(candidate_of):
+def _placement_generators(candidate_of: Callable) -> tuple:
     class all_placement(_Listed):
         """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
 
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__([])
 
-        def _calc_device(self):
+        def _calc_device(self) -> str:
             return list(reversed(devices()))
 
-        def _all(self):
+        def _all(self) -> list:
             import numpy as np
 
             flow = candidate_of()
@@ -110,19 +110,19 @@ def _placement_generators(candidate_of):
                 for d, s in product(self._calc_device(), shapes)
             ]
 
-        def _calc_value(self):
+        def _calc_value(self) -> Any:
             return self._all()
 
     class all_cpu_placement(all_placement):
-        def _calc_device(self):
+        def _calc_device(self) -> str:
             return ["cpu"]
 
     class all_cuda_placement(all_placement):
-        def _calc_device(self):
+        def _calc_device(self) -> str:
             return [d for d in devices() if d == "cuda"]
 
     class random_placement(all_placement):
-        def _calc_value(self):
+        def _calc_value(self) -> Any:
             choices = self._all()
             if not choices:
                 import unittest
@@ -131,11 +131,11 @@ def _placement_generators(candidate_of):
             return choices[self.choose.integer(0, len(choices))]
 
     class random_cpu_placement(random_placement):
-        def _calc_device(self):
+        def _calc_device(self) -> str:
             return ["cpu"]
 
     class random_gpu_placement(random_placement):
-        def _calc_device(self):
+        def _calc_device(self) -> str:
             return [d for d in devices() if d == "cuda"]
 
     return (
@@ -148,20 +148,20 @@ def _placement_generators(candidate_of):
     )
 
 
-def _sbp_generators(candidate_of, random_placement):
+def _sbp_generators(candidate_of: Callable, random_placement: type) -> tuple:
     class all_sbp(_Listed):
         """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement."""
 
         def __init__(
             self,
-            placement=None,
-            dim=1,
-            max_dim=0,
-            except_split=False,
-            except_broadcast=False,
-            except_partial_sum=False,
-            valid_split_axis=None,
-        ):
+            placement: Any = None,
+            dim: Any = 1,
+            max_dim: Any = 0,
+            except_split: Any = False,
+            except_broadcast: Any = False,
+            except_partial_sum: Any = False,
+            valid_split_axis: Any = None,
+        ) -> None:
             super().__init__([])
             if placement is None:
                 self.dim = dim
@@ -184,7 +184,7 @@ def _sbp_generators(candidate_of, random_placement):
             )
             self.valid_split_axis = list(axes)
 
-        def _all(self):
+        def _all(self) -> list:
             sbp = candidate_of().sbp
             if self.max_dim == 0:
                 return [[sbp.broadcast] * self.dim]
@@ -197,13 +197,13 @@ def _sbp_generators(candidate_of, random_placement):
             choices += [] if self.except_partial_sum else [sbp.partial_sum]
             return list(product(choices, repeat=self.dim))
 
-        def _calc_value(self):
+        def _calc_value(self) -> Any:
             return self._all()
 
     class random_sbp(all_sbp):
         """One of all_sbp."""
 
-        def _calc_value(self):
+        def _calc_value(self) -> Any:
             choices = self._all()
             return choices[self.choose.integer(0, len(choices))]
 

@@ -57,7 +57,7 @@ class SourceWriter:
         written as literals.
     """
 
-    def __init__(self, pair: Pair | None = None, defined: Iterable[int] | None = None):
+    def __init__(self, pair: Pair | None = None, defined: Iterable[int] | None = None) -> None:
         self.pair = pair
         self.defined = None if defined is None else set(defined)
 

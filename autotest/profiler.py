@@ -19,8 +19,16 @@ class ProfResult:
     """The measurement of one side; other attributes come from torch's profiler."""
 
     def __init__(
-        self, prof, num, kind, device, thread_num, op_name, args_description, additional_description=None
-    ):
+        self,
+        prof: Any,
+        num: Any,
+        kind: Any,
+        device: Any,
+        thread_num: Any,
+        op_name: Any,
+        args_description: Any,
+        additional_description: Any = None,
+    ) -> None:
         self.prof, self.num, self.kind, self.device, self.thread_num = prof, num, kind, device, thread_num
         self.op_name, self.args_description, self.additional_description = (
             op_name,
@@ -28,10 +36,10 @@ class ProfResult:
             additional_description,
         )
 
-    def __getattr__(self, attr):
+    def __getattr__(self, attr: str) -> Any:
         return getattr(self.prof, attr)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         call = f"{self.op_name}({self.args_description})"
         return f"ProfResult({self.kind}, {call}, {self.device}, {self.num} calls)"
 
@@ -54,12 +62,12 @@ def compose(*functions: Callable) -> Callable:
 def make_profile() -> Callable:
     """Return the decorator factory `profile`."""
 
-    def profile(op):
+    def profile(op: Any) -> Callable:
         """Measure the calls of the dual function `op` within the decorated function."""
 
-        def decorate(f):
+        def decorate(f: Callable) -> Callable:
             @functools.wraps(f)
-            def run(*args, **kwargs):
+            def run(*args: Any, **kwargs: Any) -> Any:
                 measured_paths.append(op._path)
                 try:
                     return f(*args, **kwargs)
@@ -79,7 +87,7 @@ def profile_dual_object(op: Any) -> Callable:
     """
     pair = op._pair
 
-    def measured(*args, profile_description=None, **kwargs):
+    def measured(*args: Any, profile_description: Any = None, **kwargs: Any) -> Any:
         _, ref, cand = split_arguments(op._ref, args, kwargs)
         described = ", ".join(
             [_described(a) for a in ref[0]] + [f"{k}={_described(v)}" for k, v in ref[1].items()]
@@ -112,7 +120,7 @@ def profile_dual_object(op: Any) -> Callable:
     return measured
 
 
-def _described(x) -> str:
+def _described(x: Any) -> str:
     """Return an argument of one side as text; of a tensor, the shape."""
     if hasattr(x, "detach") and hasattr(x, "shape"):
         return f"Tensor({list(x.shape)})"
@@ -121,12 +129,23 @@ def _described(x) -> str:
     return repr(x)
 
 
-def _has_cuda(library):
+def _has_cuda(library: Any) -> bool:
     return bool(library.cuda.is_available())
 
 
-def _measure(library, function, args, kwargs, device, threads, framework, op_name, described, description):
-    def moved(x):
+def _measure(
+    library: Any,
+    function: Callable,
+    args: Any,
+    kwargs: Any,
+    device: str,
+    threads: int | None,
+    framework: Any,
+    op_name: Any,
+    described: Any,
+    description: Any,
+) -> Any:
+    def moved(x: Any) -> Any:
         return x.to(device) if hasattr(x, "device") and hasattr(x, "to") else x
 
     args, kwargs = [moved(a) for a in args], {k: moved(v) for k, v in kwargs.items()}
@@ -147,7 +166,7 @@ def _measure(library, function, args, kwargs, device, threads, framework, op_nam
 
 
 @contextlib.contextmanager
-def _cpu_threads(library, threads: int | None):
+def _cpu_threads(library: Any, threads: int | None) -> Any:
     """Run with this number of CPU threads; None leaves the number as it is."""
     if not threads:
         yield

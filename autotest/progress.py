@@ -13,7 +13,7 @@ from . import config
 class Progress:
     """`add()` counts items of a run and prints a line whenever another `every` of them are done."""
 
-    def __init__(self, run: str, items: str, total: int, every: int):
+    def __init__(self, run: str, items: str, total: int, every: int) -> None:
         self.run, self.items, self.total, self.every = run, items, total, every
         self.done = 0
         self.start = time.monotonic()

@@ -12,6 +12,7 @@ oneflow_autotest.pytest_plugin`.
 from __future__ import annotations
 
 import unittest
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _override("ONEFLOW_TEST_VERBOSE", "1")
 
 
-def _override(variable, value):
+def _override(variable: str, value: Any) -> None:
     config.overrides[variable] = str(value)
 
 

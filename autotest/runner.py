@@ -50,7 +50,7 @@ class _Stop(unittest.SkipTest):
 class _Run:
     """All cases of one test."""
 
-    def __init__(self, pair, f, args, kwargs, n, options):
+    def __init__(self, pair: Any, f: Callable, args: Any, kwargs: Any, n: int, options: Options) -> None:
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
         self.valid = self.attempts = 0
         self.failed = (
@@ -191,10 +191,10 @@ class _Rejected(Exception):
     """The case does not count; another one is sampled."""
 
 
-def _named(method):
+def _named(method: Any) -> Any:
     import hypothesis
 
-    def cases(data):
+    def cases(data: Any) -> None:
         try:
             method(source.HypothesisSource(data))
         except _Rejected:
@@ -203,7 +203,7 @@ def _named(method):
     return cases
 
 
-def _settings(n, test_id):
+def _settings(n: int, test_id: str) -> Any:
     import hypothesis
     from hypothesis import HealthCheck, Phase, Verbosity
 
@@ -220,7 +220,7 @@ def _settings(n, test_id):
 
 
 @functools.cache
-def _store(folder):
+def _store(folder: Any) -> Any:
     """Return the example database: Hypothesis's default for an empty name, None for "none"."""
     import hypothesis
     from hypothesis.database import DirectoryBasedExampleDatabase
@@ -242,27 +242,27 @@ def database(test_id: str) -> Any:
 
 
 @functools.cache
-def _keyed_class():
+def _keyed_class() -> type:
     from hypothesis.database import ExampleDatabase
 
     class KeyedDatabase(ExampleDatabase):
-        def __init__(self, store, test_id):
+        def __init__(self, store: Any, test_id: Any) -> None:
             super().__init__()
             self.store, self.prefix = (
                 store,
                 zlib.crc32(test_id.encode()).to_bytes(4, "big") + test_id.encode()[-40:],
             )
 
-        def fetch(self, key):
+        def fetch(self, key: Any) -> Any:
             return self.store.fetch(self.prefix + key)
 
-        def save(self, key, value):
+        def save(self, key: Any, value: Any) -> None:
             self.store.save(self.prefix + key, value)
 
-        def delete(self, key, value):
+        def delete(self, key: Any, value: Any) -> None:
             self.store.delete(self.prefix + key, value)
 
-        def move(self, src, dest, value):
+        def move(self, src: Any, dest: Any, value: Any) -> None:
             self.store.move(self.prefix + src, self.prefix + dest, value)
 
     return KeyedDatabase
@@ -272,16 +272,16 @@ def make_autotest(pair: Any) -> Callable:
     """Return the decorator `autotest` for one pair of libraries."""
 
     def autotest(
-        n=20,
-        auto_backward=True,
-        rtol=DEFAULT_RTOL,
-        atol=DEFAULT_ATOL,
-        check_graph=True,
-        check_allclose=True,
-        check_dtype=False,
-        check_grad_use_random_data=True,
-        include_complex=False,
-    ):
+        n: int | None = 20,
+        auto_backward: Any = True,
+        rtol: float | None = DEFAULT_RTOL,
+        atol: float | None = DEFAULT_ATOL,
+        check_graph: Any = True,
+        check_allclose: Any = True,
+        check_dtype: Any = False,
+        check_grad_use_random_data: Any = True,
+        include_complex: Any = False,
+    ) -> Callable:
         """Run the test on n sampled cases and compare the two libraries.
 
         check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
@@ -289,9 +289,9 @@ def make_autotest(pair: Any) -> Callable:
             gradients needs False. A case that both libraries refuse is sampled again.
         """
 
-        def decorate(f):
+        def decorate(f: Callable) -> Callable:
             @functools.wraps(f)
-            def run(*args, **kwargs):
+            def run(*args: Any, **kwargs: Any) -> None:
                 mode = config.get("ONEFLOW_TEST_GRAPH")
                 graph = check_graph is True if mode == "on" else mode == "all"
                 options = Options(

@@ -24,7 +24,7 @@ class FreeSource:
     def live(self) -> Any:
         return self
 
-    def __init__(self, seed=None):
+    def __init__(self, seed: Any = None) -> None:
         self.rng = np.random.default_rng(seed)
 
     def integer(self, low: int, high: int) -> int:
@@ -44,7 +44,7 @@ SIMPLE = 8  # content seeds below this name a simple filling (see tensors.fill),
 class HypothesisSource:
     """Choices of one case, from a Hypothesis `data` object."""
 
-    def __init__(self, data):
+    def __init__(self, data: Any) -> None:
         self._draw = _sampler(data)
         self.closed = False
 
@@ -66,7 +66,7 @@ class HypothesisSource:
         return self._draw(0, FINE - 1)
 
 
-def _sampler(data):
+def _sampler(data: Any) -> Any:
     """Return draw(low, high) of `data`; from its conjecture data if this version has it, which is ten times
     faster.
     """
@@ -77,7 +77,7 @@ def _sampler(data):
 
 
 @functools.cache
-def _integers(low, high):
+def _integers(low: int, high: int) -> Any:
     from hypothesis import strategies
 
     return strategies.integers(low, high)
@@ -103,14 +103,14 @@ def current() -> Any:
 class drawing_from:
     """with drawing_from(source): every generator samples from it."""
 
-    def __init__(self, source):
+    def __init__(self, source: Any) -> None:
         self.source = source
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         _stack.append(self.source)
         return self.source
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         _stack.pop()
         self.source.closed = True
 

@@ -4,6 +4,7 @@ and to shrink.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,17 +72,17 @@ class random_pytorch_tensor(generator):
 
     def __init__(
         self,
-        ndim=None,
-        dim0=1,
-        dim1=None,
-        dim2=None,
-        dim3=None,
-        dim4=None,
-        low=None,
-        high=None,
-        dtype=float,
-        pin_memory=False,
-    ):
+        ndim: Any = None,
+        dim0: Any = 1,
+        dim1: Any = None,
+        dim2: Any = None,
+        dim3: Any = None,
+        dim4: Any = None,
+        low: Any = None,
+        high: Any = None,
+        dtype: Any = float,
+        pin_memory: Any = False,
+    ) -> None:
         self.ndim = pack(random(1, 6) if ndim is None else ndim).to(int)
         self.dims = [None if d is None else pack(d).to(int) for d in (dim0, dim1, dim2, dim3, dim4)]
         self.dtype, self.pin_memory = pack(dtype), pack(pin_memory)
@@ -95,7 +96,7 @@ class random_pytorch_tensor(generator):
         drawn += [None] * (ndim - len(drawn))
         return py_tuple(self.choose.integer(1, 8) if d is None else int(d) for d in drawn)
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         import torch
 
         shape = self.shape()
@@ -121,11 +122,13 @@ class random_pytorch_tensor(generator):
 class choice_pytorch_tensor(generator):
     """A torch tensor of elements of `a`, drawn as numpy.random.choice draws them."""
 
-    def __init__(self, a, size=None, replace=True, p=None, dtype=int):
+    def __init__(
+        self, a: Any, size: Any = None, replace: Any = True, p: Any = None, dtype: Any = int
+    ) -> None:
         self.a, self.size_, self.replace, self.p, self.dtype = (pack(x) for x in (a, size, replace, p, dtype))
         super().__init__([self.a, self.size_, self.replace, self.p, self.dtype])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         import torch
 
         rng = np.random.RandomState(self.choose.content_seed())
@@ -142,10 +145,10 @@ class choice_pytorch_tensor(generator):
 class random_device(generator):
     """ "cuda" or "cpu"; only "cpu" without a CUDA device or with ONEFLOW_TEST_CPU_ONLY set."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         choices = devices()
         return choices[self.choose.integer(0, len(choices))]
 
@@ -162,20 +165,20 @@ def devices() -> list[str]:
 
 
 class cpu_device(generator):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return "cpu"
 
 
 class gpu_device(generator):
     """ "cuda"; the test is skipped without a CUDA device."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         if "cuda" not in devices():
             import unittest
 
@@ -183,7 +186,7 @@ class gpu_device(generator):
         return "cuda"
 
 
-def _dtype_families():
+def _dtype_families() -> dict:
     import torch as t
 
     signed, unsigned, floating = [t.int8, t.int32, t.int64], [t.uint8], [t.float32, t.float64]
@@ -210,10 +213,10 @@ def _dtype_families():
 class _family:
     """random_pytorch_dtype.<name>_dtype_seq: the torch dtypes of a family, looked up at use."""
 
-    def __init__(self, name=None):
+    def __init__(self, name: str | None = None) -> None:
         self.name = name
 
-    def __get__(self, instance, owner):
+    def __get__(self, instance: Any, owner: Any) -> Any:
         families = _dtype_families()
         return families if self.name is None else families[self.name]
 
@@ -239,7 +242,7 @@ class random_pytorch_dtype(generator):
     )
     pod_dtype_seq, all_dtype_seq, seq_name_to_seq = _family("pod"), _family("all"), _family()
 
-    def __init__(self, seq_names):
+    def __init__(self, seq_names: Sequence[str]) -> None:
         super().__init__([])
         names = [seq_names] if isinstance(seq_names, str) else list(seq_names)
         families = _dtype_families()
@@ -248,7 +251,7 @@ class random_pytorch_dtype(generator):
             raise ValueError(f"random_dtype: unknown families {unknown}; known are {sorted(families)}")
         self.choices = list(dict.fromkeys(d for n in names for d in families[n]))
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         return self.choices[self.choose.integer(0, len(self.choices))]
 
 

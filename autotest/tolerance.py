@@ -6,6 +6,8 @@ order of summation or another formula of the same function, a few hundred units 
 
 from __future__ import annotations
 
+from typing import Any
+
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-4, 1e-5
 
 TABLE = {  # dtype name: (rtol, atol)
@@ -19,7 +21,7 @@ TABLE = {  # dtype name: (rtol, atol)
 LOW = (1.3e-1, 1e-1)  # eight-bit floats
 
 
-def tolerance(dtype, rtol=None, atol=None):
+def tolerance(dtype: Any, rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:
     """(rtol, atol) for a torch dtype; what the test asks for wins where it is wider, or where it is asked for
     at all in full precision.
     """
@@ -32,7 +34,7 @@ def tolerance(dtype, rtol=None, atol=None):
     return base_r if rtol is None else rtol, base_a if atol is None else atol
 
 
-def of_plain_numbers(rtol=None, atol=None):
+def of_plain_numbers(rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:
     """(rtol, atol) for Python's floats, NumPy's arrays and the printed script: what the test asks for, else
     the default.
     """

@@ -121,10 +121,33 @@ def relation_of_object(name, target, owner):
     return CUSTOM if module.startswith(KERNEL_PACKAGES) else OWN
 
 
+class Annotation(str):
+    """An annotation that a signature shows without quotes."""
+
+    __repr__ = str.__str__
+
+
+def shown_annotation(annotation):
+    """Return an annotation as the page shows it; Any and None say nothing."""
+    if not isinstance(annotation, str):
+        return annotation
+    return inspect.Parameter.empty if annotation in ("Any", "None") else Annotation(annotation)
+
+
+def shown_signature(signature):
+    parameters = [
+        p.replace(annotation=p.empty if p.name == "self" else shown_annotation(p.annotation))
+        for p in signature.parameters.values()
+    ]
+    return signature.replace(
+        parameters=parameters, return_annotation=shown_annotation(signature.return_annotation)
+    )
+
+
 def python_signature(target):
     """Return the signature that Python reports, or the first line of a built-in's docstring if it is one."""
     try:
-        return re.sub(r" at 0x\w+", "", str(inspect.signature(target)))
+        return re.sub(r" at 0x\w+", "", str(shown_signature(inspect.signature(target))))
     except (TypeError, ValueError):
         first_line = (getattr(target, "__doc__", None) or "").strip().split("\n")[0]
         call = re.match(r"\w+(\(.*\)(?: -> .*)?)$", first_line)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from .samples import tensors
 
 
-def trained_leaves(args, modules):
+def trained_leaves(args: Any, modules: Iterable[Any]) -> list:
     """Return the tensors of arguments and modules that require a gradient."""
     return [t for t in tensors(args) if t.requires_grad] + [
         p for m in modules for p in m.parameters() if p.requires_grad
     ]
 
 
-def as_numpy(x):
+def as_numpy(x: Any) -> Any:
     """Return a tensor as an array, and any other value unchanged."""
     return x.detach().numpy() if hasattr(x, "detach") else x
 
 
-def copied(x, device=None):
+def copied(x: Any, device: str | None = None) -> Any:
     """A deep copy of arguments in which tensors are fresh leaves, on the device if one is given."""
     import torch
 
@@ -31,13 +34,13 @@ def copied(x, device=None):
     return x
 
 
-def refilled(x, tensors_):
+def refilled(x: Any, tensors_: Iterable[Any]) -> Any:
     """x with its tensors replaced by these, in order."""
     import torch
 
     replacements = iter(tensors_)
 
-    def fill(e):
+    def fill(e: Any) -> Any:
         if isinstance(e, torch.Tensor):
             return next(replacements)
         if type(e) in (tuple, list):

@@ -33,7 +33,7 @@ DTYPES = ("float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "
 class Failure(Exception):
     """A cell fails: `detail` in a line or two, `script` repeats it."""
 
-    def __init__(self, detail, script=""):
+    def __init__(self, detail: str, script: str = "") -> None:
         super().__init__(detail)
         self.detail, self.script = detail, script
 
@@ -45,7 +45,9 @@ class Refused(Exception):
 class Checker:
     """The checks of one pair of libraries; `explain(name)` gives the id of a documented difference or ""."""
 
-    def __init__(self, pair: Pair, explain=lambda name: "", backend="aten"):
+    def __init__(
+        self, pair: Pair, explain: Callable[[str], str] = lambda name: "", backend: str = "aten"
+    ) -> None:
         import torch
 
         self.pair, self.explain, self.backend, self.torch = pair, explain, backend, torch
@@ -167,14 +169,14 @@ class Checker:
         for column in ("eager", "gradient", "graph"):
             row["scripts"][column] = self.module_script(row, samples[0], column)
 
-        def build(s, device="cpu"):
+        def build(s: Any, device: str = "cpu") -> Any:
             torch.manual_seed(0)
             r = reference(*s[0], **s[1])
             c = candidate(*s[0], **s[1])
             self.pair.copy_state(r, c)
             return r.to(device), c.to(device)
 
-        def forward(s, device="cpu"):
+        def forward(s: Any, device: str = "cpu") -> tuple:
             sides, results = build(s, device), []
             for m in sides:
                 args, kwargs = copied(s[2:], device)
@@ -182,7 +184,7 @@ class Checker:
                 results.append(m(*args, **kwargs))
             return *sides, *results
 
-        def eager(device="cpu"):
+        def eager(device: str = "cpu") -> bool | None:
             for s in samples:
                 r, c, a, b = self.guarded(
                     s, lambda: forward(s, device), row["name"], self.module_script(row, s)
@@ -190,7 +192,7 @@ class Checker:
                 self.same(a, b, "the output", self.module_script(row, s))
             return True
 
-        def gradient():
+        def gradient() -> bool | None:
             some = False
             for s in samples:
                 r, c, a, b = self.guarded(
@@ -201,7 +203,7 @@ class Checker:
                 self.same(ga, gb, "the gradient of a parameter", self.module_script(row, s, "gradient"))
             return True if some else None
 
-        def graph():
+        def graph() -> bool | None:
             for s in samples[:2]:
                 _, c = build(s)
                 args, kwargs = s[2:]
@@ -214,7 +216,9 @@ class Checker:
         self.devices(row, eager)
 
     # ------------------------------------------------------------------ checks
-    def agree(self, row, samples, reference, candidate, call):
+    def agree(
+        self, row: dict, samples: list, reference: Callable, candidate: Callable, call: tuple
+    ) -> bool | None:
         ran = False
         for s in samples:
             a, b = self.both(row, s, reference, candidate, call)
@@ -223,7 +227,9 @@ class Checker:
                 self.same(a, b, "the result", self.script(row, s, call), values=not form_only(row))
         return True if ran else None
 
-    def both(self, row, s, reference, candidate, call):
+    def both(
+        self, row: dict, s: Any, reference: Callable, candidate: Callable, call: tuple
+    ) -> tuple[Any, Any]:
         self.torch.manual_seed(0)
         try:
             a = reference(copied(s))
@@ -243,7 +249,9 @@ class Checker:
             )
         return a, b
 
-    def gradients(self, row, samples, reference, candidate, call):
+    def gradients(
+        self, row: dict, samples: list, reference: Callable, candidate: Callable, call: tuple
+    ) -> bool | None:
         ran = False
         for s in samples:
             mine, theirs = copied(s), copied(s)
@@ -261,7 +269,7 @@ class Checker:
                 self.same(ga, gb, "the gradient", self.script(row, s, call, "gradient"))
         return True if ran else None
 
-    def graph(self, row, samples, candidate, call):
+    def graph(self, row: dict, samples: list, candidate: Callable, call: tuple) -> bool | None:
         ran = None
         for s in samples:
             leaves = tensors(s)
@@ -309,14 +317,14 @@ class Checker:
         checker = self
 
         class ParityGraph(self.pair.candidate.nn.Graph):
-            def __init__(self):
+            def __init__(self) -> None:
                 super().__init__()
                 if hasattr(self.config, "set_backend"):
                     self.config.set_backend(checker.backend)
                 for i, m in enumerate(modules):
                     setattr(self, f"module{i}", m)
 
-            def build(self, *graph_inputs):
+            def build(self, *graph_inputs: Any) -> Any:
                 result = function(*graph_inputs)
                 gradients = checker.backward(result, trained_leaves(graph_inputs, modules))
                 tensors = list(tensors_of(result, checker.pair.is_candidate_tensor))
@@ -324,7 +332,7 @@ class Checker:
 
         return ParityGraph()
 
-    def against_numpy(self, row, op, candidate, call):
+    def against_numpy(self, row: dict, op: Any, candidate: Callable, call: tuple) -> bool | None:
         """float64 against the NumPy function torch's table names."""
         torch = self.torch
         if torch.float64 not in op.dtypes:
@@ -358,7 +366,9 @@ class Checker:
                 raise Failure(str(e), self.script(row, s, call)) from None
         return ran
 
-    def dtypes(self, row, op, reference, candidate, call):
+    def dtypes(
+        self, row: dict, op: Any, reference: Callable, candidate: Callable, call: tuple
+    ) -> bool | None:
         torch, ran = self.torch, []
         for name in DTYPES:
             dtype = getattr(torch, name)
@@ -375,7 +385,7 @@ class Checker:
         return True
 
     # ------------------------------------------------------------------ helpers
-    def guarded(self, sample, call, name, script=""):
+    def guarded(self, sample: Any, call: Callable[[], Any], name: str, script: str = "") -> Any:
         try:
             return call()
         except Exception as e:
@@ -399,19 +409,19 @@ class Checker:
         gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
         return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
 
-    def script(self, row, s, call, column="eager"):
+    def script(self, row: dict, s: Any, call: tuple, column: str = "eager") -> str:
         return snippets.function_snippet(self.candidate_name, *call, s, column)
 
-    def module_script(self, row, s, column="eager"):
+    def module_script(self, row: dict, s: Any, column: str = "eager") -> str:
         return snippets.module_snippet(self.candidate_name, row["name"].removeprefix("oneflow."), s, column)
 
     @property
-    def candidate_name(self):
+    def candidate_name(self) -> str:
         return getattr(self.pair.candidate, "__name__", "candidate")
 
 
 REFUSED = object()
 
 
-def form_only(row):
+def form_only(row: dict) -> bool:
     return row["name"].rpartition(".")[2] in FORM_ONLY

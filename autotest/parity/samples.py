@@ -12,9 +12,10 @@ import sys
 import types
 import unittest
 import warnings
+from typing import Any
 
 
-def _load(module, name):
+def _load(module: str, name: str) -> Any:
     if "expecttest" not in sys.modules:  # torch's test helpers want this package; nothing used here does
         try:
             import expecttest  # noqa: F401
@@ -31,7 +32,7 @@ def _load(module, name):
 
 
 @functools.cache
-def operators():
+def operators() -> Any:
     """{name or alias: OpInfo}; of several variants of one operator the plain one."""
     by_name = {}
     for op in _load("common_methods_invocations", "op_db"):
@@ -43,12 +44,14 @@ def operators():
 
 
 @functools.cache
-def modules():
+def modules() -> Any:
     """{class name: ModuleInfo}"""
     return {m.module_cls.__name__: m for m in _load("common_modules", "module_db")}
 
 
-def operator_samples(op, dtype, requires_grad=False, device="cpu", limit=4):
+def operator_samples(
+    op: Any, dtype: Any, requires_grad: bool = False, device: str = "cpu", limit: int = 4
+) -> list:
     """[(input, args, kwargs)] for this dtype; the smaller half of a long list is enough."""
     out = []
     with warnings.catch_warnings():
@@ -62,11 +65,11 @@ def operator_samples(op, dtype, requires_grad=False, device="cpu", limit=4):
     return out[::step][:limit]
 
 
-def size_of(sample):
+def size_of(sample: Any) -> int:
     return sum(t.numel() for t in tensors((sample.input, sample.args, sample.kwargs)))
 
 
-def tensors(x):
+def tensors(x: Any) -> list:
     import torch
 
     if isinstance(x, torch.Tensor):
@@ -78,7 +81,7 @@ def tensors(x):
     return []
 
 
-def module_samples(info, dtype, device="cpu", training=True, limit=4):
+def module_samples(info: Any, dtype: Any, device: str = "cpu", training: bool = True, limit: int = 4) -> list:
     """[(constructor args, kwargs, forward args, kwargs)]"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

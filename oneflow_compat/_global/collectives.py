@@ -14,6 +14,8 @@ import functools
 import hashlib
 import pickle
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,18 +23,18 @@ import torch.distributed as dist
 from .. import _env, _processes
 from .._active import capturing, outside_capture
 from .failures import CollectiveError, break_off, check_sound, is_lost, lost, names, transfer
-from .process_group import MESHES, current, note_of, several, state, timeout
+from .process_group import MESHES, State, current, note_of, several, state, timeout
 
 _TOLD = 4 + MESHES  # position of the integers of tell() in a header
 _HEADER = 96
 
 
-def _happening_now():
+def _happening_now() -> contextlib.AbstractContextManager:
     """Return a context whose body runs immediately, even while a graph is captured."""
     return outside_capture() if capturing() else contextlib.nullcontext()
 
 
-def _control(state):
+def _control(state: State) -> Any:
     """Return the group for headers only, so that a header never meets another tensor."""
     if state.control is None:
         cause = note_of("cause")
@@ -47,7 +49,7 @@ def _control(state):
     return state.control
 
 
-def add_mesh(ranks, groups) -> int:
+def add_mesh(ranks: Sequence[int], groups: Iterable[Any]) -> int:
     """Register a mesh that every rank has just made, and return its index.
 
     Its groups are closed, too, when the ranks are out of step, so that no rank keeps waiting.
@@ -62,29 +64,31 @@ def add_mesh(ranks, groups) -> int:
 class Asked:
     """The request of this rank in a collective call, and the answers of all ranks."""
 
-    def __init__(self, call):
-        self.call, self.facts, self.numbers, self.message = call, "", (), None
+    def __init__(self, call: str) -> None:
+        self.call, self.facts = call, ""
+        self.numbers: tuple[int, ...] = ()
+        self.message: object = None
         self.told: list = []  # the integers of each rank
         self.messages: list = []  # the messages of each rank
 
-    def same(self, **facts):
+    def same(self, **facts: object) -> None:
         """Set the facts that must be the same on every rank."""
         self.facts = ", ".join(f"{name}={value}" for name, value in facts.items())
 
-    def tell(self, *integers):
+    def tell(self, *integers: int) -> None:
         """Send integers to every rank; `told` then has the list of each rank."""
         self.numbers = integers
 
-    def send(self, message):
+    def send(self, message: object) -> None:
         """Send an object to every rank; `messages` then has the object of each rank."""
         self.message = message
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.call}({self.facts})"
 
 
 @contextlib.contextmanager
-def checking(call, tells=False):
+def checking(call: str, tells: bool = False) -> Iterator[Asked]:
     """Raise on every rank if the body raises on one rank, or if the ranks make different requests.
 
     The failing rank raises its own error. The others raise one that names the call, the rank and the cause.
@@ -102,7 +106,7 @@ def checking(call, tells=False):
 
 
 @contextlib.contextmanager
-def nested():
+def nested() -> Iterator[None]:
     """Skip the checks of calls in the block, which a checked collective call makes."""
     state.nested += 1
     try:
@@ -111,7 +115,7 @@ def nested():
         state.nested -= 1
 
 
-def _exchange(asked, failure):
+def _exchange(asked: Asked, failure: Exception | None) -> None:
     state = _current_or(failure)
     check_sound(asked.call)
     try:
@@ -135,7 +139,7 @@ def _exchange(asked, failure):
     asked.messages = [message for _, _, message in objects]
 
 
-def _current_or(failure):
+def _current_or(failure: Exception | None) -> State:
     """Return the state, or raise the caller's own error rather than one about missing ranks."""
     try:
         return current()
@@ -145,7 +149,7 @@ def _current_or(failure):
         raise
 
 
-def _headers(state, asked, failure):
+def _headers(state: State, asked: Asked, failure: Exception | None) -> tuple[list[list[int]], list]:
     """Exchange and return the headers of all ranks, and their objects if a rank has any.
 
     An object is (the description of the call, the error, the message).
@@ -179,15 +183,15 @@ def _headers(state, asked, failure):
 
 
 @functools.lru_cache(maxsize=4096)
-def _digest(string) -> int:
+def _digest(string: str) -> int:
     return int.from_bytes(hashlib.blake2b(string.encode(), digest_size=7).digest(), "big")
 
 
-def _as_text(error):
+def _as_text(error: BaseException) -> tuple[str, str]:
     return f"{type(error).__module__}:{type(error).__qualname__}", str(error)
 
 
-def _raise_failure(asked, objects):
+def _raise_failure(asked: Asked, objects: list) -> None:
     failing = next((rank for rank, (_, error, _) in enumerate(objects) if error), None)
     if failing is None:
         return
@@ -196,13 +200,13 @@ def _raise_failure(asked, objects):
     class_name, error_class = name.partition(":")[2], _class_of(name)
     what = f"{called} failed on rank {failing}: "
     try:
-        error = error_class(what + message)
+        error = error_class(what + message) if error_class else None
     except Exception:
         error = None
     raise error if isinstance(error, Exception) else CollectiveError(f"{what}{class_name}: {message}")
 
 
-def _class_of(name):
+def _class_of(name: str) -> type[Exception] | None:
     """Return the class of another rank's error if this rank has it, else None.
 
     With it, `except FileNotFoundError` works on every rank.
@@ -218,7 +222,7 @@ def _class_of(name):
     )
 
 
-def _raise_difference(asked, objects):
+def _raise_difference(asked: Asked, objects: list) -> None:
     descriptions: dict = {}
     for rank, (description, _, _) in enumerate(objects):
         descriptions.setdefault(description, []).append(rank)
@@ -233,7 +237,7 @@ def _raise_difference(asked, objects):
 
 
 # --------------------------------------------------------------------------- operators
-def note(mesh_number, operator):
+def note(mesh_number: int, operator: str) -> None:
     """Record an operator that communicated. The next exchange compares the records of a mesh's ranks."""
     if mesh_number < len(state.history):
         state.history[mesh_number] = (
@@ -241,7 +245,7 @@ def note(mesh_number, operator):
         )
 
 
-def _check_history(asked, headers):
+def _check_history(asked: Asked, headers: list[list[int]]) -> None:
     for index, ranks in enumerate(state.meshes[: len(state.history)]):
         seen: dict = {}
         for rank in ranks:
@@ -257,7 +261,7 @@ def _check_history(asked, headers):
 
 
 # --------------------------------------------------------------------------- objects
-def from_rank(source, make, call):
+def from_rank(source: int, make: Callable[[], Any], call: str) -> Any:
     """Return the object that `make()` returns on rank `source`, or raise its error, on every rank."""
     data = b""
     with checking(call, tells=True) as asked:
@@ -278,9 +282,9 @@ def from_rank(source, make, call):
     return obj
 
 
-def _pickled(obj) -> bytes:
+def _pickled(obj: object) -> bytes:
     return pickle.dumps(obj)
 
 
-def _unpickled(box):
+def _unpickled(box: torch.Tensor) -> Any:
     return pickle.loads(box.numpy().tobytes())

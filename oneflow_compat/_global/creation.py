@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,7 +30,14 @@ def _method(name: str, make: FromFull) -> Callable:
     """
 
     @functools.wraps(getattr(torch.Tensor, name))
-    def call(self, *args, placement=None, sbp=None, requires_grad=False, **kwargs):
+    def call(
+        self: Any,
+        *args: Any,
+        placement: Any = None,
+        sbp: Any = None,
+        requires_grad: bool = False,
+        **kwargs: Any,
+    ) -> torch.Tensor:
         plain = _plain.get(name) or getattr(torch.Tensor, name)
         if current() is SYMBOLIC:
             return plain(self, *args, requires_grad=requires_grad, **kwargs)
@@ -64,13 +71,13 @@ def _local_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
-def _sbp_of_result(rules, out: torch.Tensor) -> tuple:
+def _sbp_of_result(rules: Iterable, out: torch.Tensor) -> tuple:
     """Return the SBP of a result; broadcast replaces a split along a dimension that it lacks."""
     return tuple(r if r._kind != "split" or r._dim < out.dim() else broadcast for r in rules)
 
 
-def _constructor(original, make: FromFull):
-    def __new__(*args, **kwargs):
+def _constructor(original: Callable, make: FromFull) -> Any:
+    def __new__(*args: Any, **kwargs: Any) -> torch.Tensor:
         out, mode = original(*args, **kwargs), current()
         return (
             make(out, mode.placement, mode.sbp)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,7 +41,7 @@ def is_out_of_step() -> bool:
     return state.broken is not None
 
 
-def check_sound(call):
+def check_sound(call: str) -> None:
     """Raise CollectiveError if the ranks are out of step."""
     if state.broken is not None:
         raise CollectiveError(
@@ -49,7 +51,7 @@ def check_sound(call):
 
 
 @contextlib.contextmanager
-def transfer(call):
+def transfer(call: str) -> Iterator[None]:
     """Surround communication between ranks.
 
     A timeout or a lost connection becomes an error that names the call and the missing ranks.
@@ -66,7 +68,7 @@ def transfer(call):
         raise
 
 
-def is_lost(error) -> bool:
+def is_lost(error: BaseException) -> bool:
     """Whether an error says that other ranks did not arrive or have ended."""
     if isinstance(error, CollectiveError):
         return False
@@ -75,7 +77,7 @@ def is_lost(error) -> bool:
     return isinstance(error, RuntimeError) and any(string in str(error) for string in _LOST)
 
 
-def lost(call, error) -> CollectiveError:
+def lost(call: str, error: BaseException) -> CollectiveError:
     """Mark the ranks as out of step after `error` in `call`.
 
     Return the error to raise, which names the first cause.
@@ -95,7 +97,7 @@ def lost(call, error) -> CollectiveError:
     return CollectiveError(state.broken)
 
 
-def _first_line(error) -> str:
+def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
 
 
@@ -108,7 +110,7 @@ def break_off(cause: str, call: str) -> None:
         _close(group)
 
 
-def _close(group):
+def _close(group: Any) -> None:
     """Close this rank's connections in a group.
 
     gloo closes them after a timeout, and every rank that waits there gets an error.
@@ -123,12 +125,11 @@ def _close(group):
         if peer != rank:
             with contextlib.suppress(Exception):
                 nothing = torch.zeros(1, device="cpu")
-                dist.irecv(nothing, group_src=peer, group=group, tag=1 << 20).wait(
-                    datetime.timedelta(milliseconds=1)
-                )
+                work = dist.irecv(nothing, group_src=peer, group=group, tag=1 << 20)
+                work.wait(datetime.timedelta(milliseconds=1))  # type: ignore[union-attr]
 
 
-def _explanation(call, error) -> str:
+def _explanation(call: str, error: BaseException) -> str:
     """Return the first cause that a rank recorded.
 
     If there is none, record and return this rank's account of who waits, who ended and who is missing.
@@ -158,7 +159,7 @@ def _explanation(call, error) -> str:
     return earlier if earlier.startswith(f"rank {rank} ") else f"{call} on rank {rank} failed, for {earlier}"
 
 
-def _wait_for_readers():
+def _wait_for_readers() -> None:
     """On rank 0, which may keep the notes, let the waiting ranks read them before this process ends."""
     rank, notes, deadline = dist.get_rank(), store(), time.monotonic() + _GRACE
     notes.set(f"{NOTES}/read/{rank}", "")
@@ -171,9 +172,10 @@ def _wait_for_readers():
         time.sleep(0.02)
 
 
-def _notes(ranks) -> dict:
+def _notes(ranks: Sequence[int]) -> dict:
     """Return the notes of the ranks about how they failed or ended, None for ranks without a note."""
-    deadline, notes = time.monotonic() + _GRACE, {}
+    notes: dict[int, str] = {}
+    deadline = time.monotonic() + _GRACE
     while len(notes) < len(ranks):
         for r in ranks:
             waiting = note_of(f"waiting/{r}")

@@ -7,6 +7,8 @@ errors are kept until every tensor has been gathered, and then raised on every r
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -20,12 +22,12 @@ from .tensor import whole as _whole
 _gatherings: list = []  # the gatherings in progress
 
 
-def whole(tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor, gathered now or already for the save in progress."""
     return _gatherings[-1].take(tensor) if _gatherings else _whole(tensor)
 
 
-def save(obj, write, destination, about):
+def save(obj: object, write: Callable[[], Any], destination: int | None, about: object) -> Any:
     """Run `write()`, which saves `obj`, on every rank or on rank `destination`.
 
     It succeeds on every rank or raises on every rank. An object without global tensors of several ranks is
@@ -51,7 +53,7 @@ def save(obj, write, destination, about):
     return None
 
 
-def _check_same(messages):
+def _check_same(messages: list) -> None:
     """Compare the tensors of all ranks on every rank, so that all ranks raise."""
     for rank, tensors in enumerate(messages):
         if tensors != messages[0]:
@@ -75,10 +77,11 @@ class Gathering:
     The order does not depend on the ranks' use of the tensors.
     """
 
-    def __init__(self, tensors):
-        self.pending, self.gathered = list(tensors), {}
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self.pending = list(tensors)
+        self.gathered: dict[int, torch.Tensor] = {}
 
-    def take(self, tensor):
+    def take(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the full tensor as a plain one. The tensors before it in the order are gathered, too."""
         while id(tensor) not in self.gathered:
             if not self.pending:
@@ -89,12 +92,12 @@ class Gathering:
             self._gather(keep=True)
         return self.gathered[id(tensor)]
 
-    def finish(self, keep):
+    def finish(self, keep: bool) -> None:
         """Gather the rest, as the other ranks do."""
         while self.pending:
             self._gather(keep)
 
-    def _gather(self, keep):
+    def _gather(self, keep: bool) -> None:
         tensor = self.pending.pop(0)
         with nested(), transfer("save"):
             full = _whole(tensor)
@@ -105,22 +108,22 @@ class Gathering:
 class _Finder(pickle.Pickler):
     """A pickler that collects global tensors of several ranks and pickles no values of tensors."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(_Nowhere(), protocol=4)
         self.tensors: list = []
 
-    def reducer_override(self, obj):
+    def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, OfSeveralRanks):
             self.tensors.append(obj)
         return (str, ()) if isinstance(obj, torch.Tensor) else NotImplemented
 
 
 class _Nowhere:
-    def write(self, data):
+    def write(self, data: bytes) -> int:
         return len(data)
 
 
-def _global_tensors(obj) -> list:
+def _global_tensors(obj: object) -> list:
     """Return the global tensors of several ranks that saving `obj` reaches.
 
     An object that cannot be pickled is refused later, by the format.
@@ -134,7 +137,7 @@ def _global_tensors(obj) -> list:
     return finder.tensors
 
 
-def _in_containers(obj):
+def _in_containers(obj: object) -> Iterable[Any]:
     """Return the global tensors in dicts, lists, tuples and modules, each once."""
     from torch.utils import _pytree as pytree
 

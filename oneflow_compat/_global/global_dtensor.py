@@ -61,7 +61,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
     run_operator: ClassVar[Callable[[Any, tuple, dict], Any]]
 
     @staticmethod
-    def __new__(cls, dtensor: DTensor, requires_grad: bool = False):
+    def __new__(cls: type[GlobalDTensor], dtensor: DTensor, requires_grad: bool = False) -> Any:
         tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             dtensor.shape,
@@ -74,14 +74,14 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return tensor
 
     @property
-    def _dtensor(self):
+    def _dtensor(self) -> Any:
         """The DTensor."""
         if self._origin is not None:
             views.refresh(self)
         return self._own
 
     @_dtensor.setter
-    def _dtensor(self, dtensor):
+    def _dtensor(self, dtensor: DTensor) -> None:
         self._own, self._origin = dtensor, None
 
     device_mesh = property(lambda self: self._own.device_mesh)
@@ -96,19 +96,19 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return cls(DTensor(local, like._dtensor._spec, requires_grad=False), like.requires_grad)
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         return cls.run_operator(func, args, kwargs or {})
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, GlobalDTensor):
             value = to_local(moved(value, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim))
         self._write(lambda local: local.__setitem__(map_tensors(full_tensor, index), value))
 
-    def fill_diagonal_(self, value, wrap=False):
+    def fill_diagonal_(self, value: float, wrap: bool = False) -> GlobalDTensor:
         self._write(lambda local: local.fill_diagonal_(value, wrap))
         return self
 
-    def _write(self, write):
+    def _write(self, write: Callable[[torch.Tensor], Any]) -> None:
         """Apply writes through views to the full tensor; DTensor would drop them."""
         replicated = moved(self, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim)
         local = to_local(replicated).clone()
@@ -117,18 +117,18 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         self.copy_(from_local_of_shape(local, self._of_placement, replicated._of_sbp, tuple(self.shape)))
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """Tensor.data; an assignment replaces the wrapped DTensor."""
         return torch.Tensor.data.__get__(self)
 
     @data.setter
-    def data(self, value):
+    def data(self, value: Any) -> None:
         torch.Tensor.data.__set__(self, value)
         if not capturing():  # under capture, the values are copied
             self._dtensor = value._dtensor
 
     @property
-    def grad(self):
+    def grad(self) -> Any:
         """The gradient, with the tensor's own sbp."""
         grad = torch.Tensor.grad.__get__(self)
         if grad is not None and not isinstance(grad, GlobalDTensor):  # zeros that a formula made
@@ -140,38 +140,38 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return grad
 
     @grad.setter
-    def grad(self, value):
+    def grad(self, value: Any) -> None:
         torch.Tensor.grad.__set__(self, value)
 
     @grad.deleter
-    def grad(self):
+    def grad(self) -> None:
         torch.Tensor.grad.__delete__(self)
 
-    def full_tensor(self):
+    def full_tensor(self) -> torch.Tensor:
         """Return the full tensor as an ordinary tensor, as DTensor.full_tensor does."""
         return read(self, "Tensor.full_tensor")
 
-    def numpy(self, *args, **kwargs):
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
         return read(self, "Tensor.numpy").numpy(*args, **kwargs)
 
-    def __array__(self, *args, **kwargs):
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return read(self, "Tensor.numpy").__array__(*args, **kwargs)
 
-    def tolist(self):
+    def tolist(self) -> Any:
         return read(self, "Tensor.tolist").tolist()
 
-    def __format__(self, format_spec):
+    def __format__(self, format_spec: str) -> str:
         if self.dim():
             return object.__format__(self, format_spec)
         return format(read(self, "Tensor.__format__"), format_spec)
 
-    def __repr__(self, *, tensor_contents=None):
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""
         )
         return f"{repr(read(self, 'the text of a tensor'))[:-1]}, {extra})"
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> tuple:
         return _rebuild, (
             self._local_tensor,
             tuple(self.shape),
@@ -180,7 +180,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
             self.requires_grad,
         )
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict) -> GlobalDTensor:
         copy = wrap_shard(
             self._local_tensor.clone(), self.device_mesh, self.placements, self.shape
         ).requires_grad_(self.requires_grad)
@@ -332,7 +332,9 @@ def _padded_shard(tensor: GlobalDTensor, axis: int, coordinate: Sequence[int]) -
 
 class _Move(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, placement, rules, grad_rules):
+    def forward(
+        ctx: Any, tensor: GlobalDTensor, placement: Placement, rules: SBP, grad_rules: SBP | None
+    ) -> GlobalDTensor:
         ctx.source, ctx.grad = (
             (tensor._of_placement, summed(tensor._of_sbp)),
             grad_rules and (placement, grad_rules),
@@ -340,7 +342,7 @@ class _Move(torch.autograd.Function):
         return redistribute(tensor, placement, rules)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Any) -> Any:
         with transfer("the gradient of to_global"):
             if ctx.grad:
                 grad = redistribute(grad, *ctx.grad)
@@ -356,7 +358,9 @@ def moved(
 
 class _FromLocal(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, local, placement, rules, shape):
+    def forward(
+        ctx: Any, local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]
+    ) -> GlobalDTensor:
         mesh, targets = mesh_of(placement), to_torch(rules)
         coordinate = mesh.get_coordinate()
         ctx.target, ctx.shape = (placement, summed(rules)), local.shape
@@ -374,7 +378,7 @@ class _FromLocal(torch.autograd.Function):
         return wrap_shard(local, mesh, targets, shape)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Any) -> Any:
         if not is_member(grad.device_mesh):
             return torch.zeros(ctx.shape, dtype=grad.dtype), None, None, None
         with transfer("the gradient of to_global"):
@@ -395,7 +399,7 @@ def from_local_of_shape(
 
 class _ToLocal(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor):
+    def forward(ctx: Any, tensor: GlobalDTensor) -> torch.Tensor:
         ctx.source, ctx.shape = (tensor.device_mesh, tensor.placements), tensor.shape
         local = tensor._local_tensor
         if is_member(tensor.device_mesh):
@@ -403,7 +407,7 @@ class _ToLocal(torch.autograd.Function):
         return local.new_zeros((0,) * len(ctx.shape))
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Any) -> Any:
         mesh, placements = ctx.source
         grad = grad if is_member(mesh) else grad.new_empty(0)
         swapped = [
@@ -421,7 +425,9 @@ def to_local(tensor: GlobalDTensor) -> torch.Tensor:
     return _ToLocal.apply(tensor)
 
 
-def _rebuild(local, shape, placement, rules, requires_grad):
+def _rebuild(
+    local: torch.Tensor, shape: Sequence[int], placement: Placement, rules: SBP, requires_grad: bool
+) -> GlobalDTensor:
     return from_shard(local, placement, rules, shape).requires_grad_(requires_grad)
 
 

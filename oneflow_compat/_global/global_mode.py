@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 
 class Mode(NamedTuple):
@@ -23,7 +24,7 @@ def current() -> Mode:
 
 
 @contextlib.contextmanager
-def _pushed(mode):
+def _pushed(mode: Mode) -> Iterator[None]:
     stack.append(mode)
     try:
         yield
@@ -31,11 +32,11 @@ def _pushed(mode):
         stack.pop()
 
 
-def off():
+def off() -> contextlib.AbstractContextManager:
     return _pushed(OFF)
 
 
-def symbolic_kernels():
+def symbolic_kernels() -> contextlib.AbstractContextManager:
     """Use torch's own new_empty and its siblings of a global tensor in the block.
 
     torch's symbolic kernels run in it, which may be inside global_mode.
@@ -43,11 +44,11 @@ def symbolic_kernels():
     return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 
-def outside_mode(function):
+def outside_mode(function: Callable) -> Callable:
     """Wrap `function` so that it runs outside of global_mode: torch's own code makes ordinary tensors."""
 
     @functools.wraps(function)
-    def call(*args):
+    def call(*args: Any) -> Any:
         if not stack:
             return function(*args)
         with off():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .. import _processes
@@ -53,7 +55,7 @@ def check_ranks(placement: Placement) -> None:
         )
 
 
-def check_rules(rules, placement: Placement, ndim: int) -> tuple[Rule, ...]:
+def check_rules(rules: Any, placement: Placement, ndim: int) -> tuple[Rule, ...]:
     """Return the SBP as a tuple. Raise an error if it does not fit the placement and the dimensions."""
     if isinstance(rules, Rule):
         rules = (rules,)

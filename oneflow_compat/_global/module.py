@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
 import torch
 
 from .. import _processes
@@ -23,7 +26,7 @@ from .tensor import (
 )
 
 
-def to_global(self, placement=None, sbp=None):
+def to_global(self: torch.nn.Module, placement: Placement | None = None, sbp: Any = None) -> torch.nn.Module:
     """Make every parameter and buffer global on `placement` with `sbp`, and return the module.
 
     On a module that is global already, `placement` or `sbp` alone moves it. A tensor without dimensions, such
@@ -38,12 +41,12 @@ def to_global(self, placement=None, sbp=None):
         asked.send([(name, is_global(t), _numbers_of(t)) for name, t in tensors.items()])
     shapes = _agreed_shapes(asked.messages, tensors, placement, sbp)
 
-    def change(name, t):
+    def change(name: str, t: torch.Tensor) -> torch.Tensor:
         rules = _fitting(sbp, t)
         return (
             _tensor_to_global(t, placement, rules)
             if is_global(t)
-            else make_global(t, placement, rules, shape=shapes.get(name))
+            else make_global(t, cast(Placement, placement), rules, shape=shapes.get(name))
         )
 
     with nested(), transfer("Module.to_global"):
@@ -53,7 +56,7 @@ def to_global(self, placement=None, sbp=None):
     return self
 
 
-def _check_target(tensor, placement, sbp):
+def _check_target(tensor: Any, placement: Placement | None, sbp: Any) -> None:
     if not is_global(tensor) and (placement is None or sbp is None):
         raise RuntimeError("Module.to_global() of local parameters needs both a placement and an sbp")
     target = tensor._of_placement if placement is None else placement
@@ -67,7 +70,7 @@ def _check_target(tensor, placement, sbp):
         check_rules(_fitting(sbp, tensor), target, tensor.dim())
 
 
-def _fitting(sbp, tensor):
+def _fitting(sbp: Any, tensor: torch.Tensor) -> Any:
     """Return the sbp, with broadcast instead of split for a tensor without dimensions."""
     if tensor.dim() or sbp is None:
         return sbp
@@ -75,11 +78,11 @@ def _fitting(sbp, tensor):
     return tuple(broadcast if getattr(r, "_kind", None) == "split" else r for r in rules)
 
 
-def _numbers_of(tensor):
+def _numbers_of(tensor: torch.Tensor) -> list[int]:
     return of_several_ranks().describe_shard(tensor)
 
 
-def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
+def _agreed_shapes(messages: list, tensors: dict[str, torch.Tensor], placement: Any, sbp: Any) -> dict:
     """Return {name: full shape} of the local tensors, from the shards that the ranks described.
 
     Every rank checks the shards of all ranks, so that all ranks raise.
@@ -106,7 +109,7 @@ def _agreed_shapes(messages, tensors, placement, sbp) -> dict:
     return shapes
 
 
-def begin_global(m):
+def begin_global(m: torch.nn.Module) -> None:
     """Make a recurrent layer begin with global zeros from here on."""
     if (
         _processes.get_world_size() > 1
@@ -116,7 +119,7 @@ def begin_global(m):
         m.register_forward_pre_hook(_first_state, with_kwargs=True)
 
 
-def _first_state(module, args, kwargs):
+def _first_state(module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
     """Add the initial state of a recurrent layer as global zeros; torch's modules make ordinary ones."""
     x = args[0] if args else kwargs.get("input")
     if len(args) > 1 or kwargs.get("hx") is not None or not isinstance(x, OfSeveralRanks):
@@ -133,12 +136,12 @@ def _first_state(module, args, kwargs):
     return (x,), {**kwargs, "hx": (h, c) if isinstance(module, (torch.nn.LSTM, torch.nn.LSTMCell)) else h}
 
 
-def to_local(self):
+def to_local(self: torch.nn.Module) -> torch.nn.Module:
     """Make every parameter and buffer an ordinary tensor, and return the module."""
     return _each(self, lambda _, t: _tensor_to_local(t) if is_global(t) else t)
 
 
-def to_consistent(self, *args, **kwargs):
+def to_consistent(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
     """Removed from OneFlow; use to_global."""
     raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
 
@@ -152,13 +155,13 @@ _OF_CLASS = (
 )  # not copied to the new parameter; its other attributes are
 
 
-def _named_tensors(module):
+def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (name, tensor) of every parameter and buffer, a shared one under its first name."""
     yield from module.named_parameters()
     yield from module.named_buffers()
 
 
-def _each(module, change):
+def _each(module: torch.nn.Module, change: Callable[[str, torch.Tensor], torch.Tensor]) -> torch.nn.Module:
     """Replace every parameter and buffer by the result of `change(name, tensor)`.
 
     The replacement begins when all results have been computed.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from .. import _processes
 _TYPES = ("cpu", "cuda", "meta")
 
 
-def require_device_type(device_type: str):
+def require_device_type(device_type: str) -> None:
     """Refuse a device type that neither OneFlow nor this build of torch has; RuntimeError, as in both
     libraries.
 
@@ -33,25 +35,25 @@ def require_device_type(device_type: str):
         )
 
 
-def _mock_module():
+def _mock_module() -> types.ModuleType:
     """Return the module that torch needs for a backend "mock", which has no device and cannot start."""
 
-    def refuse():
+    def refuse() -> NoReturn:
         raise RuntimeError(
             "a device of type 'mock' holds no tensors: it is a name for tests; use 'cpu' or 'cuda'"
         )
 
-    module = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
+    module: Any = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
     module.is_available, module.device_count, module._is_in_bad_fork, module._lazy_init = (
         lambda: False,
         lambda: 0,
         lambda: False,
         refuse,
-    )  # type: ignore[attr-defined]
+    )
     return module
 
 
-def _grid_of(ranks) -> np.ndarray:
+def _grid_of(ranks: Any) -> np.ndarray:
     """Return the array of ranks that a list, a grid, a range or {node: device(s)} names."""
     if isinstance(ranks, dict):
         ranks = [r for node in sorted(ranks) for r in np.atleast_1d(np.asarray(ranks[node])).ravel().tolist()]
@@ -80,7 +82,15 @@ class placement:
 
     __slots__ = ("_type", "_ranks")
 
-    def __init__(self, type=None, ranks=None, hierarchy=None, *, device_type=None, device_ids=None):
+    def __init__(
+        self,
+        type: str | None = None,
+        ranks: Any = None,
+        hierarchy: Sequence[int] | None = None,
+        *,
+        device_type: str | None = None,
+        device_ids: Any = None,
+    ) -> None:
         type = device_type if type is None else type
         ranks = device_ids if ranks is None else ranks
         if not isinstance(type, str):
@@ -99,7 +109,7 @@ class placement:
     def parallel_conf(self) -> str:
         """Text form of the placement, as OneFlow's protobuf message prints it."""
         names = "".join(f'device_name: "@0:{r}" ' for r in self._ranks.ravel().tolist())
-        dims = "".join(f"dim: {d} " for d in self._ranks.shape)
+        dims = "".join(f"dim: {size} " for size in map(int, self._ranks.shape))
         return f'{names}device_tag: "{self._type}" hierarchy {{ {dims}}}'
 
     @staticmethod
@@ -112,7 +122,7 @@ class placement:
             )
         return placement(type, list(range(_processes.get_world_size())))
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, placement):
             return NotImplemented
         return (
@@ -121,13 +131,13 @@ class placement:
             and bool((self._ranks == other._ranks).all())
         )
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((self._type, self._ranks.shape, tuple(self._ranks.ravel().tolist())))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f'oneflow.placement(type="{self._type}", ranks={self._ranks.tolist()})'
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return placement, (self._type, self._ranks.tolist())
 
 

@@ -24,7 +24,7 @@ class State:
     def __init__(self) -> None:
         self.begin(None)
 
-    def begin(self, world) -> None:
+    def begin(self, world: Any) -> None:
         """Forget the former process group."""
         self.world = world
         self.control: Any = None  # the group that exchanges headers

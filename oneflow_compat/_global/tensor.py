@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 import torch
 
@@ -39,7 +41,9 @@ class GlobalTensor(torch.Tensor, Global):
     )
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in _VIEWS else func)(
                 *args, **(kwargs or {})
@@ -49,10 +53,10 @@ class GlobalTensor(torch.Tensor, Global):
         source = _first_global((*args, *(kwargs or {}).values()))
         return _mark_results(out, source) if source is not None else out
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> tuple:
         return _rebuild, (self.to_local().detach(), self._of_placement, self._of_sbp, self.requires_grad)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict) -> torch.Tensor:
         with torch._C.DisableTorchFunctionSubclass():
             copy = self.detach().clone()
         copy = make_global(copy, self._of_placement, self._of_sbp).requires_grad_(self.requires_grad)
@@ -61,12 +65,12 @@ class GlobalTensor(torch.Tensor, Global):
         memo[id(self)] = copy
         return copy
 
-    def __format__(self, format_spec):
+    def __format__(self, format_spec: str) -> str:
         if self.dim():
             return object.__format__(self, format_spec)
         return format(self.to_local().detach(), format_spec)
 
-    def __repr__(self, *, tensor_contents=None):
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         values = repr(self.to_local().detach())
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""
@@ -82,7 +86,7 @@ def of_several_ranks() -> types.ModuleType:
     return dtensor
 
 
-def _plain():
+def _plain() -> set:
     T = torch.Tensor
     return {T.numpy, T.item, T.tolist, T.is_leaf.__get__, T.shape.__get__, T.dtype.__get__, T.device.__get__}
 
@@ -93,13 +97,13 @@ _VIEWS = tuple(
 )
 
 
-def view_or_copy(view):
+def view_or_copy(view: Callable) -> Callable:
     """Wrap `view` so that it copies a tensor whose memory allows no view.
 
     OneFlow's global tensors and the tensors of a graph are always contiguous.
     """
 
-    def call(tensor, *shape, **kwargs):
+    def call(tensor: torch.Tensor, *shape: Any, **kwargs: Any) -> torch.Tensor:
         try:
             return view(tensor, *shape, **kwargs)
         except (RuntimeError, ValueError):
@@ -111,7 +115,7 @@ def view_or_copy(view):
     return call
 
 
-def part_of_rank(full, placement, rules):
+def part_of_rank(full: torch.Tensor, placement: Placement, rules: Any) -> torch.Tensor:
     """Return this rank's shard of an ordinary tensor, for to_global.
 
     On one rank, and outside of the placement, it is the full tensor.
@@ -122,7 +126,7 @@ def part_of_rank(full, placement, rules):
     return of_several_ranks().shard_of_rank(full, placement, rules, _processes.get_rank())
 
 
-def _first_global(values):
+def _first_global(values: Any) -> Any:
     for v in values:
         if isinstance(v, torch.Tensor) and is_global(v):
             return v
@@ -133,7 +137,7 @@ def _first_global(values):
     return None
 
 
-def _mark_results(out, source):
+def _mark_results(out: Any, source: Any) -> Any:
     if isinstance(out, GlobalTensor):
         if not hasattr(out, "_of_placement"):
             mark(out, source._of_placement, _rules_for(out, source))
@@ -153,43 +157,43 @@ def _mark_results(out, source):
     return out
 
 
-def mark_like(out, args):
+def mark_like(out: Any, args: Iterable) -> None:
     """Make the results of a captured operation global if an argument is global."""
     source = _first_global(args)
     if source is not None:
         _mark_results(out, source)
 
 
-def without_subclasses(run):
+def without_subclasses(run: Callable) -> Callable:
     """Wrap `run` so that a captured program ignores placements: it works on memory."""
 
-    def call(*args):
+    def call(*args: Any) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             return run(*args)
 
     return call
 
 
-def make_results_global(outputs, places: dict):
+def make_results_global(outputs: Callable, places: dict) -> Callable:
     """Wrap `outputs` so that the results at the positions in `places` are global.
 
     `places` is {position: (placement, sbp, shape)}.
     """
 
-    def make(out):
+    def make(out: Any) -> Any:
         out = [_around(o, *places[i]) if i in places else o for i, o in enumerate(out)]
         return outputs(out)
 
     return make
 
 
-def _around(local, placement, rules, shape):
+def _around(local: torch.Tensor, placement: Placement, rules: Any, shape: Any) -> torch.Tensor:
     if several():
         return of_several_ranks().from_shard(local, placement, rules, shape)
     return make_global(local, placement, rules)
 
 
-def _rules_for(out, source):
+def _rules_for(out: torch.Tensor, source: Any) -> tuple:
     same = out.dim() == source.dim()
     return tuple(
         r if same or r._kind != "split" else (partial_sum if out.dim() < source.dim() else broadcast)
@@ -197,14 +201,14 @@ def _rules_for(out, source):
     )
 
 
-def whole(tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor on every rank."""
     if isinstance(tensor, OfSeveralRanks):
         return of_several_ranks().full_tensor(tensor)
     return to_local(tensor)
 
 
-def memory_of(tensor) -> torch.Tensor:
+def memory_of(tensor: Any) -> torch.Tensor:
     """Return the ordinary tensor with this rank's data, on which captured programs work."""
     return tensor._local_tensor if isinstance(tensor, OfSeveralRanks) else tensor
 
@@ -219,7 +223,11 @@ def wrappers() -> tuple:
 
 
 def make_global(
-    tensor: torch.Tensor, placement: Placement, rules, whole: bool = False, shape=None
+    tensor: torch.Tensor,
+    placement: Placement,
+    rules: Any,
+    whole: bool = False,
+    shape: Sequence[int] | None = None,
 ) -> torch.Tensor:
     """Return `tensor` as the global tensor on `placement` with the sbp `rules`; autograd passes through.
 
@@ -245,7 +253,7 @@ def make_global(
         return mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
 
 
-def beside(value: torch.Tensor, like) -> torch.Tensor:
+def beside(value: torch.Tensor, like: Any) -> torch.Tensor:
     """Return a tensor with the same values on every rank, made global if `like` is."""
     return (
         make_global(value, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True)
@@ -254,7 +262,7 @@ def beside(value: torch.Tensor, like) -> torch.Tensor:
     )
 
 
-def placed_as(value, parameter):
+def placed_as(value: Any, parameter: Any) -> Any:
     """Move a value of an optimizer's state to the placement of its parameter.
 
     A scalar becomes an ordinary tensor on every rank. Values from a file are on the rank that read it.
@@ -271,22 +279,22 @@ def placed_as(value, parameter):
     )
 
 
-def _rebuild(local, placement, rules, requires_grad):
+def _rebuild(local: torch.Tensor, placement: Placement, rules: Any, requires_grad: bool) -> torch.Tensor:
     return make_global(local, placement, rules).requires_grad_(requires_grad)
 
 
 # --------------------------------------------------------------------------- rows of _tables/tensor.py
-def is_local(self) -> bool:
+def is_local(self: Any) -> bool:
     """Return True for an ordinary tensor."""
     return not is_global(self)
 
 
-def is_consistent(self):
+def is_consistent(self: Any) -> NoReturn:
     """Removed from OneFlow; use is_global."""
     raise RuntimeError("Tensor.is_consistent was removed from OneFlow; use Tensor.is_global")
 
 
-def placement(self):
+def placement(self: Any) -> Placement:
     """The placement of a global tensor; RuntimeError on a local one."""
     if not is_global(self):
         raise RuntimeError(
@@ -295,14 +303,22 @@ def placement(self):
     return self._of_placement
 
 
-def sbp(self):
+def sbp(self: Any) -> tuple:
     """The tuple of rules of a global tensor; RuntimeError on a local one."""
     if not is_global(self):
         raise RuntimeError("a local tensor has no sbp; make it global with .to_global(placement, sbp)")
     return self._of_sbp
 
 
-def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None, copy=False):
+def to_global(
+    self: Any,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    *,
+    grad_sbp: Any = None,
+    check_meta: bool | None = None,
+    copy: bool = False,
+) -> torch.Tensor:
     """Make a local tensor global, or move a global tensor to another placement or sbp.
 
     A local tensor needs both `placement` and `sbp`. With several ranks, each rank gives its shard. With
@@ -318,7 +334,9 @@ def to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=None,
     return make_global(local.clone() if copy else local, placement, sbp)
 
 
-def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
+def _to_global_of_ranks(
+    self: Any, placement: Any, sbp: Any, grad_sbp: Any, check_meta: bool | None, copy: bool
+) -> torch.Tensor:
     """Run to_global with several ranks.
 
     The ranks agree on the arguments before data is sent, unless check_meta is False.
@@ -353,7 +371,7 @@ def _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy):
     return ranks.from_local(local, placement, rules, shape)
 
 
-def _is_at_home(self, placement, sbp) -> bool:
+def _is_at_home(self: Any, placement: Placement | None, sbp: Any) -> bool:
     """Whether a move needs no other ranks: the tensor is replicated, or nothing changes."""
     stays = placement is None or placement == self._of_placement
     return stays and (
@@ -363,7 +381,7 @@ def _is_at_home(self, placement, sbp) -> bool:
     )
 
 
-def _target(self, placement, sbp):
+def _target(self: Any, placement: Any, sbp: Any) -> tuple[Placement, Any]:
     """Return the placement and the sbp that to_global moves to."""
     for name, value in (("placement", placement), ("sbp", sbp)):
         if value is None and not is_global(self):
@@ -378,7 +396,7 @@ def _target(self, placement, sbp):
     return placement, self._of_sbp if sbp is None else sbp
 
 
-def _even_shape(local, placement, rules):
+def _even_shape(local: torch.Tensor, placement: Placement, rules: Any) -> list[int]:
     """Return the full shape if every rank's shard has the shape of this one."""
     shape = list(local.shape)
     for size, rule in zip(placement.hierarchy, check_rules(rules, placement, local.dim())):
@@ -387,7 +405,7 @@ def _even_shape(local, placement, rules):
     return shape
 
 
-def to_local(self, *, copy=False):
+def to_local(self: Any, *, copy: bool = False) -> torch.Tensor:
     """Return the shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
@@ -403,12 +421,20 @@ def to_local(self, *, copy=False):
         return local.clone() if copy else local
 
 
-def to_consistent(self, *args, **kwargs):
+def to_consistent(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """Removed from OneFlow; use to_global."""
     raise RuntimeError("to_consistent was removed from OneFlow; use to_global")
 
 
-def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
+def global_to_global(
+    self: Any,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    *,
+    grad_sbp: Any = None,
+    check_meta: bool = False,
+    copy: bool = False,
+) -> torch.Tensor:
     """Run `to_global` on a tensor that is global already."""
     if not is_global(self):
         raise RuntimeError(
@@ -417,7 +443,14 @@ def global_to_global(self, placement=None, sbp=None, *, grad_sbp=None, check_met
     return to_global(self, placement, sbp, grad_sbp=grad_sbp, copy=copy)
 
 
-def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=False):
+def local_to_global(
+    self: Any,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> torch.Tensor:
     """Run `to_global` on a tensor that is local."""
     if is_global(self):
         raise RuntimeError(
@@ -426,13 +459,13 @@ def local_to_global(self, placement=None, sbp=None, *, check_meta=True, copy=Fal
     return to_global(self, placement, sbp, copy=copy)
 
 
-def global_id(self) -> int:
+def global_id(self: Any) -> int:
     """Return an integer that identifies this global tensor; RuntimeError on a local one."""
     placement_of = placement.__wrapped__ if hasattr(placement, "__wrapped__") else placement
     placement_of(self)
     return id(self)
 
 
-def check_meta_consistency(self):
+def check_meta_consistency(self: Any) -> None:
     """Check that shape and dtype agree over ranks, which they always do on one rank."""
     placement(self)

@@ -11,6 +11,8 @@ stages 1 and 2.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -24,7 +26,7 @@ _least: list = []  # minimal elements of a shard, for each `splitting` that is o
 
 
 @contextlib.contextmanager
-def splitting(least: int):
+def splitting(least: int) -> Iterator[None]:
     """Shard tensors whose shards have at least `least` elements."""
     _least.append(least)
     try:
@@ -33,7 +35,7 @@ def splitting(least: int):
         _least.pop()
 
 
-def rules(tensor):
+def rules(tensor: Any) -> tuple[sbp.sbp, ...]:
     """Return the sbp of the gradient and the state of a parameter.
 
     It is split(0) along the first dimension of the placement, or the parameter's own sbp.
@@ -45,7 +47,7 @@ def rules(tensor):
     return tensor._of_sbp
 
 
-def call(func, args, kwargs):
+def call(func: Any, args: tuple, kwargs: dict) -> Any:
     """Return the result of an operator that meets shards, or NotImplemented for other operators."""
     target = args[0] if args else None
     if not _least or not isinstance(target, OfSeveralRanks):
@@ -57,7 +59,7 @@ def call(func, args, kwargs):
         return _on_parts(func, target, sharded, args, kwargs)
 
 
-def _on_parts(func, target, sharded, args, kwargs):
+def _on_parts(func: Any, target: Any, sharded: tuple, args: tuple, kwargs: dict) -> Any:
     if func in _LIKE:
         return func(target.to_global(sbp=sharded), *args[1:], **kwargs)
     if not func._schema.is_mutable or not any(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 
 from ._signature import REFUSED, or_else, spelled
-from .tensor_arithmetic import promoted
+from .tensor_extended import promoted
 
 __all__ = [
     "matmul",

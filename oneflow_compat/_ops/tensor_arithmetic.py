@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from .tensor_extended import replacing
+from .tensor_extended import promoted, replacing
 
 __all__ = []
 
@@ -89,16 +89,6 @@ def floor_divided(original):
 
 
 # --------------------------------------------------------------------------- products
-def promoted(*tensors):
-    """Return the tensors in their common dtype, or None if their dtypes already agree."""
-    dtype = tensors[0].dtype
-    if all(t.dtype is dtype for t in tensors):
-        return None
-    for t in tensors[1:]:
-        dtype = torch.promote_types(dtype, t.dtype)
-    return [t.to(dtype) for t in tensors]
-
-
 @replacing
 def matmul(original, error, self, other, *args, **kwargs):
     """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and

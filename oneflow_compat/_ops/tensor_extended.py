@@ -121,6 +121,16 @@ def _fits(signature, *args, **kwargs) -> bool:
     return True
 
 
+def promoted(*tensors):
+    """Return the tensors in their common dtype, or None if their dtypes already agree."""
+    dtype = tensors[0].dtype
+    if all(t.dtype is dtype for t in tensors):
+        return None
+    for t in tensors[1:]:
+        dtype = torch.promote_types(dtype, t.dtype)
+    return [t.to(dtype) for t in tensors]
+
+
 # --------------------------------------------------------------------------- numpy
 def numpy(original):
     """numpy() of tensors that torch refuses: one that requires grad, is on another device, is bfloat16 (->

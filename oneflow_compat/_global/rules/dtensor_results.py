@@ -21,7 +21,7 @@ from .layouts import has_even_shards, is_mean_of_shards, partial_dims, with_supp
 from .operator_facts import EXTREMA, VALUE_ERRORS
 
 
-def divides_integers(func, args: tuple) -> bool:
+def divides_integers(func: Any, args: tuple) -> bool:
     """Whether DTensor would divide integers.
 
     Next to a partial operand, DTensor makes a replicated one partial by division, which gives floating-point
@@ -35,11 +35,11 @@ def divides_integers(func, args: tuple) -> bool:
     )
 
 
-def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
+def by_dtensor(func: Any, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
     """Return DTensor's result as a global tensor, or the result on the full tensors if DTensor has none."""
     holders: dict = {}  # id of a DTensor -> the global tensor that wraps it
 
-    def unwrap(tensor):
+    def unwrap(tensor: Any) -> DTensor:
         holders[id(tensor._dtensor)] = tensor
         return tensor._dtensor
 
@@ -66,7 +66,7 @@ def by_dtensor(func, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
     )
 
 
-def _callable_on(mesh: DeviceMesh, func) -> Callable:
+def _callable_on(mesh: DeviceMesh, func: Any) -> Callable:
     """Return `func`, or its replacement on a rank without data, where DTensor refuses the operator."""
     refuses = func in EXTREMA or any(a.name == "output_mask" for a in func._schema.arguments)
     return functools.partial(ranks_without_data.results, func) if refuses and not is_member(mesh) else func
@@ -84,7 +84,7 @@ def _is_about_values(error: Exception) -> bool:
 
 
 @functools.cache
-def has_dtensor_strategy(func) -> bool:
+def has_dtensor_strategy(func: Any) -> bool:
     """Whether DTensor has a strategy for this function.
 
     A strategy that it derives from a decomposition depends, for partial tensors, on each rank's hash seed.
@@ -105,7 +105,7 @@ def has_long_search(args: tuple) -> bool:
     return len(shapes) > 2 and len(set(shapes)) > 1
 
 
-def _random_values(func, mesh, args):
+def _random_values(func: Any, mesh: DeviceMesh, args: tuple) -> contextlib.AbstractContextManager:
     """Let ranks that hold the same shard sample the same values, and others their own.
 
     On a GPU, DTensor does so.
@@ -113,6 +113,6 @@ def _random_values(func, mesh, args):
     if torch.Tag.nondeterministic_seeded not in func.tags or mesh.device_type != "cpu" or not is_member(mesh):
         return contextlib.nullcontext()
     sample, offset = next(t for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor)), 0
-    for target, size, coordinate in zip(sample.placements, mesh.shape, mesh.get_coordinate()):
+    for target, size, coordinate in zip(sample.placements, mesh.shape, mesh.get_coordinate() or ()):
         offset = offset * size + (coordinate if isinstance(target, Shard) else 0)
     return same_random_values(group_of_mesh[mesh], first_rank(mesh), offset)

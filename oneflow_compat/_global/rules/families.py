@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.utils._mode_utils import no_dispatch
@@ -32,7 +34,7 @@ NLL = {
 MEAN, _SUM = 1, 2
 
 
-def cut_once(tensor, dim):
+def cut_once(tensor: Any, dim: int) -> Any:
     """Return the tensor with `dim` sharded over at most one mesh dimension.
 
     DTensor locates the rows of a shard by one mesh dimension only.
@@ -48,7 +50,7 @@ def cut_once(tensor, dim):
     )
 
 
-def reshaped(func, tensor, *args):
+def reshaped(func: Any, tensor: Any, *args: Any) -> Any:
     """Change the shape of a tensor in place: the tensor then wraps the DTensor of the new shape."""
     tensor._dtensor = getattr(aten, func._opname[:-1])(tensor, *args)._dtensor
     with no_dispatch():
@@ -56,7 +58,7 @@ def reshaped(func, tensor, *args):
     return tensor
 
 
-def of_same_rows(tensor, dim, index) -> bool:
+def of_same_rows(tensor: Any, dim: int, index: Any) -> bool:
     """Whether gather's index covers the tensor in every dimension except `dim`.
 
     Otherwise DTensor takes the rows of each rank's shard for the first rows.
@@ -66,14 +68,16 @@ def of_same_rows(tensor, dim, index) -> bool:
     )
 
 
-def attention(func, args, kwargs):
+def attention(func: Any, args: tuple, kwargs: dict) -> tuple:
     """Compute attention on each rank's samples and heads."""
     query = args[ATTENTION[func]]
     placement, size = query._of_placement, query.shape
     alike = all(t.shape[:2] == size[:2] for t in args[ATTENTION[func] :][:3])
     rules = tuple(r if alike and r in (sbp.split(0), sbp.split(1)) else sbp.broadcast for r in query._of_sbp)
 
-    def part(tensor):  # a mask may be the same for all samples or heads, or have two dimensions
+    def part(
+        tensor: Any,
+    ) -> torch.Tensor:  # a mask may be the same for all samples or heads, or have two dimensions
         own = tuple(
             r
             if r._kind == "split" and tensor.ndim > 2 and tensor.shape[r._dim] == size[r._dim]
@@ -97,7 +101,7 @@ def attention(func, args, kwargs):
     return tuple(from_shard(o, placement, rules, (*size[:2], *end)) for o, end in zip(out, ends))
 
 
-def masks_the_future(scores, mask) -> bool:
+def masks_the_future(scores: Any, mask: Any) -> bool:
     """Whether this is the mask that torch's attention makes for is_causal=True if it has no kernel.
 
     It has none for dropout or for one sample. The mask is an ordinary tensor, the same on every rank.
@@ -113,7 +117,9 @@ def masks_the_future(scores, mask) -> bool:
     return is_symbolic(mask) or torch.equal(mask, torch.full_like(mask, -math.inf).triu(1))
 
 
-def strided(tensor, size, stride, offset=None):
+def strided(
+    tensor: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> GlobalDTensor:
     """Compute as_strided on the full tensor.
 
     The result is a view of every rank's memory, because its formula in backward() writes through it.
@@ -124,7 +130,7 @@ def strided(tensor, size, stride, offset=None):
     return from_shard(local, tensor._of_placement, replicas, size)
 
 
-def in_rows(tensor):
+def in_rows(tensor: Any) -> Any:
     """Return the tensor in contiguous memory, as OneFlow's global tensors always are.
 
     Otherwise each rank's shard may have its own memory order, which allows no view.
@@ -137,7 +143,7 @@ def in_rows(tensor):
     )
 
 
-def viewed(func, tensor, size):
+def viewed(func: Any, tensor: Any, size: Sequence[int]) -> GlobalDTensor:
     """Return a view of uneven shards in another shape.
 
     A sharded dimension stays sharded if the dimensions before it, or those after it, do not change.
@@ -164,7 +170,7 @@ def viewed(func, tensor, size):
     return from_shard(local.reshape(local_size), tensor._of_placement, tuple(rules), size)
 
 
-def kept_dims(func, tensor, dims):
+def kept_dims(func: Any, tensor: Any, dims: Sequence[int]) -> Any:
     """Compute a reduction with keepdim, whose remaining dimensions DTensor names as if keepdim were False."""
     out = func(tensor, dims)
     for d in sorted(d % tensor.ndim for d in dims):
@@ -172,13 +178,13 @@ def kept_dims(func, tensor, dims):
     return out
 
 
-def samples(tensor, data):
+def samples(tensor: Any, data: bool) -> GlobalDTensor:
     """Return an operand of a convolution: data may be sharded by samples, weights are replicated."""
     rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
     return redistribute(tensor, tensor._of_placement, rules)
 
 
-def convolution(func, args):
+def convolution(func: Any, args: tuple) -> Any:
     """Compute a convolution on each rank's samples.
 
     DTensor shards samples over one mesh dimension only, and also computes on ranks without data.
@@ -206,7 +212,7 @@ def convolution(func, args):
     return whole_of if backward else whole_of[0]
 
 
-def mean_of_targets(func, *args):
+def mean_of_targets(func: Any, *args: Any) -> Any:
     """Compute nll_loss or its gradient from that of the sum, and the weight of all targets."""
     if NLL[func] == 4:
         grad, *rest, _, ignored, weight_of_all = args

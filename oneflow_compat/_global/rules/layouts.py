@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -84,7 +85,7 @@ def has_empty_shard(tensor: Any) -> bool:
 
 
 @functools.cache
-def _empty_shards(shape, placements, sizes) -> bool:
+def _empty_shards(shape: Sequence[int], placements: Sequence[Any], sizes: Sequence[int]) -> bool:
     lengths_of_dims = [{n} for n in shape]  # the lengths of the shards along each dimension
     for p, size in zip(placements, sizes):
         if isinstance(p, Shard):
@@ -96,7 +97,7 @@ def _empty_shards(shape, placements, sizes) -> bool:
     return any(0 in lengths for lengths in lengths_of_dims)
 
 
-def mesh_of_all(func, tree) -> DeviceMesh:
+def mesh_of_all(func: Any, tree: Any) -> DeviceMesh:
     """Return the mesh of all global tensors. Raise RuntimeError if they have several."""
     mesh: Any = None
     for t in pytree.tree_leaves(tree):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -114,7 +115,7 @@ READS = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.d
 
 
 @functools.cache
-def writes_elsewhere(func) -> bool:
+def writes_elsewhere(func: Any) -> bool:
     """Whether a function writes other elements than it reads.
 
     DTensor gives the written tensor the placements of the one that is read, and no values.

@@ -5,7 +5,9 @@ DTensor has no strategy for them or gives another value. Full tensors are not se
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -49,7 +51,7 @@ _IMAGES = {
 }  # function -> dimensions of its data; with one dimension less there are no samples
 
 
-def call(func, args, kwargs):
+def call(func: Any, args: tuple, kwargs: dict) -> Any:
     """Return the result of such an operator.
 
     Return NotImplemented for other operators, and for tensors with other placements.
@@ -77,16 +79,17 @@ def call(func, args, kwargs):
     return NotImplemented
 
 
-def unscale(func, grads, found_inf, scale):
+def unscale(func: Any, grads: Sequence[Any], found_inf: Any, scale: Any) -> None:
     """Divide gradients of all placements by the loss scale.
 
     Each rank divides its shards. If one rank meets a value that is not finite, all ranks get the flag.
     """
     func([g._local_tensor if isinstance(g, GlobalDTensor) else g for g in grads], found_inf, scale)
-    found_inf.copy_(funcol.wait_tensor(funcol.all_reduce(found_inf, "max", dist.group.WORLD)))
+    world: Any = dist.group.WORLD
+    found_inf.copy_(funcol.wait_tensor(funcol.all_reduce(found_inf, "max", world)))
 
 
-def shard_at(tensor, dims) -> bool:
+def shard_at(tensor: Any, dims: int) -> bool:
     """Whether a tensor is sharded, and only along its first `dims` dimensions."""
     return (
         isinstance(tensor, GlobalDTensor)
@@ -96,12 +99,12 @@ def shard_at(tensor, dims) -> bool:
     )
 
 
-def _sum(tensor, dims):
+def _sum(tensor: Any, dims: Sequence[int]) -> Any:
     out = tensor.sum(dims)
     return redistribute(out, out._of_placement, summed(out._of_sbp))
 
 
-def _channels(x):
+def _channels(x: Any) -> tuple[list[int], int, Callable]:
     """Return the dimensions except channels, the count of values in a channel, and a function.
 
     The function reshapes one value for each channel so that it broadcasts over the other dimensions.
@@ -110,7 +113,16 @@ def _channels(x):
     return dims, x.numel() // x.shape[1], lambda t: t.view(-1, *[1] * (x.ndim - 2))
 
 
-def _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps):
+def _batch_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple:
     dims, count, beside = _channels(x)
     if training:
         mean = _sum(x, dims) / count
@@ -129,7 +141,18 @@ def _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, 
     return (out if bias is None else out + beside(bias)), *kept
 
 
-def _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, invstd, training, eps, mask):
+def _batch_norm_backward(
+    grad: Any,
+    x: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    mean: Any,
+    invstd: Any,
+    training: bool,
+    eps: float,
+    mask: Sequence[bool],
+) -> tuple:
     dims, count, beside = _channels(x)
     if not training:
         mean, invstd = running_mean, torch.rsqrt(running_var + eps)
@@ -141,7 +164,19 @@ def _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, invst
     return out, scale if mask[1] else None, shift if mask[2] else None
 
 
-def _group_norm_backward(func, grad, x, mean, rstd, weight, n, channels, size, groups, mask):
+def _group_norm_backward(
+    func: Any,
+    grad: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    n: int,
+    channels: int,
+    size: int,
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple:
     placement, rules = x._of_placement, x._of_sbp
     part = [redistribute(t, placement, rules)._local_tensor for t in (grad, x, mean, rstd)]
     whole = (
@@ -160,7 +195,7 @@ def _group_norm_backward(func, grad, x, mean, rstd, weight, n, channels, size, g
     )
 
 
-def lstm(func, args):
+def lstm(func: Any, args: tuple) -> tuple:
     """Compute oneDNN's LSTM on each rank's samples.
 
     Only its kernel knows the size of the memory it keeps for backward(). Therefore that memory stays on its
@@ -184,22 +219,22 @@ def lstm(func, args):
     )
 
 
-def shape(tensor):
+def shape(tensor: Any) -> torch.Tensor:
     """Return a tensor without values in the shape of the full tensor."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
-def _rows(func, like, args, kwargs):
+def _rows(func: Any, like: Any, args: tuple, kwargs: dict) -> Any:
     placement, rules, n = like._of_placement, like._of_sbp, like.shape[0]
 
-    def part(tensor):
+    def part(tensor: Any) -> torch.Tensor:
         return redistribute(
             tensor,
             placement,
             rules if tensor.ndim and tensor.shape[0] == n else (sbp.broadcast,) * len(rules),
         )._local_tensor
 
-    def around(out):
+    def around(out: Any) -> Any:
         return from_shard(
             out if mine else torch.empty(0, dtype=out.dtype), placement, rules, (n, *out.shape[1:])
         )

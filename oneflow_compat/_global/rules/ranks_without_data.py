@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -14,17 +16,17 @@ from torch.utils import _pytree as pytree
 
 
 @functools.cache
-def same_rules():
+def same_rules() -> None:
     """Make DTensor choose the same placements on ranks without data.
 
     DTensor chooses by costs and by sizes of shards, and has neither on such a rank. With this patch it
     chooses as if the rank were the first of the mesh.
     """
-    propagator = DTensor._op_dispatcher.sharding_propagator
+    propagator: Any = DTensor._op_dispatcher.sharding_propagator
     search = propagator.propagate_op_sharding_non_cached
 
     @functools.wraps(search)
-    def search_as_first(schema):
+    def search_as_first(schema: Any) -> Any:
         with contextlib.ExitStack() as stack:
             specs = pytree.tree_leaves((schema.args_schema, schema.kwargs_schema))
             for mesh in {
@@ -38,7 +40,7 @@ def same_rules():
 
 
 @contextlib.contextmanager
-def _as_first(mesh):
+def _as_first(mesh: Any) -> Iterator[None]:
     mesh._coordinate_on_dim = (0,) * mesh.ndim
     try:
         yield
@@ -46,12 +48,12 @@ def _as_first(mesh):
         mesh._coordinate_on_dim = None
 
 
-def results(func, *args, **kwargs):
+def results(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Return empty shards under the placements that DTensor chose.
 
     Return None where the operator gives None, which DTensor refuses on such a rank.
     """
-    dispatcher = DTensor._op_dispatcher
+    dispatcher: Any = DTensor._op_dispatcher
     info = dispatcher.unwrap_to_op_info(func, args, kwargs)
     dispatcher.sharding_propagator.propagate(info)
     specs = info.output_sharding.output_spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from torch.distributed.tensor import DeviceMesh
@@ -10,7 +11,7 @@ from torch.distributed.tensor import DeviceMesh
 from ..global_dtensor import GlobalDTensor, full_tensor, map_tensors, redistribute
 
 
-def by_placement(func, args: tuple, kwargs: dict) -> Any:
+def by_placement(func: Any, args: tuple, kwargs: dict) -> Any:
     """Run an operator over lists, as optimizers use them: one call for the tensors of each placement."""
     count = len(args[0])
     by_mesh: dict[DeviceMesh, list[int]] = {}
@@ -31,7 +32,7 @@ def _select(indices: list[int], count: int, argument: Any) -> Any:
     return [argument[i] for i in indices] if is_list else argument
 
 
-def states_follow_parameters(parameters, _, *states) -> bool:
+def states_follow_parameters(parameters: Sequence[Any], _: Any, *states: Any) -> bool:
     """Whether every state of an optimizer has its parameter's placements.
 
     Then each rank can update its own shards.
@@ -44,7 +45,9 @@ def states_follow_parameters(parameters, _, *states) -> bool:
     )
 
 
-def update_shards(func, parameters, grads, *states, **scalars) -> Any:
+def update_shards(
+    func: Any, parameters: Sequence[Any], grads: Sequence[Any], *states: Any, **scalars: Any
+) -> Any:
     """Update each rank's shards of the parameters with their shards of the gradients."""
     part = lambda a: (
         [t._local_tensor if isinstance(t, GlobalDTensor) else t for t in a]

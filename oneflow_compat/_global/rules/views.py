@@ -6,7 +6,8 @@ the view are repeated on the base, and the view is refreshed after writes to the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,7 +23,7 @@ class Origin(NamedTuple):
     version: int
 
 
-def remember(func, args, kwargs, out):
+def remember(func: Callable, args: tuple, kwargs: dict, out: Any) -> None:
     """Record the base in those results of a view function that are copies."""
     base = args[0]
     if not isinstance(base, OfSeveralRanks) or not is_member(base.device_mesh) or base.is_inference():
@@ -38,11 +39,11 @@ def remember(func, args, kwargs, out):
             copy._origin = Origin(base, view, base._version)
 
 
-def _share_memory(a, b) -> bool:
+def _share_memory(a: Any, b: Any) -> bool:
     return a._local_tensor.untyped_storage()._cdata == b._local_tensor.untyped_storage()._cdata
 
 
-def write_through(copy):
+def write_through(copy: Any) -> None:
     """Write the values of a copied view to its base."""
     origin = copy._origin
     if origin is not None:
@@ -52,7 +53,7 @@ def write_through(copy):
         write_through(origin.base)
 
 
-def refresh(copy):
+def refresh(copy: Any) -> None:
     """Update a copied view if its base was written since."""
     origin = copy._origin
     if copy._version != origin.version:
@@ -61,11 +62,11 @@ def refresh(copy):
             _fill(copy, origin.view(_all_of(origin.base)))
 
 
-def _all_of(base):
+def _all_of(base: Any) -> torch.Tensor:
     full = base._dtensor.full_tensor()
     return full.contiguous() if base.is_contiguous() else full
 
 
-def _fill(tensor, full):
+def _fill(tensor: Any, full: torch.Tensor) -> None:
     own = tensor._own
     own._local_tensor.copy_(shard_of(full, own.device_mesh, own.placements))
