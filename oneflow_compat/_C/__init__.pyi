@@ -818,7 +818,7 @@ def reduce_max(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.
     ...
 
 def reduce_max_device_stage(input: Tensor | None = None, axis: Any = ..., **kwargs: Any) -> Any:
-    """(extreme with kept dimensions, mask of where it is, how often int32): the local half of a split reduction."""
+    """(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."""
     ...
 
 def reduce_max_global_stage(input: Tensor | None = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> Any:
@@ -834,7 +834,7 @@ def reduce_min(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.
     ...
 
 def reduce_min_device_stage(input: Tensor | None = None, axis: Any = ..., **kwargs: Any) -> Any:
-    """(extreme with kept dimensions, mask of where it is, how often int32): the local half of a split reduction."""
+    """(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."""
     ...
 
 def reduce_min_global_stage(input: Tensor | None = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -50,8 +50,8 @@ class GlobalTensor(torch.Tensor, Global):
             )
         if func in _PLAIN:
             return out
-        source = _first_global((*args, *(kwargs or {}).values()))
-        return _mark_results(out, source) if source is not None else out
+        source = first_global((*args, *(kwargs or {}).values()))
+        return mark_results(out, source) if source is not None else out
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return _rebuild, (self.to_local().detach(), self._of_placement, self._of_sbp, self.requires_grad)
@@ -126,18 +126,20 @@ def part_of_rank(full: torch.Tensor, placement: Placement, rules: Any) -> torch.
     return of_several_ranks().shard_of_rank(full, placement, rules, _processes.get_rank())
 
 
-def _first_global(values: Any) -> Any:
+def first_global(values: Any) -> Any:
+    """Return the first global tensor of nested arguments, or None."""
     for v in values:
         if isinstance(v, torch.Tensor) and is_global(v):
             return v
         if isinstance(v, (list, tuple)):
-            nested = _first_global(v)
+            nested = first_global(v)
             if nested is not None:
                 return nested
     return None
 
 
-def _mark_results(out: Any, source: Any) -> Any:
+def mark_results(out: Any, source: Any) -> Any:
+    """Return results with the placement of `source`, and an SBP that fits their dimensions."""
     if isinstance(out, GlobalTensor):
         if not hasattr(out, "_of_placement"):
             mark(out, source._of_placement, _rules_for(out, source))
@@ -149,48 +151,12 @@ def _mark_results(out: Any, source: Any) -> Any:
             return mark(out, source._of_placement, _rules_for(out, source))
         return mark(out.as_subclass(GlobalTensor), source._of_placement, _rules_for(out, source))
     if isinstance(out, tuple) and hasattr(out, "_fields"):
-        return type(out)(*(_mark_results(o, source) for o in out))
+        return type(out)(*(mark_results(o, source) for o in out))
     if type(out) in (list, tuple):
-        return type(out)(_mark_results(o, source) for o in out)
+        return type(out)(mark_results(o, source) for o in out)
     if isinstance(out, tuple) and type(out).__module__ == "torch.return_types":
-        return type(out)([_mark_results(o, source) for o in out])
+        return type(out)([mark_results(o, source) for o in out])
     return out
-
-
-def mark_like(out: Any, args: Iterable) -> None:
-    """Make the results of a captured operation global if an argument is global."""
-    source = _first_global(args)
-    if source is not None:
-        _mark_results(out, source)
-
-
-def without_subclasses(run: Callable) -> Callable:
-    """Wrap `run` so that a captured program ignores placements: it works on memory."""
-
-    def call(*args: Any) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
-            return run(*args)
-
-    return call
-
-
-def make_results_global(outputs: Callable, places: dict) -> Callable:
-    """Wrap `outputs` so that the results at the positions in `places` are global.
-
-    `places` is {position: (placement, sbp, shape)}.
-    """
-
-    def make(out: Any) -> Any:
-        out = [_around(o, *places[i]) if i in places else o for i, o in enumerate(out)]
-        return outputs(out)
-
-    return make
-
-
-def _around(local: torch.Tensor, placement: Placement, rules: Any, shape: Any) -> torch.Tensor:
-    if several():
-        return of_several_ranks().from_shard(local, placement, rules, shape)
-    return make_global(local, placement, rules)
 
 
 def _rules_for(out: torch.Tensor, source: Any) -> tuple:
@@ -211,15 +177,6 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 def memory_of(tensor: Any) -> torch.Tensor:
     """Return the ordinary tensor with this rank's data, on which captured programs work."""
     return tensor._local_tensor if isinstance(tensor, OfSeveralRanks) else tensor
-
-
-def wrappers() -> tuple:
-    """Return the classes of tensors that wrap ordinary tensors; none on one rank."""
-    if not several():
-        return ()
-    from torch.distributed._functional_collectives import AsyncCollectiveTensor
-
-    return OfSeveralRanks, torch.distributed.tensor.DTensor, AsyncCollectiveTensor
 
 
 def make_global(

@@ -304,8 +304,7 @@ def _device_stage(extreme):
         return value, mask, mask.sum(tuple(axis), keepdim=True).int()
 
     stage.__doc__ = (
-        "(extreme with kept dimensions, mask of where it is, how often int32): the local half of a split"
-        " reduction."
+        "(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."
     )
     return stage
 

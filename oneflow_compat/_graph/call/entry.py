@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..._global.tensor import without_subclasses
+from ..._global.program_results import without_subclasses
 from ..program.captured import Captured
 from ..program.program import Program
 from ..program.pytree import tree_leaves

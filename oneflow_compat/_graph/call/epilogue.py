@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._C import _increment_version as increment_version
 
-from ..._global.tensor import make_results_global
+from ..._global.program_results import make_results_global
 from ..program.captured import Effects
 from ..program.locations import LiveState
 from ..program.program import Program

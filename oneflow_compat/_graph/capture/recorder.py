@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from ..._global.tensor import mark_like, wrappers
+from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
 from ..program.operators import facts_of
 from ..program.scalar_guards import Condition

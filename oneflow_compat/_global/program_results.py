@@ -1,0 +1,57 @@
+"""Global tensors at the border of a captured program, which works on ordinary tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .marks import OfSeveralRanks, several
+from .placement import placement as Placement
+from .tensor import first_global, make_global, mark_results, of_several_ranks
+
+
+def mark_like(out: Any, args: Iterable) -> None:
+    """Make the results of a captured operation global if an argument is global."""
+    source = first_global(args)
+    if source is not None:
+        mark_results(out, source)
+
+
+def without_subclasses(run: Callable) -> Callable:
+    """Wrap `run` so that a captured program ignores placements: it works on memory."""
+
+    def call(*args: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return run(*args)
+
+    return call
+
+
+def make_results_global(outputs: Callable, places: dict) -> Callable:
+    """Wrap `outputs` so that the results at the positions in `places` are global.
+
+    `places` is {position: (placement, sbp, shape)}.
+    """
+
+    def make(out: Any) -> Any:
+        out = [_around(o, *places[i]) if i in places else o for i, o in enumerate(out)]
+        return outputs(out)
+
+    return make
+
+
+def _around(local: torch.Tensor, placement: Placement, rules: Any, shape: Any) -> torch.Tensor:
+    if several():
+        return of_several_ranks().from_shard(local, placement, rules, shape)
+    return make_global(local, placement, rules)
+
+
+def wrappers() -> tuple:
+    """Return the classes of tensors that wrap ordinary tensors; none on one rank."""
+    if not several():
+        return ()
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    return OfSeveralRanks, torch.distributed.tensor.DTensor, AsyncCollectiveTensor
