@@ -648,7 +648,7 @@ def test_a_replaced_tensor_met_on_the_other_way():
 
 def test_a_branch_on_several_ranks_is_an_error(monkeypatch):
     """Ranks that go different ways would wait for each other's collectives."""
-    monkeypatch.setattr("oneflow._graph.capture.symbolic_sizes.several", lambda: True)
+    monkeypatch.setattr("oneflow._graph.capture.size_environment.several", lambda: True)
     with pytest.raises(OneFlowError, match="branches on a size that depends on values"):
         Positive(few_or_many)(torch.ones(3))
 

@@ -301,7 +301,7 @@ class Capture:
             merged=merged,
             options_read=frozenset(self.options_read),
             branches=recorder.sizes.branches,
-            fixes_sizes=recorder.sizes.known,
+            fixes_sizes=recorder.sizes.fixed,
             reads_values=bool(recorder.guards),
             serves_one_call=self.update is not None and self.update.first_only,
             reads_global_tensors=any(

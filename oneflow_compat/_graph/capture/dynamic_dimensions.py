@@ -78,7 +78,7 @@ class DynamicDimensions:
         """Record the sizes of an argument as nodes."""
         for dim, size in enumerate(twin.shape):
             if type(size) is torch.SymInt:
-                self.recorder.sizes.nodes[size.node._expr] = self.recorder.sizes._made(
+                self.recorder.sizes.nodes[size.node._expr] = self.recorder.sizes.record(
                     torch.ops.aten.sym_size.int, (node, dim)
                 )
 

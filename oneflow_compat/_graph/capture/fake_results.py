@@ -1,11 +1,8 @@
-"""The symbolic results of operators, found out once: a model calls the same operator on the same shapes for
-layer after layer.
+"""The symbolic results of operators, cached: a model calls the same operator on the same shapes in each layer.
 
-torch's symbolic mode takes a quarter of a millisecond a call, more for lists of tensors and where the
-operator's symbolic form is
-written in Python. Here views run their C++ kernel at once, updates of lists are looked at only, and of other
-operators the shapes,
-strides and dtypes of the results are kept.
+torch's symbolic mode takes a quarter of a millisecond a call, and more for lists of tensors and for symbolic
+forms written in Python. Here views run their C++ kernel at once, and updates of lists run nothing. For other
+operators the shapes, strides and dtypes of the results are cached.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from ..program.operators import facts_of
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
 from .frequent_results import known_results
-from .symbolic_sizes import of_unknown_sizes
+from .unknown_sizes import of_unknown_sizes
 
 aten = torch.ops.aten
 _ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
@@ -34,13 +31,12 @@ _PLAIN = {
     torch.memory_format,
     torch.Size,
 }
-# operator -> is it torch's, do its results depend on shapes, dtypes and numbers alone, and have memory of
-# their own
+# operator -> whether it is torch's, with results in fresh buffers that depend on shapes, dtypes and scalars only
 _lasting: dict = {}
 
 
 class Results:
-    """A function of an operator and its symbolic arguments."""
+    """Compute the symbolic results of an operator for symbolic arguments."""
 
     def __init__(self, mode):
         self.mode, self.seen = mode, {}
@@ -56,25 +52,18 @@ class Results:
         return out
 
     def _of_operator(self, func, args, kwargs):
-        if self.mode.shape_env is not None and any(map(_of_unknown_size, (*args, *kwargs.values()))):
+        if self.mode.shape_env is not None and any(map(_has_symbols, (*args, *kwargs.values()))):
             return self._of_symbols(func, args, kwargs)
         if facts_of(func).view and _is_plain(args[0]):
-            with in_kernel_invocation_manager(self.mode):
-                out = func(*args, **kwargs)
-            device = args[0].fake_device
-            return (
-                FakeTensor(self.mode, out, device)
-                if type(out) is torch.Tensor
-                else type(out)(FakeTensor(self.mode, o, device) for o in out)
-            )
+            return self._views(func, args, kwargs)
         if func._opname.startswith("_foreach_") and _elementwise(args):
             if not func._schema.returns:
                 return None
             if facts_of(func).elementwise:
-                return [self._made(_described(x)) for x in args[0]]
+                return [self._from_record(_described(x)) for x in args[0]]
         key = self._key(func, args, kwargs) if _lasts(func) else None
         if key in self.seen:
-            return self._made(self.seen[key])
+            return self._from_record(self.seen[key])
         with self.mode, symbolic_kernels():
             out = known_results(func, args, kwargs)
             if out is None:
@@ -85,6 +74,15 @@ class Results:
             except _NotKept:
                 pass
         return out
+
+    def _views(self, func, args, kwargs):
+        """Run the C++ kernel of a view on the meta tensor inside a fake tensor."""
+        with in_kernel_invocation_manager(self.mode):
+            out = func(*args, **kwargs)
+        device = args[0].fake_device
+        if type(out) is torch.Tensor:
+            return FakeTensor(self.mode, out, device)
+        return type(out)(FakeTensor(self.mode, o, device) for o in out)
 
     def _of_symbols(self, func, args, kwargs):
         environment = self.mode.shape_env
@@ -99,9 +97,8 @@ class Results:
 
     @staticmethod
     def _key(func, args, kwargs):
-        include_floats = (
-            torch.Tag.pointwise not in func.tags
-        )  # there, learning rates and the like are not looked at
+        # the results of a pointwise operator do not depend on learning rates and other floats
+        include_floats = torch.Tag.pointwise not in func.tags
         try:
             return (
                 func,
@@ -112,11 +109,11 @@ class Results:
         except _NotKept:
             return None
 
-    def _made(self, record):
+    def _from_record(self, record):
         if record is None:
             return None
         if type(record) is list or type(record[0]) is not torch.Size:
-            return type(record)([self._made(r) for r in record])
+            return type(record)([self._from_record(r) for r in record])
         size, stride, dtype, device = record
         return FakeTensor(self.mode, torch.empty_strided(size, stride, dtype=dtype, device="meta"), device)
 
@@ -134,12 +131,12 @@ def _is_plain(tensor):
     )
 
 
-def _of_unknown_size(a):
+def _has_symbols(a):
     return (
         type(a) is FakeTensor
         and a._has_symbolic_sizes_strides
         or type(a) in (list, tuple)
-        and any(map(_of_unknown_size, a))
+        and any(map(_has_symbols, a))
         or type(a) in SYMBOLIC_NUMBERS
     )
 
@@ -151,14 +148,11 @@ def _described(tensor):
 def _lasts(func):
     cacheable = _lasting.get(func)
     if cacheable is None:
-        returns, is_aten = (
-            func._schema.returns,
-            func.namespace == "aten" and not facts_of(func).has_other_memory,
-        )
+        returns = func._schema.returns
+        is_plain_aten = func.namespace == "aten" and not facts_of(func).has_other_memory
         on_values = func._schema.is_mutable or _ON_VALUES & set(func.tags)
-        cacheable = _lasting[func] = (
-            is_aten and bool(returns) and not on_values and all(r.alias_info is None for r in returns)
-        )
+        is_fresh = bool(returns) and all(r.alias_info is None for r in returns)
+        cacheable = _lasting[func] = is_plain_aten and is_fresh and not on_values
     return cacheable
 
 
@@ -187,12 +181,12 @@ def _record(out):
 
 
 def _elementwise(args):
-    """Lists of as many dense floating tensors, each in one layout with those at its place, and numbers."""
+    """Whether the lists have equal lengths, and dense floating tensors of one layout at each position."""
     lists = [a for a in args if type(a) is list]
     if len({len(a) for a in lists}) != 1 or any(isinstance(a, torch.Tensor) for a in args):
         return False
-    for place in zip(*lists):
-        tensors = [t for t in place if isinstance(t, torch.Tensor)]
+    for operands in zip(*lists):
+        tensors = [t for t in operands if isinstance(t, torch.Tensor)]
         if not tensors:
             continue
         if not all(map(_is_plain, tensors)) or len(set(map(_described, tensors))) != 1:

@@ -1,5 +1,6 @@
-"""x[i] with a 0-d integer tensor i: eager reads the number; a program keeps it a tensor, so that one program
-serves every i. x[i.item()] is a view.
+"""x[i] with a 0-d integer tensor i: eager reads the number, and a program keeps the tensor.
+
+So one program serves every i. x[i.item()] is a view.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _GET, _PUT = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 def tensors_as_indices(recorder, active):
     """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
 
-    # A __getitem__ set on torch.Tensor would make tensors sequences for C, for good: torch.tensor([t, t]) fails
-    # from then on.
+    # A __getitem__ set on torch.Tensor would make tensors sequences for C: torch.tensor([t, t]) would fail from
+    # then on.
     class Indexing(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func is _GET:
@@ -43,10 +44,10 @@ def tensors_as_indices(recorder, active):
 
 def _get_item(recorder, tensor, index):
     tensor, index = _selected(tensor, index)
-    tensor, index, places = _split(recorder, tensor, index)
-    if places is None:
+    tensor, index, picks = _split(recorder, tensor, index)
+    if picks is None:
         return _GET(tensor, index)
-    rest, picked = places
+    rest, picked = picks
     out = _GET(tensor, rest)
     for dim, i in reversed(picked):
         out = _GET(out, (slice(None),) * dim + (i.reshape(1),)).squeeze(dim)
@@ -55,10 +56,10 @@ def _get_item(recorder, tensor, index):
 
 def _set_item(recorder, tensor, index, value):
     tensor, index = _selected(tensor, index)
-    tensor, index, places = _split(recorder, tensor, index)
-    if places is None:
+    tensor, index, picks = _split(recorder, tensor, index)
+    if picks is None:
         return _PUT(tensor, index, value)
-    rest, picked = places
+    rest, picked = picks
     target = _GET(tensor, rest)
     if isinstance(value, torch.Tensor) and value.dim():
         value = value.expand([n for d, n in enumerate(target.shape) if d not in [p for p, _ in picked]])
@@ -74,7 +75,7 @@ def _set_item(recorder, tensor, index, value):
 
 
 def _split(recorder, tensor, index):
-    """Return the tensor, the index, and what `_places` says of them: None without a capture.
+    """Return the tensor, the index, and what `_picks` says of them: None without a capture.
 
     A mask without dimensions is taken as a mask of one row.
     """
@@ -82,7 +83,7 @@ def _split(recorder, tensor, index):
         return tensor, index, None
     if _is_flag(index):
         tensor, index = tensor.unsqueeze(0), index.reshape(1)
-    return tensor, index, _places(recorder, tensor, index)
+    return tensor, index, _picks(recorder, tensor, index)
 
 
 def _overrides_besides_this_mode(active):
@@ -117,19 +118,19 @@ _PLAIN = torch._C._disabled_torch_function_impl
 
 
 def _selected(tensor, index):
-    """The index without numbers that a program computes, and the part of the tensor at those."""
+    """Return the tensor selected at the integers that a program computes, and the index without them."""
     parts = list(index) if type(index) is tuple else [index]
     for n in [n for n, i in enumerate(parts) if type(i) is torch.SymInt][::-1]:
         if Ellipsis in [i for i in parts[:n] if not isinstance(i, torch.Tensor)]:
-            dim = tensor.dim() - sum(map(_taken, parts[n:]))
+            dim = tensor.dim() - sum(map(_dims_of, parts[n:]))
         else:
-            dim = sum(map(_taken, parts[:n]))
+            dim = sum(map(_dims_of, parts[:n]))
         tensor, index = tensor.select(dim, parts.pop(n)), tuple(parts)
     return tensor, index
 
 
-def _taken(index):
-    """How many dimensions of the tensor an index stands for."""
+def _dims_of(index):
+    """Return how many dimensions of the tensor an index stands for."""
     if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
         return index.dim()
     return 0 if index is None or type(index) is bool else 1
@@ -142,7 +143,7 @@ def _is_integer(tensor):
 
 
 def _is_flag(index):
-    """A mask without dimensions, whose value eager reads: x[mask] has one row more in front, or none."""
+    """Whether the index is a mask without dimensions, whose value eager reads."""
     return type(index) is FakeTensor and index.dim() == 0 and index.dtype is torch.bool
 
 
@@ -155,25 +156,32 @@ def _unknown(recorder, index):
     return "_value" not in index.__dict__ and node is not None and constant_value(recorder, node) is None
 
 
-def _places(recorder, tensor, index):
-    """(the index with `:` where a 0-d tensor stood, [(dimension of the result, that tensor)]); None where
-    there is none, or lists and tensors beside.
+def _picks(recorder, tensor, index):
+    """Return (the index with `:` for each 0-d tensor, [(dimension of the result, that tensor)]).
+
+    Return None if there is no such tensor, or if there are lists and other tensors beside.
     """
     index = index if type(index) is tuple else (index,)
-    if not any(_single(i) and _unknown(recorder, i) for i in index):
+    if not any(_is_pick(recorder, i) for i in index):
         return None
     used = sum(1 for i in index if i is not None and i is not Ellipsis)
     dim, rest, picked = 0, [], []
     for i in index:
-        if _single(i) and _unknown(recorder, i):
+        if _is_pick(recorder, i):
             picked.append((dim, i))
             rest.append(slice(None))
             dim += 1
-        elif type(i) is int or _single(i):
-            rest.append(i)
-        elif i is None or type(i) is slice or i is Ellipsis:
-            rest.append(i)
-            dim += tensor.dim() - used if i is Ellipsis else 1
-        else:
+            continue
+        rest.append(i)
+        if i is Ellipsis:
+            dim += tensor.dim() - used
+        elif i is None or type(i) is slice:
+            dim += 1
+        elif type(i) is not int and not _single(i):
             return None
     return tuple(rest), picked
+
+
+def _is_pick(recorder, i):
+    """Whether the program computes the index: a 0-d integer tensor that is no constant."""
+    return _single(i) and _unknown(recorder, i)

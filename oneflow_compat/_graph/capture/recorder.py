@@ -11,6 +11,7 @@ import contextlib
 import functools
 import operator
 import weakref
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -55,11 +56,12 @@ def _written_returns(func: torch._ops.OpOverload) -> tuple[tuple[int, str] | Non
     )
 
 
-def _is_written(value: torch._C.Argument) -> bool:
+def _is_written(value: Any) -> bool:
+    """Whether an operator writes an argument, or a result is a written argument, by its schema."""
     return value.alias_info is not None and value.alias_info.is_write
 
 
-def _is_alias(argument: torch._C.Argument, result: torch._C.Argument) -> bool:
+def _is_alias(argument: Any, result: Any) -> bool:
     return bool(argument.alias_info.before_set & result.alias_info.before_set)
 
 

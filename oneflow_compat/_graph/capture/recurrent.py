@@ -1,13 +1,12 @@
 """LSTM, GRU and RNN layers while build() is captured.
 
-On a GPU torch's C++ looks at the memory of their weights, which symbolic tensors do not have: they are called
-as the operator that C++
-ends in. Without the flattened weights it copies them into one buffer in each call, so the program does not
-depend on where they lie.
+On a GPU, torch's C++ code reads the memory of the weights, which symbolic tensors do not have. So the layers
+are recorded as the operator in which that code ends. Without flattened weights the operator copies them into
+one buffer in each call, so the program does not depend on their memory.
 
-On the CPU torch runs GRU and RNN layers step by step. Without gradients they are recorded as the one call
-they are; else the steps are,
-as autograd sees them, and marked: a backend may have a kernel for the whole layer (backends/steps.py).
+On the CPU, torch runs GRU and RNN layers step by step. Without gradients a layer is recorded as one call.
+With gradients its steps are recorded, as autograd sees them, and marked: a backend may have a kernel for the
+whole layer (compile/inductor/gru_rnn.py).
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ import contextlib
 import operator
 
 import torch
+from torch._decomp import decompositions as steps
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..._active import outside_capture
 from ..errors import user_location
 from ..program.recurrent_layer import CUDNN_MODES, WHOLE_LAYERS, Layer
 from .patching import patched_attributes
@@ -29,43 +30,41 @@ _dropout_states: dict = {}
 
 @contextlib.contextmanager
 def recurrent_layers(active, recorder):
-    """Replaces what torch.nn's recurrent layers call, for inputs that cuDNN takes and those computed step by
-    step.
-    """
-    original, flatten = (
-        {name: getattr(torch._VF, name) for name in CUDNN_MODES},
-        torch.nn.RNNBase.flatten_parameters,
-    )
-
-    def layer(name):
-        def call(input, *args):
-            if not active():
-                return original[name](input, *args)
-            packed = (
-                isinstance(args[0], torch.Tensor) if name == "lstm" else isinstance(args[1], torch.Tensor)
-            )
-            if torch.cudnn_is_acceptable(input):
-                if not packed:
-                    return _cudnn_layer(name, input, (), *args)
-                sizes, *rest = args
-                return _cudnn_layer(name, input, sizes.tolist(), *rest, False)
-            if name == "lstm" and not packed and input._has_symbolic_sizes_strides:
-                return _lstm_of_unknown_batch(recorder, input, *args)
-            if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
-                return original[name](input, *args)
-            if _is_call(*args) and not (
-                torch.is_grad_enabled() and any(t.requires_grad for t in (input, args[0], *args[1]))
-            ):
-                with _disable_current_modes():
-                    return recorder.__torch_dispatch__(WHOLE_LAYERS[name], (), (input, *args))
-            return _steps(recorder, name, input, *args)
-
-        return call
-
-    changes = [(torch._VF, name, layer(name)) for name in CUDNN_MODES]
+    """Replace what torch.nn's recurrent layers call, for inputs of cuDNN and for layers computed step by step."""
+    flatten = torch.nn.RNNBase.flatten_parameters
+    calls = [(torch._VF, name, _layer_call(recorder, active, name)) for name in CUDNN_MODES]
     skipped = lambda self: None if active() else flatten(self)
-    with patched_attributes([*changes, (torch.nn.RNNBase, "flatten_parameters", skipped)]):
+    with patched_attributes([*calls, (torch.nn.RNNBase, "flatten_parameters", skipped)]):
         yield
+
+
+def _layer_call(recorder, active, name):
+    original = getattr(torch._VF, name)
+    index = 0 if name == "lstm" else 1  # this argument is a tensor if the sequences are packed
+
+    def call(input, *args):
+        if not active():
+            return original(input, *args)
+        packed = isinstance(args[index], torch.Tensor)
+        if torch.cudnn_is_acceptable(input):
+            if not packed:
+                return _cudnn_layer(name, input, (), *args)
+            sizes, *rest = args
+            return _cudnn_layer(name, input, sizes.tolist(), *rest, False)
+        if name == "lstm" and not packed and input._has_symbolic_sizes_strides:
+            return _lstm_of_unknown_batch(recorder, input, *args)
+        if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
+            return original(input, *args)
+        if _is_call(*args) and not _needs_gradient(input, args[0], *args[1]):
+            with _disable_current_modes():
+                return recorder.__torch_dispatch__(WHOLE_LAYERS[name], (), (input, *args))
+        return _steps(recorder, name, input, *args)
+
+    return call
+
+
+def _needs_gradient(*tensors):
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def _by_steps(input, h, weights):
@@ -134,11 +133,10 @@ def _stacked(direction, input, layers, dropout, train, bidirectional, batch_firs
 
 
 def _lstm_of_unknown_batch(recorder, input, hx, weights, has_biases, *how):
-    """As torch's C++ does: oneDNN's layer where it takes the type, unless there are no sequences; else step
-    by step.
-    """
-    from torch._decomp import decompositions as steps
+    """Record the LSTM as torch's C++ code runs it.
 
+    That is oneDNN's layer if it takes the dtype and there are sequences, else step by step.
+    """
     projected = hx[0].shape[2] != hx[1].shape[2]
     whole = (
         torch._C._get_mkldnn_enabled()
@@ -164,9 +162,7 @@ def _between(graph, node):
 
 
 def whole_layers(recorder):
-    """Layers recorded step by step whose gradients nobody wanted become the one call they are, at the end of
-    a capture.
-    """
+    """Turn layers that were recorded step by step, and that no gradient reads, into one call each."""
     for op, args, layers, nodes, results in recorder.recurrent:
         within = set(nodes)
         if any(layer.differentiated for layer in layers) or any(
@@ -257,11 +253,10 @@ def _cudnn_layer(
 
 
 def _dropout_state(dropout, device):
-    """The state of cuDNN's own generator, which its kernels write: one for each device, begun with torch's
-    seed.
-    """
-    from ..._active import outside_capture
+    """Return the state of cuDNN's own generator, which its kernels write.
 
+    There is one state for each device. It starts from torch's seed.
+    """
     if device not in _dropout_states:
         with outside_capture():
             _dropout_states[device] = torch._cudnn_init_dropout_state(
@@ -271,32 +266,55 @@ def _dropout_state(dropout, device):
 
 
 def symbolic_results(func, args):
-    """What the operators give: cuDNN's and its gradient, for which torch has no symbolic form or one without
-    the weights' buffer, and whole layers.
+    """Return the symbolic results of a recurrent operator; None of another operator.
+
+    torch has no symbolic form of these, or one without the buffer of the weights.
     """
-    if func in WHOLE_LAYERS.values():
-        x, h, *_, bidirectional, batch_first = args
-        steps, batch = reversed(x.shape[:2]) if batch_first else x.shape[:2]
-        out = x.new_empty((steps, batch, h.shape[2] * (2 if bidirectional else 1)))
-        return out.transpose(0, 1) if batch_first else out, h.new_empty(h.shape)
-    if func is aten._cudnn_rnn.default:
-        x, weights, _, _, h, c, _, hidden, projected, layers, batch_first, _, _, bidirectional, sizes, _ = (
-            args
-        )
-        directions, batch = 2 if bidirectional else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]
-        out = x.new_empty((*x.shape[:-1], (projected or hidden) * directions))
-        last = h.new_empty((layers * directions, batch, projected or hidden))
-        cell = x.new_empty(0) if c is None else c.new_empty((layers * directions, batch, hidden))
-        return (
-            out,
-            last,
-            cell,
-            x.new_empty(0, dtype=torch.uint8),
-            x.new_empty(sum(w.numel() for w in weights)),
-        )
-    if func is aten._cudnn_rnn_backward.default:
-        x, weights, _, _, h, c, *_, mask = args
-        return *(None if t is None else t.new_empty(t.shape) for t in (x, h, c)), [
-            w.new_empty(w.shape) for w in weights
-        ] if mask[3] else []
-    return None
+    form = _SYMBOLIC_FORMS.get(func)
+    return form(*args) if form is not None else None
+
+
+def _whole_layer(x, h, *options):
+    *_, bidirectional, batch_first = options
+    steps, batch = reversed(x.shape[:2]) if batch_first else x.shape[:2]
+    out = x.new_empty((steps, batch, h.shape[2] * (2 if bidirectional else 1)))
+    return out.transpose(0, 1) if batch_first else out, h.new_empty(h.shape)
+
+
+def _cudnn_forward(
+    x,
+    weights,
+    _stride,
+    _buffer,
+    h,
+    c,
+    _mode,
+    hidden,
+    projected,
+    layers,
+    batch_first,
+    _p,
+    _train,
+    both,
+    sizes,
+    _,
+):
+    directions, batch = 2 if both else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]
+    out = x.new_empty((*x.shape[:-1], (projected or hidden) * directions))
+    last = h.new_empty((layers * directions, batch, projected or hidden))
+    cell = x.new_empty(0) if c is None else c.new_empty((layers * directions, batch, hidden))
+    reserve, buffer = x.new_empty(0, dtype=torch.uint8), x.new_empty(sum(w.numel() for w in weights))
+    return out, last, cell, reserve, buffer
+
+
+def _cudnn_backward(x, weights, _stride, _buffer, h, c, *options):
+    *_, mask = options
+    gradients = (None if t is None else t.new_empty(t.shape) for t in (x, h, c))
+    return *gradients, [w.new_empty(w.shape) for w in weights] if mask[3] else []
+
+
+_SYMBOLIC_FORMS = {
+    **dict.fromkeys(WHOLE_LAYERS.values(), _whole_layer),
+    aten._cudnn_rnn.default: _cudnn_forward,
+    aten._cudnn_rnn_backward.default: _cudnn_backward,
+}

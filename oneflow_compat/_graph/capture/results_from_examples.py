@@ -1,10 +1,8 @@
-"""The symbolic results of operators that torch has no symbolic form for, found from examples: what they give
-for numbers in the place of unknown sizes.
+"""The symbolic results of operators for which torch has no symbolic form, derived from examples.
 
-A dimension of a result is one of an argument's, or a multiple of one and a number, in all examples; else it
-stays without a form.
-When the program runs, the results come from the operator itself: only what is computed of their sizes comes
-from here.
+An example has numbers in place of the unknown sizes. If, in all examples, a dimension of a result is a
+multiple of an argument's dimension plus a number, that is its form. Otherwise the result has none. When the
+program runs, the operator itself computes the results: only their symbolic sizes come from here.
 """
 
 from __future__ import annotations
@@ -28,16 +26,10 @@ def results_from_examples(func, args, kwargs):
     leaves = tree_flatten((args, kwargs))[0]
     if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in leaves):
         return None
-    sizes = [
-        s for a in leaves for s in (a.shape if isinstance(a, FakeTensor) else (a,)) if type(s) is torch.SymInt
-    ]
-    symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
-    factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
-    choices = [
-        {s: factor * (n + 7 * position * (1 + i)) for i, s in enumerate(symbols)}
-        for position, n in enumerate(_NUMBERS)
-    ]
-    examples = [_example(func, args, kwargs, assignment) for assignment in choices]
+    sizes = [s for a in leaves for s in (a.shape if isinstance(a, FakeTensor) else (a,))]
+    sizes = [s for s in sizes if type(s) is torch.SymInt]
+    assignments = _assignments(sizes)
+    examples = [_example(func, args, kwargs, assignment) for assignment in assignments]
     if any(e is None for e in examples):
         return None
     results, forms = zip(*map(tree_flatten, examples))
@@ -45,8 +37,18 @@ def results_from_examples(func, args, kwargs):
         return None
     if any(not isinstance(r, torch.Tensor) for r in results[0]):
         return None
-    tensors = [_tensor(each, choices, sizes) for each in zip(*results)]
+    tensors = [_tensor(each, assignments, sizes) for each in zip(*results)]
     return None if any(m is NotImplemented for m in tensors) else tree_unflatten(tensors, forms[0])
+
+
+def _assignments(sizes):
+    """Return examples of the unknown sizes: {symbol: number} each."""
+    symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
+    factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
+    return [
+        {s: factor * (n + 7 * position * (1 + i)) for i, s in enumerate(symbols)}
+        for position, n in enumerate(_NUMBERS)
+    ]
 
 
 def _number(value, assignment):
@@ -70,24 +72,24 @@ def _example(func, args, kwargs, assignment):
             return None
 
 
-def _tensor(examples, choices, sizes):
-    shape = [_dimension(values, choices, sizes) for values in zip(*(e.shape for e in examples))]
+def _tensor(examples, assignments, sizes):
+    shape = [_dimension(values, assignments, sizes) for values in zip(*(e.shape for e in examples))]
     orders = {tuple(sorted(range(e.dim()), key=lambda d: (-e.stride(d), d))) for e in examples}
     if len(shape) != examples[0].dim() or any(n is None for n in shape) or len(orders) > 1:
         return NotImplemented
     stride, step = [1] * len(shape), 1
     for d in reversed(orders.pop()):
         stride[d], step = step, step * shape[d]
-    if any(list(e.stride()) != _number(stride, assignment) for e, assignment in zip(examples, choices)):
+    if any(list(e.stride()) != _number(stride, assignment) for e, assignment in zip(examples, assignments)):
         return NotImplemented
     return torch.empty_strided(shape, stride, dtype=examples[0].dtype, device=examples[0].device)
 
 
-def _dimension(values, choices, sizes):
+def _dimension(values, assignments, sizes):
     if len(set(values)) == 1:
         return values[0]
     for size in sizes:
-        size_values = [_number(size, assignment) for assignment in choices]
+        size_values = [_number(size, assignment) for assignment in assignments]
         times = (
             (values[1] - values[0]) // (size_values[1] - size_values[0])
             if size_values[1] != size_values[0]

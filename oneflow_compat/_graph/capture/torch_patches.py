@@ -17,7 +17,7 @@ from ..._global.tensor import several, view_or_copy
 from ..._upstream.versions import torch_is_before
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
 from ..program.pytree import tree_flatten, with_sizes
-from .branch_values import value_readers, with_known_lengths
+from .branch_values import with_known_lengths
 from .caller_tensors import same_contents, warn_of_changed_containers
 from .checkpointing import recomputed, torch_checkpoints
 from .generators import generators_of_build
@@ -25,10 +25,12 @@ from .integer_indexing import tensors_as_indices
 from .patching import patched, patched_attributes, undone
 from .random_state import states_of_generators
 from .recurrent import recurrent_layers
+from .size_builtins import builtins_of_sizes
 from .state_map import resolve
-from .symbolic_sizes import asks_for_a_size, builtins_of_sizes, innermost
 from .tracers import tracers
+from .unknown_sizes import asks_for_a_size, innermost
 from .update.loss_scaling import scaled
+from .value_readers import value_readers
 
 
 @contextlib.contextmanager

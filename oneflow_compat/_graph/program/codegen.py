@@ -9,10 +9,15 @@ from __future__ import annotations
 import keyword
 import math
 import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
+
+if TYPE_CHECKING:
+    from .program import Program
 
 _PYTHON = {
     operator.add: "{} + {}",
@@ -127,45 +132,54 @@ def _last_uses(graph):
     return dies
 
 
-def compile_program(program, function_name="program", labels=None):
-    """A Python function that takes the slots in order and returns a tuple; it drops dead variables at once.
+def compile_program(
+    program: Program,
+    function_name: str = "program",
+    labels: Callable[[Program, torch.fx.Node], Any] | None = None,
+) -> Callable[..., tuple]:
+    """Return a Python function that takes the slots in order and returns a tuple.
 
-    With `labels(program, node)`, the function takes a callable as an additional leading argument. It calls
-    this callable with the new labels before each node where the labels change.
+    The function drops dead variables at once. With `labels(program, node)`, it takes a callable as an
+    additional leading argument, and calls it with the new labels before each node where the labels change.
     """
-    graph = program.graph
-    names = _Names(graph)
-    dies = _last_uses(graph)
-    params, body, current = ["__enter"] if labels else [], [], None
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            params.append(node.name)
-            continue
-        if (
-            labels
-            and node.op == "call_function"
-            and node.target is not operator.getitem
-            and labels(program, node) != current
-        ):
-            current = labels(program, node)
-            body.append(f"__enter({current!r})")
-        if node.op == "output":
-            parts = [_text(v, names) for v in node.args[0]]
-            body.append(f"return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
-            continue
-        body.append(_statement(node, names, program.constants))
-        dead = [n.name for n in dies.get(node, ())]
-        if not node.users and not body[-1].startswith("#") and _assigns(body[-1]):
-            dead.append(node.name)
-        if dead:
-            body.append("del " + ", ".join(dead))
-    source = f"def {function_name}({', '.join(params)}):\n" + "\n".join("    " + line for line in body) + "\n"
+    names = _Names(program.graph)
+    params = ["__enter"] if labels else []
+    params += [node.name for node in program.graph.nodes if node.op == "placeholder"]
+    body = "".join(f"    {line}\n" for line in _body(program, names, labels))
+    source = f"def {function_name}({', '.join(params)}):\n{body}"
     scope = dict(names.globals)
-    code = compile(source, f"<{program.name}>", "exec")
-    exec(code, scope)
+    exec(compile(source, f"<{program.name}>", "exec"), scope)
     function = scope[function_name]
     function.__source__ = source
     return function
+
+
+def _body(program, names, labels):
+    """Yield the statements of the function."""
+    dies, current = _last_uses(program.graph), None
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            continue
+        if node.op == "output":
+            yield _return(node, names)
+            continue
+        if labels and node.op == "call_function" and node.target is not operator.getitem:
+            label = labels(program, node)
+            if label != current:
+                current = label
+                yield f"__enter({current!r})"
+        statement = _statement(node, names, program.constants)
+        yield statement
+        dead = [n.name for n in dies.get(node, ())]
+        if not node.users and not statement.startswith("#") and _assigns(statement):
+            dead.append(node.name)
+        if dead:
+            yield "del " + ", ".join(dead)
+
+
+def _return(node, names):
+    results = [_text(v, names) for v in node.args[0]]
+    return f"return ({', '.join(results)}{',' if len(results) == 1 else ''})"
 
 
 def _assigns(line):
@@ -201,8 +215,8 @@ def _target_text(target, names):
     return names.bind("f", target)
 
 
-def readable(program) -> str:
-    """The program as runnable Python source: `def program(...)` over torch.ops.
+def readable(program: Program) -> str:
+    """Return the program as runnable Python source: `def program(...)` over torch.ops.
 
     Module names and slots are comments.
     """
@@ -224,8 +238,7 @@ def readable(program) -> str:
             head.append(f"    {node.name},  # {_comment(str(next(slots)))}")
             continue
         if node.op == "output":
-            parts = [_text(v, names) for v in node.args[0]]
-            body.append(f"    return ({', '.join(parts)}{',' if len(parts) == 1 else ''})")
+            body.append("    " + _return(node, names))
             continue
         section = (node.meta.get("phase"), node.meta.get("module"))
         if section != current and section != (None, None):

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .program import Program, Slot
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -56,15 +61,15 @@ class DimensionGuards:
 
     def __post_init__(self):
         symbols = {d.symbol for d in self.dimensions}
-        for text in (*self.conditions, *self._expressions()):
-            check_expression(text, symbols)
+        for expression in (*self.conditions, *self._expressions()):
+            check_expression(expression, symbols)
 
-    def _expressions(self):
+    def _expressions(self) -> list[str]:
         return [
             n for layout in self.layouts.values() for n in (*layout.shape, *layout.stride) if type(n) is str
         ]
 
-    def compile(self, with_strides=True):
+    def compile(self, with_strides: bool = True) -> Callable[[list], bool]:
         """Return a function of the flat arguments: whether the program serves their sizes.
 
         Without strides, the arguments may have any layout.
@@ -77,15 +82,15 @@ class DimensionGuards:
             "  except ZeroDivisionError:\n    return False\n",
         )
 
-    def compile_strides(self):
+    def compile_strides(self) -> Callable[[list], dict[int, tuple]]:
         """Return a function of the flat arguments: {index: strides that the program needs}."""
         reads, _ = self._reads_and_tests(False)
         lines = "".join(f"  {read}\n" for read in reads)
         items = "".join(f"{index}: ({_listed(layout.stride)}), " for index, layout in self.layouts.items())
         return _compiled("strides", f"def strides(a):\n{lines}  return {{{items}}}\n")
 
-    def _reads_and_tests(self, with_strides):
-        """(statements that read the symbols, conditions)."""
+    def _reads_and_tests(self, with_strides: bool) -> tuple[list[str], list[str]]:
+        """Return (statements that read the symbols, conditions)."""
         reads = [f"{d.symbol} = a[{d.argument}].shape[{d.dim}]" for d in self.dimensions]
         dynamic, tests = {(d.argument, d.dim) for d in self.dimensions}, []
         for index, layout in self.layouts.items():
@@ -95,7 +100,7 @@ class DimensionGuards:
                 tests.append(f"a[{index}].stride() == ({_listed(layout.stride)})")
         return reads, tests + [f"({condition})" for condition in self.conditions]
 
-    def __str__(self):
+    def __str__(self) -> str:
         """The sizes in words: s0 is dimension 1 of argument 0; s0 >= 2."""
         symbols = ", ".join(
             f"{d.symbol} is dimension {d.dim} of argument {d.argument}" for d in self.dimensions
@@ -103,44 +108,48 @@ class DimensionGuards:
         return "; ".join((symbols, *self.conditions))
 
 
-def _listed(values):
+def _listed(values: tuple) -> str:
     return "".join(f"{value}, " for value in values)
 
 
-def _compiled(name, source):
+def _compiled(name: str, source: str) -> Callable:
     scope = {"math": math}
     exec(compile(source, "<guards on dimensions>", "exec"), scope)
     return scope[name]
 
 
-def example_shape(program, slot) -> tuple:
-    """The shape of an argument at the capture."""
+def example_shape(program: Program, slot: Slot) -> tuple:
+    """Return the shape of an argument at the capture."""
     dimensions = program.dimensions.dimensions if program.dimensions is not None else ()
     sizes = {(d.argument, d.dim): d.example for d in dimensions}
     return tuple(sizes.get((slot.location.index, dim), size) for dim, size in enumerate(slot.shape))
 
 
-def evaluate(size, symbols):
-    """The value of a size of a layout or of a condition; `symbols` has the sizes of the symbols."""
+def evaluate(size: int | str, symbols: Mapping[str, int]) -> Any:
+    """Return the value of a size of a layout or of a condition; `symbols` has the sizes of the symbols."""
     if type(size) is not str:
         return size
     return eval(compile(size, "<size>", "eval"), {"__builtins__": _FUNCTIONS, "math": math}, dict(symbols))
 
 
-def check_expression(text, symbols):
-    """Raise UnsupportedExpression unless `text` is arithmetic on these symbols."""
-    if len(text) > _LONGEST:
-        raise UnsupportedExpression(f"a condition of {len(text)} characters; at most {_LONGEST} are allowed")
+def check_expression(expression: str, symbols: Collection[str]) -> None:
+    """Raise UnsupportedExpression unless the expression is arithmetic on these symbols."""
+    if len(expression) > _LONGEST:
+        raise UnsupportedExpression(
+            f"a condition of {len(expression)} characters; at most {_LONGEST} are allowed"
+        )
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = ast.parse(expression, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UnsupportedExpression(f"{text!r} is no expression") from error
+        raise UnsupportedExpression(f"{expression!r} is no expression") from error
     for node in ast.walk(tree):
         if not _is_allowed(node, symbols):
-            raise UnsupportedExpression(f"{text!r} has a {type(node).__name__}, which guards do not have")
+            raise UnsupportedExpression(
+                f"{expression!r} has a {type(node).__name__}, which guards do not have"
+            )
 
 
-def _is_allowed(node, symbols):
+def _is_allowed(node: ast.AST, symbols: Collection[str]) -> bool:
     if isinstance(node, ast.Name):
         return node.id in symbols or node.id in _FUNCTIONS or node.id == "math"
     if isinstance(node, ast.Constant):
@@ -156,5 +165,5 @@ def _is_allowed(node, symbols):
     return isinstance(node, plain)
 
 
-def _is_function(function):
+def _is_function(function: ast.AST) -> bool:
     return isinstance(function, ast.Attribute) or isinstance(function, ast.Name) and function.id in _FUNCTIONS

@@ -38,5 +38,5 @@ def overlapping_slots(slots: Sequence[Slot], values: Sequence) -> frozenset[tupl
     )
 
 
-def _overlap(first, second) -> bool:
-    return bool(compute_overlapping_tensors([first.detach(), second.detach()], symbolic=False))
+def _overlap(*tensors: torch.Tensor) -> bool:
+    return bool(compute_overlapping_tensors([tensor.detach() for tensor in tensors], symbolic=False))

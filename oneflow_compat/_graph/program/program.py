@@ -9,6 +9,7 @@ import torch
 import torch.fx
 
 from ..errors import ProgramError
+from .codegen import readable
 from .locations import Location
 from .operators import facts_of
 
@@ -125,8 +126,6 @@ class Program:
         )
 
     def __str__(self):
-        from .codegen import readable
-
         return readable(self)
 
     __repr__ = __str__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ MAX_ELEMENTS = 32
 MISSING = object()
 
 
-def same_value(a, b):
+def same_value(a: Any, b: Any) -> bool:
     """Whether two values are equal as an argument: 1 is not 1.0 and not True, 0.0 is not -0.0."""
     if a is b:
         return True
@@ -38,19 +39,21 @@ def same_value(a, b):
         base = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
         return base.__len__(a) == base.__len__(b) and all(map(same_value, base.__iter__(a), base.__iter__(b)))
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
+        return _same_entries(a, b)
     if is_record(type(a)):
-        return vars(a).keys() == vars(b).keys() and all(same_value(v, vars(b)[k]) for k, v in vars(a).items())
+        return _same_entries(vars(a), vars(b))
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    return (
-        repr(a) == repr(b)
-        if isinstance(a, (float, complex, np.inexact))
-        else isinstance(a, PLAIN_TYPES) and a == b
-    )
+    if isinstance(a, (float, complex, np.inexact)):
+        return repr(a) == repr(b)
+    return isinstance(a, PLAIN_TYPES) and a == b
 
 
-def is_plain(value):
+def _same_entries(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
+
+
+def is_plain(value: Any) -> bool:
     if isinstance(value, tuple) and not isinstance(value, PLAIN_TYPES):
         return tuple.__len__(value) <= MAX_ELEMENTS and all(map(is_plain, tuple.__iter__(value)))
     return (
@@ -61,12 +64,12 @@ def is_plain(value):
     )
 
 
-def is_dict(value):
+def is_dict(value: Any) -> bool:
     """Whether the value is a dict, or of a subclass with the item lookup of dict."""
     return isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
 
 
-def is_record(cls):
+def is_record(cls: type) -> bool:
     """Whether this is a Python class with attributes and no methods: argparse.Namespace, `class Config`."""
     of_python = type(cls) is type and cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE
     if not of_python or not cls.__dictoffset__ or issubclass(cls, (dict, list, tuple, *NUMBERS[:-1])):
@@ -78,7 +81,7 @@ def is_record(cls):
     )
 
 
-def is_plain_container(value):
+def is_plain_container(value: Any) -> bool:
     if is_dict(value):
         return (
             len(value) <= MAX_ELEMENTS
@@ -88,7 +91,7 @@ def is_plain_container(value):
     return type(value) is list and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
 
 
-def tensor_meta(tensor):
+def tensor_meta(tensor: torch.Tensor) -> tuple:
     """The metadata that a program assumes fixed for a tensor it reads."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
     return (
@@ -138,13 +141,13 @@ class Elements:
         return array_contents(self.container[self.key])
 
 
-def array_contents(value):
+def array_contents(value: Any) -> tuple:
     return (
         (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
     )
 
 
-def get_item(container, key):
+def get_item(container: Any, key: Any) -> Any:
     try:
         return container[key]
     except (KeyError, IndexError, ValueError):

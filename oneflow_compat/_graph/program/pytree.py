@@ -8,6 +8,8 @@ constructor. The user's classes are not registered anywhere.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -18,22 +20,22 @@ tree_unflatten = pytree.tree_unflatten
 class _Held:
     """An object of a user's class, between flattening and unflattening."""
 
-    __slots__ = ("kind", "keys", "values", "rest")
+    __slots__ = ("cls", "keys", "values", "rest")
 
-    def __init__(self, kind, keys, values, rest):
-        self.kind, self.keys, self.values, self.rest = kind, keys, values, rest
+    def __init__(self, cls: type, keys: tuple, values: list, rest: _Rest):
+        self.cls, self.keys, self.values, self.rest = cls, keys, values, rest
 
 
-def tree_flatten(tree):
-    """(leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
+def tree_flatten(tree: Any) -> tuple[list, pytree.TreeSpec]:
+    """Return (leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
     flat, spec = pytree.tree_flatten(tree)
     if any(map(_opens, flat)):
         flat, spec = pytree.tree_flatten(_packed(tree))
     return flat, spec
 
 
-def tree_leaves(tree):
-    """Only the leaves."""
+def tree_leaves(tree: Any) -> list:
+    """Return the leaves only."""
     return tree_flatten(tree)[0]
 
 
@@ -99,7 +101,7 @@ def _made(values, context):
 
 pytree._private_register_pytree_node(
     _Held,
-    lambda held: (held.values, (held.kind, held.keys, held.rest)),
+    lambda opened: (opened.values, (opened.cls, opened.keys, opened.rest)),
     _made,
     serialized_type_name="oneflow._Held",
 )
@@ -121,8 +123,8 @@ pytree._private_register_pytree_node(
 )
 
 
-def with_sizes(spec):
-    """The spec with nodes of torch.Size changed so that unflattening gives torch.Size."""
+def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """Return the spec with nodes of torch.Size changed so that unflattening gives torch.Size."""
     if spec.is_leaf():
         return spec
     children = [with_sizes(c) for c in spec.children()]
@@ -135,8 +137,8 @@ def with_sizes(spec):
     )
 
 
-def paths(spec):
-    """For each leaf, the keys and indices that lead to it."""
+def paths(spec: pytree.TreeSpec) -> list[tuple]:
+    """Return for each leaf the keys and indices that lead to it."""
     if spec.is_leaf():
         return [()]
     children = spec.children()
@@ -145,26 +147,20 @@ def paths(spec):
     elif hasattr(spec.context, "_fields"):
         keys = spec.context._fields
     else:
-        of_dict = (
-            isinstance(spec.type, type)
-            and issubclass(spec.type, dict)
-            and isinstance(spec.context, (list, tuple))
-        )
-        keys = (
-            keys_of(spec.context)
-            if of_dict and len(keys_of(spec.context)) == len(children)
-            else range(len(children))
-        )
+        is_dict = isinstance(spec.type, type) and issubclass(spec.type, dict)
+        keys = keys_of(spec.context) if is_dict and isinstance(spec.context, (list, tuple)) else ()
+        if len(keys) != len(children):
+            keys = range(len(children))
     return [(key, *rest) for key, child in zip(keys, children) for rest in paths(child)]
 
 
-def keys_of(context):
-    """The keys in the context of a dict; a defaultdict keeps its factory beside them."""
+def keys_of(context: list | tuple) -> list | tuple:
+    """Return the keys in the context of a dict; a defaultdict keeps its factory beside them."""
     return context[1] if len(context) == 2 and isinstance(context[1], list) else context
 
 
-def plain_spec(tree_spec):
-    """The spec with the user's classes replaced by dict, list and tuple.
+def plain_spec(tree_spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """Return the spec with the user's classes replaced by dict, list and tuple.
 
     A saved graph can build these without the classes.
     """
@@ -190,19 +186,20 @@ def plain_spec(tree_spec):
     return pytree.TreeSpec(cls, context, children)
 
 
-def argument_names(spec, positional):
-    """(name of the argument, name of the leaf) of each leaf of (args, kwargs).
+def argument_names(spec: pytree.TreeSpec, positional: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (name of the argument, name of the leaf) of each leaf of (args, kwargs).
 
     `positional` are the names of the positional arguments as far as they have any.
     """
     names = []
-    for first, *rest in paths(spec):
-        parts = [str(key) for key in rest]
-        if first == 0 and parts and int(parts[0]) < len(positional):
-            parts[0] = positional[int(parts[0])]
-        parts = ["".join(c if c.isalnum() else "_" for c in part) for part in parts]
-        top, full = (
-            text if text and not text[0].isdigit() else f"arg{text}" for text in (parts[0], "_".join(parts))
-        )
-        names.append((top, full))
+    for part, *path in paths(spec):  # part 0 is args, part 1 is kwargs
+        keys = [str(key) for key in path]
+        if part == 0 and keys and int(keys[0]) < len(positional):
+            keys[0] = positional[int(keys[0])]
+        keys = ["".join(c if c.isalnum() else "_" for c in key) for key in keys]
+        names.append((_identifier(keys[0]), _identifier("_".join(keys))))
     return names
+
+
+def _identifier(name: str) -> str:
+    return name if name and not name[0].isdigit() else f"arg{name}"

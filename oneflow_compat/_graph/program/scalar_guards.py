@@ -7,16 +7,18 @@ small program computes the condition again, and another program is captured if i
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 from torch._prims_common import make_contiguous_strides_for
+from torch.fx import Node
 
+from .codegen import compile_program
 from .operators import facts_of
-from .program import roots, written_args
+from .program import Program, roots, written_args
 
 aten = torch.ops.aten
 
@@ -28,53 +30,56 @@ class Condition:
     RAdam branches on the average length at step 5: Condition(<node of the length>, operator.gt, 5.0, False).
     """
 
-    node: torch.fx.Node
+    node: Node
     comparison: Callable[[Any, Any], Any]
     operand: Any  # a node or a value
     outcome: bool = True
 
     @property
-    def nodes(self) -> tuple[torch.fx.Node, ...]:
-        return tuple(n for n in (self.node, self.operand) if isinstance(n, torch.fx.Node))
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(n for n in (self.node, self.operand) if isinstance(n, Node))
 
 
-def part(graph, needed):
-    """The part of the graph that computes the needed nodes, on copies of the inputs it writes.
+def part(
+    graph: torch.fx.Graph, outputs: Iterable[Node]
+) -> tuple[torch.fx.Graph, dict[Node, Node], tuple[int, ...]]:
+    """Return the part of a graph that computes the outputs, on copies of the inputs it writes.
 
     Returns (open fx graph, {node: copy}, indices of its inputs among the placeholders).
     """
-    needed = set(needed)
-    for node in reversed(list(graph.nodes)):
+    needed = _needed_for(graph, set(outputs))
+    small = torch.fx.Graph()
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    inputs = tuple(i for i, n in enumerate(placeholders) if n in needed)
+    copies = {placeholders[i]: small.placeholder(f"p{i}") for i in inputs}
+    written = {root for n in graph.nodes if n in needed for root in roots(written_args(n))}
+    for node in [n for n in copies if n in written]:
+        copies[node] = small.call_function(aten.clone.default, (copies[node],))
+    for node in graph.nodes:
+        if node in needed and node.op in ("call_function", "get_attr"):
+            fill = _filled(node)
+            copies[node] = (
+                small.call_function(aten.full.default, *fill)
+                if fill
+                else small.node_copy(node, copies.__getitem__)
+            )
+    return small, copies, inputs
+
+
+def _needed_for(graph: torch.fx.Graph, outputs: set[Node]) -> set[Node]:
+    """Return the outputs, the nodes that they use, and the nodes that write those."""
+    needed = set(outputs)
+    for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue
         if node in needed or any(w in needed for w in roots(written_args(node))):
             needed.add(node)
             needed.update(() if _filled(node) else node.all_input_nodes)
-    small = torch.fx.Graph()
-    copies, inputs, written = {}, [], set()
-    for node in graph.nodes:
-        if node in needed:
-            written.update(roots(written_args(node)))
-    for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
-        if node in needed:
-            copies[node] = small.placeholder(f"p{index}")
-            inputs.append(index)
-    for node in list(copies):
-        if node in written:
-            copies[node] = small.call_function(aten.clone.default, (copies[node],))
-    for node in graph.nodes:
-        if node in needed and node not in copies and node.op in ("call_function", "get_attr"):
-            filled = _filled(node)
-            copies[node] = (
-                small.call_function(aten.full.default, *filled)
-                if filled
-                else small.node_copy(node, lambda n: copies[n])
-            )
-    return small, copies, tuple(inputs)
+    return needed
 
 
-def _filled(node):
-    """Arguments of aten.full for zeros_like and similar operators, or None for another operator.
+def _filled(node: Node) -> tuple[tuple, dict] | None:
+    """Return the arguments of aten.full for zeros_like and similar operators, or None for another operator.
 
     Only the layout of their input matters, so no value is read.
     """
@@ -87,23 +92,23 @@ def _filled(node):
     return (shape, fill), {"dtype": dtype, "device": device}
 
 
-def guard_graph(graph: torch.fx.Graph, conditions: Sequence[Condition]):
+def guard_graph(
+    graph: torch.fx.Graph, conditions: Sequence[Condition]
+) -> tuple[torch.fx.Graph, tuple[int, ...]]:
     """Return (fx graph that computes the conditions, indices of its inputs among the placeholders)."""
     small, copies, inputs = part(graph, {node for condition in conditions for node in condition.nodes})
     truths = []
     for condition in conditions:
         right = condition.operand
-        right = copies[right] if isinstance(right, torch.fx.Node) else right
+        right = copies[right] if isinstance(right, Node) else right
         truth = small.call_function(condition.comparison, (copies[condition.node], right))
         truths.append(small.call_function(operator.eq, (truth, condition.outcome)))
     small.output(tuple(truths))
     return small, inputs
 
 
-def compile_guard(program):
-    """A function of all slot values that returns True if every condition is as at the capture."""
-    from .codegen import compile_program
-
+def compile_guard(program: Program) -> Callable[..., bool]:
+    """Return a function of all slot values that returns True if every condition is as at the capture."""
     graph, inputs = program.guard
     function = compile_program(program.with_(graph=graph), "guard")
 

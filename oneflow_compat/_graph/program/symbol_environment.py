@@ -67,7 +67,7 @@ def _source_class():
         def __hash__(self):
             return hash(self._expression)
 
-        def __eq__(self, other):
-            return isinstance(other, SizeOfTensor) and self._expression == other._expression
+        def __eq__(self, source):
+            return isinstance(source, SizeOfTensor) and self._expression == source._expression
 
     return SizeOfTensor

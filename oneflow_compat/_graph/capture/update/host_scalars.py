@@ -108,12 +108,12 @@ class ScalarTrace:
         self.markers: dict[float, object] = {}  # marker number -> node
         self.values: dict[float, float] = {}  # marker number -> its value in this capture
         self.guards: list[Condition] = []
-        self.number_of: dict = {}  # node -> its value in this capture
+        self.value_of: dict = {}  # node -> its value in this capture
         self._marker_of: dict = {}
         self._same: dict = {}
 
     def scalar(self, value, node) -> HostScalar:
-        self.number_of.setdefault(node, float(value))
+        self.value_of.setdefault(node, float(value))
         return HostScalar(value, node, self)
 
     def compute(self, function, args, value):
@@ -126,7 +126,7 @@ class ScalarTrace:
         node = self._same.get((function, nodes))
         if node is None:
             node = self._same[function, nodes] = self.graph.call_function(function, nodes)
-            self.number_of[node] = value
+            self.value_of[node] = value
         return HostScalar(value, node, self)
 
     def guard(self, scalar, comparison, operand):

@@ -257,43 +257,38 @@ class StateChanges:
         return False
 
     def _evaluate(self, node):
-        """The real initial value of a state tensor that the step created.
+        """Return the real initial value of a state tensor that the step created.
 
         Its node is evaluated without any gradient.
         """
         if not hasattr(self, "_real"):
-            self._real = {
-                lifted_node: tensor.detach() for tensor, lifted_node, _ in self.recorder.lifted.values()
-            }
+            lifted = self.recorder.lifted.values()
+            self._real = {lifted_node: tensor.detach() for tensor, lifted_node, _ in lifted}
         if node in self._real:
             return self._real[node]
-        if node in self.trace.number_of:
-            return self.trace.number_of[node]
+        if node in self.trace.value_of:
+            return self.trace.value_of[node]
         if node.op == "get_attr":
             return self.recorder.constants[node.target].clone()
         info = node.meta.get("tensor")
         if info is not None and 0 in info.shape:  # its placement does not include this rank
-            return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+            return _empty_like(info)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient
+        args, like = node.args, node.args[0] if node.args else None
+        if facts_of(node.target).reads_layout_only and like not in self._real:  # zeros_like(grad)
+            args = (_empty_like(like.meta["tensor"]), *args[1:])
+        args, kwargs = self._evaluated(args), {k: self._evaluated(v) for k, v in node.kwargs.items()}
+        return node.target(*args, **kwargs).detach()
 
-        def value(a):
-            if isinstance(a, torch.fx.Node):
-                return self._evaluate(a)
-            return type(a)(value(x) for x in a) if isinstance(a, (list, tuple)) else a
+    def _evaluated(self, a):
+        if isinstance(a, torch.fx.Node):
+            return self._evaluate(a)
+        return type(a)(self._evaluated(x) for x in a) if isinstance(a, (list, tuple)) else a
 
-        args = node.args
-        if (
-            facts_of(node.target).reads_layout_only and node.args[0] not in self._real
-        ):  # zeros_like(grad): only its layout matters
-            info = node.args[0].meta["tensor"]
-            args = (
-                torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device),
-                *args[1:],
-            )
-        return node.target(
-            *(value(a) for a in args), **{k: value(v) for k, v in node.kwargs.items()}
-        ).detach()
+
+def _empty_like(info):
+    return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
 
 def _refuse_changed_option(optimizer, key, value, old):

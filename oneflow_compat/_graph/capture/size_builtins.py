@@ -1,0 +1,67 @@
+"""Python's len, min, max and repr for sizes that are symbols."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import operator
+import sys
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..._active import capturing
+from ..errors import is_internal
+from ..program.symbolic import SYMBOLIC_NUMBERS
+from .patching import patched
+
+
+@contextlib.contextmanager
+def builtins_of_sizes():
+    """While build() is captured, len() takes tensors of unknown sizes, min() and max() take sizes.
+
+    They also take scalars computed from sizes, and tensors of one element.
+    """
+    with (
+        # the text of a symbol ("s0") as a key would be the same for all sizes
+        patched(torch.SymInt, "__repr__", _repr_of_size),
+        patched(builtins, "len", _length),
+        patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
+        patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
+    ):
+        yield
+
+
+def _repr_of_size(original):
+    """Let a size print as its number in user code; the program is then guarded by the number."""
+
+    def printed(size):
+        name = sys._getframe(1).f_code.co_filename
+        of_user = name.startswith("<") or not is_internal(name)
+        return repr(int(size)) if of_user and capturing() else original(size)
+
+    return printed
+
+
+def _length(original):
+    return lambda x: (
+        x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
+    )
+
+
+def _extreme(of_sizes, better):
+    def make(original):
+        def extreme(*values, **named):
+            if len(values) == 2 and not named:
+                if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
+                    return of_sizes(*values)
+                tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
+                # with an integer tensor and 0.5 the dtype of the result would be a branch
+                types = (int, float) if tensors and tensors[0].is_floating_point() else (int,)
+                if tensors and all(v is tensors[0] or type(v) in types for v in values):
+                    return torch.where(better(values[1], values[0]), values[1], values[0])
+            return original(*values, **named)
+
+        return extreme
+
+    return make
