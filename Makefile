@@ -6,7 +6,7 @@
 #   JOBS         processes that run tests (2)
 #   PYTHONS, TORCHS  what `make test-pythons` runs on
 #   SEEDS, SECONDS, BACKEND   of the fuzzers: seeds A:B, the time limit of each, the nn.Graph backend
-#   PEER                      programs of fuzz-guards that run under torch.compile as well
+#   MODE                      what fuzz-guards compares with eager: a backend, or compiled (torch.compile)
 PYTHON  ?= python3
 VENV    ?= .venv
 TORCH   ?= torch==2.13.0
@@ -16,7 +16,7 @@ TORCHS  ?= torch==2.11.* torch==2.13.*
 SEEDS   ?= 0:20
 SECONDS ?= 300
 BACKEND ?= inductor
-PEER    ?= 5
+MODE    ?= aten
 BIN     := $(VENV)/bin
 PIP     := PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check
 # pip's output as one line that shows the package at work; errors go to stderr.
@@ -91,8 +91,8 @@ parity: $(VENV)/.extras ## compare every documented OneFlow name with torch; wri
 fuzz: $(VENV)/.extras ## train random programs, eager against nn.Graph
 	$(BIN)/python tests/fuzz/fuzz.py --seeds $(SEEDS) --backend $(BACKEND)
 
-fuzz-guards: $(VENV)/.extras ## change one fact between two calls of random programs, eager against nn.Graph and torch.compile
-	$(BIN)/python tests/fuzz/fuzz_guards.py --seeds $(SEEDS) --peer $(PEER)
+fuzz-guards: $(VENV)/.extras ## change one fact between two calls of random programs, eager against nn.Graph or torch.compile
+	$(BIN)/python tests/fuzz/fuzz_guards.py --seeds $(SEEDS) --mode $(MODE)
 
 fuzz-files: $(VENV)/.extras ## load hostile and damaged files of every format, each in a child process
 	$(BIN)/python tests/fuzz/fuzz_files.py --seeds $(SEEDS) --seconds $(SECONDS)

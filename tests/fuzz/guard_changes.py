@@ -6,6 +6,7 @@ numbers in eager's world and in the graph's. A change that does not apply to the
 
 from __future__ import annotations
 
+import copy
 import random
 
 import torch
@@ -199,6 +200,132 @@ def train_mode(world, rng):
     world.model.train(not world.model.training)
 
 
+def swap_layers(world, rng):
+    """Exchange two layers of a Sequential that keep the shape."""
+    body = pick(rng, layers(world, nn.Sequential))
+    indices = [i for i, m in enumerate(body) if isinstance(m, (nn.ReLU, nn.Tanh, nn.GELU, nn.Identity))]
+    if len(indices) < 2:
+        raise Inapplicable
+    a, b = rng.sample(indices, 2)
+    body[a], body[b] = body[b], body[a]
+
+
+def delete_layer(world, rng):
+    body = pick(rng, layers(world, nn.Sequential))
+    indices = [
+        i for i, m in enumerate(body) if isinstance(m, (nn.ReLU, nn.Tanh, nn.GELU, nn.Identity, nn.Dropout))
+    ]
+    del body[pick(rng, indices)]
+
+
+def copy_layer(world, rng):
+    """A copy of a layer, which the optimizer does not know."""
+    parent, name = pick(
+        rng,
+        [(m, n) for m in world.model.modules() for n, c in m.named_children() if isinstance(c, nn.Linear)],
+    )
+    setattr(parent, name, copy.deepcopy(getattr(parent, name)))
+
+
+def replace_method(world, rng):
+    """Another forward in the class of a layer; the class is a copy, for the other world uses the layer's."""
+    module, factor = linear(world, rng), rng.choice([0.5, 2.0])
+    forward = type(module).forward
+    module.__class__ = type("Linear", (type(module),), {"forward": lambda self, x: forward(self, x) * factor})
+
+
+def replace_method_again(world, rng):
+    module = pick(rng, [m for m in layers(world) if type(m).__module__ == __name__])
+    factor = rng.choice([0.25, 4.0])
+    type(module).forward = lambda self, x: nn.functional.linear(x, self.weight, self.bias) * factor
+
+
+def share_memory(world, rng):
+    """Two parameters in one memory, without being one parameter."""
+    target = parameter(world, rng)
+    source = pick(rng, [p for p in world.model.parameters() if p is not target and p.shape == target.shape])
+    target.data = source.data
+
+
+def buffer_as_view(world, rng):
+    world.model.seen = torch.ones(6)[1:5]
+
+
+def change_value(world, rng):
+    """Any number, flag or dropout rate in an attribute of a module, or in an object, list or dict there."""
+    holder, key, value = pick(rng, values_below(world))
+    new = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value * 0.5 + 0.1
+    if isinstance(holder, (list, dict)):
+        holder[key] = new
+    else:
+        setattr(holder, key, new)
+
+
+def delete_attribute(world, rng):
+    module, name = pick(
+        rng,
+        [
+            (m, n)
+            for m in layers(world)
+            for n, v in vars(m).items()
+            if isinstance(v, (int, float)) and n[0] != "_" and n != "training"
+        ],
+    )
+    delattr(module, name)
+
+
+def values_below(world, depth=4):
+    """(holder, key, value) of each number below the attributes of modules, in a fixed order."""
+    numbers, pending, visited = [], [(m, 0) for m in world.model.modules()], set()
+    while pending:
+        holder, level = pending.pop(0)
+        if id(holder) in visited or level > depth:
+            continue
+        visited.add(id(holder))
+        for key, value in elements_of(holder):
+            if type(value) in (int, float, bool):
+                numbers.append((holder, key, value))
+            elif holds_values(value):
+                pending.append((value, level + 1))
+    return numbers
+
+
+def elements_of(holder):
+    """(key, value) of the elements or public attributes of an object."""
+    if isinstance(holder, list):
+        return list(enumerate(holder))
+    elements = holder if isinstance(holder, dict) else vars(holder)
+    return [(k, v) for k, v in elements.items() if not str(k).startswith("_") and k != "training"]
+
+
+def holds_values(value):
+    return isinstance(value, (list, dict)) or (
+        hasattr(value, "__dict__")
+        and not isinstance(value, (type, torch.Tensor, nn.Module))
+        and not callable(value)
+    )
+
+
+def load_state(world, rng):
+    state = {k: v * 0.5 if v.is_floating_point() else v for k, v in world.model.state_dict().items()}
+    world.model.load_state_dict(state, assign=rng.random() < 0.3)
+
+
+def register_parameter(world, rng):
+    module = pick(rng, layers(world))
+    module.register_parameter(f"unread{rng.randrange(10**6)}", nn.Parameter(torch.ones(2)))
+
+
+def clear_gradients(world, rng):
+    world.model.zero_grad(set_to_none=rng.random() < 0.5)
+
+
+def cast(world, rng):
+    """All modules in double precision, or back; arguments of any other type are cast by the layers' inputs."""
+    world.model.to(torch.float64)
+    world.next_rows = lambda x: x.double()
+
+
 # -- optimizers -----------------------------------------------------------------------------------------------
 
 
@@ -272,12 +399,105 @@ def split_group(world, rng):
     world.optimizer.add_param_group({"params": [moved], "lr": 0.02})
 
 
+def step_hook(world, rng):
+    register = rng.choice(["register_step_pre_hook", "register_step_post_hook"])
+    p = trained(world, rng)
+
+    def hook(optimizer, args, kwargs):
+        with torch.no_grad():
+            p.mul_(0.9)
+
+    getattr(world.optimizer, register)(hook)
+
+
+def replace_step(world, rng):
+    step, p = type(world.optimizer).step, trained(world, rng)
+
+    def replaced(*args):
+        step(world.optimizer, *args)
+        with torch.no_grad():
+            p.mul_(0.9)
+
+    world.optimizer.step = replaced
+
+
+def flag(world, rng):
+    group = pick(rng, world.optimizer.param_groups)
+    name = pick(
+        rng,
+        [
+            n
+            for n in ("maximize", "foreach", "amsgrad", "centered", "nesterov", "decoupled_weight_decay")
+            if n in group
+        ],
+    )
+    group[name] = not group[name]
+
+
+def rate_as_tensor(world, rng):
+    pick(rng, world.optimizer.param_groups)["lr"] = torch.tensor(rng.choice([0.05, 0.2]))
+
+
+def schedule_value(world, rng):
+    if world.schedule is None:
+        raise Inapplicable
+    name = pick(
+        rng,
+        [n for n in ("gamma", "step_size", "T_max", "eta_min", "last_epoch") if hasattr(world.schedule, n)],
+    )
+    setattr(
+        world.schedule,
+        name,
+        {"gamma": 0.7, "step_size": 3, "T_max": 7, "eta_min": 0.01, "last_epoch": 0}[name],
+    )
+
+
+def schedule_rates(world, rng):
+    if world.schedule is None:
+        raise Inapplicable
+    world.schedule.base_lrs = [0.3 for _ in world.schedule.base_lrs]
+
+
+def merge_groups(world, rng):
+    groups = world.optimizer.param_groups
+    if len(groups) < 2:
+        raise Inapplicable
+    groups[0]["params"] += groups.pop()["params"]
+
+
+def load_other_options(world, rng):
+    state = world.optimizer.state_dict()
+    state["param_groups"] = [dict(group, lr=0.07) for group in state["param_groups"]]
+    world.optimizer.load_state_dict(state)
+
+
 # -- calls ----------------------------------------------------------------------------------------------------
 
 
 def pass_buffer(world, rng):
     """The next call gets a buffer that the program writes."""
     world.next_shift = world.model.seen
+
+
+def pass_parameter(world, rng):
+    """The next call gets the memory of a parameter that the optimizer writes."""
+    world.next_shift = pick(rng, [p for p in world.model.parameters() if p.shape == (4,)]).detach()
+
+
+def pass_overlapping(world, rng):
+    world.next_shift = torch.full((1,), 0.2).expand(4) if rng.random() < 0.5 else torch.arange(8.0)[::2]
+
+
+def transposed_rows(world, rng):
+    world.next_rows = lambda x: x.T.contiguous().T
+
+
+def rows_with_gradient(world, rng):
+    world.next_rows = lambda x: x.clone().requires_grad_()
+
+
+def rows_of_a_view(world, rng):
+    world.next_rows = lambda x: torch.cat([x, x], 1)[:, 2:6]
 
 
 def other_shape(world, rng):
@@ -288,10 +508,23 @@ def other_number(world, rng):
     world.factor = rng.choice([1, 1.0, 2.0, -1.0, True])
 
 
-CHANGES = (
-    freeze_parameter, freeze_module, add_forward_hook, add_forward_pre_hook, add_backward_hook, add_parameter_hook, remove_hooks,
-    replace_forward, restore_forward, replace_layer, append_layer, change_class, drop_bias, change_float, register_buffer, set_attribute,
-    prune_weight, weight_norm, tie, untie, replace_untrained, replace_memory, write_parameter, replace_buffer, train_mode,
-    option, replace_state, replace_state_tensor, forget_state, clear_state, reload_state, remove_parameter, reverse_parameters,
-    replace_group, split_group, pass_buffer, other_shape, other_number,
-)  # fmt: skip
+GROUPS = {
+    "modules": (
+        freeze_parameter, freeze_module, add_forward_hook, add_forward_pre_hook, add_backward_hook, add_parameter_hook,
+        remove_hooks, replace_forward, restore_forward, replace_layer, append_layer, change_class, drop_bias, change_float,
+        register_buffer, set_attribute, prune_weight, weight_norm, tie, untie, replace_untrained, replace_memory,
+        write_parameter, replace_buffer, train_mode, swap_layers, delete_layer, copy_layer, replace_method,
+        replace_method_again, share_memory, buffer_as_view, change_value, delete_attribute, load_state, register_parameter,
+        clear_gradients, cast,
+    ),
+    "optimizers": (
+        option, replace_state, replace_state_tensor, forget_state, clear_state, reload_state, remove_parameter,
+        reverse_parameters, replace_group, split_group, step_hook, replace_step, flag, rate_as_tensor, schedule_value,
+        schedule_rates, merge_groups, load_other_options,
+    ),
+    "arguments": (
+        pass_buffer, pass_parameter, pass_overlapping, transposed_rows, rows_with_gradient, rows_of_a_view, other_shape,
+        other_number,
+    ),
+}  # fmt: skip
+CHANGES = tuple(change for group in GROUPS.values() for change in group)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import random
 import sys
+import tempfile
 import types
+from pathlib import Path
 
 import guard_facts
 import torch
@@ -13,6 +17,9 @@ from guard_facts import Fact
 import oneflow as flow
 
 BODIES = {
+    "small": """
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Tanh(), nn.Identity(), nn.Linear(4, 4))
+""",
     "mlp": """
         self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Identity(), nn.Linear(8, 4))
 """,
@@ -29,8 +36,51 @@ BODIES = {
         self.body = nn.Sequential(nn.Linear(4, 4), Recurrent(nn.LSTM(4, 4)), nn.ReLU(), nn.Linear(4, 4))
 """,
 }
+# models of installed packages, drawn for some programs where the packages are
+MODELS = {
+    "gpt2": ("transformers", """
+        from transformers import GPT2Config, GPT2LMHeadModel
+        config = GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16, n_positions=8, bos_token_id=0, eos_token_id=0)
+        self.body = nn.Sequential(TokenIds(16), Field(GPT2LMHeadModel(config), "logits"), nn.Identity(), nn.Linear(16, 4))
+"""),
+    "llama": ("transformers", """
+        from transformers import LlamaConfig, LlamaModel
+        config = LlamaConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=16, max_position_embeddings=16)
+        self.body = nn.Sequential(TokenIds(16), Field(LlamaModel(config), "last_hidden_state"), nn.Identity(), nn.Linear(8, 4))
+"""),
+    "bert": ("transformers", """
+        from transformers import BertConfig, BertModel
+        config = BertConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=16, max_position_embeddings=16)
+        self.body = nn.Sequential(TokenIds(16), Field(BertModel(config, add_pooling_layer=False), "last_hidden_state"), nn.Identity(), nn.Linear(8, 4))
+"""),
+    "swin": ("flowvision", """
+        from flowvision.models.swin_transformer import SwinTransformer
+        self.body = nn.Sequential(Pixels(3, 8), SwinTransformer(img_size=8, patch_size=2, num_classes=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=2), nn.Identity(), nn.Linear(4, 4))
+"""),
+}  # fmt: skip
 
 LAYERS = """
+class TokenIds(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+    def forward(self, x):
+        return (x * 5).long().abs() % self.count
+
+class Pixels(nn.Module):
+    def __init__(self, channels, size):
+        super().__init__()
+        self.channels, self.size = channels, size
+    def forward(self, x):
+        return x.mean(1).reshape(-1, 1, 1, 1) * torch.linspace(-1, 1, self.channels * self.size**2).reshape(1, self.channels, self.size, self.size)
+
+class Field(nn.Module):
+    def __init__(self, model, name):
+        super().__init__()
+        self.model, self.name = model, name
+    def forward(self, x):
+        return getattr(self.model(x), self.name).mean(1)
+
 class View(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -85,7 +135,22 @@ OPTIMIZERS = (
     "torch.optim.RMSprop(PARAMETERS, lr=0.01)",
     "torch.optim.Adagrad(PARAMETERS, lr=0.05)",
 )
-ANNOUNCED = ("environment", "context variable", "thread local", "random object", "counter")
+SCHEDULES = (
+    "None",
+    "torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)",
+    "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)",
+    "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)",
+)
+MODEL_SHARE = 0.02  # programs with a model of an installed package: they take ten times as long
+SMALL_SHARE = 0.5  # programs with a small model: a capture takes as long as it records operators
+_FOLDER = tempfile.TemporaryDirectory(prefix="guard_programs")
+
+
+def drawn_body(rng: random.Random) -> str:
+    models = [n for n, (package, _) in MODELS.items() if importlib.util.find_spec(package)]
+    if models and rng.random() < MODEL_SHARE:
+        return rng.choice(models)
+    return "small" if rng.random() < SMALL_SHARE else rng.choice(list(BODIES))
 
 
 class Program:
@@ -93,13 +158,14 @@ class Program:
 
     def __init__(self, seed: int):
         rng = random.Random(seed)
-        followed = [f for f in guard_facts.FACTS if f.kind not in ANNOUNCED]
-        kinds = rng.sample(followed, 5)
+        kinds = rng.sample(guard_facts.FACTS, 5)
         if rng.random() < 0.1:
-            kinds.append(rng.choice([f for f in guard_facts.FACTS if f.kind in ANNOUNCED]))
+            kinds.append(rng.choice(guard_facts.ANNOUNCED))
+        self.announced = len(kinds) > 5
         self.facts: list[Fact] = [fact.numbered(i) for i, fact in enumerate(kinds)]
-        self.body = rng.choice(list(BODIES))
+        self.body = drawn_body(rng)
         self.optimizer = rng.choice(OPTIMIZERS)
+        self.schedule = rng.choice(SCHEDULES) if rng.random() < 0.3 else "None"
         self.reads_rate = rng.random() < 0.1
         self.seed = seed
 
@@ -112,93 +178,135 @@ class Program:
         rate = "        y = y * optimizer.param_groups[0]['lr']\n" if self.reads_rate else ""
         return (
             guard_facts.IMPORTS + LAYERS + "".join(f.file for f in self.facts)
-            + f"class Base(nn.Module):\n    pass\n{methods(guard_facts.BASE_METHODS)}\nclass Model(Base):\n    def __init__(self):\n        super().__init__(){BODIES[self.body]}"
+            + f"class Base(nn.Module):\n    pass\n{methods(guard_facts.BASE_METHODS)}\nclass Model(Base):\n    def __init__(self):\n        super().__init__(){BODIES.get(self.body) or MODELS[self.body][1]}"
             + f"        self.register_buffer('seen', torch.zeros(4))\n{inits}{methods(guard_facts.METHODS)}"
             + f"    def forward(self, x, shift, factor):\n        self.seen.mul_(0.5)\n        y = self.body(x)\n{reads}{rate}"
             + "        self.seen.add_(shift + 1)\n        return y * factor + self.seen * 0.1\n"
             + f"model = Model()\noptimizer = {self.optimizer.replace('PARAMETERS', 'model.parameters()')}\n"
+            + f"schedule = {self.schedule}\n"
         )  # fmt: skip
 
 
 class World:
-    """One instance of a program: its namespace, and steps of training in one of three ways."""
+    """One instance of a program: its namespace, and steps of training in one of several modes."""
 
     def __init__(self, program: Program, mode: str):
-        self.space = sys.modules["user_file"] = types.ModuleType("user_file")
-        self.space.settings = types.ModuleType("user_settings")
-        self.path = f"/tmp/user_files/{mode}_{program.seed}.py"
+        name = f"user_file_{mode}"
+        self.space = sys.modules[name] = types.ModuleType(name)
+        self.space.settings = sys.modules[f"{name}_settings"] = types.ModuleType(f"{name}_settings")
+        self.path = Path(_FOLDER.name, f"{mode}_{program.seed}.py")
+        self.path.write_text(program.source())  # warnings, inspect and Dynamo read the source
+        self.space.__file__ = self.space.settings.__file__ = str(self.path)
         torch.manual_seed(program.seed)
-        self.run(program.source())
-        self.model, self.optimizer = self.space.model, self.space.optimizer
+        self.run(program.source(), str(self.path))
+        self.model, self.optimizer, self.schedule = (
+            self.space.model,
+            self.space.optimizer,
+            self.space.schedule,
+        )
         self.rows, self.factor, self.next_shift, self.calls = 4, 1.0, None, 0
-        self.step = {"eager": self.eager, "graph": self.graph, "compiled": self.compiled}[mode]()
+        self.next_rows = torch.Tensor.clone  # makes the next argument
+        self.served = None  # identity of the program that ran last
+        self.step = getattr(self, {"eager": "eager", "compiled": "compiled"}.get(mode, "graph"))(mode)
 
-    def run(self, text: str):
-        exec(compile(text, self.path, "exec"), vars(self.space))
+    def run(self, text: str, path: str = "<change>"):
+        exec(compile(text, path, "exec"), vars(self.space))
 
     def loss(self, x, shift, factor):
         loss = self.model(x, shift, factor).square().mean()
         loss.backward()
         return loss
 
-    def eager(self):
+    def update(self):
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+
+    def eager(self, mode):
         def step(*args):
             self.optimizer.zero_grad()
             loss = self.loss(*args)
-            self.optimizer.step()
+            self.update()
             return loss
 
         return step
 
-    def compiled(self):
-        model = torch.compile(lambda *args: self.model(*args).square().mean(), backend="eager")
+    def compiled(self, mode):
+        """Dynamo's guards, and eager's kernels; `served` is the number of the graph that ran last."""
+        torch._dynamo.reset()
+        numbers = itertools.count()
+
+        def backend(graph, inputs):
+            number = next(numbers)
+
+            def run(*args):
+                self.served = number
+                return graph(*args)
+
+            return run
+
+        model = torch.compile(lambda *args: self.model(*args).square().mean(), backend=backend)
 
         def step(*args):
             self.optimizer.zero_grad()
             loss = model(*args)
             loss.backward()
-            self.optimizer.step()
+            self.update()
             return loss
 
         return step
 
-    def graph(self):
+    def graph(self, mode):
         world = self
 
         class Training(flow.nn.Graph):
             def __init__(self):
                 super().__init__()
                 self.model = world.model
-                self.add_optimizer(world.optimizer)
-                self.config.set_backend("aten")
+                self.add_optimizer(world.optimizer, lr_sch=world.schedule)
+                self.config.set_backend(mode)
 
             def build(self, *args):
                 return world.loss(*args)
 
-        return Training()
+        training = Training()
+
+        def step(*args):
+            loss = training(*args)
+            self.served = id(training._engine.program)
+            return loss
+
+        return step
 
     def call(self):
         """One step; returns everything that it computed and changed."""
         torch.manual_seed(1000 + self.calls)
-        x = torch.randn(self.rows, 4)
+        x = self.next_rows(torch.randn(self.rows, 4))
         shift = torch.full((4,), 0.1) if self.next_shift is None else self.next_shift
-        self.calls, self.next_shift = self.calls + 1, None
+        self.calls, self.next_shift, self.next_rows = self.calls + 1, None, torch.Tensor.clone
         loss = self.step(x, shift, self.factor)
         names = [*self.model.named_parameters(), *self.model.named_buffers()]
         states = [self.optimizer.state.get(p, {}) for _, p in names]
         numbers = [v for state in states for v in state.values() if isinstance(v, torch.Tensor)]
-        return [loss.detach(), torch.get_rng_state(), *(t.detach() for _, t in names), *numbers]
+        rates = [torch.as_tensor(float(group["lr"])) for group in self.optimizer.param_groups]
+        return [
+            loss.detach(),
+            torch.get_rng_state(),
+            *(t.detach().clone() for _, t in names),
+            *(n.clone() for n in numbers),
+            *rates,
+        ]
 
 
-def same(first, second) -> bool:
-    """Whether two lists of tensors have the same bits, nan included."""
+def same(first, second, tolerance=0.0) -> bool:
+    """Whether two lists of tensors have the same bits, nan included, or the same values up to a tolerance."""
     return len(first) == len(second) and all(
         a.shape == b.shape
         and a.dtype == b.dtype
         and (
             torch.equal(a, b)
-            or torch.equal(a.isnan(), b.isnan())
-            and torch.equal(a.nan_to_num(), b.nan_to_num())
+            or torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+            and (tolerance > 0 or torch.equal(a.nan_to_num(), b.nan_to_num()))
         )
         for a, b in zip(first, second)
     )

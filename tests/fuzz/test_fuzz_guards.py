@@ -6,8 +6,8 @@ import fuzz_guards
 import pytest
 import torch
 from guard_changes import CHANGES
-from guard_facts import FACTS
-from guard_worlds import BODIES, Program, World, same
+from guard_facts import ANNOUNCED, FACTS
+from guard_worlds import BODIES, MODELS, Program, World, same
 
 
 @pytest.mark.parametrize("seed", [1003, 1006])
@@ -17,9 +17,9 @@ def test_changed_modules_and_optimizers_are_followed(seed):
 
 
 def test_programs_draw_every_kind():
-    programs = [Program(seed) for seed in range(300)]
-    assert {p.body for p in programs} == set(BODIES)
-    assert {f.kind for p in programs for f in p.facts} == {f.kind for f in FACTS}
+    programs = [Program(seed) for seed in range(400)]
+    assert set(BODIES) <= {p.body for p in programs} <= {*BODIES, *MODELS}
+    assert {f.kind for p in programs for f in p.facts} == {f.kind for f in (*FACTS, *ANNOUNCED)}
     assert len({c.__name__ for c in CHANGES}) == len(CHANGES) > 35
 
 

@@ -20,6 +20,7 @@ import pytest
 import settings_of_stale as settings
 import torch
 import torch.nn.functional as F
+from stale_cases import Base, check, graph_of
 from torch import nn
 
 import oneflow as flow
@@ -33,53 +34,6 @@ NAMESPACE, VARIABLE, LOCAL = (
 LOCAL.k = 1.0
 NOTEBOOK = types.ModuleType("notebook")  # a module without a file, as __main__ is in a notebook
 NOTEBOOK.k = 1.0
-
-
-class Base(nn.Module):
-    """A linear layer, a function of it, and attributes."""
-
-    def __init__(self, function=lambda m, y: y, **attributes):
-        super().__init__()
-        self.linear, self.function = nn.Linear(4, 4), function
-        for name, value in attributes.items():
-            setattr(self, name, value)
-
-    def forward(self, x):
-        return self.function(self, self.linear(x))
-
-
-def graph_of(module, body=None):
-    """A training graph of a module on the aten backend, and its eager twin: one forward pass."""
-    run = body or (lambda m, x: m(x))
-
-    class Runs(flow.nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.module = module
-            self.config.set_backend("aten")
-
-        def build(self, x):
-            return run(self.module, x)
-
-    return Runs(), lambda x: run(module, x)
-
-
-def check(module, change, body=None, calls=1):
-    """The graph gives what eager gives, before the change and after it, and warns of nothing."""
-    graph, eager = graph_of(module, body)
-    x = torch.randn(3, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert torch.equal(graph(x), eager(x))
-        for _ in range(2):
-            graph(x)
-        assert len(graph._engine.programs) == 1, graph._engine._last.watch.changed
-        before = eager(x)
-        change(module)
-        assert torch.equal(graph(x), eager(x))
-        assert not torch.equal(before, eager(x)), "the change changes nothing"
-        graph(x)
-        assert len(graph._engine.programs) == 2
 
 
 def set_global(**values):

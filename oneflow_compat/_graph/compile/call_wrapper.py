@@ -32,10 +32,21 @@ def runner(host: Callable[[], Program]) -> Callable:
         finally:
             del keep  # the traceback of an error would keep it alive
 
-    if sparse:
+    if sparse and any(n.target is torch.ops.aten.mkldnn_rnn_layer.default for n in program.graph.nodes):
+        run = _on_detached(run)  # oneDNN's LSTM needs gradients enabled for what its backward reads
+    elif sparse:
         run = torch.no_grad()(run)
     run.inner = function
     return run
+
+
+def _on_detached(run):
+    """Run on aliases that autograd does not follow."""
+
+    def run_detached(*values):
+        return run(*(v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in values))
+
+    return run_detached
 
 
 def _is_sparse(info):

@@ -9,7 +9,7 @@ import types
 from dataclasses import dataclass
 
 from ..program.python_values import MISSING
-from .places import CONTAINS, CONTENTS, contents, is_same_picture
+from .places import CONTAINS, CONTENTS, SPECIAL_METHODS, contents, is_same_picture
 
 try:
     from . import _guards  # csrc/guards.cpp
@@ -69,19 +69,22 @@ class PythonChecker:
         if guard.kind == CONTENTS:
             return f"same(contents({owner}), v{name})"
         scope[f"g{name}"] = guard
+        if guard.kind == SPECIAL_METHODS:
+            return f"same(g{name}.current(), v{name})"
         return f"g{name}.current() is v{name}"
 
     def _slow(self, start):
         """A place that vanished raised an error in the generated function."""
         for index, group in enumerate(self.groups):
-            if index >= start and any(_differs(guard) for guard in group.guards):
+            if index >= start and any(differs(guard) for guard in group.guards):
                 return index
         return None
 
 
-def _differs(guard):
+def differs(guard) -> bool:
+    """Whether the place of a guard holds another value, or another object of the same value."""
     current = guard.current()
-    if guard.kind == CONTENTS:
+    if guard.kind in (CONTENTS, SPECIAL_METHODS):
         return not is_same_picture(current, guard.value)
     if guard.kind == "contains":
         return current is not bool(guard.value)
@@ -124,7 +127,7 @@ class CompiledChecker:
         if group.test == "element" and type(owner) is list:
             return _ELEMENT, owner, (guard.key, guard.value)
         guards = tuple(group.guards)
-        return _CALL, owner, lambda: not any(map(_differs, guards))
+        return _CALL, owner, lambda: not any(map(differs, guards))
 
     @staticmethod
     def _dict_test(group):

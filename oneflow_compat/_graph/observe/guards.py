@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..program.python_values import MISSING, tensor_meta
-from .checkers import new_checker
+from .checkers import differs, new_checker
 from .places import CONTENTS, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
 from .torch_settings import changed_setting, torch_settings
 
@@ -42,6 +42,7 @@ class Guards:
         self._slots: dict = {}  # id(tensor) -> the place from which the program reads this tensor
         self.groups: list = []
         self._checker = None
+        self._is_checker_new = False  # built in a check that has not accepted all groups yet
 
     def keep_settings(self, records_gradients, settings):
         """Guard the settings of torch, which `torch_settings(records_gradients)` returned at the capture."""
@@ -72,7 +73,7 @@ class Guards:
         """
         if torch_settings(self.records_gradients) != self.settings:
             return self._fails_for_settings()
-        index = self._checker.first_change()
+        index = self._next_change(-1) if self._is_checker_new else self._checker.first_change()
         while index is not None:
             adoption = _Adoption(self)
             for guard in self.groups[index].guards:
@@ -84,16 +85,30 @@ class Guards:
             groups = self.groups
             adoption.apply(rebind)
             if self.groups is not groups:  # guards follow other objects now
-                index = self._checker.first_change()
+                self._is_checker_new, index = True, -1
             else:  # a value that is made anew at each read differs again, so no group is looked at twice
                 self._checker.update(index)
-                index = self._checker.first_change_after(index)
+            index = self._next_change(index)
+        self._is_checker_new = False
         return True
 
     def _fails_for_settings(self):
         self.changed, *values = changed_setting(self.settings, torch_settings(self.records_gradients))
         self.change = Change(self.changed, *map(_shown, values), None)
         return False
+
+    def _next_change(self, index):
+        """Return the index of the next group that may have changed, or None."""
+        if self._is_checker_new:  # it knows of no change before it
+            return self._first_difference_after(index)
+        return self._checker.first_change() if index < 0 else self._checker.first_change_after(index)
+
+    def _first_difference_after(self, index):
+        """Return the index of the next group with a place that holds another value, or None."""
+        for later in range(index + 1, len(self.groups)):
+            if any(map(differs, self.groups[later].guards)):
+                return later
+        return None
 
     def _fails(self, guard):
         self.changed = guard.label
@@ -119,7 +134,13 @@ def checker_of(guards):
     return new_checker(grouped(guards))
 
 
-_TEST_OF = {"item": "dict", "contains": "dict", "mode": "dict", "class attribute": "class"}
+_TEST_OF = {
+    "item": "dict",
+    "contains": "dict",
+    "mode": "dict",
+    "class attribute": "class",
+    "special methods": "class",
+}
 
 
 def grouped(guards) -> list[Group]:

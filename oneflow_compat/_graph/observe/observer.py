@@ -15,7 +15,7 @@ from .guards import Guards
 from .instructions import READS
 from .places import CONTAINS, CONTENTS, ITEM, MODE, OF_CAPTURE, contents, is_plain, is_same_plain
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
-from .reads import FREE, Reads
+from .reads import FREE, FREE_OF_ATTRIBUTES, Reads
 
 _GLOBAL_HOOKS = {
     name: hooks
@@ -185,7 +185,11 @@ _current, _NOTHING = _Current(), frozenset()
 
 
 def _attribute(instance, site):
-    if type(instance) not in FREE and (id(instance), site.name) not in _current.seen and _active():
+    if (
+        type(instance) not in FREE_OF_ATTRIBUTES
+        and (id(instance), site.name) not in _current.seen
+        and _active()
+    ):
         _current.reads.attribute(instance, site.name, site)
 
 

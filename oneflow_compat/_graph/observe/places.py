@@ -5,15 +5,18 @@ from __future__ import annotations
 import array
 import collections
 import functools
+import operator
 import threading
 import types
+from enum import Enum
 
 import numpy as np
 import torch
 
 from ..program.python_values import MISSING, PLAIN_TYPES, same_value
 
-_HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that a class statement made
+_HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
+_POINTER_BYTES = tuple.__itemsize__
 
 # Kinds of places. The owner of a guard is the object that has the place.
 ITEM = "item"  # a key of a dict
@@ -26,6 +29,8 @@ TYPE = "type"  # the class of an object
 CONTENTS = "contents"  # all elements of a container, in order
 CONTEXT = "context variable"
 FLAG = "flag"  # an attribute that has the same value in each object of a tuple
+SPECIAL_METHODS = "special methods"  # of a class: those that operators and built-in functions call
+CACHE = "cache"  # of functools.lru_cache: whether it was cleared since it was called so often
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
@@ -88,11 +93,15 @@ _READERS = {
     ELEMENT: lambda owner, key: owner[key],
     CELL: lambda owner, key: owner.cell_contents,
     ATTRIBUTE: _attribute,
-    CLASS_ATTRIBUTE: lambda owner, key: owner.__dict__.get(key, MISSING),
+    CLASS_ATTRIBUTE: lambda owner, key: (
+        owner.__mro__ if key == "__mro__" else owner.__dict__.get(key, MISSING)
+    ),
     TYPE: lambda owner, key: type(owner),
     CONTENTS: lambda owner, key: contents(owner),
     CONTEXT: lambda owner, key: owner.get(MISSING),
     FLAG: lambda owner, key: _common_value(owner, key),
+    SPECIAL_METHODS: lambda owner, key: special_methods(owner),
+    CACHE: lambda owner, key: all(map(operator.ge, owner.cache_info()[:2], key)),
 }
 
 
@@ -117,21 +126,30 @@ _PICTURES = {
     frozenset: lambda value: (value,),
     np.ndarray: lambda value: (value.tobytes(), f"{value.dtype.str}{value.shape}"),
     bytearray: lambda value: (bytes(value),),
+    memoryview: lambda value: (value.tobytes(), f"{value.format}{value.shape}"),
     array.array: lambda value: (value.tobytes(), value.typecode),
     functools.partial: lambda value: (value.func, *value.args, *value.keywords, *value.keywords.values()),
     types.MethodType: lambda value: (value.__func__, value.__self__),
 }
 
 
+def special_methods(cls) -> tuple:
+    """Return the names of the special methods that a class defines, and the methods."""
+    methods = {name: value for name, value in vars(cls).items() if name[:2] == "__" and callable(value)}
+    return (*methods, *methods.values())
+
+
 def is_plain(value) -> bool:
     """Whether two values of this class are compared by equality."""
-    return isinstance(value, (*PLAIN_TYPES, frozenset)) or _is_immutable(value)
+    if isinstance(value, (*PLAIN_TYPES, frozenset)):
+        return isinstance(value, Enum) or not is_python_class(type(value))
+    return _is_immutable(value)
 
 
 def _is_immutable(value):
-    """Numbers and dates of the standard library: immutable, and written in C."""
+    """Numbers, dates and patterns of the standard library: immutable, and written in C."""
     cls = type(value)
-    return cls.__module__ in ("decimal", "datetime", "re") and not cls.__flags__ & _HEAP_TYPE
+    return cls.__module__ in ("decimal", "datetime", "re") and not is_python_class(cls)
 
 
 def is_same_plain(a, b) -> bool:
@@ -170,8 +188,17 @@ def can_be_replaced(value) -> bool:
     """Whether an object of the same class may take the place of this one, if its guarded places are equal."""
     if isinstance(value, _BY_IDENTITY):
         return False
-    return contents(value) is not MISSING or bool(type(value).__flags__ & _HEAP_TYPE)
+    return contents(value) is not MISSING or all(map(is_python_class, type(value).__mro__[:-1]))
 
 
 def is_python_class(cls) -> bool:
-    return bool(cls.__flags__ & _HEAP_TYPE)
+    """Whether a class statement made the class, so that attributes are all that its objects have.
+
+    A class written in C has fields of its own: its objects are larger than their attributes need.
+    """
+    if not cls.__flags__ & _HEAP_TYPE or cls.__base__ is None:
+        return False
+    fields = (cls.__basicsize__ - cls.__base__.__basicsize__) // _POINTER_BYTES
+    return fields <= 2 or fields <= 2 + sum(
+        isinstance(value, types.MemberDescriptorType) for value in vars(cls).values()
+    )

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from ..program.python_values import MISSING
+from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .places import (
     ATTRIBUTE,
     CELL,
-    CLASS_ATTRIBUTE,
     CONTAINS,
     CONTENTS,
     CONTEXT,
@@ -37,9 +37,10 @@ FREE = frozenset(
         torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType, types.CellType,
         types.TracebackType, types.FrameType, types.FunctionType, types.BuiltinFunctionType,
         types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
-        type(iter([])), type(iter(())), type(iter({})), type({}.keys()), type({}.values()), type({}.items()),
+        type({}.keys()), type({}.values()), type({}.items()),
     ]
 )  # fmt: skip
+FREE_OF_ATTRIBUTES = FREE - {types.FunctionType}
 _FREE_BASES = (
     torch.Tensor,
     torch.SymInt,
@@ -54,7 +55,6 @@ _QUIET_CALLS = frozenset(
 )
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
-_UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 _MUTATORS = frozenset(
     """
     append extend insert remove clear sort reverse add discard update appendleft extendleft popleft rotate
@@ -68,7 +68,7 @@ _DEPTH = 3  # of containers inside containers that a C function receives
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 
 
-class Reads:
+class Reads(ClassReads):
     """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
 
     def __init__(self, active, on_module):
@@ -144,13 +144,17 @@ class Reads:
         self.objects[id(instance)] = instance
         if cls is types.ModuleType:
             return self.module_attribute(instance, name, site)
+        if cls is types.MethodType and not hasattr(cls, name):
+            instance, cls = instance.__func__, type(instance.__func__)  # a method has those of its function
         if isinstance(instance, torch.nn.Module):
             self.note_module(instance)
         if cls is super:
             return self.super_attribute(instance.__thisclass__, instance.__self__, name, site)
         label = f"{instance.__name__ if isinstance(instance, type) else cls.__name__}.{name}"
         if isinstance(instance, type):
-            return self.class_attribute(instance, instance.__mro__, name, site)
+            if self.class_attribute(instance, instance.__mro__, name, site) is MISSING:
+                self.class_attribute(cls, cls.__mro__, name, site)  # of the metaclass
+            return
         found = self.class_attribute(cls, cls.__mro__, name, site)
         if is_python_class(cls):
             self.add(TYPE, instance, None, cls, f"the class of {cls.__name__}", site)
@@ -169,7 +173,10 @@ class Reads:
             return self.visible(found.fget)
         attributes = attributes_of(instance)
         if attributes is not None:
-            self.add(ITEM, attributes, name, attributes.get(name, MISSING), label, site)
+            value = attributes.get(name, MISSING)
+            self.add(ITEM, attributes, name, value, label, site)
+            if found is MISSING and value is MISSING:
+                self.missing_attribute(instance, name, site)
         elif found is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
 
@@ -184,26 +191,6 @@ class Reads:
             self.add(ATTRIBUTE, instance, name, value, label, site)
         else:  # made at each read from the object
             self.contents(instance, site)
-
-    def class_attribute(self, owner, mro, name, site):
-        """Guard the first class of the order that has the name, and those before that may get it."""
-        for cls in mro:
-            value = cls.__dict__.get(name, MISSING)
-            if value is not MISSING or is_python_class(cls):
-                label = f"{cls.__name__}.{name}"
-                self.add(CLASS_ATTRIBUTE, cls, name, value, label, site)
-            if value is not MISSING:
-                return value
-        return MISSING
-
-    def super_attribute(self, cls, instance, name, site):
-        if instance is None:
-            return
-        if isinstance(instance, torch.nn.Module):
-            self.note_module(instance)
-        mro = (instance if isinstance(instance, type) else type(instance)).__mro__
-        if cls in mro:
-            self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
 
     def module_attribute(self, module, name, site):
         if not is_installed_module(module):
@@ -259,7 +246,10 @@ class Reads:
         key = (id(value), CONTENTS)
         if cls in FREE or key in self.seen or isinstance(value, _FREE_BASES):
             return
-        if isinstance(value, (torch.nn.Module, type, types.ModuleType)):
+        if isinstance(value, (type, types.ModuleType)):
+            return
+        self.special_methods(cls, site)
+        if isinstance(value, torch.nn.Module):
             return
         self.seen.add(key)
         self.objects[id(value)] = value
@@ -303,7 +293,7 @@ class Reads:
             if self.python_call(function, site):
                 return
             arguments = (owner, *arguments)
-        elif cls in _C_FUNCTIONS or cls in _UNBOUND or owner is not None:
+        elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
             return self.c_call(function, owner, arguments, site)
         elif isinstance(function, type):
             what = unfollowed_call(function, None, "")
@@ -312,6 +302,8 @@ class Reads:
             if function.__module__ != "builtins":
                 return
         elif not isinstance(function, torch.nn.Module):
+            if cls is LRU_CACHE:
+                self.cache(function, site)
             self.contents(function, site)
             if cls is operator.attrgetter:
                 return self.attrgetter(function, arguments, site)
@@ -347,7 +339,7 @@ class Reads:
     def c_call(self, function, owner, arguments, site):
         name = getattr(function, "__name__", "")
         owner = getattr(function, "__self__", None) if owner is None else owner
-        if type(function) in _UNBOUND:
+        if type(function) in UNBOUND:
             if not arguments:
                 return
             owner, arguments = arguments[0], arguments[1:]

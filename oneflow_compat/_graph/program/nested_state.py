@@ -39,16 +39,16 @@ def put_at(value, path, leaf):
     value[path[-1]] = leaf
 
 
-def symbolic(value, depth=0):
-    """Whether a value is a fake tensor or contains one, a few levels down."""
-    if isinstance(value, FakeTensor) or depth > 3:
+def symbolic(value, depth=0, apart_from=None):
+    """Whether a value is a fake tensor or contains one, a few levels down, outside of `apart_from`."""
+    if isinstance(value, FakeTensor) or depth > 3 or value is apart_from:
         return isinstance(value, FakeTensor)
     if isinstance(value, dict):
-        return any(symbolic(v, depth + 1) for v in value.values())
-    if isinstance(value, (list, tuple, set, deque)):
-        return any(symbolic(v, depth + 1) for v in value)
-    return (
-        hasattr(value, "__dict__")
-        and not isinstance(value, type)
-        and any(symbolic(v, depth + 1) for v in vars(value).values())
-    )
+        elements = value.values()
+    elif isinstance(value, (list, tuple, set, deque)):
+        elements = value
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        elements = vars(value).values()
+    else:
+        return False
+    return any(symbolic(element, depth + 1, apart_from) for element in elements)

@@ -153,7 +153,7 @@ class Update(StateChanges):
         self._make_states_live(index, optimizer)
         self._call_step(optimizer)
         for name, value in vars(optimizer).items():
-            if name not in ("state", "param_groups") and symbolic(value):
+            if name not in ("state", "param_groups") and symbolic(value, apart_from=optimizer):
                 self._refuse_object(optimizer, f"its attribute {name!r}", value)
         self._replaced_state(index, optimizer)
         self._changed_options(index, optimizer, groups_before)

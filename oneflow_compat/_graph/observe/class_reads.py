@@ -1,0 +1,71 @@
+"""Guards of classes, and of functions that remember their results."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+
+import torch
+
+from ..program.python_values import MISSING
+from .places import CACHE, CLASS_ATTRIBUTE, SPECIAL_METHODS, is_python_class, special_methods
+from .policy import Policy, is_installed_module, policy_of
+
+LRU_CACHE = functools._lru_cache_wrapper
+UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+
+
+class ClassReads:
+    """The part of Reads that guards what an object gets from its class."""
+
+    def class_attribute(self, owner, mro, name, site):
+        """Guard the first class of the order that has the name, and those before that may get it."""
+        if is_python_class(owner):
+            self.add(CLASS_ATTRIBUTE, owner, "__mro__", owner.__mro__, f"the bases of {owner.__name__}", site)
+        for cls in mro:
+            value = cls.__dict__.get(name, MISSING)
+            if value is not MISSING or is_python_class(cls):
+                label = f"{cls.__name__}.{name}"
+                self.add(CLASS_ATTRIBUTE, cls, name, value, label, site)
+            if value is not MISSING:
+                return value
+        return MISSING
+
+    def missing_attribute(self, instance, name, site):
+        """Guard the `__getattr__` of a class, and what it reads if it is written in C, as dict.__getitem__ is."""
+        cls = type(instance)
+        fallback = self.class_attribute(cls, cls.__mro__, "__getattr__", site)
+        if isinstance(fallback, UNBOUND):
+            self.c_call(fallback, None, (instance, name), site)
+
+    def super_attribute(self, cls, instance, name, site):
+        if instance is None:
+            return
+        if isinstance(instance, torch.nn.Module):
+            self.note_module(instance)
+        mro = (instance if isinstance(instance, type) else type(instance)).__mro__
+        if cls in mro:
+            self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
+
+    def special_methods(self, cls, site):
+        """Guard what operators and built-in functions call of an object of this class."""
+        if ("special methods", id(cls)) in self.seen or not is_python_class(cls):
+            return
+        self.seen.add(("special methods", id(cls)))
+        for base in cls.__mro__:
+            module = sys.modules.get(base.__module__)
+            if is_python_class(base) and (module is None or not is_installed_module(module)):
+                label = f"the bases of {base.__name__}"
+                self.add(CLASS_ATTRIBUTE, base, "__mro__", base.__mro__, label, site)
+                label = f"the special methods of {base.__name__}"
+                self.add(SPECIAL_METHODS, base, None, special_methods(base), label, site)
+
+    def cache(self, function, site):
+        """Guard that a cache of the user's which may answer without a call of its function is not cleared."""
+        code, calls = getattr(function.__wrapped__, "__code__", None), function.cache_info()[:2]
+        if code is None or policy_of(code) is not Policy.USER or ("cache", id(function)) in self.seen:
+            return
+        self.seen.add(("cache", id(function)))
+        if any(calls):
+            self.add(CACHE, function, calls, True, f"the cache of {function.__name__}", site)
