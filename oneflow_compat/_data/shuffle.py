@@ -63,7 +63,8 @@ class MersenneTwister:
     """std::mt19937."""
 
     def __init__(self, *seeds: int, sequence: bool = False):
-        self._random, self._words = np.random.RandomState(0), []
+        self._random = np.random.RandomState(0)
+        self._words: list[int] = []
         if sequence:
             words = seed_sequence([s & _MASK for s in seeds], 624)
             if words[0] & 0x80000000 == 0 and not any(words[1:]):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 KINDS = ("bytes_list", "float_list", "double_list", "int32_list", "int64_list")  # field numbers 1..5
-DTYPES = {
+DTYPES: dict[str, np.dtype] = {
     "float_list": np.dtype("<f4"),
     "double_list": np.dtype("<f8"),
     "int32_list": np.dtype("<i4"),

@@ -20,7 +20,7 @@ import shutil
 import stat
 import zlib
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -162,7 +162,8 @@ class Writer:
         os.makedirs(self.folder, exist_ok=True)
         self._lock = atomic.lock_folder(self.folder)  # processes that save to one folder wait for each other
         numbers_in_use = [int(m[1]) for m in map(_TENSOR_FOLDER.match, os.listdir(self.folder)) if m]
-        self._next, self.names = max(numbers_in_use, default=-1) + 1, []
+        self._next = max(numbers_in_use, default=-1) + 1
+        self.names: list[str] = []
 
     def add(self, tensor: torch.Tensor) -> str:
         name = f"tensor_{self._next}"
@@ -201,7 +202,7 @@ def _remove_tensor(folder) -> None:
 
 
 # --------------------------------------------------------------------------- reading folders
-def tensor_folder(root: str, name: object) -> str:
+def tensor_folder(root: str, name: Any) -> str:
     """Return the folder of a tensor that `pickled_data` names. Refuse a name that leads out of `root`."""
     is_plain = isinstance(name, str) and os.path.basename(name) == name and name not in ("", ".", "..")
     if not is_plain or "\\" in name or "\0" in name:

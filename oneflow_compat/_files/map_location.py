@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ def is_placement(map_location: object) -> bool:
     return type(map_location).__name__ == "placement"
 
 
-def mover(map_location: object) -> Callable[[torch.Tensor], torch.Tensor] | None:
+def mover(map_location: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return a function that moves one loaded tensor, or None."""
     if map_location is None:
         return None

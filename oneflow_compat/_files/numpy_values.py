@@ -9,6 +9,7 @@ array is an `Array` shell until its state is read; then it is created from bytes
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,7 @@ def _scalar(budget, dtype, *data):
     return np.frombuffer(data[0], dtype)[0] if dtype.itemsize else dtype.type()
 
 
-CONSTRUCTORS = {
+CONSTRUCTORS: dict[str, Callable] = {
     "numpy.dtype": _plain_dtype,
     "numpy._core.multiarray._reconstruct": _reconstruct,
     "numpy._core.multiarray.scalar": _scalar,

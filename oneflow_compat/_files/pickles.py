@@ -124,7 +124,7 @@ def dumps(
     obj: object, store: Callable | None = None, whole: Callable | None = None, single: bool = False
 ) -> bytes:
     """Return OneFlow's pickle of {"protocol_version", "data": obj}, and its checksum."""
-    top = {"protocol_version": PROTOCOL_VERSION}
+    top: dict[str, object] = {"protocol_version": PROTOCOL_VERSION}
     if single:
         top[MAGIC_KEY] = None
     top["data"] = obj

@@ -14,7 +14,7 @@ import pathlib
 import re
 import types
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from .errors import RefusedError
@@ -230,7 +230,7 @@ def build_uuid(value: uuid.UUID, state: object) -> None:
 
 _PATHS = ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
 
-CONSTRUCTORS = {
+CONSTRUCTORS: dict[str, Callable] = {
     "builtins.set": _set(set),
     "builtins.frozenset": _set(frozenset),
     "builtins.complex": _complex,

@@ -280,7 +280,7 @@ def load_stream(
     start = file.tell()
     restore = _restorer(map_location)
     budget = Budget(size, late_values=True, restore_tensor=_tensor_restorer(restore))
-    storages: dict[str, tuple] = {}
+    storages: dict[str, tuple[torch.UntypedStorage, torch.dtype, int]] = {}
     declared = 0
 
     def left():

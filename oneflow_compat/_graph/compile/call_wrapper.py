@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.profiler import record_function
@@ -17,9 +18,11 @@ def runner(host: Callable[[], Program]) -> Callable:
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
     modules.
     """
-    program, named = host(), []
+    program = host()
+    named: list[Callable] = []
     function = compile_program(program)
-    guard, profiling = torch._C._AutoDispatchBelowAutograd, torch._C._autograd._profiler_enabled
+    guard: Any = torch._C._AutoDispatchBelowAutograd
+    profiling = torch._C._autograd._profiler_enabled
     if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
@@ -36,7 +39,7 @@ def runner(host: Callable[[], Program]) -> Callable:
         run = _on_detached(run)  # oneDNN's LSTM needs gradients enabled for what its backward reads
     elif sparse:
         run = torch.no_grad()(run)
-    run.inner = function
+    run.inner = function  # type: ignore[attr-defined]
     return run
 
 

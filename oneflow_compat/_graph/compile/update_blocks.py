@@ -102,7 +102,7 @@ def in_blocks(program: Program, skip: Collection[str] = ()) -> Program:
     graph.output(graph.graph_copy(program.graph, {}))
     program = program.with_(graph=graph)
     editor, steps = Editor(program), _steps(graph)
-    moved = set()
+    moved: set[tuple[Node, int]] = set()
     for batch in _batches(editor, steps):
         if sum(len(lane.steps) for lane in batch) < _WORTH:
             continue

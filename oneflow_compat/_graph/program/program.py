@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 import torch.fx
+from torch.utils._pytree import TreeSpec
 
 from ..errors import ProgramError
 from .codegen import readable
+from .dimension_guards import DimensionGuards
 from .locations import Location
 from .operators import facts_of
 
@@ -59,20 +61,20 @@ class Program:
     graph: torch.fx.Graph
     slots: tuple
     outputs: tuple
-    in_spec: object
-    out_spec: object
+    in_spec: TreeSpec
+    out_spec: TreeSpec
     out_constants: tuple  # (flat index, value) of outputs that are no tensors
     # (flat index, name, repr) of arguments that are no tensors: the program is valid for these values only
     in_constants: tuple = ()
     constants: dict = field(default_factory=dict)  # get_attr target -> tensor
     # (fx graph, input indices): the assumptions about lr and step counters, see scalar_guards.py
-    guard: object = None
+    guard: tuple[torch.fx.Graph, tuple[int, ...]] | None = None
     training: bool = False
     config: object = None
     # some tensors have sizes that depend on values; such a dimension is a string in their shapes
     unknown_sizes: bool = False
-    # DimensionGuards: some dimensions of arguments are symbols, which are strings in the shapes of tensors
-    dimensions: object = None
+    # some dimensions of arguments are symbols, which are strings in the shapes of tensors
+    dimensions: DimensionGuards | None = None
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes) -> Program:

@@ -68,7 +68,7 @@ class SavedBinaries:
         plan = plan_for(program, Config()) if not program.unknown_sizes else None
         if plan is None or plan.request is None:
             return None
-        unfit = []
+        unfit: list[str] = []
         for entry in self.store.entries():
             if entry.record["region"] == plan.request.region_key:
                 differences = _differences(entry.record["environment"], plan.request.environment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,9 +24,11 @@ from ..program.pytree import keys_of, plain_spec, tree_flatten
 from ..program.scalar_guards import compile_guard
 from ..program.symbolic import checks_branches
 from . import writer
+from .binaries import SavedBinaries
 from .operators import has_unchecked_index
+from .schedules import SavedSchedule
 
-_making = threading.Lock()
+_compiling = threading.Lock()
 
 
 class _Unquoted(str):
@@ -60,8 +62,16 @@ def _laid_out(value, stride):
 class LoadedProgram:
     """One program of a loaded graph, compiled at its first run."""
 
-    def __init__(self, program: Program, state: dict, backend, source, binaries=None):
-        self.program, self._run, self._source, self._binaries = program, None, source, binaries
+    def __init__(
+        self,
+        program: Program,
+        state: dict,
+        backend: str,
+        source: str,
+        binaries: SavedBinaries | None = None,
+    ):
+        self.program, self._source, self._binaries = program, source, binaries
+        self._run: Callable | None = None
         self.keys = {
             i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
         }
@@ -151,15 +161,16 @@ class LoadedProgram:
 
     def run(self, values: Sequence) -> Any:
         """Return the result of build()."""
-        if self._run is None:
-            with _making, torch._C._DisableAutocast():
-                self._run = self._run or self._compiled()
+        run = self._run
+        if run is None:
+            with _compiling, torch._C._DisableAutocast():
+                run = self._run = self._run or self._compiled()
         # oneDNN's LSTM keeps the values for backward only if gradients are enabled
         has_gradients = self.program.training or torch.is_grad_enabled()
         with torch._C._DisableAutocast(), torch.set_grad_enabled(has_gradients):
             below_autograd = torch._C._AutoDispatchBelowAutograd()
             try:
-                outputs = self._run(*values)
+                outputs = run(*values)
             finally:
                 del below_autograd  # the traceback of an error would keep it alive
             return self._epilogue(values, outputs)
@@ -204,7 +215,13 @@ class LoadedGraph:
     signature that the graph had been called with. The first program is the last one that ran before saving.
     """
 
-    def __init__(self, programs, state, backend, schedules=()):
+    def __init__(
+        self,
+        programs: list[LoadedProgram],
+        state: dict,
+        backend: str,
+        schedules: Sequence[SavedSchedule] = (),
+    ):
         self.programs = programs
         self.backend = backend
         self._state = state
@@ -223,7 +240,8 @@ class LoadedGraph:
         return self.program.training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        error, fitting = None, False
+        error: Exception | None = None
+        is_fitting = False
         for loaded in self.programs:
             leaves, spec = tree_flatten((args, loaded.in_saved_order(kwargs)))
             try:
@@ -231,7 +249,7 @@ class LoadedGraph:
             except (TypeError, ValueError) as mismatch:
                 error = error or mismatch
                 continue
-            fitting, placed = True, loaded.placed(leaves)
+            is_fitting, placed = True, loaded.placed(leaves)
             values = loaded.values(placed)
             if values is None:
                 continue
@@ -241,12 +259,12 @@ class LoadedGraph:
                 if len(self.programs) == 1:
                     raise
                 error = mismatch
-        if fitting and not isinstance(error, BranchTaken):
+        if is_fitting and not isinstance(error, BranchTaken):
             raise ValueError(
                 f"build() of graph {self.name} decides by values, and no saved program is of these; call the"
                 " graph with such values before it is saved"
             )
-        if isinstance(error, BranchTaken) or len(self.programs) == 1:
+        if error is not None and (isinstance(error, BranchTaken) or len(self.programs) == 1):
             raise error
         leaves, spec = tree_flatten((args, kwargs))
         raise TypeError(

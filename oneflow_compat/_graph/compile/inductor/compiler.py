@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.fx import Graph
@@ -83,7 +84,7 @@ class Plan:
             function = Variants(function, self._captured_region(), compile_for)
         parts = self.program, self.inputs, self.outputs, self.late, function
         run = runner(lambda: in_blocks(host_program(*parts), self.config.skip))
-        run.region = function
+        run.region = function  # type: ignore[attr-defined]
         return run
 
     def _captured_region(self):
@@ -169,7 +170,7 @@ def compile_region(
     `store`: the store of the binary, if not the user's cache.
     """
     request = request or program_cache.request_for(region, infos, options)
-    function = request and program_cache.load(request, store)
+    function: Any = None if request is None else program_cache.load(request, store)
     if function is None:
         if notice is not None:
             notice.begin()
@@ -178,8 +179,8 @@ def compile_region(
         if request and (store or program_cache.default_store()):  # it keeps what inductor's cache would keep
             options = {"fx_graph_cache": False, **dict(options)}
         function = _compiled(region, infos, options)
-        built = request and library_of(function, known_operators)
-        if built:
+        built = library_of(function, known_operators)
+        if request is not None and built is not None:
             name = getattr(notice, "name", "graph")
             program_cache.keep(request, built, name, time.perf_counter() - begin, store)
     function.request = request
@@ -198,9 +199,9 @@ def _compiled(module, infos, options):
         return _compile(module, infos, {**chosen, "cpp_wrapper": False})
 
 
-def library_of(region, known_operators) -> program_cache.Built | None:
+def library_of(region: Any, known_operators: list) -> program_cache.Built | None:
     """Return what the program cache keeps of a region, or None if it is not one library of machine code."""
-    call = getattr(region, "call", None)
+    call: Any = getattr(region, "call", None)
     scope = getattr(call, "__globals__", {})
     module = getattr(scope.get("inductor_entry"), "__self__", None)
     if module is None or call.__qualname__ != "_wrap_func.<locals>.g":

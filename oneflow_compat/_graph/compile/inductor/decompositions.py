@@ -52,7 +52,7 @@ def _fast_gelu_mul_backward(x, m, dy):
     return dy * m * (s + _SLOPE * x * s * (1 - s) * (1 + 3 * 0.044715 * x * x)), dy * x * s
 
 
-_POINT = {
+_POINT: dict[str, Callable] = {
     "quick_gelu": _quick_gelu,
     "quick_gelu_backward": _quick_gelu_backward,
     "square_relu": _square_relu,

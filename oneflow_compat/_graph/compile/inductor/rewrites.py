@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -28,7 +29,7 @@ def scalars_as_full(gm: GraphModule) -> None:
             and value.device.type == "cpu"
         ):
             with gm.graph.inserting_before(node), unset_fake_temporarily():
-                options = {"dtype": value.dtype, "device": value.device}
+                options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
                 full = gm.graph.call_function(aten.full.default, ([], value.item()), options)
             full.meta.update(node.meta)
             node.replace_all_uses_with(full)

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ def settings(graph: torch.fx.Graph, infos: list, options: dict | tuple = ()) -> 
     """
     results = (n.meta["tensor"] for n in graph.nodes if n.meta.get("tensor") is not None)
     devices = {info.device.type for info in (*infos, *results)}
-    chosen = {
+    chosen: dict[str, Any] = {
         "layout_optimization": channels_last(graph),
         "size_asserts": False,
         "alignment_asserts": False,
@@ -136,11 +137,12 @@ def flags_checked_by_preprocessor() -> Iterator[None]:
         yield
         return
     before = VecISA.check_build
-    VecISA.check_build = lambda self, code: _compiler_takes(self._arch_flags)
+    patched: Any = VecISA
+    patched.check_build = lambda self, code: _compiler_takes(self._arch_flags)
     try:
         yield
     finally:
-        VecISA.check_build = before
+        patched.check_build = before
 
 
 @functools.cache
