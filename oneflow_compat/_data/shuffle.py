@@ -6,6 +6,7 @@ Orders agree with real OneFlow 0.9.0 for the same seed (tests/golden/ofrecord.js
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,7 +70,8 @@ class MersenneTwister:
             words = seed_sequence([s & _MASK for s in seeds], 624)
             if words[0] & 0x80000000 == 0 and not any(words[1:]):
                 words[0] = 0x80000000
-            self._random.set_state(("MT19937", np.array(words, np.uint32), 624))
+            state: Any = ("MT19937", np.array(words, np.uint32), 624)
+            self._random.set_state(state)
         else:
             self._random.seed(seeds[0])
         self._uint32 = np.uint32

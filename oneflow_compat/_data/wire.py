@@ -81,6 +81,7 @@ def _read_varint(data, at: int) -> tuple[int, int]:
 def fields(data: bytes | memoryview) -> Iterator[tuple[int, int, Any]]:
     """Yield (field number, wire type, value) of a message. The value is an int or a memoryview."""
     data, at = memoryview(data), 0
+    value: Any
     while at < len(data):
         key, at = _read_varint(data, at)
         field_number, wire = key >> 3, key & 7

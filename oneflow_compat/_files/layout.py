@@ -70,10 +70,12 @@ def write_tensor(folder: str, tensor: torch.Tensor) -> None:
         file.flush()
         os.fsync(file.fileno())
     atomic.write_synced(os.path.join(folder, META), meta_text(tensor.shape, tensor.dtype).encode())
-    atomic.write_synced(
-        os.path.join(folder, CHECK), f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}\n".encode()
-    )
+    atomic.write_synced(os.path.join(folder, CHECK), f"{_checksum_of(array)}\n".encode())
     atomic.sync_folder(folder)
+
+
+def _checksum_of(array) -> str:
+    return f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
 
 
 def _bytes_of(array):
@@ -145,7 +147,7 @@ def _check_sum(folder, data, array, root) -> None:
         return
     with open_inside(root, folder, CHECK) as file:
         expected = file.read(64).decode("ascii", "replace").strip()
-    checksum = f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
+    checksum = _checksum_of(array)
     if checksum != expected:
         raise CheckpointError.of(
             data, f"altered: its CRC-32 is {checksum}, {CHECK} beside it says {expected}"

@@ -16,6 +16,7 @@ import pickle
 import sys
 import warnings
 import weakref
+from typing import Any
 
 import torch
 from torch import nn
@@ -180,7 +181,7 @@ def _is_plain(value, depth=0) -> bool:
 
 
 # --------------------------------------------------------------------------- derived attributes
-def _derive(loaded, state) -> None:
+def _derive(loaded, state):
     """Set the attributes that torch's constructors compute."""
     if getattr(loaded, "divisor_override", None) == 0:
         loaded.divisor_override = None  # OneFlow's 0
@@ -269,7 +270,8 @@ def reduced_without_local_hooks(module: nn.Module) -> tuple | None:
     }
     if all(len(hooks) == len(tables[name]) for name, hooks in kept.items()):
         return None
-    function, arguments, state, *rest = module.__reduce_ex__(4)
+    reduced: Any = module.__reduce_ex__(4)
+    function, arguments, state, *rest = reduced
     warnings.warn(
         f"save: hooks of a {type(module).__name__} are left out, because they cannot be pickled (lambdas and"
         " functions inside functions); register them again after load()",

@@ -61,7 +61,7 @@ def _plain_dtype(budget, *arguments) -> DType:
     return DType(np.dtype(name))
 
 
-def check_dtype(dtype: object) -> np.dtype:
+def check_dtype(dtype: Any) -> np.dtype:
     """Return the dtype. Raise RefusedError unless it is a plain one."""
     dtype = dtype.dtype if isinstance(dtype, DType) else dtype
     is_compound = not isinstance(dtype, np.dtype) or dtype.hasobject or dtype.fields or dtype.subdtype

@@ -7,6 +7,7 @@ any size. Here every size is compared with the storage, so a tensor only reads b
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 
 import torch
 
@@ -343,7 +344,7 @@ def storage_class(module: str, name: str) -> StorageClass | None:
     return StorageClass(STORAGE_CLASSES[name]) if is_storage else None
 
 
-CONSTRUCTORS = {
+CONSTRUCTORS: dict[str, Callable] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor_v2,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,

@@ -29,7 +29,7 @@ class Epilogue:
         self._written = _slots_of_raised_versions(program)
         self._results = results_of(program)
         if effects.global_results:
-            self._results = make_results_global(self._results, effects.global_results)
+            self._results = make_results_global(self._results, dict(effects.global_results))
 
     def __call__(self, values: Sequence, outputs: Sequence) -> Any:
         if self._written is not None:

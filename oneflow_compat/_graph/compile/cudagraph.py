@@ -68,7 +68,7 @@ class Recorded:
 
     def __init__(self, region: Callable, copied: list[int]):
         self.region, self.copied = region, set(copied)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graph: Any = None  # a CUDAGraph, after the first call
         self.addresses: tuple = ()
 
     def __call__(self, *values: Any) -> list[torch.Tensor]:

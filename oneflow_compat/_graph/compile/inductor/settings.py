@@ -69,16 +69,17 @@ def calls_not_optimized(graph: torch.fx.Graph) -> Iterator[None]:
     if sum(n.op == "call_function" for n in graph.nodes) <= _SMALL_REGION:
         yield
         return
-    load = CppWrapperCodeCache.load_async
+    cache: Any = CppWrapperCodeCache
+    load = cache.load_async
 
     def load_with_attribute(main_code, *args, **kwargs):
         return load(main_code.replace(_CALLS, _NOT_OPTIMIZED + _CALLS, 1), *args, **kwargs)
 
-    CppWrapperCodeCache.load_async = load_with_attribute
+    cache.load_async = load_with_attribute
     try:
         yield
     finally:
-        del CppWrapperCodeCache.load_async  # the one that it inherits
+        del cache.load_async  # its base class has another
 
 
 @contextlib.contextmanager
