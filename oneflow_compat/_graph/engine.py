@@ -321,10 +321,7 @@ class Engine:
             try:
                 with _no_collection():
                     captured = capture.run()
-                fakes = capture.recorder.fakes
-                capture.recorder.release()
-                del capture  # it holds fake tensors, too
-                return settle_survivors(fakes, self.name, captured)
+                break
             except MoreNumbers as request:
                 settle_failed(capture.recorder)
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
@@ -349,6 +346,10 @@ class Engine:
                     {**dict(recorded), branch: not outcome},
                     [p for p in turned if p in dict(recorded)] + [branch],
                 )
+        fakes = capture.recorder.fakes
+        capture.recorder.release()
+        del capture  # it holds fake tensors, too
+        return settle_survivors(fakes, self.name, captured)
 
     def _resolved(self):
         """The config of one program: the chosen backend, and its preferences for options left open."""

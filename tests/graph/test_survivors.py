@@ -141,3 +141,42 @@ def test_table_of_a_failed_capture_has_eager_values():
     with pytest.raises(ValueError, match="stop"):
         graph_of(build)(torch.ones(4, 8))
     assert torch.equal(rotary(4, 8), rotary.__wrapped__(4, 8))
+
+
+class Output(dict):
+    """As of transformers: a dict whose values are attributes, too."""
+
+    def __init__(self, **values):
+        super().__init__(**values)
+        vars(self).update(values)
+
+
+def test_objects_that_only_their_guards_and_cycles_hold_are_no_survivors():
+    """A closure that calls itself is in a cycle, which reference counts do not free."""
+
+    def build(x):
+        output = Output(hidden=x * 2, layers=[Output(keys=x + 1)])
+
+        def depth(layers):
+            return 1 + max(
+                map(depth, [layer.layers for layer in layers if hasattr(layer, "layers")]), default=0
+            )
+
+        return output.hidden * depth([output]) + output["layers"][0].keys
+
+    step = graph_of(build)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(step(torch.ones(2)), torch.full((2,), 6.0))
+    held = [
+        g for g in step._engine._last.watch.guards if isinstance(g.owner, Output) or type(g.value) is Output
+    ]
+    assert not held
+
+
+def test_an_announcement_that_is_an_error_is_raised():
+    step = graph_of(lambda x: SEEN.append(x * 2) or x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="kept in a list"):
+            step(torch.ones(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import gc
 import sys
 
@@ -13,6 +12,7 @@ from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
 from .guards import Guards
 from .instructions import READS
+from .outliving import made_by_build, outliving
 from .places import CONTAINS, CONTENTS, ITEM, MODE, OF_CAPTURE, contents, is_plain, is_same_plain
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .reads import FREE, FREE_OF_ATTRIBUTES, Reads
@@ -74,7 +74,8 @@ class Observer:
         reads.snapshots.clear()
         modules_dicts = set(modules)
         modules.clear()
-        guards, opaque = _outliving(guards, opaque)
+        made_now = made_by_build()
+        guards, opaque = outliving(guards, opaque, made_now)
         kept = []
         for guard in guards:
             if id(guard.owner) in reads.complete:
@@ -84,7 +85,6 @@ class Observer:
                 guard.kind = MODE
             self._settle(guard, replayed, kept, opaque)
         if opaque:
-            made_now = set(map(id, gc.get_objects(0)))
             unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in made_now]
         return Guards(kept, pinned, unfollowed, follows_modules=True)
 
@@ -135,43 +135,6 @@ def _is_symbolic(value):
     if type(value) is tuple:
         return any(map(_is_symbolic, value))
     return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
-# -- objects that outlive build() ----------------------------------------------------------
-
-
-class _Reference:
-    __slots__ = ("owner",)
-
-    def __init__(self, owner):
-        self.owner = owner
-
-
-def _count_of_one(reference):
-    return sys.getrefcount(reference.owner)
-
-
-_ONE = _count_of_one(_Reference(object()))  # what getrefcount() says of an object with one reference
-
-
-def _outliving(guards, opaque):
-    """Leave out guards of objects that only these guards keep alive: build() made them, and they are gone."""
-    while True:
-        counts = collections.Counter(id(g.owner) for g in guards)
-        for guard in guards:
-            values = guard.value if guard.kind == CONTENTS and type(guard.value) is tuple else (guard.value,)
-            counts.update(id(value) for value in values if type(value) not in FREE)
-        counts.update(id(value) for value, *_ in opaque)
-        values = guard = None
-        kept = [
-            g
-            for g in guards
-            if isinstance(g.owner, type) or sys.getrefcount(g.owner) > _ONE - 1 + counts[id(g.owner)]
-        ]
-        remaining = [entry for entry in opaque if sys.getrefcount(entry[0]) > _ONE - 1 + counts[id(entry[0])]]
-        if len(kept) == len(guards) and len(remaining) == len(opaque):
-            return kept, remaining
-        guards, opaque = kept, remaining
 
 
 # -- hooks ---------------------------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""Which guarded objects outlive build(): the others were made by build(), and only their guards keep them.
+
+Guards hold their objects, so reference counts alone do not tell: an object may be in a cycle, for example a
+closure that refers to itself. So this module does what the collector does. It takes the objects that guards
+refer to and what build() made and they refer to, subtracts the references among them, and keeps those that
+are still referenced, with all that these refer to.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import sys
+from collections.abc import Sequence
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .places import CONTENTS, Guard
+
+# They refer to everything of a capture. What only they refer to counts as alive.
+_OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
+
+
+def made_by_build() -> set:
+    """Return the ids of the objects that build() made, and collect its garbage.
+
+    A capture pauses garbage collection, so the youngest generation is what was made since its begin.
+    """
+    made = set(map(id, gc.get_objects(0)))
+    gc.collect(0)
+    return made
+
+
+def outliving(guards: Sequence[Guard], opaque: Sequence[tuple], made: set) -> tuple[list[Guard], list[tuple]]:
+    """Return the guards and the (object, site, text) whose objects outlive build().
+
+    `made` is what `made_by_build()` returned. Nothing else may hold the objects while this runs.
+    """
+    references = collections.Counter(id(guard.owner) for guard in guards)
+    for guard in guards:
+        values = guard.value if guard.kind == CONTENTS and type(guard.value) is tuple else (guard.value,)
+        references.update(map(id, values))
+    references.update(id(value) for value, *_ in opaque)
+    values = guard = None
+    objects = _with_what_build_made([guard.owner for guard in guards] + [value for value, *_ in opaque], made)
+    alive = _alive(objects, references)
+    return (
+        [guard for guard in guards if isinstance(guard.owner, type) or id(guard.owner) in alive],
+        [entry for entry in opaque if id(entry[0]) in alive],
+    )
+
+
+def _with_what_build_made(roots, made):
+    """Return {id: object} of the roots, and of the objects that build() made and they refer to."""
+    objects, stack = {}, roots
+    while stack:
+        value = stack.pop()
+        if id(value) not in objects:
+            objects[id(value)] = value
+            stack += [v for v in gc.get_referents(value) if id(v) in made and not isinstance(v, _OF_CAPTURE)]
+    return objects
+
+
+def _alive(objects, references):
+    """The ids of the objects that something else refers to, directly or through others of them."""
+    internal = collections.Counter(
+        id(value) for each in objects.values() for value in gc.get_referents(each) if id(value) in objects
+    )
+    stack = [
+        key
+        for key, value in objects.items()
+        if sys.getrefcount(value) > _BY_THIS_LOOP + internal[key] + references[key]
+    ]
+    alive: set = set()
+    while stack:
+        key = stack.pop()
+        if key not in alive:
+            alive.add(key)
+            stack += [id(v) for v in gc.get_referents(objects[key]) if id(v) in objects]
+    return alive
+
+
+def _count_in_loop():
+    objects = {0: object()}
+    return next(sys.getrefcount(value) for _, value in objects.items())
+
+
+_BY_THIS_LOOP = _count_in_loop()  # the dict, the variable of the loop, the argument of getrefcount()
