@@ -1,4 +1,4 @@
-"""What a compiled region depends on besides the region: versions, the processor, and settings."""
+"""The environment of a compiled region: versions, the processor, and settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMES = ("vendor_id", "model name", "CPU implementer", "CPU part")  # lines of 
 
 
 def environment() -> dict:
-    """Return {what: value}. A binary serves a process whose values are the same."""
+    """Return {name of a fact: value}. A binary serves a process with the same values."""
     return {
         **versions(),
         **processor(),
@@ -85,12 +85,9 @@ def _torch_settings() -> list:
 
 
 def _is_setting(name: str) -> bool:
-    return (
-        name in _COMPILER
-        or name == "ONEFLOW_GRAPH_BLOCKS"
-        or name.startswith("TORCHINDUCTOR_")
-        and name not in _HARMLESS
-    )
+    if name.startswith("TORCHINDUCTOR_"):
+        return name not in _HARMLESS
+    return name in _COMPILER or name == "ONEFLOW_GRAPH_BLOCKS"
 
 
 def _changed_options() -> dict:
@@ -112,7 +109,6 @@ def _changed_options() -> dict:
 
 
 def _unchanged(entry, unset):
-    """Return the value of an option that nobody assigned: of a variable, which is keyed, or the default."""
-    return next(
-        (v for v in (entry.env_value_force, entry.env_value_default, entry.default) if v is not unset), None
-    )
+    """Return the value of an option without an assignment: an environment variable's, or the default."""
+    values = (entry.env_value_force, entry.env_value_default, entry.default)
+    return next((value for value in values if value is not unset), None)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -15,20 +17,22 @@ _ENTRY = "inductor_entry_cpp"  # the function of the library, and the last part 
 _ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 
 
-def load_library(path, name: str, constants=()):
-    """Return a function over the inputs of a region. `constants`: tensors that its code reads besides.
+def load_library(
+    path: str | os.PathLike, name: str, constants: Sequence[torch.Tensor] = ()
+) -> Callable[..., list[torch.Tensor]]:
+    """Return a function over the inputs of a region. `constants`: further tensors that its code reads.
 
-    ImportError: the file is damaged, or a library that it needs is missing.
+    Raise ImportError if the file is damaged, or if a library that it needs is missing.
     """
-    spec = importlib.util.spec_from_file_location(f"{name}.{_ENTRY}", os.fspath(path))
+    spec: Any = importlib.util.spec_from_file_location(f"{name}.{_ENTRY}", os.fspath(path))
     with _address_of_torch():
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return caller(getattr(module, _ENTRY), constants)
 
 
-def caller(entry, constants=()):
-    """Return a function that hands tensors to the entry of a library and takes its results."""
+def caller(entry: Callable, constants: Sequence[torch.Tensor] = ()) -> Callable[..., list[torch.Tensor]]:
+    """Return a function over tensors that calls the entry of a library and owns its results."""
     give = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
     constants = list(constants)
@@ -39,7 +43,7 @@ def caller(entry, constants=()):
     return region
 
 
-def with_sizes(function, sizes):
+def with_sizes(function: Callable, sizes: Sequence[tuple[int, int]]) -> Callable:
     """Return a function over the inputs of a region for a library that takes these sizes first, as tensors.
 
     `sizes`: (input, dimension) of each.

@@ -1,6 +1,7 @@
-"""A region as JSON: its text is part of the key of the cache, and a child process rebuilds the region from it.
+"""A region as JSON. The record is part of the key of the cache, and a child process rebuilds the region from
+it.
 
-Nodes are numbered, so equal programs of differently named modules have the same record.
+Nodes have integer ids, so equal programs of differently named modules have the same record.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import base64
 import importlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.fx
@@ -27,9 +30,9 @@ class NotCacheable(Exception):
 
 
 # --------------------------------------------------------------------------- writing
-def record_of(region: Region, infos, options) -> dict:
+def record_of(region: Region, infos: list[TensorInfo], options: dict | tuple) -> dict:
     """Return the record of a region. Raise NotCacheable if its key could not tell it from another one."""
-    numbers = {node: i for i, node in enumerate(region.graph.nodes)}
+    ids = {node: i for i, node in enumerate(region.graph.nodes)}
     constants = {n.target: getattr(region, n.target) for n in region.graph.nodes if n.op == "get_attr"}
     if sum(t.numel() * t.element_size() for t in constants.values()) > LARGEST_CONSTANTS:
         raise NotCacheable("its constants are large")
@@ -37,21 +40,23 @@ def record_of(region: Region, infos, options) -> dict:
     return {
         "inputs": [encode_info(info, symbols) for info in infos],
         "guards": encode_guards(region.guards),
-        "nodes": [_encode_node(node, numbers, constants, symbols) for node in region.graph.nodes],
+        "nodes": [_encode_node(node, ids, constants, symbols) for node in region.graph.nodes],
         "options": {name: _encode_option(value) for name, value in sorted(dict(options).items())},
     }
 
 
-def encode_guards(guards: DimensionGuards | None):
+def encode_guards(guards: DimensionGuards | None) -> dict | None:
     """Return the record of guards on sizes."""
-    return guards and {
+    if guards is None:
+        return None
+    return {
         "symbols": [[d.symbol, d.argument, d.dim, d.example] for d in guards.dimensions],
         "layouts": [[index, layout.shape, layout.stride] for index, layout in guards.layouts.items()],
         "conditions": list(guards.conditions),
     }
 
 
-def _encode_node(node, numbers, constants, symbols):
+def _encode_node(node, ids, constants, symbols):
     if node.op == "get_attr":
         target = encode_tensor(constants[node.target])
     else:
@@ -60,14 +65,14 @@ def _encode_node(node, numbers, constants, symbols):
     return [
         node.op,
         target,
-        encode(node.args, numbers),
-        {k: encode(v, numbers) for k, v in node.kwargs.items()},
+        encode(node.args, ids),
+        {k: encode(v, ids) for k, v in node.kwargs.items()},
         info and encode_info(info, symbols),
         bool(node.meta.get("recomputed")),
     ]
 
 
-def target_name(target) -> str:
+def target_name(target: Any) -> str:
     """Return the name of a function that a region calls."""
     if isinstance(target, torch._ops.OpOverload):
         if target.namespace not in _NAMESPACES:
@@ -78,7 +83,7 @@ def target_name(target) -> str:
     raise NotCacheable(f"it calls {target!r}")
 
 
-def encode_info(info, symbols=False) -> list:
+def encode_info(info: TensorInfo | tuple, symbols: bool = False) -> list:
     """Return the record of a tensor's metadata; `symbols`: whether sizes may be symbols."""
     shape, dtype, device, stride = info
     if stride is None or not symbols and any(type(n) is str for n in (*shape, *stride)):
@@ -86,7 +91,7 @@ def encode_info(info, symbols=False) -> list:
     return [list(shape), str(dtype).removeprefix("torch."), str(device), list(stride)]
 
 
-def encode_tensor(value) -> dict:
+def encode_tensor(value: torch.Tensor) -> dict:
     """Return the record of a constant, its values included."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu":
         raise NotCacheable(f"it has a constant of {type(value).__name__} on {value.device}")
@@ -99,14 +104,14 @@ def encode_tensor(value) -> dict:
     }
 
 
-def encode(value, numbers):
+def encode(value: object, ids: dict[torch.fx.Node, int]) -> Any:
     """Return an argument of a node as JSON."""
     if isinstance(value, torch.fx.Node):
-        return {"node": numbers[value]}
+        return {"node": ids[value]}
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, (list, tuple)):
-        return [encode(v, numbers) for v in value]
+        return [encode(v, ids) for v in value]
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     for name in _TORCH_ENUMS:
@@ -126,9 +131,10 @@ def _encode_option(value):
 
 
 # --------------------------------------------------------------------------- reading
-def module_of(record: dict):
+def module_of(record: dict) -> tuple[Region, list[TensorInfo], dict]:
     """Return (region, infos of the inputs, options) of a record that this user's own process wrote."""
-    graph, nodes = torch.fx.Graph(), []
+    graph = torch.fx.Graph()
+    nodes: list[torch.fx.Node] = []
     region = Region(graph)
     for op, target, args, kwargs, info, recomputed in record["nodes"]:
         args = tuple(decode(v, nodes) for v in args)
@@ -152,7 +158,7 @@ def module_of(record: dict):
     return region, infos, record["options"]
 
 
-def target_of(name: str):
+def target_of(name: str) -> Callable:
     if "::" not in name:
         module, _, attribute = name.partition(".")
         return getattr(importlib.import_module(module), attribute)
@@ -161,20 +167,22 @@ def target_of(name: str):
     return getattr(getattr(getattr(torch.ops, namespace), base), overload)
 
 
-def decode_guards(record) -> DimensionGuards | None:
-    return record and DimensionGuards(
+def decode_guards(record: dict | None) -> DimensionGuards | None:
+    if record is None:
+        return None
+    return DimensionGuards(
         tuple(Dimension(*row) for row in record["symbols"]),
         {index: Layout(tuple(shape), tuple(stride)) for index, shape, stride in record["layouts"]},
         tuple(record["conditions"]),
     )
 
 
-def decode_info(info) -> TensorInfo:
+def decode_info(info: list) -> TensorInfo:
     shape, dtype, device, stride = info
     return TensorInfo(tuple(shape), getattr(torch, dtype), torch.device(device), tuple(stride))
 
 
-def decode_tensor(record) -> torch.Tensor:
+def decode_tensor(record: dict) -> torch.Tensor:
     info, data = decode_info(record["info"]), base64.b64decode(record["data"])
     value = torch.empty_strided(info.shape, info.stride, dtype=info.dtype)
     if math.prod(info.shape):
@@ -183,7 +191,7 @@ def decode_tensor(record) -> torch.Tensor:
     return value
 
 
-def decode(value, nodes):
+def decode(value: Any, nodes: list[torch.fx.Node]) -> Any:
     if isinstance(value, list):
         return [decode(v, nodes) for v in value]
     if not isinstance(value, dict):
