@@ -6,6 +6,8 @@ dtypes, so here they are small classes with the shape, dtype and device of such 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 
@@ -42,7 +44,7 @@ tensor_buffer = CellType("tensor_buffer")
 
 
 class _Batch:
-    """What both kinds of batch share: cells in a given shape, on the host."""
+    """Base of both batches: cells in some shape, on the host."""
 
     dtype: CellType
     placement = sbp = None
@@ -70,7 +72,7 @@ class _Batch:
         return self.shape[0]
 
     def _same(self, *args, **kwargs):
-        """Cells stay on the host; the tensors made of them move."""
+        """Return the batch: cells stay on the host, and tensors of them can be moved."""
         return self
 
     to = cpu = cuda = to_global = detach = contiguous = _same
@@ -80,7 +82,7 @@ class _Batch:
 
 
 class RecordBatch(_Batch):
-    """A batch of records, as OFRecordReader gives."""
+    """A batch of records, as OFRecordReader returns."""
 
     dtype = record
 
@@ -88,8 +90,8 @@ class RecordBatch(_Batch):
 class TensorBuffer(_Batch):
     """A batch of arrays (numpy), each with its own shape and dtype.
 
-    `lazy` gives a batch of functions that make the arrays: the next stage may call them one by one in its
-    own threads (an image is resized while it is still in the cache), or `cells` makes all of them.
+    `lazy` returns a batch of functions that compute the arrays. The next stage may call them one by one in
+    its own threads, so that an image is resized while it is in the cache. `cells` calls all of them.
     """
 
     dtype = tensor_buffer
@@ -99,7 +101,7 @@ class TensorBuffer(_Batch):
         super().__init__(cells, shape)
 
     @classmethod
-    def lazy(cls, makers, shape):
+    def lazy(cls, makers: list[Callable[[], np.ndarray]], shape: Sequence[int]) -> TensorBuffer:
         buffer = cls((), shape)
         buffer._makers, buffer._cells = makers, None
         return buffer
@@ -115,16 +117,18 @@ class TensorBuffer(_Batch):
     def cells(self, cells):
         self._cells = cells
 
-    def makers(self):
-        """A function per cell that gives it."""
-        return self._makers if self._makers is not None else [lambda cell=cell: cell for cell in self._cells]
+    def makers(self) -> list[Callable[[], np.ndarray]]:
+        """Return a function for each cell that returns the cell."""
+        if self._makers is not None:
+            return self._makers
+        constant = lambda cell: lambda: cell
+        return [constant(cell) for cell in self._cells]
 
     @property
     def _tensor_buffer_shapes_and_dtypes(self):
         """The shapes and the dtypes of the cells, as two lists."""
-        return [torch.Size(cell.shape) for cell in self.cells], [
-            torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells
-        ]
+        dtypes = [torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells]
+        return [torch.Size(cell.shape) for cell in self.cells], dtypes
 
     def numel(self):
         return len(self._makers if self._cells is None else self._cells)
@@ -132,18 +136,16 @@ class TensorBuffer(_Batch):
     nelement = numel
 
     def numpy(self):
-        """An object array of the arrays."""
+        """Return the arrays in an object array."""
         out = np.empty(len(self.cells), dtype=object)
         out[:] = self.cells
         return out.reshape(self.shape)
 
     def __getitem__(self, at):
         picked = self.numpy()[at]
-        return (
-            torch.from_numpy(np.ascontiguousarray(picked))
-            if self._is_cell(at)
-            else TensorBuffer(picked.ravel(), picked.shape)
-        )
+        if self._is_cell(at):
+            return torch.from_numpy(np.ascontiguousarray(picked))
+        return TensorBuffer(picked.ravel(), picked.shape)
 
     def _is_cell(self, at):
         index = at if isinstance(at, tuple) else (at,)
@@ -158,13 +160,13 @@ def _need_buffer(function, value):
     return value
 
 
-def to_numpy_dtype(dtype):
-    """numpy's dtype for a torch dtype."""
+def to_numpy_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return numpy's dtype for a torch dtype."""
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dynamic_out=False):
-    """A TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
+    """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
     count, dtype = int(np.prod(shape)), to_numpy_dtype(data_type)
     if not len(shape_list) == len(value_list) == count:
         raise ValueError(
@@ -175,7 +177,7 @@ def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dy
 
 
 def tensor_to_tensor_buffer(x, instance_dims):
-    """Cells of the last `instance_dims` dimensions; the buffer's shape is that of the others."""
+    """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others."""
     if not 0 <= instance_dims <= x.dim():
         raise RuntimeError(
             f"tensor_to_tensor_buffer: instance_dims must be in 0..{x.dim()} for {list(x.shape)}, found"
@@ -183,13 +185,12 @@ def tensor_to_tensor_buffer(x, instance_dims):
         )
     array = x.detach().cpu().numpy()
     shape = array.shape[: x.dim() - instance_dims]
-    return TensorBuffer(
-        [a.copy() for a in array.reshape((-1,) + array.shape[x.dim() - instance_dims :])], shape
-    )
+    cells = array.reshape((-1,) + array.shape[x.dim() - instance_dims :])
+    return TensorBuffer([cell.copy() for cell in cells], shape)
 
 
 def tensor_buffer_to_tensor(x, dtype, instance_shape):
-    """One tensor of cells that have all `instance_shape` elements and `dtype`."""
+    """Return one tensor of cells that all have `instance_shape` elements and `dtype`."""
     _need_buffer("tensor_buffer_to_tensor", x)
     target_dtype, count = to_numpy_dtype(dtype), int(np.prod(instance_shape))
     for i, cell in enumerate(x.cells):
@@ -205,7 +206,10 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape):
 
 
 def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
-    """A tensor per cell, of the cell's own shape; out_shapes bound them (elements), out_dtypes must agree."""
+    """Return a tensor for each cell, in the cell's shape.
+
+    out_shapes bound the elements, out_dtypes must agree.
+    """
     _need_buffer("tensor_buffer_to_list_of_tensors", tensor)
     if not len(tensor.cells) == len(out_shapes) == len(out_dtypes):
         raise ValueError(

@@ -1,15 +1,13 @@
 """OneRec files: framed flatbuffers messages, each a table of named tensors.
 
-A record is a header (8 bytes `^ONEREC$`, 4 bytes 0, 4 bytes length of the payload, 8 bytes xxHash64 of these
-16, big-endian),
-the payload, filled up to a multiple of 8, and its xxHash64. The payload is a flatbuffer with the identifier
-`1REC`:
+A record is a header, the payload, padded to a multiple of 8 bytes, and the payload's xxHash64. The header is
+8 bytes `^ONEREC$`, 4 bytes 0, 4 bytes length of the payload, and the xxHash64 of these 16 bytes, big-endian.
+The payload is a flatbuffer with the identifier `1REC`:
 
     Example { features: [Feature] }     sorted by key
     Feature { key: string; tensor: Tensor }
     Tensor  { shape: [int32]; data: union of Int8List, Int16List, Int32List, Int64List, Float32List,
-    Float64List,
-              StringList, BinaryList, each { values: [...] } }
+              Float64List, StringList, BinaryList, each { values: [...] } }
 
 The layout was found by asking real OneFlow 0.9.0 what it reads; it has no published description.
 """
@@ -17,6 +15,8 @@ The layout was found by asking real OneFlow 0.9.0 what it reads; it has no publi
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +27,8 @@ from .buffers import TensorBuffer, to_numpy_dtype
 _HEAD = struct.Struct("<QII")
 _MAGIC = int.from_bytes(b"^ONEREC$", "little")
 _IDENTIFIER = b"1REC"
-_KINDS = {
-    1: np.int8,
-    2: np.int16,
-    3: np.int32,
-    4: np.int64,
-    5: np.float32,
-    6: np.float64,
-}  # numbers of the union's tables
+# number of a table of the union -> dtype
+_KINDS = {1: np.int8, 2: np.int16, 3: np.int32, 4: np.int64, 5: np.float32, 6: np.float64}
 _STRINGS = 7
 _DECODED = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -64,7 +58,7 @@ class OneRecWriter(records.PartFile):
     """
 
     def write(self, record: dict) -> int:
-        """Append one record; returns its offset."""
+        """Append one record and return its offset."""
         payload, offset = _encode(record), self._file.tell()
         head = _HEAD.pack(_MAGIC, 0, len(payload))
         self._file.write(b"".join((head, _digest(head), payload, bytes(-len(payload) % 8), _digest(payload))))
@@ -85,7 +79,7 @@ def _encode(record) -> bytes:
 
 
 def _values(builder, key, value):
-    """(number of the union's table, shape, vector) of one field."""
+    """Return (number of the union's table, shape, vector) of one field."""
     texts = [value] if isinstance(value, str) else value
     if isinstance(texts, (list, tuple)) and texts and all(isinstance(v, str) for v in texts):
         return _STRINGS, [len(texts)], _offsets(builder, [builder.CreateString(v) for v in texts])
@@ -101,13 +95,14 @@ def _values(builder, key, value):
 
 
 def _table(builder, *fields):
-    """A table of offsets; a field between two offsets may be the byte of a union's kind."""
-    union = len(fields) == 3
+    """Return a table of offsets. A field between two offsets is the number of a union's table, one byte."""
+    has_union = len(fields) == 3
     builder.StartObject(len(fields))
     for slot, field in enumerate(fields):
-        (builder.PrependUint8Slot if union and slot == 1 else builder.PrependUOffsetTRelativeSlot)(
-            slot, field, 0
-        )
+        if has_union and slot == 1:
+            builder.PrependUint8Slot(slot, field, 0)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, field, 0)
     return builder.EndObject()
 
 
@@ -120,7 +115,7 @@ def _offsets(builder, offsets):
 
 # --------------------------------------------------------------------------- reading
 class Batch(TensorBuffer):
-    """The payloads of a batch of records, and where each stands."""
+    """The payloads of a batch of records, and the location of each."""
 
     def __init__(self, pairs):
         pairs = list(pairs)
@@ -128,9 +123,9 @@ class Batch(TensorBuffer):
         self.where = [where for _, where in pairs]
 
 
-def read_file(path, verify=True):
-    """(payload as uint8 array, "file, record at byte n") of every record; CorruptRecord where one does not
-    hold.
+def read_file(path: str, verify: bool = True) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield (payload as uint8 array, "file, record at byte n") of every record. Raise CorruptRecord if a
+    record is damaged.
 
     verify: the message is parsed too; length and digests are always checked.
     """
@@ -171,8 +166,8 @@ class OneRecStream(records.RecordStream):
             shuffle.epoch_shuffle(self._paths, max(self.epoch - 1, 0))
 
 
-def parse(payload, where) -> dict:
-    """{key: (array or list of str, shape)} of one message; CorruptRecord if it is none."""
+def parse(payload: Any, where: str) -> dict:
+    """Return {key: (array or list of str, shape)} of a message. Raise CorruptRecord if it is damaged."""
     table, number_types = _need("flatbuffers").table.Table, _need("flatbuffers").number_types
     try:
         if bytes(payload[4:8]) != _IDENTIFIER:
@@ -196,11 +191,8 @@ def parse(payload, where) -> dict:
                     raise ValueError(f"field {key!r} has {array.size} values for shape {shape}")
                 out[key] = array, shape
             elif type_code == _STRINGS:
-                at = values.Vector(field(values, 0))
-                out[key] = (
-                    [_text(values, at + 4 * j, left) for j in range(values.VectorLen(field(values, 0)))],
-                    shape,
-                )
+                at, count = values.Vector(field(values, 0)), values.VectorLen(field(values, 0))
+                out[key] = [_text(values, at + 4 * j, left) for j in range(count)], shape
             else:
                 out[key] = None, shape
         return out
@@ -212,7 +204,7 @@ _MOST_TEXT = 64 << 20  # bytes of text that any message may have: many offsets m
 
 
 def _text(table, at, left) -> str:
-    """A string; ValueError when all strings together have more bytes than `left` allows."""
+    """Return a string. Raise ValueError if all strings together have more bytes than `left` allows."""
     body = table.String(at)
     left[0] -= len(body) + 64
     if left[0] < 0:
@@ -221,16 +213,22 @@ def _text(table, at, left) -> str:
 
 
 def _vector(data, table, offset, dtype):
-    return (
-        np.frombuffer(data, dtype, table.VectorLen(offset), table.Vector(offset))
-        if offset
-        else np.empty(0, dtype)
-    )
+    if not offset:
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, table.VectorLen(offset), table.Vector(offset))
 
 
 # --------------------------------------------------------------------------- decoding
-def decode(batch, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None) -> torch.Tensor:
-    """The field `key` of every record, (batch, *shape) of `dtype`; see oneflow.decode_onerec."""
+def decode(
+    batch: Batch,
+    key: str,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    is_dynamic: bool = False,
+    reshape: Sequence[int] | None = None,
+    batch_padding: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Return the field `key` of every record, (batch, *shape) of `dtype`; see oneflow.decode_onerec."""
     shape = tuple(shape)
     _check_decode(batch, dtype, shape, reshape, batch_padding)
     arrays = [
@@ -283,7 +281,7 @@ def _common_shape(key, arrays, batch_padding) -> tuple:
 
 
 def _fitting_shape(key, actual, shape, is_dynamic) -> tuple:
-    """Return the actual shape if it is the asked one, or a smaller one where that is allowed."""
+    """Return the actual shape if it is the requested one, or a smaller one if that is allowed."""
     size = np.prod(actual, dtype=np.int64)
     if is_dynamic and len(actual) == len(shape) and size <= np.prod(shape, dtype=np.int64):
         return actual
@@ -303,14 +301,10 @@ def _field(payload, where, key, dtype, dims, reshape):
         )
     array, shape = fields[key]
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        shapes = (
-            array.dtype.name
-            if isinstance(array, np.ndarray)
-            else "text"
-            if isinstance(array, list)
-            else "bytes"
-        )
-        raise RuntimeError(f"{where}: field {key!r} holds {shapes}, asked for {np.dtype(dtype).name}")
+        content = "text" if isinstance(array, list) else "bytes"
+        if isinstance(array, np.ndarray):
+            content = array.dtype.name
+        raise RuntimeError(f"{where}: field {key!r} holds {content}, asked for {np.dtype(dtype).name}")
     if reshape is None and len(shape) != dims or dims == 0:
         raise RuntimeError(
             f"{where}: field {key!r} has shape {shape}, asked for {dims} dimension{'s' * (dims != 1)} (at"

@@ -43,20 +43,20 @@ def save(
     _disable_byteorder_record=False,
     consistent_dst_rank=None,
 ):
-    """Save an object; the old checkpoint stays whole until the new one is.
+    """Save an object. The old checkpoint is replaced when the new one is complete.
 
-    What is written:
+    The layouts are:
 
-    - by default torch's zip file, which torch.load opens, this load, and OneFlow's own load
-      (support_pytorch_format, where torch is installed beside OneFlow);
-    - with save_as_external_data=True (layout="folder"), or when the path is an existing folder or
+    - by default torch's zip file. torch.load opens it, oneflow.load, and OneFlow's own load
+      (support_pytorch_format, if torch is installed beside OneFlow);
+    - with save_as_external_data=True (layout="folder"), or if the path is an existing folder or
       ends with "/", OneFlow's folder, which OneFlow 0.7 to 1.0 opens without torch;
-    - with layout="pickle", OneFlow 1.0's single file: one pickle, tensors inside as numpy arrays;
-      pickle.load opens it where OneFlow 0.9 is imported.
+    - with layout="pickle", OneFlow 1.0's single file: one pickle with the tensors as numpy arrays.
+      pickle.load opens it if OneFlow 0.9 is imported.
 
     path_or_buffer: str, path or binary file (not for the folder); `f` and `path` are other names for
-    it. Missing parent folders are made. global_dst_rank: only this rank writes (its
-    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module,
+    it. Missing parent folders are created. global_dst_rank: only this rank writes (its
+    old name: consistent_dst_rank). Calls in torch's form are accepted: save(obj, f, pickle_module,
     pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
@@ -71,7 +71,7 @@ def save(
         global_dst_rank = consistent_dst_rank
     if isinstance(global_dst_rank, types.ModuleType):
         global_dst_rank, pickle_module = None, global_dst_rank
-    if isinstance(save_as_external_data, int) and not isinstance(save_as_external_data, bool):
+    if _is_integer(save_as_external_data):
         save_as_external_data, pickle_protocol = False, save_as_external_data
     own = getattr(type(obj), "__oneflow_save__", None)
     if own is not None:
@@ -124,27 +124,25 @@ def load(
     check_crc=True,
     **pickle_load_args,
 ):
-    """Load what OneFlow, torch or safetensors saved; the format is found by looking.
+    """Load an object that OneFlow, torch or safetensors saved. The content of the file tells its format.
 
     Reads OneFlow's folders (also the older ones of named variables: a dict), OneFlow's single-file
     pickles (also of a bare Tensor, Parameter or Module), torch's files of any age, and safetensors;
     from a path or a binary file. `f` is another name for `path`.
 
-    Safe by default: tensors, containers, numpy values and the layers of torch.nn are constructed,
-    nothing else; another class is refused with pickle.UnpicklingError. weights_only=False loads any
-    class the file names, which runs code the file chooses; for one class of yours rather use
+    Safe by default: only tensors, containers, numpy values and the layers of torch.nn are constructed.
+    Another class is refused with pickle.UnpicklingError. weights_only=False loads any class that the file
+    names, which runs code of the file's choice. To allow one class of your own, use
     torch.serialization.add_safe_globals([Class]). weights_only=True also refuses the layers in torch's files.
 
     map_location: device, "cpu", oneflow.placement (tensors become global), dict or callable as in
     torch. global_src_rank: this rank reads and the tensors become global on it. support_pytorch_format=False
     refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch file (mmap skips it too).
-    Parameters come back as Parameters. CheckpointError (a RuntimeError) names
-    the file that is truncated or altered. torch's call form load(f, map_location) is accepted.
+    Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names
+    the file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
     """
     source = _only_argument("load", path=path, f=f)
-    if global_src_rank is not None and (
-        isinstance(global_src_rank, bool) or not isinstance(global_src_rank, int)
-    ):
+    if global_src_rank is not None and not _is_integer(global_src_rank):
         if isinstance(map_location, types.ModuleType):
             pickle_module, map_location = map_location, None
         if map_location is not None:
@@ -189,11 +187,15 @@ def _only_argument(function, **names):
     return next(iter(selected.values()))
 
 
+def _is_integer(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _check_rank(name, rank) -> bool:
-    """Whether this process does the work."""
+    """Whether this process reads or writes the file."""
     if rank is None:
         return True
-    if isinstance(rank, bool) or not isinstance(rank, int):
+    if not _is_integer(rank):
         raise TypeError(f"{name} must be an int, found {rank!r}")
     if not 0 <= rank < _processes.get_world_size():
         raise ValueError(f"{name} must be in 0..{_processes.get_world_size() - 1}, found {rank}")
