@@ -594,7 +594,7 @@ def gelu(x: Any, approximate: str = 'none') -> _Tensor:
     ...
 
 def gen_tensor_buffer(shape: Any, shape_list: Any, value_list: Any, data_type: Any = ..., dynamic_out: _bool = False) -> _Tensor:
-    """A TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
+    """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
     ...
 
 def get_dialect() -> str:
@@ -694,22 +694,22 @@ def linspace(start: Any, end: Any, steps: Any, dtype: torch.dtype | None = None,
     ...
 
 def load(path: Any = None, global_src_rank: Any = None, map_location: Any = None, *, support_pytorch_format: _bool = True, f: Any = None, pickle_module: Any = None, weights_only: Any = None, mmap: Any = None, check_crc: _bool = True, **pickle_load_args: Any) -> Any:
-    """Load what OneFlow, torch or safetensors saved; the format is found by looking.
+    """Load an object that OneFlow, torch or safetensors saved. The content of the file tells its format.
 
     Reads OneFlow's folders (also the older ones of named variables: a dict), OneFlow's single-file
     pickles (also of a bare Tensor, Parameter or Module), torch's files of any age, and safetensors;
     from a path or a binary file. `f` is another name for `path`.
 
-    Safe by default: tensors, containers, numpy values and the layers of torch.nn are constructed,
-    nothing else; another class is refused with pickle.UnpicklingError. weights_only=False loads any
-    class the file names, which runs code the file chooses; for one class of yours rather use
+    Safe by default: only tensors, containers, numpy values and the layers of torch.nn are constructed.
+    Another class is refused with pickle.UnpicklingError. weights_only=False loads any class that the file
+    names, which runs code of the file's choice. To allow one class of your own, use
     torch.serialization.add_safe_globals([Class]). weights_only=True also refuses the layers in torch's files.
 
     map_location: device, "cpu", oneflow.placement (tensors become global), dict or callable as in
     torch. global_src_rank: this rank reads and the tensors become global on it. support_pytorch_format=False
     refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch file (mmap skips it too).
-    Parameters come back as Parameters. CheckpointError (a RuntimeError) names
-    the file that is truncated or altered. torch's call form load(f, map_location) is accepted.
+    Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names
+    the file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
     """
     ...
 
@@ -971,20 +971,20 @@ def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: An
     ...
 
 def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: Any = None, save_as_external_data: _bool = False, *, f: Any = None, path: Any = None, layout: Any = None, pickle_module: Any = None, pickle_protocol: Any = None, _use_new_zipfile_serialization: _bool = True, _disable_byteorder_record: _bool = False, consistent_dst_rank: Any = None) -> None:
-    """Save an object; the old checkpoint stays whole until the new one is.
+    """Save an object. The old checkpoint is replaced when the new one is complete.
 
-    What is written:
+    The layouts are:
 
-    - by default torch's zip file, which torch.load opens, this load, and OneFlow's own load
-      (support_pytorch_format, where torch is installed beside OneFlow);
-    - with save_as_external_data=True (layout="folder"), or when the path is an existing folder or
+    - by default torch's zip file. torch.load opens it, oneflow.load, and OneFlow's own load
+      (support_pytorch_format, if torch is installed beside OneFlow);
+    - with save_as_external_data=True (layout="folder"), or if the path is an existing folder or
       ends with "/", OneFlow's folder, which OneFlow 0.7 to 1.0 opens without torch;
-    - with layout="pickle", OneFlow 1.0's single file: one pickle, tensors inside as numpy arrays;
-      pickle.load opens it where OneFlow 0.9 is imported.
+    - with layout="pickle", OneFlow 1.0's single file: one pickle with the tensors as numpy arrays.
+      pickle.load opens it if OneFlow 0.9 is imported.
 
     path_or_buffer: str, path or binary file (not for the folder); `f` and `path` are other names for
-    it. Missing parent folders are made. global_dst_rank: only this rank writes (its
-    old name: consistent_dst_rank). torch's arguments hold in torch's places too: save(obj, f, pickle_module,
+    it. Missing parent folders are created. global_dst_rank: only this rank writes (its
+    old name: consistent_dst_rank). Calls in torch's form are accepted: save(obj, f, pickle_module,
     pickle_protocol).
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
@@ -1142,11 +1142,14 @@ def tensor(data: Any, dtype: torch.dtype | None = None, device: torch.device | s
 tensor_buffer: Any
 
 def tensor_buffer_to_list_of_tensors(tensor: Any, out_shapes: Any, out_dtypes: Any) -> list[_Tensor]:
-    """A tensor per cell, of the cell's own shape; out_shapes bound them (elements), out_dtypes must agree."""
+    """Return a tensor for each cell, in the cell's shape.
+
+    out_shapes bound the elements, out_dtypes must agree.
+    """
     ...
 
 def tensor_buffer_to_tensor(x: Any, dtype: torch.dtype | None, instance_shape: Any) -> _Tensor:
-    """One tensor of cells that have all `instance_shape` elements and `dtype`."""
+    """Return one tensor of cells that all have `instance_shape` elements and `dtype`."""
     ...
 
 def tensor_scatter_nd_update(tensor: Any, indices: Any, updates: Any) -> _Tensor:
@@ -1158,7 +1161,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: Any = 0) -> tuple
     ...
 
 def tensor_to_tensor_buffer(x: Any, instance_dims: Any) -> _Tensor:
-    """Cells of the last `instance_dims` dimensions; the buffer's shape is that of the others."""
+    """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others."""
     ...
 
 def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, **kwargs: Any) -> _Tensor:
