@@ -42,27 +42,27 @@ class ArgumentSizes:
             return (*signature[:-1], self.key_of(signature[-1]))
         return ("any sizes", *(_without_sizes(entry) for entry in signature))
 
-    def symbolic_dims(self, signature, leaves, wanted, names):
-        """{index of a flat argument: dimensions that the next program has as symbols}, or {} for a static program.
+    def symbolic_dims(self, signature, leaves, dynamic, names):
+        """Return {index of a flat argument: dimensions that the next program has as symbols}.
 
-        Notes the sizes of this call. `wanted` is the option config.dynamic; `names` are those of the flat
+        The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option config.dynamic; `names` are those of the flat
         arguments, if that option names some.
         """
         shapes = shapes_of(signature)
         tensors = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        if wanted is False or several() or any(is_global(leaf) for _, leaf in tensors):
+        if dynamic is False or several() or any(is_global(leaf) for _, leaf in tensors):
             return {}
         family = self._note(self.key_of(signature), shapes)
         if family.is_static:
             return {}
-        asked = _asked(wanted, tensors, names)
+        asked = _asked(dynamic, tensors, names)
         dims = {}
-        for (index, tensor), shape, sizes, (dynamic, fixed) in zip(tensors, shapes, family.sizes, asked):
+        for (index, tensor), shape, sizes, (varying, fixed) in zip(tensors, shapes, family.sizes, asked):
             if shape is not None:
-                dynamic |= {dim for dim, size in sizes.items() if size is VARIES}
+                varying |= {dim for dim, size in sizes.items() if size is VARIES}
                 fixed |= family.fixed.get(index, set())
                 plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-                dims[index] = {dim for dim in dynamic - fixed if plain and shape[dim] > 1}
+                dims[index] = {dim for dim in varying - fixed if plain and shape[dim] > 1}
         return dims if any(dims.values()) else {}
 
     def fix(self, signature, specializations):
@@ -110,12 +110,12 @@ def _without_sizes(entry):
     return (len(entry[0]), *entry[2:]) if _is_plain(entry) else entry
 
 
-def _asked(wanted, tensors, names):
-    """(dimensions that are asked to be symbols, dimensions that are asked to be fixed) of each tensor."""
-    by_name = _checked(wanted, names) if isinstance(wanted, dict) else {}
+def _asked(dynamic, tensors, names):
+    """Return (dimensions that are asked to be symbols, dimensions that are asked to be fixed) of each tensor."""
+    by_name = _checked(dynamic, names) if isinstance(dynamic, dict) else {}
     asked = []
     for index, tensor in tensors:
-        dims = set(range(tensor.dim())) if wanted is True else set(by_name.get(index, ()))
+        dims = set(range(tensor.dim())) if dynamic is True else set(by_name.get(index, ()))
         marked = (
             getattr(tensor, "_dynamo_dynamic_indices", ()),
             getattr(tensor, "_dynamo_weak_dynamic_indices", ()),
@@ -125,10 +125,10 @@ def _asked(wanted, tensors, names):
     return asked
 
 
-def _checked(wanted, names):
-    """{index of a flat argument: dimensions} of {name: dimensions}."""
+def _checked(dims_of, names):
+    """Return {index of a flat argument: dimensions} of {name: dimensions}."""
     by_index: dict = {}
-    for name, dims in wanted.items():
+    for name, dims in dims_of.items():
         indices = [i for i, (top, full) in enumerate(names) if name in (top, full)]
         if not indices:
             raise OneFlowError(

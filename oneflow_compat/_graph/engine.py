@@ -259,9 +259,9 @@ class Engine:
         """
         sizes, (leaves, spec) = self.argument_sizes, tree_flatten((args, kwargs))
         names = argument_names(spec, self.arg_names) if isinstance(config.dynamic, dict) else ()
-        wanted = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
+        dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
         failure = None
-        while failure is None and (dims := sizes.symbolic_dims(key, leaves, wanted, names)):
+        while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names)):
             try:
                 return self._captured(args, kwargs, config, dims)
             except SizesNeeded as needed:

@@ -1,7 +1,7 @@
-"""Checks of values in build(): `assert x.isfinite().all()`, `if bad.any(): raise ValueError(...)` become
-checks of the program.
+"""Checks of values in build(), such as `assert x.isfinite().all()`, become assertions of the program.
 
-The branch that does not raise is recorded, and the condition is tested in every call.
+So does `if bad.any(): raise ValueError(...)`. The branch that does not raise is recorded, and the condition is
+tested in every call.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def assumed(recorder, tensor, node):
     check = recorder.graph.call_function(
         aten._assert_async.msg, (tested, f"a check in build() failed: {check_location}")
     )
-    for made in (tested, check):
-        recorder._annotate(made)
+    recorder._annotate(tested)
+    recorder._annotate(check)
     check.meta["tensor"] = None
     return value
 
@@ -57,8 +57,8 @@ def _outside(frame, skipped):
 def _goes_on(code, offset):
     """Return the truth value with which the code at `offset` goes on, or None.
 
-    There is such a value only if the opposite value leads straight to `raise`. The code may be an instrumented
-    copy (observe/instrument.py): its hooks add instructions, but no jump and no `raise`.
+    There is such a value only if the opposite value leads straight to `raise`. The code may be an
+    instrumented copy (observe/instrument.py): its hooks add instructions, but no jump and no `raise`.
     """
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):

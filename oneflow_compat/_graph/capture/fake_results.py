@@ -7,6 +7,8 @@ operators the shapes, strides and dtypes of the results are cached.
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
@@ -64,16 +66,16 @@ class Results:
         key = self._key(func, args, kwargs) if _lasts(func) else None
         if key in self.seen:
             return self._from_record(self.seen[key])
+        out = self._computed(func, args, kwargs)
+        if key is not None:
+            with contextlib.suppress(_NotKept):
+                self.seen[key] = _record(out)
+        return out
+
+    def _computed(self, func, args, kwargs):
         with self.mode, symbolic_kernels():
             out = known_results(func, args, kwargs)
-            if out is None:
-                out = func(*args, **kwargs)
-        if key is not None:
-            try:
-                self.seen[key] = _record(out)
-            except _NotKept:
-                pass
-        return out
+            return func(*args, **kwargs) if out is None else out
 
     def _views(self, func, args, kwargs):
         """Run the C++ kernel of a view on the meta tensor inside a fake tensor."""

@@ -23,6 +23,7 @@ from ..program.random_functions import (
     set_cpu_state,
     set_cuda_state,
 )
+from ..program.tensor_info import describe
 from .function_aliases import everywhere
 from .patching import patched_attributes
 
@@ -45,8 +46,6 @@ class _Recorded:
 
     def read(self, original, function, *args):
         """A symbolic tensor like the state that `original()` gives now."""
-        from ..program.tensor_info import describe
-
         with _disable_current_modes():
             value = original()
             out = self.recorder.fake_mode.from_tensor(value, static_shapes=True)

@@ -189,12 +189,12 @@ def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
     begin = graph._root._prev
     states = []
     for step, row in enumerate(reversed(projected.unbind(0)) if layer.reverse else projected.unbind(0)):
-        if layer.kind == "gru":
+        if layer.name == "gru":
             reset, update, new = row.unsafe_chunk(3, 1)
         product = linear(h, w_hh, b_hh)
         layer.mark(product, "product", step)
         layer.mark_gradient(product, "dproduct", step)
-        if layer.kind == "gru":
+        if layer.name == "gru":
             r, z, n = product.unsafe_chunk(3, 1)
             r.add_(reset).sigmoid_()
             z.add_(update).sigmoid_()
@@ -205,7 +205,7 @@ def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
             h = h.mul_(z).add_(n)
         else:
             h = product.add_(row)
-            h = h.tanh() if layer.kind == "rnn_tanh" else h.relu()
+            h = h.tanh() if layer.name == "rnn_tanh" else h.relu()
         layer.mark(h, "state", step)
         states.append(h)
     for node in _between(graph, begin):

@@ -23,22 +23,26 @@ def results_from_examples(func, args, kwargs):
 
     Call it in the symbolic mode.
     """
-    leaves = tree_flatten((args, kwargs))[0]
-    if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in leaves):
+    sizes = _unknown_sizes(tree_flatten((args, kwargs))[0])
+    if sizes is None:
         return None
-    sizes = [s for a in leaves for s in (a.shape if isinstance(a, FakeTensor) else (a,))]
-    sizes = [s for s in sizes if type(s) is torch.SymInt]
     assignments = _assignments(sizes)
     examples = [_example(func, args, kwargs, assignment) for assignment in assignments]
     if any(e is None for e in examples):
         return None
     results, forms = zip(*map(tree_flatten, examples))
-    if any(form != forms[0] for form in forms):
-        return None
-    if any(not isinstance(r, torch.Tensor) for r in results[0]):
+    if any(form != forms[0] for form in forms) or not all(isinstance(r, torch.Tensor) for r in results[0]):
         return None
     tensors = [_tensor(each, assignments, sizes) for each in zip(*results)]
     return None if any(m is NotImplemented for m in tensors) else tree_unflatten(tensors, forms[0])
+
+
+def _unknown_sizes(leaves):
+    """Return the unknown sizes among the arguments; None if there are other scalars computed from sizes."""
+    if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in leaves):
+        return None
+    sizes = [s for a in leaves for s in (a.shape if isinstance(a, FakeTensor) else (a,))]
+    return [s for s in sizes if type(s) is torch.SymInt]
 
 
 def _assignments(sizes):

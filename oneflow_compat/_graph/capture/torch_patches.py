@@ -168,10 +168,10 @@ def _many_gradients_at_once(on_cuda):
     if not on_cuda:
         yield
         return
-    known = list(_foreach_supported_types)
+    before = list(_foreach_supported_types)
 
     def undo():
-        _foreach_supported_types[:] = known
+        _foreach_supported_types[:] = before
 
     with undone(undo):
         _foreach_supported_types.append(FakeTensor)

@@ -82,10 +82,10 @@ def _pairs(func, args, kwargs):
     else:
         return
     for i, shape in enumerate(shapes):
-        for other in shapes[:i]:
-            for one, two in zip(reversed(shape), reversed(other)):
-                if not any(type(n) is int and n in (1, -1) for n in (one, two)):
-                    yield one, two
+        for previous in shapes[:i]:
+            for pair in zip(reversed(shape), reversed(previous)):
+                if not any(type(n) is int and n in (1, -1) for n in pair):
+                    yield pair
 
 
 def innermost(error):

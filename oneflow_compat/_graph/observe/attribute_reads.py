@@ -1,4 +1,4 @@
-"""The fallback where frames cannot be observed: reads of a list of kinds, by patched classes and names of code.
+"""The fallback where frames cannot be observed: some reads, by patched classes and the names in code.
 
 While build() runs, reads of attributes of modules and of the graph are noted, and the free names of the
 user's functions. Lists and dicts of plain values are compared as a whole, arrays by their elements, and
@@ -13,6 +13,7 @@ import types
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import skipped
 from ..program.python_values import (
@@ -147,41 +148,41 @@ class AttributeReads:
             )
 
     def _value(self, container, key, value, label, attribute, depth=0):
-        if (
-            getattr(value, "__module__", None) == f"{_CAPTURE}.checkpointing"
-        ):  # forward of a recomputed module
-            return
+        """Note a value, and what is compared of it."""
+        if getattr(value, "__module__", None) == f"{_CAPTURE}.checkpointing":
+            return  # forward of a recomputed module
         entry = (container, key, value, label, attribute)
         if isinstance(value, (*BY_IDENTITY, torch.Tensor)) or is_plain(value):
-            self.entries.setdefault((id(container), key), entry)
+            self._note_entry(entry)
             if isinstance(value, types.FunctionType):
                 self._function(value)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             if value.size <= _ELEMENTS:
-                self.entries.setdefault(
-                    (id(container), key),
-                    (Elements(container, key), np.ndarray, array_contents(value), label, False),
-                )
-            else:
-                self.entries.setdefault((id(container), key), entry)
-        elif is_plain_container(value):
-            self.entries.setdefault((id(container), key), (*entry[:2], copy.copy(value), *entry[3:]))
-        elif depth < DEPTH and (type(value) is list or is_dict(value)) and len(value) <= MAX_ELEMENTS:
+                entry = (Elements(container, key), np.ndarray, array_contents(value), label, False)
             self.entries.setdefault((id(container), key), entry)
-            self.entries.setdefault(
-                (id(value), len), (Length(value), len, len(value), f"len({label})", False)
-            )
+        elif is_plain_container(value):
+            self._note_entry((container, key, copy.copy(value), label, attribute))
+        elif is_record(type(value)):
+            self._note_entry(entry)
+            self._reading(type(value))
+        elif depth < DEPTH:
+            self._nested_values(entry, depth)
+
+    def _note_entry(self, entry):
+        container, key, *_ = entry
+        self.entries.setdefault((id(container), key), entry)
+
+    def _nested_values(self, entry, depth):
+        """Note the elements of a list or dict, or the attributes of a namespace or dataclass."""
+        _, _, value, label, attribute = entry
+        if (type(value) is list or is_dict(value)) and len(value) <= MAX_ELEMENTS:
+            self._note_entry(entry)
+            length = (Length(value), len, len(value), f"len({label})", False)
+            self.entries.setdefault((id(value), len), length)
             for k, v in value.items() if type(value) is not list else enumerate(value):
                 self._value(value, k, v, f"{label}[{k!r}]", attribute, depth + 1)
-        elif is_record(type(value)):
-            self.entries.setdefault((id(container), key), entry)
-            self._reading(type(value))
-        elif (
-            depth < DEPTH
-            and (isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__"))
-            and hasattr(value, "__dict__")
-        ):
-            self.entries.setdefault((id(container), key), entry)
+        elif _has_fields(value):
+            self._note_entry(entry)
             for k, v in list(vars(value).items())[:MAX_ELEMENTS]:
                 self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)
 
@@ -217,31 +218,42 @@ class AttributeReads:
     # -- the result ----------------------------------------------------------------------
     def finish(self, replayed, modes):
         """The guards of later calls, once build() has returned."""
-        return Guards([guard for entry in self._entries() for guard in _guards_of(*entry)])
+        return Guards([guard for entry in list(self._entries()) for guard in _guards_of(*entry)])
 
     def _entries(self):
-        from torch._subclasses.fake_tensor import FakeTensor
-
-        kept = []
+        """Yield (container, key, value, label) of what later calls compare."""
         for container, key, value, label, attribute in self.entries.values():
             if isinstance(value, FakeTensor):
                 continue
-            now = get_item(container, key)
-            if not attribute or isinstance(
-                value, (list, dict)
-            ):  # what build() itself changes there changes at captures only
-                if not (isinstance(now, type(value)) and same_value(now, value)) and now is not value:
-                    continue
-            kept.append((container, key, value, label))
+            # what build() itself changes in an attribute changes at captures only
+            is_own_change = attribute and not isinstance(value, (list, dict))
+            if is_own_change or _is_unchanged(get_item(container, key), value):
+                yield container, key, value, label
         for module in self.modules.values():
-            for registry in ("_modules", "_parameters", "_buffers"):
-                container = module.__dict__.get(registry)
-                if registry == "_modules" and container:
-                    kept.append((Length(container), len, len(container), f"len({type(module).__name__})"))
-                for key, value in (container or {}).items():
-                    if value is None or registry == "_modules":
-                        kept.append((container, key, value, f"{type(module).__name__}.{key}"))
-        return kept
+            yield from _registry_entries(module)
+
+
+def _is_unchanged(now, value):
+    return now is value or isinstance(now, type(value)) and same_value(now, value)
+
+
+def _registry_entries(module):
+    """Yield the entries for the number of child modules, and for empty parameters and buffers."""
+    name = type(module).__name__
+    children = module.__dict__.get("_modules")
+    if children:
+        yield Length(children), len, len(children), f"len({name})"
+    for registry in ("_modules", "_parameters", "_buffers"):
+        container = module.__dict__.get(registry) or {}
+        for key, value in container.items():
+            if value is None or registry == "_modules":
+                yield container, key, value, f"{name}.{key}"
+
+
+def _has_fields(value):
+    """Whether the value is a namespace or a dataclass with attributes."""
+    is_namespace = isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")
+    return is_namespace and hasattr(value, "__dict__")
 
 
 def _names(code, depth=0):

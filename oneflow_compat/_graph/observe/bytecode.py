@@ -24,12 +24,12 @@ def _cache_sizes():
         return {}
     if isinstance(entries, dict):  # from 3.13 on by name
         return {dis.opmap[name]: size for name, size in entries.items() if name in dis.opmap}
-    return {number: size for number, size in enumerate(entries) if size}
+    return {code: size for code, size in enumerate(entries) if size}
 
 
 _CACHES = _cache_sizes()
 _CACHE = dis.opmap.get("CACHE")
-_BACKWARD = frozenset(number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name)
+_BACKWARD = frozenset(code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name)
 
 
 class Instruction:
@@ -59,15 +59,15 @@ def decode(code) -> tuple[list[Instruction], dict[int, Instruction]]:
     offset, start, extended = 0, None, 0
     positions = _positions(code)
     while offset < len(raw):
-        number, arg = raw[offset], raw[offset + 1]
+        code_byte, arg = raw[offset], raw[offset + 1]
         start = offset if start is None else start
         offset += 2
-        if number == _EXTENDED_ARG:
+        if code_byte == _EXTENDED_ARG:
             extended = (extended | arg) << 8
             continue
-        instruction = Instruction(number, arg | extended)
+        instruction = Instruction(code_byte, arg | extended)
         instruction.position = positions.get(offset - 2)
-        offset += 2 * _CACHES.get(number, 0)
+        offset += 2 * _CACHES.get(code_byte, 0)
         starts[start], ends[id(instruction)] = instruction, offset
         instructions.append(instruction)
         start, extended = None, 0
@@ -115,7 +115,7 @@ def rebuild(code, instructions, starts, constants, extra_stack) -> types.CodeTyp
 
 
 def _laid_out(instructions):
-    """Return the bytes of each instruction with prefixes and caches, and {id: offset}; sets jump arguments."""
+    """Return the bytes of each instruction with prefixes and caches, and {id: offset}; set jump arguments."""
     prefixes = [_prefixes(i.arg) if i.target is None else 0 for i in instructions]
     while True:
         offset, offsets, sizes = 0, {}, []
@@ -219,5 +219,5 @@ def _exception_varint(table, value, first_bit):
         value >>= 6
         groups.append(value & 0x3F)
     for index, group in enumerate(reversed(groups)):
-        more = 0x40 if index < len(groups) - 1 else 0
-        table.append(group | more | (first_bit if index == 0 else 0))
+        continues = 0x40 if index < len(groups) - 1 else 0
+        table.append(group | continues | (first_bit if index == 0 else 0))

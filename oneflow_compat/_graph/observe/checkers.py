@@ -56,20 +56,20 @@ class PythonChecker:
             key = f"k{name}"
             scope[key] = guard.key
         scope[f"v{name}"] = value
-        if guard.kind in ("item", "mode"):
+        if guard.access in ("item", "mode"):
             return f"{key} not in {owner}" if value is MISSING else f"{owner}[{key}] is v{name}"
-        if guard.kind == "contains":
+        if guard.access == "contains":
             return f"({key} in {owner}) is v{name}"
-        if guard.kind == "element":
+        if guard.access == "element":
             return f"{owner}[{key}] is v{name}"
-        if guard.kind == "cell":
+        if guard.access == "cell":
             return f"{owner}.cell_contents is v{name}"
-        if guard.kind == "type":
+        if guard.access == "type":
             return f"{owner}.__class__ is v{name}"
-        if guard.kind == CONTENTS:
+        if guard.access == CONTENTS:
             return f"same(contents({owner}), v{name})"
         scope[f"g{name}"] = guard
-        if guard.kind == SPECIAL_METHODS:
+        if guard.access == SPECIAL_METHODS:
             return f"same(g{name}.current(), v{name})"
         return f"g{name}.current() is v{name}"
 
@@ -84,9 +84,9 @@ class PythonChecker:
 def differs(guard) -> bool:
     """Whether the place of a guard holds another value, or another object of the same value."""
     current = guard.current()
-    if guard.kind in (CONTENTS, SPECIAL_METHODS):
+    if guard.access in (CONTENTS, SPECIAL_METHODS):
         return not is_same_picture(current, guard.value)
-    if guard.kind == "contains":
+    if guard.access == "contains":
         return current is not bool(guard.value)
     return current is not guard.value
 
@@ -131,13 +131,13 @@ class CompiledChecker:
 
     @staticmethod
     def _dict_test(group):
-        pictures = [guard.value for guard in group.guards if guard.kind == CONTENTS]
+        pictures = [guard.value for guard in group.guards if guard.access == CONTENTS]
         if pictures:
             return _PICTURE, group.owner, pictures[0]
         expected: dict = {}
         for guard in group.guards:
             value = guard.value
-            if guard.kind == CONTAINS:
+            if guard.access == CONTAINS:
                 expected.setdefault(guard.key, _PRESENT if value else MISSING)
             else:
                 expected[guard.key] = value

@@ -51,7 +51,10 @@ class _Decision:
 
 
 class observed_frames:
-    """A context: frames of this thread run instrumented. `unobserved(code, globals)` is told of the others."""
+    """A context in which frames of this thread run instrumented.
+
+    `unobserved(code, globals)` is called for the frames that do not.
+    """
 
     def __init__(self, hooks, unobserved):
         self.hooks, self.unobserved = hooks, unobserved
@@ -111,12 +114,11 @@ class observed_frames:
         return _Decision(_RUN, _GuardedCode(self._copy(code, policy)))
 
     def _copy(self, code, policy):
-        known = _copies.get(id(code))
-        if known is None:
-            copy = instrument(code, self.hooks, policy is Policy.USER)
-            known = _copies[id(code)] = code, copy
-        eval_frame.set_code_exec_strategy(known[1], _SKIP)
-        return known[1]
+        entry = _copies.get(id(code))  # the code is kept, so that no other code gets its id
+        if entry is None:
+            entry = _copies[id(code)] = code, instrument(code, self.hooks, policy is Policy.USER)
+        eval_frame.set_code_exec_strategy(entry[1], _SKIP)
+        return entry[1]
 
     def _keep_on(self):
         """Functions that torch.compile leaves out (torch._disable_dynamo) do not switch the hook off."""

@@ -147,8 +147,8 @@ def grouped(guards) -> list[Group]:
     """Return the groups of guards that one test answers each."""
     groups: dict = {}
     for guard in guards:
-        test = _TEST_OF.get(guard.kind, guard.kind)
-        if guard.kind == CONTENTS:
+        test = _TEST_OF.get(guard.access, guard.access)
+        if guard.access == CONTENTS:
             test = _contents_test(guard)
         key = (test, id(guard.owner), None if test in ("dict", "class") else guard.key)
         if key not in groups:
@@ -180,9 +180,9 @@ class _Adoption:
         current = guard.current()
         if current is guard.value:
             return True
-        if guard.kind == MODE:
+        if guard.access == MODE:
             self.guards.tell_mode(guard)
-        elif not self.accepts(guard.value, current, guard.kind == CONTENTS):
+        elif not self.accepts(guard.value, current, guard.access == CONTENTS):
             return False
         self.values.append((guard, current))
         return True
@@ -221,7 +221,9 @@ class _Adoption:
         self.replaced[id(old)] = old, new
         for guard, owner in owned:
             current = guard.read(new if owner is old else _attributes(new))
-            if current is not guard.value and not self.accepts(guard.value, current, guard.kind == CONTENTS):
+            if current is not guard.value and not self.accepts(
+                guard.value, current, guard.access == CONTENTS
+            ):
                 return False
         return True
 
@@ -307,7 +309,7 @@ class _Adoption:
                 target = new if owner is old else _attributes(new)
                 if still:
                     guards.guards.append(
-                        Guard(guard.kind, target, guard.key, guard.read(target), guard.name, guard.site)
+                        Guard(guard.access, target, guard.key, guard.read(target), guard.name, guard.site)
                     )
                 else:
                     guard.owner, guard.value = target, guard.read(target)

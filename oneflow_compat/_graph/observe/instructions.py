@@ -1,6 +1,7 @@
 """The instructions of each Python version that read objects, and the hook that each calls before it runs.
 
-Standard library only. An unknown instruction of the running version fails tests/graph/test_observe_bytecode.py.
+Standard library only. An unknown instruction of the running Python version fails
+tests/graph/test_observe_bytecode.py.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Read(NamedTuple):
     of_globals: bool = False  # such reads are trusted in code of installed packages
 
 
-_CONTENTS = Read("contents", (1,))
+CONTENTS_OF_TOP = Read("contents", (1,))
 _BOTH = Read("operands", (2, 1))
 _STORE_ITEM = Read("store_item", (2, 1))
 
@@ -48,13 +49,20 @@ READS = {
             "UNARY_NOT", "UNARY_NEGATIVE", "UNARY_INVERT", "UNARY_POSITIVE", "TO_BOOL", "MATCH_MAPPING",
             "MATCH_SEQUENCE", "BEFORE_WITH", "SETUP_WITH",
         ],
-        _CONTENTS,
+        CONTENTS_OF_TOP,
     ),
     "FORMAT_WITH_SPEC": Read("contents", (2,)),
     "MATCH_KEYS": Read("contents", (2,)),
     "MATCH_CLASS": Read("match_class", (3, 1)),
     # jumps test the truth of a value, until 3.13 brought TO_BOOL
-    **dict.fromkeys(("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_TRUE"), _CONTENTS),
+    **dict.fromkeys(
+        [
+            "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP",
+            "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_FALSE",
+            "POP_JUMP_BACKWARD_IF_TRUE",
+        ],
+        CONTENTS_OF_TOP,
+    ),
     # operands of calls depend on the number of arguments, see instrument.py
     **dict.fromkeys(
         ["CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD"],

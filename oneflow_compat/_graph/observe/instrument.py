@@ -10,7 +10,7 @@ import linecache
 import types
 
 from .bytecode import VERSION, Instruction, decode, rebuild
-from .instructions import MAKES_BOOL, READS
+from .instructions import CONTENTS_OF_TOP, MAKES_BOOL, READS
 
 _NO_COPY = VERSION < (3, 11)
 _CALLABLE_FIRST = VERSION >= (3, 13)  # the callable lies below the NULL of a call
@@ -40,9 +40,9 @@ class Site:
         """The source text of the instruction, or the name that it reads."""
         if self.position and self.position[2] is not None and self.position[0] == self.position[1]:
             line = linecache.getline(self.code.co_filename, self.position[0]).encode()
-            text = line[self.position[2] : self.position[3]].decode(errors="replace")
-            if text:
-                return text
+            source = line[self.position[2] : self.position[3]].decode(errors="replace")
+            if source:
+                return source
         return self.name or self.code.co_name
 
 
@@ -91,11 +91,7 @@ class _Builder:
             return [*self._call_hook(instruction), *_without_method(instruction)]
         if name == "LOAD_DEREF":
             return self._cell_group(instruction, following)
-        if (
-            read.operands == (1,)
-            and read.hook == "contents"
-            and self._tests_nothing(name, instruction, previous)
-        ):
+        if read == CONTENTS_OF_TOP and self._tests_nothing(name, instruction, previous):
             return [instruction]
         site = self._site(instruction, following)
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
@@ -124,11 +120,11 @@ class _Builder:
         site = self._site(call)
         if name == "CALL_FUNCTION_EX":
             keywords = count & 1
-            first = (2 if VERSION < (3, 14) else 4) + keywords
-            return self._hook("call_unpacked", (first + _CALLABLE_FIRST, *range(1 + keywords, 0, -1)), site)
+            depth = (2 if VERSION < (3, 14) else 4) + keywords
+            return self._hook("call_unpacked", (depth + _CALLABLE_FIRST, *range(1 + keywords, 0, -1)), site)
         below = 1 if name in ("CALL_KW", "CALL_FUNCTION_KW") else 0  # the names of keywords
-        first = below + count + (2 if _CALLABLE_FIRST else 1)
-        return self._hook("call", (first, *range(below + count, below, -1)), site)
+        depth = below + count + (2 if _CALLABLE_FIRST else 1)  # of the callable on the stack
+        return self._hook("call", (depth, *range(below + count, below, -1)), site)
 
     def _hook(self, hook, operands, site, load=None):
         if _NO_COPY:

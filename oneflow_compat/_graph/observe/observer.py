@@ -10,12 +10,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
+from .free_classes import FREE, FREE_OF_ATTRIBUTES
 from .guards import Guards
 from .instructions import READS
 from .outliving import made_by_build, outliving
 from .places import CONTAINS, CONTENTS, ITEM, MODE, OF_CAPTURE, contents, is_plain, is_same_plain
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
-from .reads import FREE, FREE_OF_ATTRIBUTES, Reads
+from .reads import Reads
 
 _GLOBAL_HOOKS = {
     name: hooks
@@ -62,9 +63,9 @@ class Observer:
             instance = reads.objects.get(key)
             if instance is not None:
                 modules[id(instance.__dict__)] = instance
-        made = {id(vars(reads.objects[key])) for key in reads.made} | reads.made
+        created = {id(vars(reads.objects[key])) for key in reads.made} | reads.made
         guards = [
-            g for g in reads.guards.values() if id(g.owner) not in made and not _is_made_of_fakes(g.owner)
+            g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         pinned = reads.pinned
@@ -81,8 +82,8 @@ class Observer:
             if id(guard.owner) in reads.complete:
                 kept.append(guard)
                 continue
-            if guard.kind == ITEM and guard.key == "training" and id(guard.owner) in modules_dicts:
-                guard.kind = MODE
+            if guard.access == ITEM and guard.key == "training" and id(guard.owner) in modules_dicts:
+                guard.access = MODE
             self._settle(guard, replayed, kept, opaque)
         if opaque:
             unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in made_now]
@@ -91,31 +92,30 @@ class Observer:
     @staticmethod
     def _settle(guard, replayed, kept, opaque):
         """Keep a guard, unless build() itself changed its place in another way than the program does."""
-        current = guard.current()
         if _is_symbolic(guard.value):
             return
+        current = guard.current()
         if is_of_the_capture(guard.value):
             guard.value = OF_CAPTURE
             kept.append(guard)
-        elif (
-            current is guard.value
-            or _is_equal(guard.value, current)
-            or (
-                (id(guard.owner), guard.key) in replayed
-                or guard.kind == CONTENTS
-                and any(owner == id(guard.owner) for owner, _ in replayed)
-            )
-        ):
+        elif _is_equal(guard.value, current) or _is_replayed(guard, replayed):
             kept.append(guard)
-        elif guard.value is MISSING or guard.value is None or guard.kind == CONTAINS:
+        elif guard.value is MISSING or guard.value is None or guard.access == CONTAINS:
             if not _is_symbolic(current):  # filled by the first call, and read by the next ones
-                if guard.kind == CONTAINS and current:
-                    guard.kind, current = ITEM, dict.get(guard.owner, guard.key)
+                if guard.access == CONTAINS and current:
+                    guard.access, current = ITEM, dict.get(guard.owner, guard.key)
                 guard.value = current
                 kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
+
+
+def _is_replayed(guard, replayed):
+    """Whether the program assigns the place, or an element of the container, in each call."""
+    if (id(guard.owner), guard.key) in replayed:
+        return True
+    return guard.access == CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)
 
 
 def _is_equal(old, new):
@@ -127,7 +127,7 @@ def _is_equal(old, new):
 
 
 def _is_made_of_fakes(owner):
-    """Whether the owner is a tuple with fake tensors, so that build() made it: a PackedSequence, for example."""
+    """Whether the owner is a tuple with fake tensors, as a PackedSequence that build() made."""
     return isinstance(owner, tuple) and any(map(_is_symbolic, owner))
 
 

@@ -40,7 +40,7 @@ def outliving(guards: Sequence[Guard], opaque: Sequence[tuple], made: set) -> tu
     """
     references = collections.Counter(id(guard.owner) for guard in guards)
     for guard in guards:
-        values = guard.value if guard.kind == CONTENTS and type(guard.value) is tuple else (guard.value,)
+        values = guard.value if guard.access == CONTENTS and type(guard.value) is tuple else (guard.value,)
         references.update(map(id, values))
     references.update(id(value) for value, *_ in opaque)
     values = guard = None

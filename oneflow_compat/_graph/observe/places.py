@@ -18,7 +18,7 @@ from ..program.python_values import MISSING, PLAIN_TYPES, same_value
 _HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
 _POINTER_BYTES = tuple.__itemsize__
 
-# Kinds of places. The owner of a guard is the object that has the place.
+# How a place is read. The owner of a guard is the object that has the place.
 ITEM = "item"  # a key of a dict
 CONTAINS = "contains"  # whether a dict has a key
 ELEMENT = "element"  # an index of a list or deque
@@ -39,10 +39,10 @@ OF_CAPTURE = object()  # a function that the capture put there for a while: the 
 class Guard:
     """One place with the value that the program assumes."""
 
-    __slots__ = ("key", "kind", "name", "owner", "site", "value")
+    __slots__ = ("access", "key", "name", "owner", "site", "value")
 
-    def __init__(self, kind, owner, key, value, label, site):
-        self.kind, self.owner, self.key, self.value = kind, owner, key, value
+    def __init__(self, access, owner, key, value, label, site):
+        self.access, self.owner, self.key, self.value = access, owner, key, value
         self.name, self.site = label, site
 
     @property
@@ -53,7 +53,7 @@ class Guard:
         if self.site is not None and self.site.is_user:
             return self.site.expression
         owner = type(self.owner).__name__
-        return owner if self.kind == CONTENTS else f"{owner}[{self.key!r:.40}]"
+        return owner if self.access == CONTENTS else f"{owner}[{self.key!r:.40}]"
 
     def current(self):
         """Return the value that the place holds now, or MISSING."""
@@ -62,7 +62,7 @@ class Guard:
     def read(self, owner):
         """Return the value at this place of another object."""
         try:
-            return _READERS[self.kind](owner, self.key)
+            return _READERS[self.access](owner, self.key)
         except (KeyError, IndexError, AttributeError, ValueError, TypeError):
             return MISSING
 
@@ -106,8 +106,8 @@ _READERS = {
 
 
 def _common_value(objects, name):
-    first, *others = (getattr(value, name) for value in objects)
-    return first if all(value is first for value in others) else MISSING
+    values = [getattr(value, name) for value in objects]
+    return values[0] if all(value is values[0] for value in values) else MISSING
 
 
 def _dict_contents(value):

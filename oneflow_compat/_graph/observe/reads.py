@@ -13,6 +13,7 @@ import torch
 
 from ..program.python_values import MISSING
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
+from .free_classes import FREE, FREE_BASES
 from .places import (
     ATTRIBUTE,
     CELL,
@@ -30,25 +31,6 @@ from .places import (
 from .policy import Policy, is_installed_module, policy_of
 from .unfollowed import calling_site, unfollowed_call, unfollowed_object
 
-# Classes whose objects hold nothing that could change.
-FREE = frozenset(
-    [
-        int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented), slice, range,
-        torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType, types.CellType,
-        types.TracebackType, types.FrameType, types.FunctionType, types.BuiltinFunctionType,
-        types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
-        type({}.keys()), type({}.values()), type({}.items()),
-    ]
-)  # fmt: skip
-FREE_OF_ATTRIBUTES = FREE - {types.FunctionType}
-_FREE_BASES = (
-    torch.Tensor,
-    torch.SymInt,
-    torch.SymFloat,
-    torch.SymBool,
-    torch._C._FunctionBase,
-    BaseException,
-)
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir]
@@ -73,7 +55,7 @@ class Reads(ClassReads):
 
     def __init__(self, active, on_module):
         self.active, self.on_module = active, on_module
-        self.guards: dict = {}  # (kind, id(owner), key) -> Guard
+        self.guards: dict = {}  # (access, id(owner), key) -> Guard
         self.objects: dict = {}  # id -> object, so that no other object gets its id
         self.seen: set = set()
         self.complete: set = set()  # ids of containers that the capture itself changes
@@ -87,9 +69,9 @@ class Reads(ClassReads):
         self.make_visible = self.leave_out = lambda code: None  # of the frames that are observed
 
     # -- guards --------------------------------------------------------------------------
-    def add(self, kind, owner, key, value, label, site):
+    def add(self, access, owner, key, value, label, site):
         """Guard a place, unless build() wrote it or read it before."""
-        name = (kind, id(owner), key)
+        name = (access, id(owner), key)
         try:
             guard = self.guards.get(name)
             if guard is not None or name in self.written or id(owner) in self.complete:
@@ -98,10 +80,10 @@ class Reads(ClassReads):
                 return
         except TypeError:  # an unhashable key
             return
-        if isinstance(value, _FREE_BASES[3:4]):  # the context of an autograd function
+        if isinstance(value, torch._C._FunctionBase):  # the context of an autograd function
             return
         self.objects[id(owner)] = owner
-        self.guards[name] = Guard(kind, owner, key, value, label, site)
+        self.guards[name] = Guard(access, owner, key, value, label, site)
 
     def warn(self, site, what):
         """Note a value that has no guard."""
@@ -137,7 +119,7 @@ class Reads(ClassReads):
         key = (id(instance), name)
         if key in self.seen:
             return
-        if isinstance(instance, _FREE_BASES):
+        if isinstance(instance, FREE_BASES):
             return self.tensor_attribute(instance, name, site)
         if not site.counts:
             self.seen.add(key)
@@ -155,29 +137,29 @@ class Reads(ClassReads):
             if self.class_attribute(instance, instance.__mro__, name, site) is MISSING:
                 self.class_attribute(cls, cls.__mro__, name, site)  # of the metaclass
             return
-        found = self.class_attribute(cls, cls.__mro__, name, site)
+        in_class = self.class_attribute(cls, cls.__mro__, name, site)
         if is_python_class(cls):
             self.add(TYPE, instance, None, cls, f"the class of {cls.__name__}", site)
-        self.instance_attribute(instance, name, found, label, site)
+        self.instance_attribute(instance, name, in_class, label, site)
 
-    def instance_attribute(self, instance, name, found, label, site):
+    def instance_attribute(self, instance, name, in_class, label, site):
         """Guard the object's own entry, which a data descriptor of its class would hide."""
         cls = type(instance)
         if name in ("__dict__", "__class__"):
             return
         if isinstance(instance, threading.local):
             return self.add(ATTRIBUTE, instance, name, getattr(instance, name, MISSING), label, site)
-        if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-            return self.slot(instance, name, found, label, site)
-        if isinstance(found, property):
-            return self.visible(found.fget)
+        if isinstance(in_class, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            return self.slot(instance, name, in_class, label, site)
+        if isinstance(in_class, property):
+            return self.visible(in_class.fget)
         attributes = attributes_of(instance)
         if attributes is not None:
             value = attributes.get(name, MISSING)
             self.add(ITEM, attributes, name, value, label, site)
-            if found is MISSING and value is MISSING:
+            if in_class is MISSING and value is MISSING:
                 self.missing_attribute(instance, name, site)
-        elif found is MISSING and not is_python_class(cls) and hasattr(instance, name):
+        elif in_class is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
 
     def slot(self, instance, name, descriptor, label, site):
@@ -211,7 +193,7 @@ class Reads(ClassReads):
     # -- containers ----------------------------------------------------------------------
     def item(self, container, key, site):
         cls = type(container)
-        if cls in FREE or isinstance(container, _FREE_BASES):
+        if cls in FREE or isinstance(container, FREE_BASES):
             return
         if isinstance(container, dict) and cls.__getitem__ is dict.__getitem__:
             try:
@@ -244,7 +226,7 @@ class Reads(ClassReads):
         """Guard all that a C function or an instruction may read of a value."""
         cls = type(value)
         key = (id(value), CONTENTS)
-        if cls in FREE or key in self.seen or isinstance(value, _FREE_BASES):
+        if cls in FREE or key in self.seen or isinstance(value, FREE_BASES):
             return
         if isinstance(value, (type, types.ModuleType)):
             return
@@ -253,8 +235,8 @@ class Reads(ClassReads):
             return
         self.seen.add(key)
         self.objects[id(value)] = value
-        if isinstance(value, np.ndarray) and (value.dtype.hasobject or value.nbytes > _ARRAY_BYTES):
-            what = "an array of objects" if value.dtype.hasobject else f"an array of {value.nbytes >> 20} MiB"
+        what = _uncompared_array(value) if isinstance(value, np.ndarray) else None
+        if what is not None:
             return self.opaque.append((value, site, what))
         picture = self.snapshots.get(id(value), MISSING)
         picture = contents(value) if picture is MISSING else picture
@@ -284,33 +266,41 @@ class Reads(ClassReads):
     def call(self, function, arguments, site):
         if id(function) in _QUIET_IDS:
             return
-        cls = type(function)
-        owner = None
+        cls, owner = type(function), None
         if cls is types.MethodType:
             owner, function = function.__self__, function.__func__
             cls = type(function)
         if cls is types.FunctionType:
-            if self.python_call(function, site):
-                return
-            arguments = (owner, *arguments)
+            if not self.python_call(function, site):
+                self.argument_contents((owner, *arguments), site)
         elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
-            return self.c_call(function, owner, arguments, site)
+            self.c_call(function, owner, arguments, site)
         elif isinstance(function, type):
-            what = unfollowed_call(function, None, "")
-            if what:
-                self.warn(site, what)
-            if function.__module__ != "builtins":
-                return
-        elif not isinstance(function, torch.nn.Module):
-            if cls is LRU_CACHE:
-                self.cache(function, site)
-            self.contents(function, site)
-            if cls is operator.attrgetter:
-                return self.attrgetter(function, arguments, site)
-            if "__call__" in cls.__dict__ and isinstance(cls.__dict__["__call__"], types.FunctionType):
-                return self.attribute(function, "__call__", site)
+            self.class_call(function, arguments, site)
         else:
-            return self.attribute(function, "__call__", site)
+            self.object_call(function, arguments, site)
+
+    def class_call(self, cls, arguments, site):
+        what = unfollowed_call(cls, None, "")
+        if what:
+            self.warn(site, what)
+        if cls.__module__ == "builtins":
+            self.argument_contents(arguments, site)
+
+    def object_call(self, instance, arguments, site):
+        if isinstance(instance, torch.nn.Module):
+            return self.attribute(instance, "__call__", site)
+        cls = type(instance)
+        if cls is LRU_CACHE:
+            self.cache(instance, site)
+        self.contents(instance, site)
+        if cls is operator.attrgetter:
+            return self.attrgetter(instance, arguments, site)
+        if isinstance(cls.__dict__.get("__call__"), types.FunctionType):
+            return self.attribute(instance, "__call__", site)
+        self.argument_contents(arguments, site)
+
+    def argument_contents(self, arguments, site):
         for argument in arguments:
             if type(argument) not in FREE:
                 self.contents(argument, site, 1)
@@ -348,17 +338,22 @@ class Reads(ClassReads):
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.warn(site, what)
+        if not self.special_method(owner, name, arguments, site):
+            if type(owner) not in FREE and not isinstance(owner, (type, torch.Tensor)):
+                self.method_of(owner, name, arguments, site)
+            self.argument_contents(arguments, site)
+
+    def special_method(self, owner, name, arguments, site):
+        """Note a method of C that reads or writes one place; return False for another method."""
         if isinstance(owner, contextvars.ContextVar) and name == "get":
-            return self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
-        if name in ("__getattribute__", "__getattr__") and arguments:
-            return self.attribute(owner, arguments[0], site)
-        if name in ("__setattr__", "__delattr__") and arguments:
-            return self.store_attribute(owner, arguments[0])
-        if type(owner) not in FREE and not isinstance(owner, (type, torch.Tensor)):
-            self.method_of(owner, name, arguments, site)
-        for argument in arguments:
-            if type(argument) not in FREE:
-                self.contents(argument, site, 1)
+            self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
+        elif name in ("__getattribute__", "__getattr__") and arguments:
+            self.attribute(owner, arguments[0], site)
+        elif name in ("__setattr__", "__delattr__") and arguments:
+            self.store_attribute(owner, arguments[0])
+        else:
+            return False
+        return True
 
     def method_of(self, owner, name, arguments, site):
         """A method, written in C, of a container or of another object."""
@@ -379,9 +374,7 @@ class Reads(ClassReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1])
-        for argument in arguments:
-            if type(argument) not in FREE:
-                self.contents(argument, site, 1)
+        self.argument_contents(arguments, site)
 
     def attrgetter(self, function, arguments, site):
         for path in function.__reduce__()[1]:
@@ -392,7 +385,7 @@ class Reads(ClassReads):
 
     def pin(self, value):
         """Another object may not take the place of this one: it was compared by identity."""
-        if is_python_class(type(value)) and not isinstance(value, _FREE_BASES):
+        if is_python_class(type(value)) and not isinstance(value, FREE_BASES):
             self.pinned.add(id(value))
             self.objects[id(value)] = value
 
@@ -409,7 +402,7 @@ class Reads(ClassReads):
     def store_item(self, container, key):
         self.before_write(container)
         try:
-            self.written.update((kind, id(container), key) for kind in (ITEM, ELEMENT, CONTAINS))
+            self.written.update((access, id(container), key) for access in (ITEM, ELEMENT, CONTAINS))
         except TypeError:  # an unhashable key: a slice
             pass
 
@@ -429,6 +422,13 @@ def attributes_of(instance):
     except (AttributeError, TypeError):
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+def _uncompared_array(value):
+    """Return why the elements of an array are not compared before each call, or None."""
+    if value.dtype.hasobject:
+        return "an array of objects"
+    return f"an array of {value.nbytes >> 20} MiB" if value.nbytes > _ARRAY_BYTES else None
 
 
 def is_fake(tensor):

@@ -10,14 +10,11 @@ import keyword
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
-
-if TYPE_CHECKING:
-    from .program import Program
 
 _PYTHON = {
     operator.add: "{} + {}",
@@ -133,9 +130,9 @@ def _last_uses(graph):
 
 
 def compile_program(
-    program: Program,
+    program: Any,
     function_name: str = "program",
-    labels: Callable[[Program, torch.fx.Node], Any] | None = None,
+    labels: Callable[[Any, torch.fx.Node], Any] | None = None,
 ) -> Callable[..., tuple]:
     """Return a Python function that takes the slots in order and returns a tuple.
 
@@ -215,7 +212,7 @@ def _target_text(target, names):
     return names.bind("f", target)
 
 
-def readable(program: Program) -> str:
+def readable(program: Any) -> str:
     """Return the program as runnable Python source: `def program(...)` over torch.ops.
 
     Module names and slots are comments.

@@ -24,11 +24,11 @@ class Layer:
 
     - "dgiven", and "dproduct" of a step.
     - "dfirst": of the first state, besides the gradient through its product.
-    - "dout" and "dlast": incoming; "dlast" is of the last states of all layers, and `at` is this one's index.
+    - "dout" and "dlast": incoming; "dlast" is of the last states of all layers, and `index` is this one's.
     """
 
-    def __init__(self, kind, reverse, steps, at):
-        self.kind, self.reverse, self.steps, self.at = kind, reverse, steps, at
+    def __init__(self, name: str, reverse: bool, steps: int, index: int):
+        self.name, self.reverse, self.steps, self.index = name, reverse, steps, index
         self.marks, self.differentiated = 0, False
 
     def __deepcopy__(self, memo):

@@ -21,7 +21,7 @@ from .tensors import read_tensors, write_tensors
 from .values_json import encode
 
 FORMAT = 3  # of program.json
-_LAYER = "kind", "reverse", "steps", "at", "marks", "differentiated"
+_LAYER = "name", "reverse", "steps", "index", "marks", "differentiated"
 
 
 def save(

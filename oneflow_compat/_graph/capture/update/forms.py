@@ -23,12 +23,15 @@ _MULTI_TENSOR_BYTES = 1 << 25  # its temporaries are as large as the parameters
 
 
 def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, bool]:
-    """Return the options that select torch's form of the optimizer to trace; the user's choice always wins."""
+    """Return the options that select torch's form of the optimizer to trace.
+
+    The result is empty if the user chose a form.
+    """
     group = optimizer.param_groups[0]
-    if any(group.get(option) is not None for option in ("foreach", "fused")) or group.get("differentiable"):
+    if _has_chosen_form(group):
         return {}
     if config.zero is not None and several():  # one parameter at a time, each with its shards
-        return {k: False for k in ("foreach", "fused") if k in group}
+        return dict.fromkeys({"foreach", "fused"} & group.keys(), False)
     params = [p for g in optimizer.param_groups for p in g["params"]]
     if _has_sparse_gradients(params) or _has_tensor_options(optimizer):
         return {}
@@ -37,6 +40,11 @@ def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, 
         return {"fused": True, "foreach": False} if _counts_beside_parameters(optimizer, params) else {}
     multi = _equals_multi_tensor(optimizer, params) if config.multi_tensor is None else config.multi_tensor
     return {"foreach": True, "fused": False} if multi and "foreach" in group else {}
+
+
+def _has_chosen_form(group):
+    is_set = any(group.get(option) is not None for option in ("foreach", "fused"))
+    return is_set or bool(group.get("differentiable"))
 
 
 def _has_sparse_gradients(params):

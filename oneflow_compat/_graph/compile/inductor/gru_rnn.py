@@ -131,11 +131,11 @@ class _Merger:
     def merge(self, order, written):
         layer, marks, ops = self.layer, self.marks, torch.ops.oneflow
         out, inputs = marks["out", 0], (marks["given", 0], self.weight, self.bias, self.h0)
-        if layer.kind == "gru":
+        if layer.name == "gru":
             results = self._insert(ops.gru.default, (*inputs, layer.reverse))
             hidden, self.work = (self._insert(operator.getitem, (results, i)) for i in (0, 1))
         else:
-            hidden = self._insert(ops.rnn.default, (*inputs, layer.kind == "rnn_relu", layer.reverse))
+            hidden = self._insert(ops.rnn.default, (*inputs, layer.name == "rnn_relu", layer.reverse))
         self.hidden = hidden
         self._backward(order)
         out.replace_all_uses_with(self._insert(aten.clone.default, (hidden,)) if out in written else hidden)
@@ -150,8 +150,8 @@ class _Merger:
         before = min(gradients, key=order.get)
         dout, dlast = marks.get(("dout", 0)), marks.get(("dlast", 0))
         if dlast is not None:
-            dlast = self._insert(aten.select.int, (dlast, 0, layer.at), before)
-        if layer.kind == "gru":
+            dlast = self._insert(aten.select.int, (dlast, 0, layer.index), before)
+        if layer.name == "gru":
             parts = self._insert(
                 ops.gru_backward.default,
                 (dout, dlast, self.hidden, self.work, self.h0, self.weight, layer.reverse),
@@ -165,7 +165,7 @@ class _Merger:
         else:
             dgiven = dproduct = self._insert(
                 ops.rnn_backward.default,
-                (dout, dlast, self.hidden, self.weight, layer.kind == "rnn_relu", layer.reverse),
+                (dout, dlast, self.hidden, self.weight, layer.name == "rnn_relu", layer.reverse),
                 before,
             )
         self._weights(dproduct, before)
