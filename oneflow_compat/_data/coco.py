@@ -11,6 +11,14 @@ import numpy as np
 from .shuffle import MersenneTwister
 
 
+def _read_annotations(path) -> dict:
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+    if missing := {"images", "annotations", "categories"} - set(content):
+        raise ValueError(f"{path}: not a COCO annotation file: {', '.join(sorted(missing))} missing")
+    return content
+
+
 def _aspect(image):
     """Return 1 or more for a portrait, 0 for a landscape image."""
     return image["height"] // image["width"]
@@ -32,30 +40,20 @@ class BatchStream:
         rank=0,
         ranks=1,
     ):
-        with open(annotation_file, encoding="utf-8") as file:
-            annotations_json = json.load(file)
-        missing = {"images", "annotations", "categories"} - set(annotations_json)
-        if missing:
-            raise ValueError(
-                f"{annotation_file}: not a COCO annotation file: {', '.join(sorted(missing))} missing"
-            )
+        content = _read_annotations(annotation_file)
         self._dir, self._batch_size, self._grouped = image_dir, batch_size, group_by_aspect_ratio
         self._seed = seed if shuffled else None
-        self._labels = {
-            c: i + 1 for i, c in enumerate(sorted(c["id"] for c in annotations_json["categories"]))
-        }
+        categories = sorted(category["id"] for category in content["categories"])
+        self._labels = {category: label for label, category in enumerate(categories, 1)}
         self._objects: dict = {}
-        for a in annotations_json["annotations"]:
-            if not a.get("iscrowd", 0):
-                self._objects.setdefault(a["image_id"], []).append(a)
-        images = sorted(annotations_json["images"], key=lambda i: i["id"])
+        for annotation in content["annotations"]:
+            if not annotation.get("iscrowd", 0):
+                self._objects.setdefault(annotation["image_id"], []).append(annotation)
+        images = sorted(content["images"], key=lambda i: i["id"])
         if remove_empty:
             images = [i for i in images if any(self._has_area(o) for o in self._objects.get(i["id"], ()))]
-        if stride_partition:
-            self._images = images[rank::ranks]
-        else:
-            share = -(-len(images) // ranks)
-            self._images = images[rank * share : (rank + 1) * share]
+        share = -(-len(images) // ranks)
+        self._images = images[rank::ranks] if stride_partition else images[rank * share : (rank + 1) * share]
         if not self._images:
             raise ValueError(
                 f"{annotation_file}: no image is left (remove_images_without_annotations={remove_empty}, rank"

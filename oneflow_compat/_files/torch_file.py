@@ -12,6 +12,7 @@ import struct
 import sys
 import zipfile
 import zlib
+from collections.abc import Callable
 from typing import IO, Any
 
 import torch
@@ -96,7 +97,7 @@ def _typed(untyped, dtype) -> torch.storage.TypedStorage:
 def _fresh(nbytes: int):
     """Return a new storage, and its bytes as a memoryview."""
     values = torch.empty(nbytes, dtype=torch.uint8)
-    return values.untyped_storage(), memoryview(values.numpy())
+    return values.untyped_storage(), values.numpy().data
 
 
 # --------------------------------------------------------------------------- zip
@@ -216,44 +217,55 @@ def load_zip(
     pickle_size = archive.member("data.pkl").compress_size
     restore = _restorer(map_location)
     budget = Budget(size, pickle_size, restore_tensor=_tensor_restorer(restore))
-    has_order = archive.prefix + "byteorder" in archive.members
-    order = archive.read("byteorder", budget) if has_order else b"little"
-    if order not in (b"little", b"big"):
-        raise CheckpointError(f"altered: its byte order is {order[:20]!r}")
-    whole = None if mapped is None else torch.UntypedStorage.from_file(mapped, False, size)
-    storages: dict[str, object] = {}
-
-    def read(dtype, key):
-        member = archive.member(f"data/{key}")
-        if _is_meta(map_location):
-            return torch.UntypedStorage(member.file_size, device="meta")
-        if whole is not None and member.compress_type == zipfile.ZIP_STORED:
-            start = archive.starts[member.filename]
-            return whole[start : start + member.file_size]
-        if member.compress_type != zipfile.ZIP_STORED:
-            budget.charge_data(member.file_size, f"the packed member {member.filename!r}")
-        untyped, view = _fresh(member.file_size)
-        archive.read_into(f"data/{key}", view)
-        if order.decode() != sys.byteorder:
-            untyped.byteswap(dtype)
-        return untyped
-
-    def storage(dtype, key, location, count, view):
-        if key not in storages:
-            member = archive.member(f"data/{key}")
-            if member.file_size != count * dtype.itemsize:
-                raise CheckpointError(
-                    f"truncated or altered: the storage {key!r} has {member.file_size} bytes, its pickle says"
-                    f" {count} of {dtype}"
-                )
-            untyped = read(dtype, key)
-            storages[key] = untyped if _is_meta(map_location) else restore(untyped, location)
-        return _typed(storages[key], dtype)
-
+    storages = _ZipStorages(archive, budget, None if _is_meta(map_location) else restore)
+    if mapped is not None:
+        storages.mapped = torch.UntypedStorage.from_file(mapped, False, size)
     body = archive.read("data.pkl", budget)
-    value = _Reader(io.BytesIO(body), len(body), budget, storage, layers, encoding).load()
+    value = _Reader(io.BytesIO(body), len(body), budget, storages.storage, layers, encoding).load()
     budget.finish()
     return value
+
+
+class _ZipStorages:
+    """The storages of a torch zip file, each read once. Without `restore` they are on the device "meta"."""
+
+    def __init__(self, archive: _Archive, budget: Budget, restore: Callable | None):
+        self.archive, self.budget, self.restore = archive, budget, restore
+        self.mapped: Any = None  # the file as one storage, mapped into memory
+        self._storages: dict[str, torch.UntypedStorage] = {}
+        has_order = archive.prefix + "byteorder" in archive.members
+        self._order = archive.read("byteorder", budget) if has_order else b"little"
+        if self._order not in (b"little", b"big"):
+            raise CheckpointError(f"altered: its byte order is {self._order[:20]!r}")
+
+    def storage(self, dtype, key, location, count, view):
+        """Return the storage of a persistent id."""
+        if key not in self._storages:
+            size = self.archive.member(f"data/{key}").file_size
+            if size != count * dtype.itemsize:
+                raise CheckpointError(
+                    f"truncated or altered: the storage {key!r} has {size} bytes, its pickle says {count} of"
+                    f" {dtype}"
+                )
+            if self.restore is None:
+                self._storages[key] = torch.UntypedStorage(size, device="meta")
+            else:
+                self._storages[key] = self.restore(self._read(dtype, key), location)
+        return _typed(self._storages[key], dtype)
+
+    def _read(self, dtype, key):
+        member = self.archive.member(f"data/{key}")
+        is_stored = member.compress_type == zipfile.ZIP_STORED
+        if self.mapped is not None and is_stored:
+            start = self.archive.starts[member.filename]
+            return self.mapped[start : start + member.file_size]
+        if not is_stored:
+            self.budget.charge_data(member.file_size, f"the packed member {member.filename!r}")
+        untyped, view = _fresh(member.file_size)
+        self.archive.read_into(f"data/{key}", view)
+        if self._order.decode() != sys.byteorder:
+            untyped.byteswap(dtype)
+        return untyped
 
 
 def _tensor_restorer(restore):
@@ -277,50 +289,61 @@ def load_stream(
     file: IO[bytes], size: int, map_location: Any = None, layers: bool = True, encoding: str = "utf-8"
 ) -> Any:
     """Return the object in a torch file of before 2020: five pickles, then the values of the storages."""
-    start = file.tell()
     restore = _restorer(map_location)
     budget = Budget(size, late_values=True, restore_tensor=_tensor_restorer(restore))
-    storages: dict[str, tuple[torch.UntypedStorage, torch.dtype, int]] = {}
-    declared = 0
-
-    def left():
-        return size - (file.tell() - start)
-
-    def storage(dtype, key, location, count, view):
-        nonlocal declared
-        if key not in storages:
-            nbytes = count * dtype.itemsize
-            declared += nbytes
-            if declared > left():
-                raise CheckpointError(
-                    f"truncated or altered: the storage {key!r} has {count} of {dtype}, {left()} bytes are"
-                    " left"
-                )
-            untyped = (
-                torch.UntypedStorage(nbytes, device="meta")
-                if _is_meta(map_location)
-                else restore(torch.UntypedStorage(nbytes).fill_(0), location)
-            )
-            storages[key] = untyped, dtype, nbytes
-        return _typed(_part(storages[key][0], dtype, view), dtype)
+    storages = _StreamStorages(file, size, None if _is_meta(map_location) else restore)
 
     def load():
-        return _Reader(file, left(), budget, storage, layers, encoding).load()
+        return _Reader(file, storages.left(), budget, storages.storage, layers, encoding).load()
 
     if load() != _MAGIC or load() != _PROTOCOL:
         raise CheckpointError("truncated or altered: it does not begin as a torch file of before 2020")
     load()  # sizes of C types where it was written
     value = load()
-    keys = load()
-    are_keys = type(keys) is list and all(type(k) is str and k in storages for k in keys)
-    if not are_keys or len(set(keys)) != len(storages):
-        raise CheckpointError(
-            "truncated or altered: the list of its storages differs from those that its tensors name"
-        )
-    for key in keys:
-        _read_storage(file, *storages[key], key)
+    storages.read_values(load())
     budget.finish()
     return value
+
+
+class _StreamStorages:
+    """The storages of a torch file of before 2020, whose values follow after the pickles. Without `restore`
+    they are on the device "meta".
+    """
+
+    def __init__(self, file: IO[bytes], size: int, restore: Callable | None):
+        self.file, self.restore, self._end = file, restore, file.tell() + size
+        self._storages: dict[str, tuple[torch.UntypedStorage, torch.dtype, int]] = {}
+        self._declared = 0  # bytes
+
+    def left(self) -> int:
+        return self._end - self.file.tell()
+
+    def storage(self, dtype, key, location, count, view):
+        """Return the storage of a persistent id, still without values."""
+        if key not in self._storages:
+            nbytes = count * dtype.itemsize
+            self._declared += nbytes
+            if self._declared > self.left():
+                raise CheckpointError(
+                    f"truncated or altered: the storage {key!r} has {count} of {dtype}, {self.left()} bytes"
+                    " are left"
+                )
+            if self.restore is None:
+                untyped = torch.UntypedStorage(nbytes, device="meta")
+            else:
+                untyped = self.restore(torch.UntypedStorage(nbytes).fill_(0), location)
+            self._storages[key] = untyped, dtype, nbytes
+        return _typed(_part(self._storages[key][0], dtype, view), dtype)
+
+    def read_values(self, keys: Any) -> None:
+        """Read the values of all storages, in the order of `keys`."""
+        are_keys = type(keys) is list and all(type(k) is str and k in self._storages for k in keys)
+        if not are_keys or len(set(keys)) != len(self._storages):
+            raise CheckpointError(
+                "truncated or altered: the list of its storages differs from those that its tensors name"
+            )
+        for key in keys:
+            _read_storage(self.file, *self._storages[key], key)
 
 
 def _part(untyped, dtype, view):
