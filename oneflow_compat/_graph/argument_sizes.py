@@ -45,8 +45,8 @@ class ArgumentSizes:
     def symbolic_dims(self, signature, leaves, dynamic, names):
         """Return {index of a flat argument: dimensions that the next program has as symbols}.
 
-        The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option config.dynamic; `names` are those of the flat
-        arguments, if that option names some.
+        The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option
+        config.dynamic; `names` are those of the flat arguments, if that option names some.
         """
         shapes = shapes_of(signature)
         tensors = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
@@ -111,7 +111,7 @@ def _without_sizes(entry):
 
 
 def _asked(dynamic, tensors, names):
-    """Return (dimensions that are asked to be symbols, dimensions that are asked to be fixed) of each tensor."""
+    """Return (dimensions asked to be symbols, dimensions asked to be fixed) of each tensor."""
     by_name = _checked(dynamic, names) if isinstance(dynamic, dict) else {}
     asked = []
     for index, tensor in tensors:

@@ -1,7 +1,7 @@
 """Checks of values in build(), such as `assert x.isfinite().all()`, become assertions of the program.
 
-So does `if bad.any(): raise ValueError(...)`. The branch that does not raise is recorded, and the condition is
-tested in every call.
+So does `if bad.any(): raise ValueError(...)`. The branch that does not raise is recorded, and the condition
+is tested in every call.
 """
 
 from __future__ import annotations

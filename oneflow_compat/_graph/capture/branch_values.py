@@ -113,7 +113,8 @@ def _flag(recorder, node, *args):
     answer = known_value(recorder, node)
     if answer.value is None:
         raise CaptureError(
-            f"torch.{node.target._opname}() needs the values of tensors, which a static program does not have",
+            f"torch.{node.target._opname}() needs the values of tensors, which a static program does not"
+            " have",
             KEEP_VALUE,
         )
     if answer.is_example:

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def composed(func, args, kwargs):
-    """Return a call of the function's form for arguments of unknown sizes; None if torch's own form serves."""
+    """Return a call of the form for arguments of unknown sizes, or None if torch's own form serves."""
     kwargs = kwargs or {}
     special = _special_forms().get(func)
     if special is not None and (call := special(func, args, kwargs)) is not None:
@@ -33,7 +33,7 @@ def composed(func, args, kwargs):
 
 @functools.cache
 def _special_forms():
-    """Return function -> special(func, args, kwargs), which returns a call, or None if torch's form serves."""
+    """Return {function: special}. special(func, args, kwargs) returns a call, or None for torch's form."""
     return {
         torch._C._nn.one_hot: _one_hot_call,
         torch.max_pool1d: _max_pool1d_call,
@@ -77,7 +77,8 @@ def _singular_values_call(func, args, kwargs):
 def _refuse_unknown_nnz(func, args, kwargs):
     if type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
         raise CaptureError(
-            "the number of rows of a sparse tensor depends on values, and _nnz() returns it as a Python integer",
+            "the number of rows of a sparse tensor depends on values, and _nnz() returns it as a Python"
+            " integer",
             "Use values().shape[0].",
         )
 

@@ -1,8 +1,8 @@
 """Dimensions of arguments that are symbols while build() is captured, so that one program serves many sizes.
 
 Such a symbol is *backed*: it has the size of the present call. torch's symbolic shapes answer each question
-about it (is it even, is it larger than 16) from this size, and note the question as a guard. Sizes that depend
-on values have *unbacked* symbols (symbolic_sizes.py).
+about it (is it even, is it larger than 16) from this size, and note the question as a guard. Sizes that
+depend on values have *unbacked* symbols (symbolic_sizes.py).
 """
 
 from __future__ import annotations

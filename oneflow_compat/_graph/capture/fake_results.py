@@ -1,4 +1,4 @@
-"""The symbolic results of operators, cached: a model calls the same operator on the same shapes in each layer.
+"""The symbolic results of operators, cached, because layers of a model repeat operators and shapes.
 
 torch's symbolic mode takes a quarter of a millisecond a call, and more for lists of tensors and for symbolic
 forms written in Python. Here views run their C++ kernel at once, and updates of lists run nothing. For other
@@ -33,7 +33,7 @@ _PLAIN = {
     torch.memory_format,
     torch.Size,
 }
-# operator -> whether it is torch's, with results in fresh buffers that depend on shapes, dtypes and scalars only
+# operator -> whether its results are in fresh buffers, and depend on shapes, dtypes and scalars only
 _lasting: dict = {}
 
 

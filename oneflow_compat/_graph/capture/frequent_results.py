@@ -29,7 +29,7 @@ _HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Rule:
-    """How the results of some operators are found: `results(func, args, kwargs)` returns None if it cannot."""
+    """How to get the results of some operators: `results(func, args, kwargs)` returns None if it cannot."""
 
     name: str
     operators: frozenset

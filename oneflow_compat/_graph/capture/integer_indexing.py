@@ -25,8 +25,8 @@ _GET, _PUT = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 def tensors_as_indices(recorder, active):
     """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
 
-    # A __getitem__ set on torch.Tensor would make tensors sequences for C: torch.tensor([t, t]) would fail from
-    # then on.
+    # A __getitem__ set on torch.Tensor would make tensors sequences for C: torch.tensor([t, t]) would fail
+    # from then on.
     class Indexing(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func is _GET:

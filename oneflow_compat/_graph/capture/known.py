@@ -208,8 +208,8 @@ class KnownValues:
         value = self._scalar_in_build(tensor, node) if node is not None and self.phase != "update" else None
         if value is None:
             raise CaptureError(
-                "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it), which"
-                " a static program does not have",
+                "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it),"
+                " which a static program does not have",
                 KEEP_VALUE,
             )
         return value

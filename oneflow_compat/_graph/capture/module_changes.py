@@ -1,4 +1,4 @@
-"""What build() changes in modules and objects: put back after the capture, and stored by the program instead."""
+"""What build() changes in modules and objects: put back after the capture, and stored by the program."""
 
 from __future__ import annotations
 

@@ -359,7 +359,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         node = getattr(tensor, "_of_node", None)
         if node is None or tensor.fake_mode is not self.fake_mode:
             raise CaptureError(
-                "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a closure",
+                "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a"
+                " closure",
                 "Do not keep tensors made inside build() in python objects; return them, or copy them into a"
                 " buffer in place.",
             )
@@ -453,5 +454,6 @@ def _refuse_sparse_count(tensor: torch.Tensor) -> None:
         raise UnsupportedInGraph(
             "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
             "graph-optimizers",
-            "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with sparse=False.",
+            "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with"
+            " sparse=False.",
         )

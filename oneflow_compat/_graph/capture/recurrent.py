@@ -30,7 +30,7 @@ _dropout_states: dict = {}
 
 @contextlib.contextmanager
 def recurrent_layers(active, recorder):
-    """Replace what torch.nn's recurrent layers call, for inputs of cuDNN and for layers computed step by step."""
+    """Replace what torch.nn's recurrent layers call, for cuDNN's inputs and layers computed step by step."""
     flatten = torch.nn.RNNBase.flatten_parameters
     calls = [(torch._VF, name, _layer_call(recorder, active, name)) for name in CUDNN_MODES]
     skipped = lambda self: None if active() else flatten(self)

@@ -1,7 +1,7 @@
 """Errors of eager kernels for dtypes that torch's fake kernels would take.
 
-The same error is raised during capture, so that the fallback in this package (`a @ b` of different dtypes, `&`
-of floating tensors) is what gets recorded.
+The same error is raised during capture, so that the fallback in this package (`a @ b` of different dtypes,
+`&` of floating tensors) is what gets recorded.
 """
 
 from __future__ import annotations

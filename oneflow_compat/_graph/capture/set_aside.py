@@ -1,4 +1,4 @@
-"""What a capture sets aside while build() runs, and puts back: gradients, and train() or eval() of modules."""
+"""What a capture sets aside while build() runs: gradients, and train() or eval() of modules."""
 
 from __future__ import annotations
 

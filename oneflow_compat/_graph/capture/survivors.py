@@ -121,9 +121,10 @@ def _become(tensor, value):
 def _announce(tensor, name, own_lists):
     shape, location = tuple(tensor.shape), location_text(tensor._of_node.meta.get("location"))
     loss = (
-        f"graph {name}: a tensor of shape {shape} that build() computed was kept in {_holder(tensor, own_lists)}, and has"
-        f" no values there\n  {location}\n  A graph fills in what build() returns and what it keeps in"
-        " attributes of modules or of the graph: return it, or keep it there."
+        f"graph {name}: a tensor of shape {shape} that build() computed was kept in"
+        f" {_holder(tensor, own_lists)}, and has no values there\n  {location}\n  A graph fills in what"
+        " build() returns and what it keeps in attributes of modules or of the graph: return it, or keep it"
+        " there."
     )
     tensor.__class__, tensor._loss = LostTensor, loss
     warnings.warn(loss, stacklevel=2)

@@ -1,9 +1,9 @@
-"""Sizes that depend on values: of x[mask], nonzero(), unique(), integers read with .item(), and their results.
+"""Sizes that depend on values: of x[mask], nonzero(), unique(), and integers read with .item().
 
 While build() is captured such a size is one of torch's unbacked symbols. The program reads it off the tensor
-that it first belongs to (`aten.sym_size`). It computes what views, new tensors and scalars need of it, so each
-run has its own sizes. One branch on a size is recorded, with an assertion. If a call takes the other branch,
-another program serves it (engine.py).
+that it first belongs to (`aten.sym_size`). It computes what views, new tensors and scalars need of it, so
+each run has its own sizes. One branch on a size is recorded, with an assertion. If a call takes the other
+branch, another program serves it (engine.py).
 """
 
 from __future__ import annotations

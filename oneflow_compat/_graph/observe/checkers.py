@@ -1,4 +1,4 @@
-"""The test before each call that no guarded place was written: in C over versions, or in Python by identity."""
+"""The test before each call that no guarded place was written, in C by versions or in Python by identity."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ClassReads:
         return MISSING
 
     def missing_attribute(self, instance, name, site):
-        """Guard the `__getattr__` of a class, and what it reads if it is written in C, as dict.__getitem__ is."""
+        """Guard the `__getattr__` of a class, and what it reads if it is written in C (dict.__getitem__)."""
         cls = type(instance)
         fallback = self.class_attribute(cls, cls.__mro__, "__getattr__", site)
         if isinstance(fallback, UNBOUND):

@@ -130,7 +130,10 @@ class Group:
 
 
 def checker_of(guards):
-    """Return a checker of guards that nothing adapts: `first_change()` is None while every place is as it was."""
+    """Return a checker of guards that nothing adapts.
+
+    `first_change()` is None while every place is as it was.
+    """
     return new_checker(grouped(guards))
 
 
@@ -301,7 +304,10 @@ class _Adoption:
         return self.moved[id(value)][1] if isinstance(value, torch.Tensor) else value
 
     def _follow_replaced(self):
-        """Guard the places of the new objects from now on; those of an old one too, if a place still holds it."""
+        """Guard the places of the new objects from now on.
+
+        The places of an old object stay guarded if a place still holds it.
+        """
         guards = self.guards
         for old, new in self.replaced.values():
             still = any(guard.value is old for guard in guards.guards)

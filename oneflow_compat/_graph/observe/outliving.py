@@ -28,15 +28,17 @@ def made_by_build() -> set:
 
     A capture pauses garbage collection, so the youngest generation is what was made since its begin.
     """
-    made = set(map(id, gc.get_objects(0)))
+    created = set(map(id, gc.get_objects(0)))
     gc.collect(0)
-    return made
+    return created
 
 
-def outliving(guards: Sequence[Guard], opaque: Sequence[tuple], made: set) -> tuple[list[Guard], list[tuple]]:
+def outliving(
+    guards: Sequence[Guard], opaque: Sequence[tuple], created: set
+) -> tuple[list[Guard], list[tuple]]:
     """Return the guards and the (object, site, text) whose objects outlive build().
 
-    `made` is what `made_by_build()` returned. Nothing else may hold the objects while this runs.
+    `created` is what `made_by_build()` returned. Nothing else may hold the objects while this runs.
     """
     references = collections.Counter(id(guard.owner) for guard in guards)
     for guard in guards:
@@ -44,7 +46,9 @@ def outliving(guards: Sequence[Guard], opaque: Sequence[tuple], made: set) -> tu
         references.update(map(id, values))
     references.update(id(value) for value, *_ in opaque)
     values = guard = None
-    objects = _with_what_build_made([guard.owner for guard in guards] + [value for value, *_ in opaque], made)
+    objects = _with_what_build_made(
+        [guard.owner for guard in guards] + [value for value, *_ in opaque], created
+    )
     alive = _alive(objects, references)
     return (
         [guard for guard in guards if isinstance(guard.owner, type) or id(guard.owner) in alive],
@@ -52,14 +56,16 @@ def outliving(guards: Sequence[Guard], opaque: Sequence[tuple], made: set) -> tu
     )
 
 
-def _with_what_build_made(roots, made):
+def _with_what_build_made(roots, created):
     """Return {id: object} of the roots, and of the objects that build() made and they refer to."""
     objects, stack = {}, roots
     while stack:
         value = stack.pop()
         if id(value) not in objects:
             objects[id(value)] = value
-            stack += [v for v in gc.get_referents(value) if id(v) in made and not isinstance(v, _OF_CAPTURE)]
+            stack += [
+                v for v in gc.get_referents(value) if id(v) in created and not isinstance(v, _OF_CAPTURE)
+            ]
     return objects
 
 

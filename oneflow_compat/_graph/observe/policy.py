@@ -1,4 +1,4 @@
-"""Which code is observed: the user's fully, installed packages where they read objects, torch's inside not."""
+"""Which code is observed: the user's fully, installed packages where they read objects, torch's never."""
 
 from __future__ import annotations
 

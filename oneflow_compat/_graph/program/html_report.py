@@ -14,8 +14,10 @@ from .program import Program
 
 _STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1b1b1b}
-h1{font-size:1.4em}summary{cursor:pointer;padding:.15em .3em;border-radius:4px}summary:hover{background:#eef3fa}
-details{margin-left:1.1em}table{border-collapse:collapse;margin:.2em 0 .6em 1.2em;font:12.5px ui-monospace,monospace}
+h1{font-size:1.4em}summary{cursor:pointer;padding:.15em .3em;border-radius:4px}
+summary:hover{background:#eef3fa}
+details{margin-left:1.1em}
+table{border-collapse:collapse;margin:.2em 0 .6em 1.2em;font:12.5px ui-monospace,monospace}
 td{padding:.1em .8em .1em 0;white-space:nowrap;vertical-align:top}td.n{text-align:right;color:#555}
 .bar{display:inline-block;height:.7em;background:#5b8def;border-radius:2px}.phase{color:#8a5a00}.c{color:#666}
 pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}

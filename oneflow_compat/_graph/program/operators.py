@@ -1,7 +1,7 @@
 """One table of what the schemas of ATen operators do not say.
 
 `facts_of(operator)` gives the row of an operator, with defaults for an ordinary one. Capture, passes and
-backends read their special cases here. Patterns of operators, and rules that compute something, are elsewhere.
+backends read their special cases here. The patterns are in passes/patterns.py.
 """
 
 from __future__ import annotations
@@ -111,13 +111,15 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
     # -- views and names
     ("detach.default alias.default lift_fresh.default detach_.default", Operator(renames=True)),
     (
-        "view.default _unsafe_view.default t.default transpose.int permute.default expand.default slice.Tensor"
+        "view.default _unsafe_view.default t.default transpose.int permute.default expand.default"
+        " slice.Tensor"
         " select.int unsqueeze.default squeeze.dim squeeze.default detach.default alias.default"
         " as_strided.default",
         Operator(view="one"),
     ),
     (
-        "unbind.int split.Tensor split_with_sizes.default unsafe_split.Tensor unsafe_split_with_sizes.default",
+        "unbind.int split.Tensor split_with_sizes.default unsafe_split.Tensor"
+        " unsafe_split_with_sizes.default",
         Operator(view="several"),
     ),
     ("lift_fresh.default lift_fresh_copy.default lift.default", Operator(lifts=True)),

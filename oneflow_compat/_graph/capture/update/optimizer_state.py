@@ -292,7 +292,7 @@ def _empty_like(info):
 
 
 def _refuse_changed_option(optimizer, key, value, old):
-    """Raise if the changed option is a tensor, a scalar or a string; other objects are left to the optimizer."""
+    """Raise if the changed option is a tensor, a scalar or a string; other objects may change."""
     is_plain = type(value) in (int, float, bool, str) and value != old
     if isinstance(value, (torch.Tensor, HostScalar)) or is_plain:
         raise CaptureError(

@@ -32,7 +32,10 @@ outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update(StateChanges):
-    """Records the update of all optimizers. After `run`, `scalar_inputs` lists its inputs that are Python numbers."""
+    """Records the update of all optimizers.
+
+    After `run`, `scalar_inputs` lists its inputs that are Python numbers.
+    """
 
     def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
         self.recorder = recorder

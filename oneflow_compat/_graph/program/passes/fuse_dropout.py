@@ -86,7 +86,9 @@ def _plain_product(node: Node, mask: Node) -> bool:
 
 
 def _biased(editor: Editor, x: Node, users: set[Node]) -> tuple[Node, Node, int] | None:
-    """Return (y, bias, axis) if x is y plus a 1-d bias along the last dimension, computed for this dropout only."""
+    """Return (y, bias, axis) if x is y plus a 1-d bias along the last dimension, computed for this dropout
+    only.
+    """
     summands = bias_sum(x)
     if summands is None or set(x.users) != users or not editor.untouched(x):
         return None

@@ -219,7 +219,9 @@ def _backward(editor: Editor, back: Node, y: Node, softmax: _Softmax, keep: Node
 
 
 def _gradients_after(editor: Editor, back: Node, softmax: _Softmax) -> tuple[Node, float, bool]:
-    """Return (the last gradient of scale and mask after a softmax's, their scale, whether the mask is applied)."""
+    """Return (the last gradient of scale and mask after a softmax's, their scale, whether the mask is
+    applied).
+    """
     last, scale, is_masked = back, 1.0, softmax.how == "add"
     while True:
         user = only_user(last)

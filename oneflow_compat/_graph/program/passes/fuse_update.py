@@ -149,7 +149,9 @@ def scale_in_update(program: Program) -> Program:
 
 
 def _last_scalings(editor: Editor, node: Node) -> set[Node]:
-    """Return the operators that scale exactly the gradients of an update, all by one factor; else an empty set."""
+    """Return the operators that scale exactly the gradients of an update, all by one factor; else an empty
+    set.
+    """
     gradients = _argument(node, "grads")
     if any(g.meta["tensor"].dtype is not torch.float32 for g in gradients):
         return set()
