@@ -17,13 +17,13 @@ def main(argv=None) -> int:
     if not args.list and not args.clear:
         parser.print_help()
         return 2
-    folder = default_folder()
-    if not folder.is_dir():
-        print(f"{folder} does not exist yet")
-        return 0
     try:
+        folder = default_folder()
+        if not folder.is_dir():
+            print(f"{folder} does not exist yet")
+            return 0
         store = Store(folder, create=False)
-    except Unsafe as error:
+    except (Unsafe, OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         print(f"the cache is not used: {error}", file=sys.stderr)
         return 1
     if args.list:

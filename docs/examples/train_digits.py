@@ -75,19 +75,25 @@ def accuracy(model, x, y):
 
 
 def train(name, step, model, data, args, steps):
-    """Run `step` on every batch; (losses, test accuracy, steps per second without the first one)."""
+    """Run `step` on every batch; (losses, test accuracy, steps per second without the first one).
+
+    The bar shows the longest step after the first: with --backend auto the loop does not wait for the compiler.
+    """
     (x, y), test = data
-    losses = []
+    losses, longest = [], 0.0
     began = second_step = time.perf_counter()
     bar = tqdm(batches(len(x), args.batch, args.epochs, args.seed), total=steps, desc=f"{name:6}", unit="step", mininterval=0.5, disable=args.quiet)
     for picks in bar:
         picks = flow.tensor(picks).to(args.device)
+        begin = time.perf_counter()
         losses.append(step(x[picks], y[picks]).item())
         if len(losses) == 1:
             second_step = time.perf_counter()
             bar.write(f"{name}: first step took {second_step - began:.1f} s")
+        else:
+            longest = max(longest, time.perf_counter() - begin)
         if len(losses) % 10 == 0:
-            bar.set_postfix(loss=f"{np.mean(losses[-10:]):.3f}")
+            bar.set_postfix(loss=f"{np.mean(losses[-10:]):.3f}", longest_step=f"{longest:.2f} s")
     rate = (len(losses) - 1) / (time.perf_counter() - second_step)
     return losses, accuracy(model, *test), rate
 

@@ -38,7 +38,7 @@ def resnet50():
 MODELS = {"transformer": transformer, "resnet50": resnet50}
 
 
-def graph_step(model, optimizer):
+def graph_step(model, optimizer, backend="inductor"):
     import oneflow as flow
 
     class Step(flow.nn.Graph):
@@ -46,7 +46,7 @@ def graph_step(model, optimizer):
             super().__init__()
             self.model = model
             self.add_optimizer(optimizer)
-            self.config.set_backend("inductor")
+            self.config.set_backend(backend)
 
         def build(self, x, y):
             loss = flow.nn.functional.cross_entropy(self.model(x), y)
@@ -96,14 +96,22 @@ def first_result(model_name, variant):
     print(json.dumps({"cpu": cpu, "wall": wall, "loss": loss}))
 
 
-def run(model, variant, folder, package=None):
-    environment = {
-        **os.environ,
+def caches_in(folder):
+    """Return the environment variables of a process whose caches are in a folder."""
+    return {
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "ONEFLOW_CACHE_DIR": f"{folder}/oneflow",
         "XDG_CACHE_HOME": f"{folder}/cache",
         "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
+        "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
+    }
+
+
+def run(model, variant, folder, package=None):
+    environment = {
+        **os.environ,
+        **caches_in(folder),
         "ONEFLOW_QUIET": "1",
         **({"PYTHONPATH": package} if package else {}),
     }

@@ -1,7 +1,9 @@
 """The cache of compiled regions on disk: who is served by it, and what it refuses to load."""
 
 import concurrent.futures
+import errno
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -9,6 +11,7 @@ import sys
 
 import pytest
 import torch
+from time_limits import seconds
 
 import oneflow as flow
 import oneflow.nn as nn
@@ -16,7 +19,7 @@ from oneflow import cache
 from oneflow._graph.compile import program_cache
 from oneflow._graph.compile.inductor import compiler
 from oneflow._graph.compile.program_cache import region_record
-from oneflow._graph.compile.program_cache.store import Store, Unsafe
+from oneflow._graph.compile.program_cache.store import Store, Unsafe, default_folder, default_store
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
@@ -157,6 +160,7 @@ def test_a_region_is_rebuilt_from_its_record():
         "record cut",
         "record of another key",
         "record of a list",
+        "record nested deeply",
     ],
 )
 def test_a_damaged_entry_is_compiled_again(folder, compilations, damage):
@@ -175,7 +179,7 @@ def test_a_damaged_entry_is_compiled_again(folder, compilations, damage):
     elif damage == "record of another key":
         record.write_text(json.dumps({**entry.record, "key": "0" * 64}))
     else:
-        record.write_text("[1]")
+        record.write_text("[1]" if damage == "record of a list" else "[" * 100_000)
     assert torch.equal(scaled()(x), want) and len(compilations) == 2
     assert torch.equal(scaled()(x), want) and len(compilations) == 2, "the new entry serves"
 
@@ -243,6 +247,102 @@ def test_threads_may_write_and_read_one_entry_at_once(folder):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
     assert Store(folder).find(key) is not None and not list(folder.glob("*.tmp"))
+
+
+def _write_and_read(folder, number):
+    store = Store(folder)
+    for n in range(40):
+        key = f"{n % 8:064x}"
+        store.put(key, {"by": number}, bytes([n % 8]) * 50_000)
+        entry = store.find(key)
+        assert entry is None or entry.record["bytes"] == 50_000
+
+
+def test_processes_may_write_read_and_evict_at_once(folder, monkeypatch):
+    monkeypatch.setattr("oneflow._graph.compile.program_cache.store.quota", lambda: 200_000)
+    context = multiprocessing.get_context("fork")  # no import of torch in each
+    workers = [context.Process(target=_write_and_read, args=(folder, i)) for i in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(seconds(60))
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    store = Store(folder)
+    assert all(store.find(entry.key) for entry in store.entries()) and not list(folder.glob("*.tmp"))
+    assert store.size() < 500_000, "the last writer may leave what others wrote meanwhile"
+
+
+def test_a_full_disk_only_costs_the_entry(folder, compilations, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("oneflow._graph.compile.program_cache.store.os.fsync", full)
+    assert torch.equal(scaled()(torch.zeros(3)), torch.tensor([1.0, 2.0, 3.0]))
+    assert list(folder.iterdir()) == [], "no temporary file is left"
+    monkeypatch.undo()
+    assert len(compilations) == 1
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Let every change of a folder fail, as on a file system that is mounted read-only."""
+
+    def refuse(*args, **kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("unlink", "rename", "utime"):
+        monkeypatch.setattr(f"oneflow._graph.compile.program_cache.store.os.{name}", refuse)
+    monkeypatch.setattr("oneflow._graph.compile.program_cache.store.secrets.token_hex", refuse)
+
+
+def test_entries_of_a_read_only_folder_serve(folder, request):
+    store, key = Store(folder), "a" * 64
+    store.put(key, {"program": "P"}, b"code")
+    request.getfixturevalue("read_only")
+    assert store.find(key).record["program"] == "P"
+    with pytest.raises(OSError, match="Read-only"):
+        store.put(key, {}, b"other")
+
+
+def test_a_damaged_entry_of_a_read_only_folder_is_passed_over(folder, request):
+    store = Store(folder)
+    keys = ["a" * 64, "b" * 64]
+    for key in keys:
+        store.put(key, {}, key.encode())
+    (folder / f"{keys[0]}.json").write_text("{")
+    store.find(keys[1]).library.write_bytes(b"altered")
+    request.getfixturevalue("read_only")
+    assert [store.find(key) for key in keys] == [None, None]
+
+
+def test_the_folder_of_another_user_is_refused_with_one_warning(folder, monkeypatch):
+    Store(folder)
+    uid = os.getuid()
+    monkeypatch.setattr("oneflow._graph.compile.program_cache.store.os.getuid", lambda: uid + 1)
+    with pytest.warns(UserWarning, match=f"not kept on disk: .* belongs to user {uid}") as warned:
+        assert default_store() is None and default_store() is None
+    assert len(warned) == 1
+
+
+def test_without_a_home_folder_programs_are_not_kept(monkeypatch, folder, capsys):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("ONEFLOW_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("oneflow._graph.compile.program_cache.store.Path.home", no_home)
+    with pytest.warns(UserWarning, match="not kept on disk: Could not determine home directory"):
+        assert default_store() is None
+    assert cache.main(["--list"]) == 1 and "the cache is not used" in capsys.readouterr().err
+
+
+def test_without_the_variable_the_folder_is_in_the_cache_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.delenv("ONEFLOW_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "oneflow" / "programs"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_folder() == tmp_path / "home" / ".cache" / "oneflow" / "programs"
 
 
 def test_an_operator_of_the_user_is_not_cached(folder, compilations):

@@ -48,7 +48,7 @@ def no_compiler(monkeypatch):
         raise AssertionError("nothing may be compiled")
 
     monkeypatch.setattr(compiler, "_compile", compile)
-    monkeypatch.setattr("oneflow._graph.compile._has_compiler", lambda: False)
+    monkeypatch.setattr("oneflow._graph.compile.has_compiler", lambda: False)
     monkeypatch.delenv("ONEFLOW_GRAPH_BACKEND")
 
 
@@ -138,6 +138,16 @@ def test_a_later_save_without_binaries_removes_them(saved):
     loaded = flow.load_graph(folder, backend="aten")
     loaded.save(folder)
     assert not (folder / "compiled").exists()
+
+
+def test_save_without_a_compiler_names_the_remedy_and_writes_nothing(tmp_path, monkeypatch):
+    step, x = Step("auto"), torch.ones(3, 4)
+    step(x), step(x)
+    monkeypatch.setattr("oneflow._graph.saved.binaries.has_compiler", lambda: False)
+    monkeypatch.setenv("ONEFLOW_CACHE_DIR", str(tmp_path / "no programs"))
+    with pytest.raises(RuntimeError, match="compiled=True of graph Step_.* needs a C.. compiler.*set CXX"):
+        step.save(tmp_path / "step", compiled=True)
+    assert not (tmp_path / "step").exists()
 
 
 def test_a_graph_set_to_aten_has_no_binary_to_save(tmp_path):

@@ -43,13 +43,14 @@ def default_backend() -> str:
     name = get("ONEFLOW_GRAPH_BACKEND")
     if name:
         return check_name(name)
-    return "auto" if _has_compiler() else "aten"
+    return "auto" if has_compiler() else "aten"
 
 
 _compiler: list = []
 
 
-def _has_compiler():
+def has_compiler() -> bool:
+    """Whether a C++ compiler is found: CXX, g++, clang++ or c++."""
     if not _compiler:
         _compiler.append(any(shutil.which(c) for c in (os.environ.get("CXX") or "g++", "clang++", "c++")))
     return _compiler[0]

@@ -12,8 +12,8 @@ import os
 import warnings
 from collections.abc import Callable
 
-from ..compile import program_cache
-from ..compile.inductor.compiler import compile_region, plan_for
+from ..compile import has_compiler, program_cache
+from ..compile.inductor.compiler import Plan, compile_region, plan_for
 from ..compile.notices import Announcement
 from ..compile.program_cache.store import Store
 from ..config import Config
@@ -24,22 +24,34 @@ FOLDER = "compiled"
 _MUST_FIT = ("oneflow", "kernels", "torch", "python", "machine", "instructions")
 
 
-def save_binaries(programs: list[Program], folder: str) -> None:
-    """Write the binary of each program that has one. Programs that are not compiled yet are compiled."""
-    store, keys = Store(os.path.join(folder, FOLDER), private=False), set()
+def binary_plans(programs: list[Program]) -> list[Plan]:
+    """Return how each program that has a binary is compiled. RuntimeError: there is no compiler for one."""
+    plans = []
     for program in programs:
         plan = plan_for(program, Config()) if not program.unknown_sizes else None
-        if plan is None or plan.request is None:
-            warnings.warn(
-                f"save: a program of graph {program.name} has no binary that can be saved (it is for a GPU,"
-                " has sizes that depend on values, or calls operators of your own); it is compiled where it"
-                " is loaded",
-                stacklevel=5,
-            )
+        if plan is not None and plan.request is not None:
+            plans.append(plan)
+            if not has_compiler() and not program_cache.is_kept(plan.request):
+                raise RuntimeError(
+                    f"save: compiled=True of graph {program.name} needs a C++ compiler, and no g++ or clang++ is"
+                    " on the PATH; install one, set CXX to its path, or save without compiled=True"
+                )
             continue
+        warnings.warn(
+            f"save: a program of graph {program.name} has no binary that can be saved (it is for a GPU, has"
+            " sizes that depend on values, or calls operators of your own); it is compiled where it is loaded",
+            stacklevel=5,
+        )
+    return plans
+
+
+def save_binaries(plans: list[Plan], folder: str) -> None:
+    """Write the binary of each plan. Programs that are not compiled yet are compiled."""
+    store, keys = Store(os.path.join(folder, FOLDER), private=False), set()
+    for plan in plans:
         keys.add(plan.request.key)
         if store.find(plan.request.key) is None and not program_cache.copy(plan.request, store):
-            with Announcement(program.name, plan.operators) as notice:
+            with Announcement(plan.program.name, plan.operators) as notice:
                 compile_region(plan.region, plan.infos, (), notice, plan.request, store)
     for entry in store.entries():
         if entry.key not in keys:

@@ -11,7 +11,7 @@ import torch
 import torch.fx
 
 from ..program.pytree import plain_spec
-from .binaries import remove_binaries, save_binaries
+from .binaries import binary_plans, remove_binaries, save_binaries
 from .dimensions import has_symbols, record_of
 from .folder import PROGRAM, TENSORS, write_folder
 from .operators import target_name
@@ -37,6 +37,7 @@ def save(
     the backend of a loaded graph if load() gets none. `schedules`: records of schedules.py.
     `compiled`: write the machine code of the programs as well.
     """
+    plans = binary_plans([program for program, _ in programs]) if compiled else []
     tensors: dict = {}
     primary, *others = [_document(program, values, tensors) for program, values in programs]
     document = {
@@ -53,7 +54,7 @@ def save(
         lambda name: _text(sealed(document if name == TENSORS else {**document, "tensors": name})),
     )
     if compiled:
-        save_binaries([program for program, _ in programs], folder)
+        save_binaries(plans, folder)
     else:
         remove_binaries(folder)
 

@@ -104,6 +104,12 @@ def function_of(binary: Binary):
     return function
 
 
+def is_kept(request: Request) -> bool:
+    """Whether the user's cache has the binary of a region."""
+    store = default_store()
+    return store is not None and store.find(request.key) is not None
+
+
 def copy(request: Request, target) -> bool:
     """Copy the binary of a region from the user's cache into another store. Return False if there is none."""
     store = default_store()

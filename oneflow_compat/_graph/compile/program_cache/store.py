@@ -91,13 +91,13 @@ class Store:
             entry = Entry(key, record, self.folder / f"{_checked(record, key)['library']}.so")
             content = self._read(entry.library)
         except FileNotFoundError:
-            path.unlink(missing_ok=True)  # the library was evicted
+            _discard(path)  # the library was evicted
             return None
         except Unsafe as error:
             _warn_once(f"a compiled program is not used: {error}")
             return None
-        except (ValueError, KeyError, TypeError, OSError):
-            path.unlink(missing_ok=True)
+        except (ValueError, KeyError, TypeError, OSError, RecursionError):
+            _discard(path)
             return None
         if hashlib.sha256(content).hexdigest() != record["library"]:
             self.remove(entry)
@@ -142,7 +142,7 @@ class Store:
         """Return all readable entries, the last used one first."""
         entries = []
         for path in self.folder.glob("*.json"):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, Unsafe):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, Unsafe):
                 record = _checked(json.loads(self._read(path)), path.stem)
                 library = self.folder / f"{record['library']}.so"
                 entries.append(Entry(path.stem, record, library, path.stat().st_mtime))
@@ -150,8 +150,8 @@ class Store:
 
     def remove(self, entry: Entry) -> None:
         """Remove an entry. Processes that run its library keep it until they end."""
-        (self.folder / f"{entry.key}.json").unlink(missing_ok=True)
-        entry.library.unlink(missing_ok=True)
+        _discard(self.folder / f"{entry.key}.json")
+        _discard(entry.library)
 
     def clear(self) -> int:
         """Remove everything that this class wrote. Return the number of entries."""
@@ -217,6 +217,12 @@ def _check_own(path, status):
         raise Unsafe(
             f"{path} has the mode {stat.S_IMODE(status.st_mode):o}, so others may write it; run chmod go-w {path}"
         )
+
+
+def _discard(path: Path) -> None:
+    """Remove a file if it is there and the folder can be written."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _checked(record, key):
