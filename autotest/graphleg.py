@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from typing import Any, Callable
 
 from . import config, summary
@@ -257,7 +258,9 @@ def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[
 
     present: list[bool] = []
     graph = ReplayGraph()
-    outputs, gradients, inputs[:] = graph(*inputs)  # a graph does not write the caller's own tensors
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # build() is the harness's code, which users need not see
+        outputs, gradients, inputs[:] = graph(*inputs)  # a graph does not write the caller's own tensors
     if case.options.verbose:
         print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)
     existing = iter(gradients)

@@ -458,3 +458,15 @@ def test_another_library_with_tensors_of_its_own():
     )
     passes(api, f("exp"), auto_backward=False)
     assert failure(api, f("log"), auto_backward=False).check == "values"
+
+
+def test_the_graph_check_reports_nothing_about_the_harness(api, recwarn):
+    """Its build() replays the record: iterators of the harness and results that the record keeps."""
+
+    @api.autotest(n=2, check_graph=True)
+    def run(case):
+        x = api.random_tensor(ndim=2, dim0=2, dim1=3)
+        return api.torch.nn.functional.silu(api.torch.nn.Linear(3, 2)(x))
+
+    run(None)
+    assert [str(warning.message) for warning in recwarn] == []
