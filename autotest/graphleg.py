@@ -259,7 +259,9 @@ def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[
     present: list[bool] = []
     graph = ReplayGraph()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # build() is the harness's code, which users need not see
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # build() is the harness's code, which users need not see
         outputs, gradients, inputs[:] = graph(*inputs)  # a graph does not write the caller's own tensors
     if case.options.verbose:
         print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)

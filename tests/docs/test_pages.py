@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,12 @@ def empty_folder(tmp_path, monkeypatch):
 def test_blocks_of_page_run(page, empty_folder):
     for module in REQUIREMENTS.get(page.name, ()):
         pytest.importorskip(module)
-    run_page(page)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        run_page(page)
+    assert [
+        str(w.message) for w in shown if "the program does not follow what build() reads" in str(w.message)
+    ] == []
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ _FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "t
 # Parts of the standard library that keep the interpreter's own books.
 _BOOKKEEPING = frozenset(
     """
-    abc contextlib contextvars copyreg enum genericpath importlib inspect linecache logging
+    abc contextlib contextvars copyreg enum genericpath importlib inspect linecache
     posixpath re site sre_compile sre_parse threading tokenize traceback types typing warnings weakref
     _weakrefset unittest asyncio concurrent multiprocessing
     """.split()
@@ -57,6 +57,8 @@ def policy_of_file(name) -> Policy:
         return Policy.NONE if package in _FUNCTIONS_ONLY else Policy.INSTALLED
     if name.startswith(_STDLIB):
         module = name[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
+        if module == "logging":  # torch logs while build() runs; a handler is no part of the program
+            return Policy.NONE_BELOW
         return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED
     if name.startswith("<frozen"):
         return Policy.INSTALLED if name in _FROZEN_PARTS else Policy.NONE

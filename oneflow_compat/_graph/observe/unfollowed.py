@@ -65,8 +65,14 @@ def unfollowed_call(function, owner, name) -> str | None:
 
 
 def _is_module_generator(owner):
-    """Python's and NumPy's own generator: a capture compares their states (capture/random_state.py)."""
-    return owner is random._inst or owner is getattr(np.random.mtrand, "_rand", None)
+    """Return True for a generator that no program needs to follow.
+
+    A capture compares the states of Python's and NumPy's generators (capture/random_state.py). sympy samples the
+    order in which it derives facts about sizes, which no result depends on.
+    """
+    of_sympy = vars(sys.modules["sympy.core.random"]).values() if "sympy.core.random" in sys.modules else ()
+    generators = (random._inst, getattr(np.random.mtrand, "_rand", None), *of_sympy)
+    return any(owner is generator for generator in generators)
 
 
 def unfollowed_object(value) -> str | None:
