@@ -1,5 +1,6 @@
-// The vocabulary of argument checks: what every operator, on the CPU and on CUDA, asks of its arguments. On torch's stable ABI.
-// An error names the operator, the argument, what the argument must be, and the value found:
+// The vocabulary of argument checks: what every operator, on the CPU and on CUDA, asks of its arguments. On
+// torch's stable ABI. An error names the operator, the argument, what the argument must be, and the value
+// found:
 //   oneflow::bias_gelu: bias must have shape (4), found (3)
 #pragma once
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -24,9 +25,11 @@ namespace oneflow_ext {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-constexpr int64_t kAny = -1;                                            // a size that may have any value
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();       // of a size or step that enters products of two
-constexpr int64_t kMaxOffset = std::numeric_limits<int64_t>::max() / 2;  // of a number that a position is added to
+constexpr int64_t kAny = -1;  // a size that may have any value
+constexpr int64_t kMaxSize =
+    std::numeric_limits<int32_t>::max();  // of a size or step that enters products of two
+constexpr int64_t kMaxOffset =
+    std::numeric_limits<int64_t>::max() / 2;  // of a number that a position is added to
 
 // An argument's name; `index` is its position in an argument that is a list.
 struct ArgumentName {
@@ -41,7 +44,8 @@ inline std::ostream& operator<<(std::ostream& out, const ArgumentName& argument)
 
 inline std::string shape_text(const int64_t* sizes, size_t count) {
   std::string text = "(";
-  for (size_t d = 0; d < count; ++d) text += (d ? ", " : "") + (sizes[d] == kAny ? std::string("any") : std::to_string(sizes[d]));
+  for (size_t d = 0; d < count; ++d)
+    text += (d ? ", " : "") + (sizes[d] == kAny ? std::string("any") : std::to_string(sizes[d]));
   return text + ")";
 }
 inline std::string shape_text(const Tensor& x) { return shape_text(x.sizes().data(), x.sizes().size()); }
@@ -65,14 +69,16 @@ inline const char* dtype_text(ScalarType type) {
   }
 }
 
-// What other tensors are compared with, read from a tensor once: each call of the shim has its price. Borrows the tensor's sizes.
+// What other tensors are compared with, read from a tensor once: each call of the shim has its price. Borrows
+// the tensor's sizes.
 struct TensorFacts {
   int32_t device_type, device_index = -1;
   ScalarType dtype;
   torch::headeronly::IntHeaderOnlyArrayRef sizes;
   TensorFacts(const Tensor& x) : dtype(x.scalar_type()), sizes(x.sizes()) {
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &device_type));
-    if (device_type != aoti_torch_device_type_cpu()) STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &device_index));
+    if (device_type != aoti_torch_device_type_cpu())
+      STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &device_index));
   }
 };
 
@@ -95,31 +101,41 @@ class Checks {
   void same_device(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     int32_t type, index = like.device_index;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &type));
-    if (type != like.device_type || type != aoti_torch_device_type_cpu()) STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &index));
+    if (type != like.device_type || type != aoti_torch_device_type_cpu())
+      STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(x.get(), &index));
     if (type != like.device_type || index != like.device_index)
-      refuse(name, "be on the device of ", like_name, ", ", device_text(like.device_type, like.device_index), ", found ", device_text(type, index));
+      refuse(name, "be on the device of ", like_name, ", ", device_text(like.device_type, like.device_index),
+             ", found ", device_text(type, index));
   }
   void dtype(ArgumentName name, const Tensor& x, std::initializer_list<ScalarType> allowed) const {
     const ScalarType found = x.scalar_type();
     for (const ScalarType type : allowed)
       if (type == found) return;
     std::string names;
-    for (const ScalarType type : allowed) names += (names.empty() ? "" : ", ") + std::string(dtype_text(type));
+    for (const ScalarType type : allowed)
+      names += (names.empty() ? "" : ", ") + std::string(dtype_text(type));
     refuse(name, "have dtype ", names, ", found ", dtype_text(found));
   }
   // The floating dtypes that the kernels of x's device have.
   void floating(ArgumentName name, const Tensor& x) const {
-    if (x.is_cpu()) dtype(name, x, {ScalarType::Float, ScalarType::Double, ScalarType::BFloat16});
-    else dtype(name, x, {ScalarType::Float, ScalarType::Double, ScalarType::BFloat16, ScalarType::Half});
+    if (x.is_cpu())
+      dtype(name, x, {ScalarType::Float, ScalarType::Double, ScalarType::BFloat16});
+    else
+      dtype(name, x, {ScalarType::Float, ScalarType::Double, ScalarType::BFloat16, ScalarType::Half});
   }
   // The dtypes of the operators that compute in the dtype of their input.
-  void wide(ArgumentName name, const Tensor& x) const { dtype(name, x, {ScalarType::Float, ScalarType::Double}); }
+  void wide(ArgumentName name, const Tensor& x) const {
+    dtype(name, x, {ScalarType::Float, ScalarType::Double});
+  }
   void same_dtype(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     const ScalarType found = x.scalar_type();
-    if (found != like.dtype) refuse(name, "have the dtype of ", like_name, ", ", dtype_text(like.dtype), ", found ", dtype_text(found));
+    if (found != like.dtype)
+      refuse(name, "have the dtype of ", like_name, ", ", dtype_text(like.dtype), ", found ",
+             dtype_text(found));
   }
   // The device and dtype of `like`.
-  void same_options(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
+  void same_options(ArgumentName name, const Tensor& x, const char* like_name,
+                    const TensorFacts& like) const {
     same_device(name, x, like_name, like), same_dtype(name, x, like_name, like);
   }
   void dims(ArgumentName name, const Tensor& x, int64_t low, int64_t high) const {
@@ -133,28 +149,36 @@ class Checks {
   void shape(ArgumentName name, const Tensor& x, std::initializer_list<int64_t> sizes) const {
     const auto found = x.sizes();
     bool fits = found.size() == sizes.size();
-    for (size_t d = 0; fits && d < sizes.size(); ++d) fits = sizes.begin()[d] == kAny || sizes.begin()[d] == found[d];
-    if (!fits) refuse(name, "have shape ", shape_text(sizes.begin(), sizes.size()), ", found ", shape_text(x));
+    for (size_t d = 0; fits && d < sizes.size(); ++d)
+      fits = sizes.begin()[d] == kAny || sizes.begin()[d] == found[d];
+    if (!fits)
+      refuse(name, "have shape ", shape_text(sizes.begin(), sizes.size()), ", found ", shape_text(x));
   }
   void same_shape(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
-    if (!(x.sizes() == like.sizes)) refuse(name, "have the shape of ", like_name, ", ", shape_text(like.sizes.data(), like.sizes.size()), ", found ", shape_text(x));
+    if (!(x.sizes() == like.sizes))
+      refuse(name, "have the shape of ", like_name, ", ", shape_text(like.sizes.data(), like.sizes.size()),
+             ", found ", shape_text(x));
   }
   // The device, dtype and shape of `like`.
   void alike(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     same_options(name, x, like_name, like), same_shape(name, x, like_name, like);
   }
   void elements(ArgumentName name, const Tensor& x, int64_t count) const {
-    if (x.numel() != count) refuse(name, "have ", count, count == 1 ? " element" : " elements", ", found ", x.numel(), ": shape ", shape_text(x));
+    if (x.numel() != count)
+      refuse(name, "have ", count, count == 1 ? " element" : " elements", ", found ", x.numel(), ": shape ",
+             shape_text(x));
   }
   void contiguous(ArgumentName name, const Tensor& x) const {
     if (!x.is_contiguous())
-      refuse(name, "be contiguous, as it is written in place, found shape ", shape_text(x), " and strides ", shape_text(x.strides().data(), x.strides().size()));
+      refuse(name, "be contiguous, as it is written in place, found shape ", shape_text(x), " and strides ",
+             shape_text(x.strides().data(), x.strides().size()));
   }
 
   // --- numbers and lists
   template <class Number>
   void range(ArgumentName name, Number value, Number low, Number high) const {
-    if (!(value >= low && value <= high)) refuse(name, "be ", low, " to ", high, ", found ", value);  // refuses NaN
+    if (!(value >= low && value <= high))
+      refuse(name, "be ", low, " to ", high, ", found ", value);  // refuses NaN
   }
   void at_least(ArgumentName name, int64_t value, int64_t low) const {
     if (value < low) refuse(name, "be at least ", low, ", found ", value);
@@ -167,21 +191,26 @@ class Checks {
   void length(ArgumentName name, size_t found, size_t count) const { length(name, found, count, count); }
   void axis(ArgumentName name, int64_t value, const char* tensor_name, const Tensor& x) const {
     dims(tensor_name, x, 1, std::numeric_limits<int64_t>::max());
-    if (value < 0 || value >= x.dim()) refuse(name, "be a dimension of ", tensor_name, ", 0 to ", x.dim() - 1, ", found ", value);
+    if (value < 0 || value >= x.dim())
+      refuse(name, "be a dimension of ", tensor_name, ", 0 to ", x.dim() - 1, ", found ", value);
   }
-  // A dropout probability and the int64 number that its random numbers are counted from; no number is needed without dropout.
+  // A dropout probability and the int64 number that its random numbers are counted from; no number is needed
+  // without dropout.
   void dropout(double p, const std::optional<Tensor>& seed, const char* like_name, const Tensor& like) const {
     range("p", p, 0.0, 1.0);
     if (!seed.has_value()) {
       if (p > 0) refuse("seed", "be given where p is above 0, found None and p = ", p);
       return;
     }
-    same_device("seed", *seed, like_name, like), dtype("seed", *seed, {ScalarType::Long}), elements("seed", *seed, 1);
+    same_device("seed", *seed, like_name, like), dtype("seed", *seed, {ScalarType::Long}),
+        elements("seed", *seed, 1);
   }
 
  private:
   static std::string device_text(int32_t type, int32_t index) {
-    const std::string name = type == aoti_torch_device_type_cpu() ? "cpu" : type == aoti_torch_device_type_cuda() ? "cuda" : "device type " + std::to_string(type);
+    const std::string name = type == aoti_torch_device_type_cpu()    ? "cpu"
+                             : type == aoti_torch_device_type_cuda() ? "cuda"
+                                                                     : "device type " + std::to_string(type);
     return index < 0 || name == "cpu" ? name : name + ":" + std::to_string(index);
   }
 

@@ -18,7 +18,8 @@ namespace oneflow_ext {
 
 // The error of a tensor that memory does not hold. (torch's own names a function of its ABI.)
 [[noreturn]] inline void refuse_allocation(const int64_t* sizes, size_t count) {
-  throw std::runtime_error("oneflow: can't allocate memory for a tensor of shape " + shape_text(sizes, count));
+  throw std::runtime_error("oneflow: can't allocate memory for a tensor of shape " +
+                           shape_text(sizes, count));
 }
 
 // x itself, or a contiguous copy.
@@ -26,23 +27,29 @@ inline Tensor dense(const Tensor& x) {
   if (x.is_contiguous()) return x;
   try {
     return torch::stable::contiguous(x);
-  } catch (const std::exception&) {
-    refuse_allocation(x.sizes().data(), x.sizes().size());
-  }
+  } catch (const std::exception&) { refuse_allocation(x.sizes().data(), x.sizes().size()); }
 }
 
-// A new tensor on `like`'s device. Through the shim: a tenth of a call of aten::new_empty through the dispatcher.
-inline Tensor fresh_strided(const Tensor& like, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, std::optional<ScalarType> dtype = std::nullopt) {
+// A new tensor on `like`'s device. Through the shim: a tenth of a call of aten::new_empty through the
+// dispatcher.
+inline Tensor fresh_strided(const Tensor& like, const std::vector<int64_t>& sizes,
+                            const std::vector<int64_t>& strides,
+                            std::optional<ScalarType> dtype = std::nullopt) {
   int32_t type, index, code;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &type));
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &index));
-  if (dtype.has_value()) code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
-  else STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));
+  if (dtype.has_value())
+    code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
+  else
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &code));
   AtenTensorHandle made = nullptr;
-  if (aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), code, type, index, &made) != AOTI_TORCH_SUCCESS) refuse_allocation(sizes.data(), sizes.size());
+  if (aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), code, type,
+                               index, &made) != AOTI_TORCH_SUCCESS)
+    refuse_allocation(sizes.data(), sizes.size());
   return Tensor(made);
 }
-inline Tensor fresh(const Tensor& like, const std::vector<int64_t>& sizes, std::optional<ScalarType> dtype = std::nullopt) {
+inline Tensor fresh(const Tensor& like, const std::vector<int64_t>& sizes,
+                    std::optional<ScalarType> dtype = std::nullopt) {
   std::vector<int64_t> strides(sizes.size());
   int64_t stride = 1;
   bool counts = true;
@@ -50,7 +57,8 @@ inline Tensor fresh(const Tensor& like, const std::vector<int64_t>& sizes, std::
     strides[d] = stride;
     counts = !__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride) && counts;
   }
-  if (!counts && std::find(sizes.begin(), sizes.end(), 0) == sizes.end()) refuse_allocation(sizes.data(), sizes.size());
+  if (!counts && std::find(sizes.begin(), sizes.end(), 0) == sizes.end())
+    refuse_allocation(sizes.data(), sizes.size());
   return fresh_strided(like, sizes, strides, dtype);
 }
 inline std::vector<int64_t> shape(const Tensor& x) { return {x.sizes().begin(), x.sizes().end()}; }

@@ -44,8 +44,11 @@ def import_target(path: str) -> Any:
 
 
 def with_torch_fx_taught(value: Any) -> Any:
-    """Return `value`; if it is torch.fx, first teach it to record our functions."""
-    if isinstance(value, ModuleType) and value.__name__ == "torch.fx":
+    """Return `value`; if it is torch.fx, first teach it to record our functions.
+
+    No attribute of the value is read, because a deprecated name of torch warns when it is.
+    """
+    if value is sys.modules.get("torch.fx"):
         importlib.import_module("._fx", ROOT).teach()
     return value
 

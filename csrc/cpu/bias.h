@@ -1,5 +1,5 @@
-// gelu and dropout of x + bias. Random numbers: Philox 4x32-7 counted by the element's index, so that the backward pass
-// draws the same ones again and no mask is kept.
+// gelu and dropout of x + bias. Random numbers: Philox 4x32-7 counted by the element's index, so that the
+// backward pass draws the same ones again and no mask is kept.
 #pragma once
 #include "vec.h"
 
@@ -8,17 +8,21 @@ inline namespace CPU_CAPABILITY {
 
 // Four random words for each of 16 consecutive counters from a multiple of 16 on, by word.
 constexpr int kPhiloxLanes = 16;
-constexpr uint32_t kPhiloxM0 = 0xD2511F53u, kPhiloxM1 = 0xCD9E8D57u, kPhiloxW0 = 0x9E3779B9u, kPhiloxW1 = 0xBB67AE85u;
+constexpr uint32_t kPhiloxM0 = 0xD2511F53u, kPhiloxM1 = 0xCD9E8D57u, kPhiloxW0 = 0x9E3779B9u,
+                   kPhiloxW1 = 0xBB67AE85u;
 #if defined(CPU_CAPABILITY_AVX512)
 inline void philox_multiply(__m512i x, __m512i m, __m512i& high, __m512i& low) {
-  const __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_shuffle_epi32(x, _MM_PERM_DDBB), m);
-  high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);  // shuffles run beside the products, shifts would not
+  const __m512i even = _mm512_mul_epu32(x, m),
+                odd = _mm512_mul_epu32(_mm512_shuffle_epi32(x, _MM_PERM_DDBB), m);
+  high = _mm512_mask_shuffle_epi32(odd, 0x5555, even,
+                                   _MM_PERM_DDBB);  // shuffles run beside the products, shifts would not
   low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
   const __m512i m0 = _mm512_set1_epi32(kPhiloxM0), m1 = _mm512_set1_epi32(kPhiloxM1);
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  __m512i a = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(counter)), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  __m512i a = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(counter)),
+                               _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   __m512i b = _mm512_set1_epi32(static_cast<int>(counter >> 32)), c = _mm512_setzero_si512(), d = c;
   for (int round = 0; round < 7; ++round) {
     __m512i h0, l0, h1, l1;
@@ -28,7 +32,8 @@ inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
     b = l1, d = l0;
     k0 += kPhiloxW0, k1 += kPhiloxW1;
   }
-  _mm512_storeu_si512(out, a), _mm512_storeu_si512(out + 16, b), _mm512_storeu_si512(out + 32, c), _mm512_storeu_si512(out + 48, d);
+  _mm512_storeu_si512(out, a), _mm512_storeu_si512(out + 16, b), _mm512_storeu_si512(out + 32, c),
+      _mm512_storeu_si512(out + 48, d);
 }
 #elif defined(CPU_CAPABILITY_AVX2)
 inline void philox_multiply(__m256i x, __m256i m, __m256i& high, __m256i& low) {
@@ -40,7 +45,8 @@ inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
   const __m256i m0 = _mm256_set1_epi32(kPhiloxM0), m1 = _mm256_set1_epi32(kPhiloxM1);
   for (int half = 0; half < kPhiloxLanes; half += 8, out += 8) {
     uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-    __m256i a = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(counter) + half), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i a = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(counter) + half),
+                                 _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     __m256i b = _mm256_set1_epi32(static_cast<int>(counter >> 32)), c = _mm256_setzero_si256(), d = c;
     for (int round = 0; round < 7; ++round) {
       __m256i h0, l0, h1, l1;
@@ -51,18 +57,23 @@ inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
       k0 += kPhiloxW0, k1 += kPhiloxW1;
     }
     const __m256i words[] = {a, b, c, d};
-    for (int w = 0; w < 4; ++w) _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + w * kPhiloxLanes), words[w]);
+    for (int w = 0; w < 4; ++w)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + w * kPhiloxLanes), words[w]);
   }
 }
 #else
 inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
   uint32_t a[kPhiloxLanes], b[kPhiloxLanes], c[kPhiloxLanes], d[kPhiloxLanes];
-  for (int i = 0; i < kPhiloxLanes; ++i) a[i] = static_cast<uint32_t>(counter + i), b[i] = static_cast<uint32_t>(counter >> 32), c[i] = 0, d[i] = 0;
+  for (int i = 0; i < kPhiloxLanes; ++i)
+    a[i] = static_cast<uint32_t>(counter + i), b[i] = static_cast<uint32_t>(counter >> 32), c[i] = 0,
+    d[i] = 0;
   for (int round = 0; round < 7; ++round) {
     for (int i = 0; i < kPhiloxLanes; ++i) {
-      const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * a[i], p1 = static_cast<uint64_t>(kPhiloxM1) * c[i];
-      const uint32_t x = static_cast<uint32_t>(p1 >> 32) ^ b[i] ^ k0, z = static_cast<uint32_t>(p0 >> 32) ^ d[i] ^ k1;
+      const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * a[i],
+                     p1 = static_cast<uint64_t>(kPhiloxM1) * c[i];
+      const uint32_t x = static_cast<uint32_t>(p1 >> 32) ^ b[i] ^ k0,
+                     z = static_cast<uint32_t>(p0 >> 32) ^ d[i] ^ k1;
       b[i] = static_cast<uint32_t>(p1), d[i] = static_cast<uint32_t>(p0);
       a[i] = x, c[i] = z;
     }
@@ -75,7 +86,8 @@ inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
 }
 #endif
 
-// keep / (1 - p) of `count` elements from `index` on. Element e uses word (e / 16) % 4 of counter block e / 64, lane e % 16.
+// keep / (1 - p) of `count` elements from `index` on. Element e uses word (e / 16) % 4 of counter block e /
+// 64, lane e % 16.
 template <class A>
 inline void dropout_factors(A* out, int64_t index, int64_t count, double p, uint64_t seed) {
   constexpr int64_t block = 4 * kPhiloxLanes;
@@ -94,16 +106,19 @@ inline void dropout_factors(A* out, int64_t index, int64_t count, double p, uint
   }
 }
 
-// f(x + bias) for rows [begin, end) of length n; NI tensors of x's shape, the first gets the bias; f(v, index) -> Vec.
-// With `sums` the results are also added up for the bias's gradient: a value a row where the bias has one a row, else into the
-// row of `sums` of each kSumRows rows (so that no float sums more than that many; [begin, end) holds whole blocks of them).
+// f(x + bias) for rows [begin, end) of length n; NI tensors of x's shape, the first gets the bias; f(v,
+// index) -> Vec. With `sums` the results are also added up for the bias's gradient: a value a row where the
+// bias has one a row, else into the row of `sums` of each kSumRows rows (so that no float sums more than that
+// many; [begin, end) holds whole blocks of them).
 template <class T, int NI, class F>
-inline void bias_rows(const std::array<const T*, NI>& in, const T* bias, T* y, Acc<T>* sums, int64_t n, int64_t per_row, int64_t begin, int64_t end, F&& f) {
+inline void bias_rows(const std::array<const T*, NI>& in, const T* bias, T* y, Acc<T>* sums, int64_t n,
+                      int64_t per_row, int64_t begin, int64_t end, F&& f) {
   using A = Acc<T>;
   using V = Vec<A>;
   constexpr int64_t width = V::size();
   constexpr bool direct = std::is_same_v<T, A>;
-  A in_buffer[direct ? 1 : NI][direct ? 1 : kChunk], bias_buffer[direct ? 1 : kChunk], out_buffer[direct ? 1 : kChunk];
+  A in_buffer[direct ? 1 : NI][direct ? 1 : kChunk], bias_buffer[direct ? 1 : kChunk],
+      out_buffer[direct ? 1 : kChunk];
   for (int64_t row = begin; row < end; ++row) {
     const V one_bias(bias && per_row ? static_cast<A>(bias[row % per_row]) : A(0));
     V row_sum(A(0));
@@ -123,8 +138,10 @@ inline void bias_rows(const std::array<const T*, NI>& in, const T* bias, T* y, A
         v[0] = v[0] + (b ? V::loadu(b + i) : one_bias);
         const V r = f(v, i);
         r.store(out + i);
-        if (into) (V::loadu(into + chunk + i) + r).store(into + chunk + i);
-        else row_sum = row_sum + r;
+        if (into)
+          (V::loadu(into + chunk + i) + r).store(into + chunk + i);
+        else
+          row_sum = row_sum + r;
       }
       if (i < count) {
         const int64_t w = count - i;
@@ -133,8 +150,10 @@ inline void bias_rows(const std::array<const T*, NI>& in, const T* bias, T* y, A
         v[0] = v[0] + (b ? V::loadu(b + i, w) : one_bias);
         const V r = f(v, i);
         r.store(out + i, w);
-        if (into) (V::loadu(into + chunk + i, w) + r).store(into + chunk + i, w);
-        else row_sum = row_sum + V::set(V(A(0)), r, w);
+        if (into)
+          (V::loadu(into + chunk + i, w) + r).store(into + chunk + i, w);
+        else
+          row_sum = row_sum + V::set(V(A(0)), r, w);
       }
       narrow<T>(y + base, out, count);
     }
@@ -161,22 +180,29 @@ struct Dropout {
   Vec<A> operator()(const Vec<A>* v, int64_t i) { return v[0] * Vec<A>::loadu(factors + i); }
 };
 
-inline void bias_gelu(Dtype dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row, int64_t begin, int64_t end) {
+inline void bias_gelu(Dtype dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row,
+                      int64_t begin, int64_t end) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
-    bias_rows<T, 1>({static_cast<const T*>(x)}, static_cast<const T*>(bias), static_cast<T*>(y), nullptr, n, per_row, begin, end, Gelu<Acc<T>>{});
+    bias_rows<T, 1>({static_cast<const T*>(x)}, static_cast<const T*>(bias), static_cast<T*>(y), nullptr, n,
+                    per_row, begin, end, Gelu<Acc<T>>{});
   });
 }
-inline void bias_gelu_backward(Dtype dtype, const void* x, const void* bias, const void* dy, void* dx, void* sums, int64_t n, int64_t per_row, int64_t begin, int64_t end) {
+inline void bias_gelu_backward(Dtype dtype, const void* x, const void* bias, const void* dy, void* dx,
+                               void* sums, int64_t n, int64_t per_row, int64_t begin, int64_t end) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
-    bias_rows<T, 2>({static_cast<const T*>(x), static_cast<const T*>(dy)}, static_cast<const T*>(bias), static_cast<T*>(dx), static_cast<Acc<T>*>(sums), n, per_row, begin, end, GeluBackward<Acc<T>>{});
+    bias_rows<T, 2>({static_cast<const T*>(x), static_cast<const T*>(dy)}, static_cast<const T*>(bias),
+                    static_cast<T*>(dx), static_cast<Acc<T>*>(sums), n, per_row, begin, end,
+                    GeluBackward<Acc<T>>{});
   });
 }
-inline void bias_dropout(Dtype dtype, const void* x, const void* bias, void* y, void* sums, int64_t n, int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end) {
+inline void bias_dropout(Dtype dtype, const void* x, const void* bias, void* y, void* sums, int64_t n,
+                         int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
-    bias_rows<T, 1>({static_cast<const T*>(x)}, static_cast<const T*>(bias), static_cast<T*>(y), static_cast<Acc<T>*>(sums), n, per_row, begin, end, Dropout<Acc<T>>{p, seed, {}});
+    bias_rows<T, 1>({static_cast<const T*>(x)}, static_cast<const T*>(bias), static_cast<T*>(y),
+                    static_cast<Acc<T>*>(sums), n, per_row, begin, end, Dropout<Acc<T>>{p, seed, {}});
   });
 }
 

@@ -1,6 +1,7 @@
-// Elementwise steps over several tensors of one length, a block at a time, so that what they share stays in the cache.
-// Each step rounds as torch's CPU operator of that name does on the same instruction set (ATen/native/cpu/BinaryOpsKernel.cpp,
-// PointwiseOpsKernel.cpp, Lerp.h): at::vec::fmadd where torch has it, which is one rounding with FMA and two without.
+// Elementwise steps over several tensors of one length, a block at a time, so that what they share stays in
+// the cache. Each step rounds as torch's CPU operator of that name does on the same instruction set
+// (ATen/native/cpu/BinaryOpsKernel.cpp, PointwiseOpsKernel.cpp, Lerp.h): at::vec::fmadd where torch has it,
+// which is one rounding with FMA and two without.
 #pragma once
 #include "vec.h"
 
@@ -24,7 +25,8 @@ inline void each(T* y, const std::array<const T*, N>& a, int64_t n, F&& f) {
 }
 
 template <class T>
-void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, const T* b, const T* c, T s, int64_t n) {
+void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, const T* b, const T* c, T s,
+                int64_t n) {
   using V = Vec<T>;
   const V v(s);
   const auto one = [&](auto f) { each<T, 1>(y, {a}, n, f); };
@@ -56,19 +58,26 @@ void block_step(Block op, void (*root)(int, const T*, T*), T* y, const T* a, con
 }
 
 template <class T>
-void blocks_of(void (*root)(int, const T*, T*), const BlockStep* steps, int64_t count, void* const* tensors, int64_t given, const double* scalars, int64_t begin, int64_t end) {
+void blocks_of(void (*root)(int, const T*, T*), const BlockStep* steps, int64_t count, void* const* tensors,
+               int64_t given, const double* scalars, int64_t begin, int64_t end) {
   constexpr int64_t size = 32768 / sizeof(T);
   alignas(64) T own[kBlockTemporaries][size];
   for (int64_t i = begin; i < end; i += size) {
-    const auto at = [&](int64_t r) { return r < 0 ? nullptr : r < given ? static_cast<T*>(tensors[r]) + i : own[r - given]; };
+    const auto at = [&](int64_t r) {
+      return r < 0 ? nullptr : r < given ? static_cast<T*>(tensors[r]) + i : own[r - given];
+    };
     for (const BlockStep* s = steps; s != steps + count; ++s)
-      block_step<T>(s->op, root, at(s->to), at(s->a), at(s->b), at(s->c), s->scalar < 0 ? T(0) : static_cast<T>(scalars[s->scalar]), std::min(size, end - i));
+      block_step<T>(s->op, root, at(s->to), at(s->a), at(s->b), at(s->c),
+                    s->scalar < 0 ? T(0) : static_cast<T>(scalars[s->scalar]), std::min(size, end - i));
   }
 }
 
-inline void blocks(Dtype dtype, const SquareRoots& roots, const BlockStep* steps, int64_t count, void* const* tensors, int64_t given, const double* scalars, int64_t begin, int64_t end) {
-  if (dtype == Dtype::f64) blocks_of<double>(roots.f64, steps, count, tensors, given, scalars, begin, end);
-  else blocks_of<float>(roots.f32, steps, count, tensors, given, scalars, begin, end);
+inline void blocks(Dtype dtype, const SquareRoots& roots, const BlockStep* steps, int64_t count,
+                   void* const* tensors, int64_t given, const double* scalars, int64_t begin, int64_t end) {
+  if (dtype == Dtype::f64)
+    blocks_of<double>(roots.f64, steps, count, tensors, given, scalars, begin, end);
+  else
+    blocks_of<float>(roots.f32, steps, count, tensors, given, scalars, begin, end);
 }
 
 }  // namespace CPU_CAPABILITY

@@ -1,5 +1,6 @@
-// Convolutions of float32 images (N, C, H, W) and their gradients as products of matrices in blocks: what the taps of the kernel
-// read is gathered for 256 pixels and 256 channels and taps at a time (im2col), in the cache, and multiplied there.
+// Convolutions of float32 images (N, C, H, W) and their gradients as products of matrices in blocks: what the
+// taps of the kernel read is gathered for 256 pixels and 256 channels and taps at a time (im2col), in the
+// cache, and multiplied there.
 #include "products.h"
 
 namespace oneflow_ext {
@@ -13,12 +14,15 @@ struct Images {
   int64_t pixels() const { return n * h * w; }
 };
 
-// What a pixel (y, x) of the result reads of an image: for the tap (a, b) of the kernel at (y * stride + first + a * step, ...).
+// What a pixel (y, x) of the result reads of an image: for the tap (a, b) of the kernel at (y * stride +
+// first + a * step, ...).
 struct Window {
   int64_t kh, kw, stride_h, stride_w, first_h, first_w, step_h, step_w;
   bool by_channel;  // rows of the gathered matrix: channel * taps + tap, or tap * channels + channel
   int64_t taps() const { return kh * kw; }
-  bool plain() const { return taps() == 1 && stride_h == 1 && stride_w == 1 && first_h == 0 && first_w == 0; }  // the image itself
+  bool plain() const {
+    return taps() == 1 && stride_h == 1 && stride_w == 1 && first_h == 0 && first_w == 0;
+  }  // the image itself
 };
 
 // Pixels of the results that lie in one row of one image, and where they are among those gathered.
@@ -36,11 +40,14 @@ std::vector<Run> runs(const Images& out, int64_t first, int64_t count) {
 }
 
 // to (last - begin, count): rows [begin, last) of what the window reads of `from` for the pixels.
-void gather(const float* from, const Images& in, const Window& window, const std::vector<Run>& pixels, int64_t count, int64_t begin, int64_t last, float* to) {
+void gather(const float* from, const Images& in, const Window& window, const std::vector<Run>& pixels,
+            int64_t count, int64_t begin, int64_t last, float* to) {
   const int64_t taps = window.taps();
   for (int64_t row = begin; row < last; ++row, to += count) {
-    const int64_t channel = window.by_channel ? row / taps : row % in.channels, tap = window.by_channel ? row % taps : row / in.channels;
-    const int64_t dy = window.first_h + tap / window.kw * window.step_h, dx = window.first_w + tap % window.kw * window.step_w;
+    const int64_t channel = window.by_channel ? row / taps : row % in.channels,
+                  tap = window.by_channel ? row % taps : row / in.channels;
+    const int64_t dy = window.first_h + tap / window.kw * window.step_h,
+                  dx = window.first_w + tap % window.kw * window.step_w;
     for (const Run& run : pixels) {
       float* out = to + run.at;
       const int64_t y = run.y * window.stride_h + dy, x = run.x * window.stride_w + dx;
@@ -50,39 +57,55 @@ void gather(const float* from, const Images& in, const Window& window, const std
       }
       const float* line = from + ((run.image * in.channels + channel) * in.h + y) * in.w;
       const int64_t s = window.stride_w;
-      const int64_t low = std::clamp<int64_t>(x >= 0 ? 0 : (-x + s - 1) / s, 0, run.count), high = std::clamp<int64_t>(x >= in.w ? 0 : (in.w - 1 - x) / s + 1, low, run.count);
+      const int64_t low = std::clamp<int64_t>(x >= 0 ? 0 : (-x + s - 1) / s, 0, run.count),
+                    high = std::clamp<int64_t>(x >= in.w ? 0 : (in.w - 1 - x) / s + 1, low, run.count);
       for (int64_t i = 0; i < low; ++i) out[i] = 0.0f;
-      if (s == 1) for (int64_t i = low; i < high; ++i) out[i] = line[x + i];
-      else for (int64_t i = low; i < high; ++i) out[i] = line[x + i * s];
+      if (s == 1)
+        for (int64_t i = low; i < high; ++i) out[i] = line[x + i];
+      else
+        for (int64_t i = low; i < high; ++i) out[i] = line[x + i * s];
       for (int64_t i = high; i < run.count; ++i) out[i] = 0.0f;
     }
   }
 }
 
-// to (N, rows, pixels of an image) = matrix (rows, depth) times what the window reads of `from`. Blocks of pixels lie in one image or,
-// where images are small, take several, whose results are then put in their places.
-void apply(const float* from, const Images& in, const Window& window, const float* matrix, int64_t rows, const Images& out, float* to) {
+// to (N, rows, pixels of an image) = matrix (rows, depth) times what the window reads of `from`. Blocks of
+// pixels lie in one image or, where images are small, take several, whose results are then put in their
+// places.
+void apply(const float* from, const Images& in, const Window& window, const float* matrix, int64_t rows,
+           const Images& out, float* to) {
   const int64_t depth = in.channels * window.taps(), plane = out.plane();
-  const int64_t together = plane < kColumns / 2 ? std::min(out.n, kColumns / plane) : 1, width = together == 1 ? kColumns : together * plane;
-  const int64_t across = together == 1 ? (plane + kColumns - 1) / kColumns : 1, groups = (out.n + together - 1) / together, blocks = groups * across;
-  const int64_t threads = torch::stable::get_num_threads(), parts = std::clamp<int64_t>(threads / blocks, 1, (rows + kRows - 1) / kRows);
+  const int64_t together = plane < kColumns / 2 ? std::min(out.n, kColumns / plane) : 1,
+                width = together == 1 ? kColumns : together * plane;
+  const int64_t across = together == 1 ? (plane + kColumns - 1) / kColumns : 1,
+                groups = (out.n + together - 1) / together, blocks = groups * across;
+  const int64_t threads = torch::stable::get_num_threads(),
+                parts = std::clamp<int64_t>(threads / blocks, 1, (rows + kRows - 1) / kRows);
   const int64_t share = ((rows + parts - 1) / parts + kRows - 1) / kRows * kRows;
   parallel_for(0, blocks * parts, 1, [&](int64_t first_task, int64_t last_task) {
     const Numbers gathered = numbers(kDepth * width), apart = numbers(together == 1 ? 0 : share * width);
     for (int64_t task = first_task; task < last_task; ++task) {
-      const int64_t part = task % parts, group = task / parts / across, begin = together == 1 ? task / parts % across * kColumns : 0;
-      const int64_t images = std::min(together, out.n - group * together), count = together == 1 ? std::min(kColumns, plane - begin) : images * plane;
+      const int64_t part = task % parts, group = task / parts / across,
+                    begin = together == 1 ? task / parts % across * kColumns : 0;
+      const int64_t images = std::min(together, out.n - group * together),
+                    count = together == 1 ? std::min(kColumns, plane - begin) : images * plane;
       const int64_t top = part * share, bottom = std::min(rows, top + share);
-      const std::vector<Run> pixels = window.plain() && images == 1 ? std::vector<Run>() : runs(out, group * together * plane + begin, count);
+      const std::vector<Run> pixels = window.plain() && images == 1
+                                          ? std::vector<Run>()
+                                          : runs(out, group * together * plane + begin, count);
       float* result = images == 1 ? to + group * together * rows * plane + begin : apart.get() - top * count;
       const int64_t step = images == 1 ? plane : count;
       for (int64_t k = 0; k < depth; k += kDepth) {
         const int64_t last = std::min(depth, k + kDepth);
         const float* b = gathered.get();
         int64_t b_step = count;
-        if (window.plain() && images == 1) b = from + (group * together * in.channels + k) * plane + begin, b_step = plane;
-        else gather(from, in, window, pixels, count, k, last, gathered.get());
-        for (int64_t i = top; i < bottom; i += kRows) block(std::min(kRows, bottom - i), count, last - k, matrix + i * depth + k, depth, b, b_step, result + i * step, step, k == 0);
+        if (window.plain() && images == 1)
+          b = from + (group * together * in.channels + k) * plane + begin, b_step = plane;
+        else
+          gather(from, in, window, pixels, count, k, last, gathered.get());
+        for (int64_t i = top; i < bottom; i += kRows)
+          block(std::min(kRows, bottom - i), count, last - k, matrix + i * depth + k, depth, b, b_step,
+                result + i * step, step, k == 0);
       }
       if (images > 1)
         for (int64_t n = 0; n < images; ++n)
@@ -94,13 +117,18 @@ void apply(const float* from, const Images& in, const Window& window, const floa
   });
 }
 
-// to (channels * taps of `from`, channels of `other`) = sum over the pixels of what the window reads of `from` times `other` (N, channels, pixels).
-void sum(const float* from, const Images& in, const Window& window, const float* other, const Images& out, float* to) {
-  const int64_t depth = in.channels * window.taps(), plane = out.plane(), pixels = out.pixels(), columns = out.channels;
+// to (channels * taps of `from`, channels of `other`) = sum over the pixels of what the window reads of
+// `from` times `other` (N, channels, pixels).
+void sum(const float* from, const Images& in, const Window& window, const float* other, const Images& out,
+         float* to) {
+  const int64_t depth = in.channels * window.taps(), plane = out.plane(), pixels = out.pixels(),
+                columns = out.channels;
   const Numbers turned = numbers(pixels * columns);  // (N, pixels, channels)
-  for (int64_t n = 0; n < out.n; ++n) transpose(other + n * columns * plane, plane, columns, plane, turned.get() + n * plane * columns);
+  for (int64_t n = 0; n < out.n; ++n)
+    transpose(other + n * columns * plane, plane, columns, plane, turned.get() + n * plane * columns);
   const bool direct = window.plain() && plane >= kDepth / 4;
-  const int64_t width = direct ? plane : pixels;  // blocks of pixels do not go on in the next image where they are not copied
+  const int64_t width =
+      direct ? plane : pixels;  // blocks of pixels do not go on in the next image where they are not copied
   parallel_for(0, (depth + kRows - 1) / kRows, 1, [&](int64_t first_task, int64_t last_task) {
     const int64_t top = first_task * kRows, bottom = std::min(depth, last_task * kRows);
     const Numbers gathered = numbers(direct ? 0 : kRows * kDepth);
@@ -111,10 +139,13 @@ void sum(const float* from, const Images& in, const Window& window, const float*
         for (int64_t i = top; i < bottom; i += kRows) {
           const int64_t last = std::min(bottom, i + kRows);
           const float* a = gathered.get();
-          if (direct) a = from + (q / plane * in.channels + i) * plane + q % plane;
-          else gather(from, in, window, places, count, i, last, gathered.get());
+          if (direct)
+            a = from + (q / plane * in.channels + i) * plane + q % plane;
+          else
+            gather(from, in, window, places, count, i, last, gathered.get());
           for (int64_t j = 0; j < columns; j += kColumns)
-            block(last - i, std::min(kColumns, columns - j), count, a, direct ? plane : count, turned.get() + q * columns + j, columns, to + i * columns + j, columns, q == 0);
+            block(last - i, std::min(kColumns, columns - j), count, a, direct ? plane : count,
+                  turned.get() + q * columns + j, columns, to + i * columns + j, columns, q == 0);
         }
       }
   });
@@ -131,46 +162,67 @@ void check_step(const Checks& check, const char* h_name, const char* w_name, con
   check.range<int64_t>(h_name, step.h, low, kMaxSize), check.range<int64_t>(w_name, step.w, low, kMaxSize);
 }
 void check_steps(const Checks& check, const Sizes& stride, const Sizes& padding, const Sizes& dilation) {
-  check_step(check, "stride_h", "stride_w", stride, 1), check_step(check, "padding_h", "padding_w", padding, 0), check_step(check, "dilation_h", "dilation_w", dilation, 1);
+  check_step(check, "stride_h", "stride_w", stride, 1),
+      check_step(check, "padding_h", "padding_w", padding, 0),
+      check_step(check, "dilation_h", "dilation_w", dilation, 1);
 }
 // The sizes of an image and of a kernel enter products with those of the steps.
 void check_image(const Checks& check, const char* name, const Tensor& x) {
-  if (x.size(2) > kMaxSize || x.size(3) > kMaxSize) check.refuse(name, "have at most ", kMaxSize, " along dimensions 2 and 3, found shape ", shape_text(x));
+  if (x.size(2) > kMaxSize || x.size(3) > kMaxSize)
+    check.refuse(name, "have at most ", kMaxSize, " along dimensions 2 and 3, found shape ", shape_text(x));
 }
 
 // The pixels of the result along a dimension.
-int64_t pixels_along(const Checks& check, const char* kernel_name, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+int64_t pixels_along(const Checks& check, const char* kernel_name, int64_t size, int64_t kernel,
+                     int64_t stride, int64_t padding, int64_t dilation) {
   const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
-  if (kernel <= 0 || room < 0) check.refuse(kernel_name, "fit ", size, " pixels with a padding of ", padding, " and a dilation of ", dilation, ", found a kernel of ", kernel);
+  if (kernel <= 0 || room < 0)
+    check.refuse(kernel_name, "fit ", size, " pixels with a padding of ", padding, " and a dilation of ",
+                 dilation, ", found a kernel of ", kernel);
   return room / stride + 1;
 }
 
-Tensor convolution(const Tensor& x, const Tensor& weight, int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
-  const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
+Tensor convolution(const Tensor& x, const Tensor& weight, int64_t stride_h, int64_t stride_w,
+                   int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
+  const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w},
+              dilation = {dilation_h, dilation_w};
   const Checks check("convolution");
-  check_operands(check, "x", x, "weight", weight, 4), check_steps(check, stride, padding, dilation), check_image(check, "x", x), check_image(check, "weight", weight);
+  check_operands(check, "x", x, "weight", weight, 4), check_steps(check, stride, padding, dilation),
+      check_image(check, "x", x), check_image(check, "weight", weight);
   check.shape("weight", weight, {kAny, x.size(1), kAny, kAny});
   const Images in = images_of(x);
   const int64_t kh = weight.size(2), kw = weight.size(3);
-  const Images out = {in.n, weight.size(0), pixels_along(check, "weight", in.h, kh, stride.h, padding.h, dilation.h),
+  const Images out = {in.n, weight.size(0),
+                      pixels_along(check, "weight", in.h, kh, stride.h, padding.h, dilation.h),
                       pixels_along(check, "weight", in.w, kw, stride.w, padding.w, dilation.w)};
-  const Tensor images = dense(x), kernel = dense(weight), result = fresh(x, {out.n, out.channels, out.h, out.w});
+  const Tensor images = dense(x), kernel = dense(weight),
+               result = fresh(x, {out.n, out.channels, out.h, out.w});
   if (result.numel() == 0) return result;
-  if (in.channels == 0) std::fill(data(result), data(result) + result.numel(), 0.0f);
-  else apply(data(images), in, {kh, kw, stride.h, stride.w, -padding.h, -padding.w, dilation.h, dilation.w, true}, data(kernel), out.channels, out, data(result));
+  if (in.channels == 0)
+    std::fill(data(result), data(result) + result.numel(), 0.0f);
+  else
+    apply(data(images), in,
+          {kh, kw, stride.h, stride.w, -padding.h, -padding.w, dilation.h, dilation.w, true}, data(kernel),
+          out.channels, out, data(result));
   return result;
 }
 
 // The gradient of the images, for a stride of 1.
-Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_t h, int64_t w, int64_t padding_h, int64_t padding_w, int64_t dilation_h, int64_t dilation_w) {
+Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_t h, int64_t w,
+                                  int64_t padding_h, int64_t padding_w, int64_t dilation_h,
+                                  int64_t dilation_w) {
   const Sizes padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
   const Checks check("convolution_backward_input");
-  check_operands(check, "dy", dy, "weight", weight, 4), check_steps(check, {1, 1}, padding, dilation), check_image(check, "weight", weight);
+  check_operands(check, "dy", dy, "weight", weight, 4), check_steps(check, {1, 1}, padding, dilation),
+      check_image(check, "weight", weight);
   check.range<int64_t>("h", h, 0, kMaxSize), check.range<int64_t>("w", w, 0, kMaxSize);
   const int64_t kh = weight.size(2), kw = weight.size(3), channels = weight.size(1);
-  check.shape("dy", dy, {kAny, weight.size(0), pixels_along(check, "weight", h, kh, 1, padding.h, dilation.h), pixels_along(check, "weight", w, kw, 1, padding.w, dilation.w)});
+  check.shape("dy", dy,
+              {kAny, weight.size(0), pixels_along(check, "weight", h, kh, 1, padding.h, dilation.h),
+               pixels_along(check, "weight", w, kw, 1, padding.w, dilation.w)});
   const Images in = images_of(dy), out = {in.n, channels, h, w};
-  const Tensor gradient = dense(dy), kernel = dense(weight), result = fresh(dy, {out.n, out.channels, out.h, out.w});
+  const Tensor gradient = dense(dy), kernel = dense(weight),
+               result = fresh(dy, {out.n, out.channels, out.h, out.w});
   if (result.numel() == 0) return result;
   if (dy.numel() == 0) {
     std::fill(data(result), data(result) + result.numel(), 0.0f);
@@ -179,20 +231,27 @@ Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_
   const int64_t depth = channels * kh * kw;
   const Numbers turned = numbers(in.channels * depth);  // (channels, taps, channels of dy)
   transpose(data(kernel), depth, in.channels, depth, turned.get());
-  apply(data(gradient), in, {kh, kw, 1, 1, padding.h, padding.w, -dilation.h, -dilation.w, false}, turned.get(), channels, out, data(result));
+  apply(data(gradient), in, {kh, kw, 1, 1, padding.h, padding.w, -dilation.h, -dilation.w, false},
+        turned.get(), channels, out, data(result));
   return result;
 }
 
 // The gradient of the weight, whose kernel is (kh, kw).
-Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh, int64_t kw, int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w,
+Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh, int64_t kw,
+                                   int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w,
                                    int64_t dilation_h, int64_t dilation_w) {
-  const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w}, dilation = {dilation_h, dilation_w};
+  const Sizes stride = {stride_h, stride_w}, padding = {padding_h, padding_w},
+              dilation = {dilation_h, dilation_w};
   const Checks check("convolution_backward_weight");
-  check_operands(check, "dy", dy, "x", x, 4), check_steps(check, stride, padding, dilation), check_image(check, "x", x);
+  check_operands(check, "dy", dy, "x", x, 4), check_steps(check, stride, padding, dilation),
+      check_image(check, "x", x);
   check.range<int64_t>("kh", kh, 1, kMaxSize), check.range<int64_t>("kw", kw, 1, kMaxSize);
   const Images in = images_of(x), out = images_of(dy);
-  check.shape("dy", dy, {in.n, kAny, pixels_along(check, "kh", in.h, kh, stride.h, padding.h, dilation.h), pixels_along(check, "kw", in.w, kw, stride.w, padding.w, dilation.w)});
-  const Tensor gradient = dense(dy), images = dense(x), result = fresh(x, {out.channels, in.channels, kh, kw});
+  check.shape("dy", dy,
+              {in.n, kAny, pixels_along(check, "kh", in.h, kh, stride.h, padding.h, dilation.h),
+               pixels_along(check, "kw", in.w, kw, stride.w, padding.w, dilation.w)});
+  const Tensor gradient = dense(dy), images = dense(x),
+               result = fresh(x, {out.channels, in.channels, kh, kw});
   if (result.numel() == 0) return result;
   if (out.pixels() == 0) {
     std::fill(data(result), data(result) + result.numel(), 0.0f);

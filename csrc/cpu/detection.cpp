@@ -1,5 +1,6 @@
-// nms, roi_align, the sampled columns of deform_conv2d, ctc_greedy_decode and unique_pairs on the CPU: scalar loops over
-// many small pieces, one piece a thread. float32 and float64; the other dtypes take the plain-torch way.
+// nms, roi_align, the sampled columns of deform_conv2d, ctc_greedy_decode and unique_pairs on the CPU: scalar
+// loops over many small pieces, one piece a thread. float32 and float64; the other dtypes take the
+// plain-torch way.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -49,7 +50,8 @@ Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
       out[i] = !gone[i] && (keep_n < 0 || kept < keep_n);
       if (!out[i]) continue;
       ++kept;
-      const T a1 = x1[i], b1 = y1[i], a2 = x2[i], b2 = y2[i], own = area[i], limit = static_cast<T>(threshold);
+      const T a1 = x1[i], b1 = y1[i], a2 = x2[i], b2 = y2[i], own = area[i],
+              limit = static_cast<T>(threshold);
       const T *px1 = x1.data(), *py1 = y1.data(), *px2 = x2.data(), *py2 = y2.data(), *pa = area.data();
       uint8_t* g = gone.data();
       for (int64_t j = i + 1; j < n; ++j) {
@@ -77,8 +79,9 @@ struct AxisPoints {
   std::vector<AxisPoint<T>> inside;
 };
 
-// Points that an automatically sampled region has along an axis. A longer one has no points: its means would be 0 within rounding, and
-// as float32 does not tell its points apart, many would fall on one pixel. The CUDA kernels have the same bound.
+// Points that an automatically sampled region has along an axis. A longer one has no points: its means would
+// be 0 within rounding, and as float32 does not tell its points apart, many would fall on one pixel. The CUDA
+// kernels have the same bound.
 constexpr int64_t kMaxPoints = int64_t(1) << 31;
 
 template <class T>
@@ -96,29 +99,36 @@ int64_t first_reached(int64_t count, F&& reached) {
   int64_t low = 0;
   for (int64_t high = count; low < high;) {
     const int64_t middle = low + (high - low) / 2;
-    if (reached(middle)) high = middle;
-    else low = middle + 1;
+    if (reached(middle))
+      high = middle;
+    else
+      low = middle + 1;
   }
   return low;
 }
 
-// `bins` bins of `length` pixels in all, from `start` on, over an image of `size` pixels. A point outside [-1, size] counts as 0 and
-// is not visited: the points lie in order, so a search finds those inside, however long the region is. With automatic sampling
-// (ratio <= 0) points are at least half a pixel apart where a bin has several, so 2 * size + bins + 3 bounds those inside.
+// `bins` bins of `length` pixels in all, from `start` on, over an image of `size` pixels. A point outside
+// [-1, size] counts as 0 and is not visited: the points lie in order, so a search finds those inside, however
+// long the region is. With automatic sampling (ratio <= 0) points are at least half a pixel apart where a bin
+// has several, so 2 * size + bins + 3 bounds those inside.
 template <class T>
 AxisPoints<T> axis_points(T start, T length, int64_t bins, int64_t ratio, int64_t size) {
   const T bin_length = length / bins, needed = std::ceil(bin_length);
-  const int64_t automatic = needed > 0 && length <= static_cast<T>(kMaxPoints) ? static_cast<int64_t>(needed) : 0;
+  const int64_t automatic =
+      needed > 0 && length <= static_cast<T>(kMaxPoints) ? static_cast<int64_t>(needed) : 0;
   AxisPoints<T> points{ratio > 0 ? ratio : automatic, {}};
   const T step = bin_length / points.per_bin;
   if (points.per_bin == 0 || size == 0 || !std::isfinite(start) || !std::isfinite(step)) return points;
   const int64_t count = bins * points.per_bin;
   const auto position = [&](int64_t i) { return start + (i + T(0.5)) * step; };
   const T low = -1, high = static_cast<T>(size);
-  const int64_t begin = first_reached(count, [&](int64_t i) { return step < 0 ? position(i) <= high : position(i) >= low; });
-  const int64_t end = first_reached(count, [&](int64_t i) { return step < 0 ? position(i) < low : position(i) > high; });
+  const int64_t begin =
+      first_reached(count, [&](int64_t i) { return step < 0 ? position(i) <= high : position(i) >= low; });
+  const int64_t end =
+      first_reached(count, [&](int64_t i) { return step < 0 ? position(i) < low : position(i) > high; });
   points.inside.reserve(std::max<int64_t>(end - begin, 0));
-  for (int64_t i = begin; i < end; ++i) points.inside.push_back(axis_point(i / points.per_bin, position(i), size));
+  for (int64_t i = begin; i < end; ++i)
+    points.inside.push_back(axis_point(i / points.per_bin, position(i), size));
   return points;
 }
 
@@ -139,16 +149,20 @@ struct Pooling {
 template <class T>
 Region<T> region_of(const T* roi, const Pooling& p) {
   const T shift = p.aligned ? T(0.5) : T(0), scale = static_cast<T>(p.spatial_scale);
-  const T x1 = roi[1] * scale - shift, y1 = roi[2] * scale - shift, x2 = roi[3] * scale - shift, y2 = roi[4] * scale - shift;
+  const T x1 = roi[1] * scale - shift, y1 = roi[2] * scale - shift, x2 = roi[3] * scale - shift,
+          y2 = roi[4] * scale - shift;
   T w = x2 - x1, h = y2 - y1;
   if (!p.aligned) w = std::max(w, T(1)), h = std::max(h, T(1));
-  return {static_cast<int64_t>(roi[0]), axis_points<T>(y1, h, p.ph, p.ratio, p.height), axis_points<T>(x1, w, p.pw, p.ratio, p.width)};
+  return {static_cast<int64_t>(roi[0]), axis_points<T>(y1, h, p.ph, p.ratio, p.height),
+          axis_points<T>(x1, w, p.pw, p.ratio, p.width)};
 }
 
 template <class T>
 void check_image_numbers(const Checks& check, const T* rois, int64_t count, int64_t images) {
   for (int64_t r = 0; r < count; ++r)
-    if (!(rois[5 * r] > -1 && rois[5 * r] < images)) check.refuse("rois", "name one of the ", images, " images in column 0, found ", rois[5 * r], " in row ", r);
+    if (!(rois[5 * r] > -1 && rois[5 * r] < images))
+      check.refuse("rois", "name one of the ", images, " images in column 0, found ", rois[5 * r], " in row ",
+                   r);
 }
 
 template <class T>
@@ -158,14 +172,16 @@ void pool(const Region<T>& region, const T* plane, const Pooling& p, T* out) {
     const T *top = plane + y.low * p.width, *bottom = plane + y.high * p.width;
     T* bins = out + y.bin * p.pw;
     for (const AxisPoint<T>& x : region.columns.inside)
-      bins[x.bin] += y.low_weight * x.low_weight * top[x.low] + y.low_weight * x.high_weight * top[x.high] + y.high_weight * x.low_weight * bottom[x.low] +
+      bins[x.bin] += y.low_weight * x.low_weight * top[x.low] + y.low_weight * x.high_weight * top[x.high] +
+                     y.high_weight * x.low_weight * bottom[x.low] +
                      y.high_weight * x.high_weight * bottom[x.high];
   }
   const T share = region.share();
   for (int64_t b = 0; b < p.bins(); ++b) out[b] *= share;
 }
 
-Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned) {
+Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw,
+                 int64_t ratio, bool aligned) {
   check_roi_align(x, rois, ph, pw, ratio);
   const Tensor xd = dense(x), rd = dense(rois);
   const Pooling p{spatial_scale, x.size(0), x.size(1), x.size(2), x.size(3), ph, pw, ratio, aligned};
@@ -177,7 +193,9 @@ Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int6
     parallel_for(0, rois.size(0), 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const Region<T> region = region_of(data<T>(rd) + 5 * r, p);
-        for (int64_t k = 0; k < p.channels; ++k) pool(region, data<T>(xd) + (region.image * p.channels + k) * p.plane(), p, mutable_data<T>(y) + (r * p.channels + k) * p.bins());
+        for (int64_t k = 0; k < p.channels; ++k)
+          pool(region, data<T>(xd) + (region.image * p.channels + k) * p.plane(), p,
+               mutable_data<T>(y) + (r * p.channels + k) * p.bins());
       }
     });
   });
@@ -199,10 +217,12 @@ void unpool(const Region<T>& region, const T* gradient, const Pooling& p, T* pla
   }
 }
 
-Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> x_shape, double spatial_scale, int64_t ratio, bool aligned) {
+Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> x_shape,
+                          double spatial_scale, int64_t ratio, bool aligned) {
   check_roi_align_backward(dy, rois, x_shape, ratio);
   const Tensor gd = dense(dy), rd = dense(rois);
-  const Pooling p{spatial_scale, x_shape[0], x_shape[1], x_shape[2], x_shape[3], dy.size(2), dy.size(3), ratio, aligned};
+  const Pooling p{spatial_scale, x_shape[0], x_shape[1], x_shape[2], x_shape[3],
+                  dy.size(2),    dy.size(3), ratio,      aligned};
   Tensor dx = fresh(dy, x_shape);
   torch::stable::zero_(dx);
   floating("roi_align_backward", dy, [&](auto t) {
@@ -213,7 +233,9 @@ Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int6
     parallel_for(0, p.channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = 0; r < rois.size(0); ++r) {
         const Region<T> region = region_of(data<T>(rd) + 5 * r, p);
-        for (int64_t k = begin; k < end; ++k) unpool(region, data<T>(gd) + (r * p.channels + k) * p.bins(), p, mutable_data<T>(dx) + (region.image * p.channels + k) * p.plane());
+        for (int64_t k = begin; k < end; ++k)
+          unpool(region, data<T>(gd) + (r * p.channels + k) * p.bins(), p,
+                 mutable_data<T>(dx) + (region.image * p.channels + k) * p.plane());
       }
     });
   });
@@ -221,12 +243,13 @@ Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int6
 }
 
 // --------------------------------------------------------------------------- deform_conv2d
-// The four neighbours of a point, their weights, and which of them the image has; one beyond the border counts as 0.
+// The four neighbours of a point, their weights, and which of them the image has; one beyond the border
+// counts as 0.
 template <class T>
 struct Corners {
   int64_t at[4];
   T weight[4];
-  T fy, fx;  // fractions, for the gradient to the point
+  T fy, fx;               // fractions, for the gradient to the point
   bool inside[4], whole;  // whole: the image has all four
 
   // The sum over the neighbours that the image has.
@@ -247,8 +270,10 @@ Corners<T> corners_of(T y, T x, int64_t height, int64_t width) {
   for (int k = 0; k < 4; ++k) {
     const int64_t yy = y0 + k / 2, xx = x0 + k % 2;
     c.inside[k] = yy >= 0 && yy < height && xx >= 0 && xx < width;
-    if (c.inside[k]) c.at[k] = yy * width + xx, c.weight[k] = wy[k / 2] * wx[k % 2];
-    else c.whole = false;
+    if (c.inside[k])
+      c.at[k] = yy * width + xx, c.weight[k] = wy[k / 2] * wx[k % 2];
+    else
+      c.whole = false;
   }
   return c;
 }
@@ -258,10 +283,12 @@ struct Deform {
   int64_t taps() const { return kh * kw; }
   int64_t places() const { return oh * ow; }
 };
-Deform deform_of(const Tensor& x, const Tensor& offset, const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
-                 const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups) {
-  return {x.size(0), x.size(1), x.size(2), x.size(3), kernel[0], kernel[1], offset.size(2), offset.size(3), groups, x.size(1) / groups,
-          stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1]};
+Deform deform_of(const Tensor& x, const Tensor& offset, const std::vector<int64_t>& kernel,
+                 const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                 const std::vector<int64_t>& dilation, int64_t groups) {
+  return {x.size(0),      x.size(1),      x.size(2),   x.size(3),          kernel[0], kernel[1],
+          offset.size(2), offset.size(3), groups,      x.size(1) / groups, stride[0], stride[1],
+          padding[0],     padding[1],     dilation[0], dilation[1]};
 }
 // The corners of tap k at place p; o points at the (2 * taps, places) offsets of one sample and group.
 template <class T>
@@ -273,7 +300,8 @@ Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
 
 // The corners of tap k at every place, their weights times the mask (or 1).
 template <class T>
-void weighted_corners(const Deform& d, const T* o, int64_t k, const T* mask, std::vector<Corners<T>>& points) {
+void weighted_corners(const Deform& d, const T* o, int64_t k, const T* mask,
+                      std::vector<Corners<T>>& points) {
   for (int64_t p = 0; p < d.places(); ++p) {
     points[p] = deform_corners<T>(d, o, k, p);
     if (mask)
@@ -281,9 +309,11 @@ void weighted_corners(const Deform& d, const T* o, int64_t k, const T* mask, std
   }
 }
 
-Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
-                      std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
-  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation}, groups);
+Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
+                      std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
+                      std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation},
+                       groups);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
   const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od;
   const Tensor out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
@@ -295,7 +325,8 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
       std::vector<int64_t> border;  // the points that the image has not all neighbours of
       for (int64_t i = begin; i < end; ++i) {
         const int64_t ng = i / d.taps(), k = i % d.taps();
-        weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k, mask.has_value() ? data<T>(md) + i * d.places() : nullptr, points);
+        weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k,
+                            mask.has_value() ? data<T>(md) + i * d.places() : nullptr, points);
         border.clear();
         for (int64_t p = 0; p < d.places(); ++p)
           if (!points[p].whole) border.push_back(p);
@@ -306,9 +337,11 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
           if (d.height && d.width)  // without a branch; a neighbour beyond the border has index 0
             for (int64_t p = 0; p < d.places(); ++p) {
               const Corners<T>& q = points[p];
-              to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] + q.weight[3] * v[q.at[3]];
+              to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] +
+                      q.weight[3] * v[q.at[3]];
             }
-          for (const int64_t p : border) to[p] = points[p].sample(v);  // 0 times pixel 0 is not 0 where that pixel is infinite
+          for (const int64_t p : border)
+            to[p] = points[p].sample(v);  // 0 times pixel 0 is not 0 where that pixel is infinite
         }
       }
     });
@@ -316,13 +349,18 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
   return out;
 }
 
-std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
-                                                           std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
+std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x,
+                                                           const Tensor& offset, std::optional<Tensor> mask,
+                                                           std::vector<int64_t> kernel,
+                                                           std::vector<int64_t> stride,
+                                                           std::vector<int64_t> padding,
                                                            std::vector<int64_t> dilation, int64_t groups) {
   check_deform_columns_backward(dcolumns, x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
-  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, gd = dense(dcolumns);
-  Tensor dx = fresh_like(x), doffset = fresh_like(offset), dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
+  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od,
+               gd = dense(dcolumns);
+  Tensor dx = fresh_like(x), doffset = fresh_like(offset),
+         dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
   torch::stable::zero_(dx);
   if (offset.numel() == 0) return {dx, doffset, dmask};
   floating("deform_columns_backward", x, [&](auto t) {
@@ -339,7 +377,8 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
           std::fill(dots.begin(), dots.end(), T(0));
           for (int64_t j = 0; j < d.per_group; ++j) {
             const int64_t plane = ng * d.per_group + j;
-            const T *g = data<T>(gd) + (plane * d.taps() + k) * places, *v = data<T>(xd) + plane * d.height * d.width;
+            const T *g = data<T>(gd) + (plane * d.taps() + k) * places,
+                    *v = data<T>(xd) + plane * d.height * d.width;
             T* dv = mutable_data<T>(dx) + plane * d.height * d.width;
             for (int64_t p = 0; p < places; ++p) {
               const Corners<T>& q = points[p];
@@ -356,11 +395,14 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
             T corner[4];
             for (int c = 0; c < 4; ++c) corner[c] = dots[4 * p + c];
             const T scale = m ? m[p] : T(1);
-            o[2 * k * places + p] = scale * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
-            o[(2 * k + 1) * places + p] = scale * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
+            o[2 * k * places + p] =
+                scale * ((1 - q.fx) * (corner[2] - corner[0]) + q.fx * (corner[3] - corner[1]));
+            o[(2 * k + 1) * places + p] =
+                scale * ((1 - q.fy) * (corner[1] - corner[0]) + q.fy * (corner[3] - corner[2]));
             if (m)
               mutable_data<T>(dmask)[(ng * d.taps() + k) * places + p] =
-                  (1 - q.fy) * ((1 - q.fx) * corner[0] + q.fx * corner[1]) + q.fy * ((1 - q.fx) * corner[2] + q.fx * corner[3]);
+                  (1 - q.fy) * ((1 - q.fx) * corner[0] + q.fx * corner[1]) +
+                  q.fy * ((1 - q.fx) * corner[2] + q.fx * corner[3]);
           }
         }
     });
@@ -378,7 +420,8 @@ int64_t best_class(const T* row, int64_t classes) {
   return best;
 }
 
-std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
+std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths,
+                                             bool merge) {
   check_ctc_greedy_decode(log_probs, input_lengths);
   const Tensor xd = dense(log_probs), ld = dense(input_lengths);
   const int64_t steps = log_probs.size(0), n = log_probs.size(1), c = log_probs.size(2);
@@ -386,23 +429,24 @@ std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tens
   if (n == 0) return {decoded, sums};
   floating("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
-    parallel_for(0, n, std::max<int64_t>(1, 16384 / std::max<int64_t>(steps * c, 1)), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        int64_t* out = mutable_data<int64_t>(decoded) + i * steps;
-        int64_t used = 0, before = c - 1;
-        T sum = 0;
-        const int64_t length = std::min(data<int64_t>(ld)[i], steps);
-        for (int64_t s = 0; s < length; ++s) {
-          const T* row = data<T>(xd) + (s * n + i) * c;
-          const int64_t best = best_class(row, c);
-          sum -= row[best];
-          if (best != c - 1 && !(merge && s > 0 && best == before)) out[used++] = best;
-          before = best;
-        }
-        std::fill(out + used, out + steps, int64_t(0));
-        mutable_data<T>(sums)[i] = sum;
-      }
-    });
+    parallel_for(0, n, std::max<int64_t>(1, 16384 / std::max<int64_t>(steps * c, 1)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     int64_t* out = mutable_data<int64_t>(decoded) + i * steps;
+                     int64_t used = 0, before = c - 1;
+                     T sum = 0;
+                     const int64_t length = std::min(data<int64_t>(ld)[i], steps);
+                     for (int64_t s = 0; s < length; ++s) {
+                       const T* row = data<T>(xd) + (s * n + i) * c;
+                       const int64_t best = best_class(row, c);
+                       sum -= row[best];
+                       if (best != c - 1 && !(merge && s > 0 && best == before)) out[used++] = best;
+                       before = best;
+                     }
+                     std::fill(out + used, out + steps, int64_t(0));
+                     mutable_data<T>(sums)[i] = sum;
+                   }
+                 });
   });
   return {decoded, sums};
 }
@@ -411,7 +455,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, cons
   check_unique_pairs(keys, values);
   const Tensor kd = dense(keys), vd = dense(values);
   const int64_t n = keys.numel(), size = static_cast<int64_t>(values.element_size());
-  const Tensor count = fresh(keys, {1}, ScalarType::Int), unique = fresh(keys, {n}), of = fresh(values, {n}), inverse = fresh(keys, {n}, ScalarType::Int);
+  const Tensor count = fresh(keys, {1}, ScalarType::Int), unique = fresh(keys, {n}), of = fresh(values, {n}),
+               inverse = fresh(keys, {n}, ScalarType::Int);
   const int64_t* k = data<int64_t>(kd);
   int64_t* u = mutable_data<int64_t>(unique);
   const char* v = data<char>(vd);
@@ -437,7 +482,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, cons
     }
   }
   std::fill(u + used, u + n, int64_t(0));
-  if (used < n) std::memset(o + used * size, 0, (n - used) * size);  // not of a null pointer, even for nothing
+  if (used < n)
+    std::memset(o + used * size, 0, (n - used) * size);  // not of a null pointer, even for nothing
   *mutable_data<int32_t>(count) = used;
   return {count, unique, of, inverse};
 }

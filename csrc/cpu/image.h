@@ -47,8 +47,10 @@ inline void image_planes_of(const ImageWindow& w, const uint8_t* image, float* p
 }
 
 inline void image_planes(const ImageWindow& w, const uint8_t* image, float* planes) {
-  if (w.channels == 3) image_planes_of<3>(w, image, planes);
-  else image_planes_of<1>(w, image, planes);
+  if (w.channels == 3)
+    image_planes_of<3>(w, image, planes);
+  else
+    image_planes_of<1>(w, image, planes);
 }
 
 }  // namespace CPU_CAPABILITY

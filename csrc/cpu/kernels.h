@@ -1,6 +1,6 @@
 // The CPU kernels as plain functions on pointers: no torch type, so that they do not depend on torch's ABI.
-// Each function works on a part [begin, end) of its rows or elements; register.cpp hands the parts to threads.
-// The table exists once for each instruction set; best() picks the widest this machine has.
+// Each function works on a part [begin, end) of its rows or elements; register.cpp hands the parts to
+// threads. The table exists once for each instruction set; best() picks the widest this machine has.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,27 +11,27 @@ enum class Dtype : int { f32, f64, bf16 };
 
 // Elementwise operators. Comment: inputs -> outputs; scalars.
 enum class Point : int {
-  quick_gelu,             // x -> y
-  quick_gelu_backward,    // x dy -> dx
-  square_relu,            // x -> y
-  square_relu_backward,   // x dy -> dx
-  fast_gelu_mul,          // x m -> y
-  fast_gelu_mul_backward, // x m dy -> dx dm
-  boxes_coord,            // x1 y1 w1 h1 x2 y2 w2 h2 -> 8 corners
-  boxes_coord_backward,   // 8 gradients -> 8
-  intersection,           // 8 corners -> area
-  intersection_backward,  // 8 corners dy -> 8
-  iou,                    // w1 h1 w2 h2 inter -> y; eps
-  iou_backward,           // 5 inputs dy -> 5; eps
-  convex,                 // 8 corners -> y; eps
-  convex_backward,        // 8 corners dy -> 8
-  center_dist,            // 8 corners -> y
-  center_dist_backward,   // 8 corners dy -> 4: of b1's x, b2's x, b1's y, b2's y
-  angle,                  // w1 h1 w2 h2 -> v; eps
-  angle_backward,         // 4 inputs dv -> 4; eps
-  ciou,                   // v iou rho2 c2 -> y alpha; eps
-  ciou_backward,          // alpha rho2 c2 dy -> dv diou drho2 dc2
-  fake_quantize,          // x -> y; scale, zero point, low, high
+  quick_gelu,              // x -> y
+  quick_gelu_backward,     // x dy -> dx
+  square_relu,             // x -> y
+  square_relu_backward,    // x dy -> dx
+  fast_gelu_mul,           // x m -> y
+  fast_gelu_mul_backward,  // x m dy -> dx dm
+  boxes_coord,             // x1 y1 w1 h1 x2 y2 w2 h2 -> 8 corners
+  boxes_coord_backward,    // 8 gradients -> 8
+  intersection,            // 8 corners -> area
+  intersection_backward,   // 8 corners dy -> 8
+  iou,                     // w1 h1 w2 h2 inter -> y; eps
+  iou_backward,            // 5 inputs dy -> 5; eps
+  convex,                  // 8 corners -> y; eps
+  convex_backward,         // 8 corners dy -> 8
+  center_dist,             // 8 corners -> y
+  center_dist_backward,    // 8 corners dy -> 4: of b1's x, b2's x, b1's y, b2's y
+  angle,                   // w1 h1 w2 h2 -> v; eps
+  angle_backward,          // 4 inputs dv -> 4; eps
+  ciou,                    // v iou rho2 c2 -> y alpha; eps
+  ciou_backward,           // alpha rho2 c2 dy -> dv diou drho2 dc2
+  fake_quantize,           // x -> y; scale, zero point, low, high
   count
 };
 
@@ -58,8 +58,27 @@ constexpr PointOperands kPointOperands[] = {
 static_assert(sizeof(kPointOperands) / sizeof(*kPointOperands) == static_cast<size_t>(Point::count));
 constexpr int64_t kSumRows = 64;  // rows of a bias's gradient that are summed in one float
 
-// A step over blocks (blocks.h): to = op(a, b, c; scalar). Numbers of tensors, then of temporaries; of the scalar; -1: none.
-enum class Block : int { copy, neg, abs, sqrt, reciprocal, add_number, mul_number, div_number, add, mul, div, maximum, minimum, lerp, addcmul, addcdiv, count };
+// A step over blocks (blocks.h): to = op(a, b, c; scalar). Numbers of tensors, then of temporaries; of the
+// scalar; -1: none.
+enum class Block : int {
+  copy,
+  neg,
+  abs,
+  sqrt,
+  reciprocal,
+  add_number,
+  mul_number,
+  div_number,
+  add,
+  mul,
+  div,
+  maximum,
+  minimum,
+  lerp,
+  addcmul,
+  addcdiv,
+  count
+};
 struct BlockStep {
   Block op;
   int64_t to, a, b, c, scalar;
@@ -74,26 +93,28 @@ struct SquareRoots {
 
 // Softmax over rows of n: t = keep ? scale * x : fill, keep from a byte mask or the lower triangle.
 struct SoftmaxRows {
-  int64_t n;              // columns
-  int64_t m;              // rows of the matrix the triangle is in
+  int64_t n;  // columns
+  int64_t m;  // rows of the matrix the triangle is in
   double scale, fill;
-  const uint8_t* mask;    // or null
-  int mask_dims;          // of the rows, without the columns
+  const uint8_t* mask;  // or null
+  int mask_dims;        // of the rows, without the columns
   int64_t sizes[12], strides[12];
-  int64_t mask_column;    // stride of the mask along the columns, 0 or 1
+  int64_t mask_column;  // stride of the mask along the columns, 0 or 1
   bool tril;
   int64_t diagonal;
-  double p;               // dropout probability; 0: none
+  double p;  // dropout probability; 0: none
   uint64_t seed;
 };
 
-// One layer and direction of an RNN, LSTM (gates in the order input, forget, cell, output) or GRU (reset, update, new): tensors are (steps, batch, columns).
+// One layer and direction of an RNN, LSTM (gates in the order input, forget, cell, output) or GRU (reset,
+// update, new): tensors are (steps, batch, columns).
 struct RecurrentLayer {
   int64_t steps, batch, hidden;
   bool reverse;
 };
 
-// A window of an image of bytes (height, width, channels), `row` bytes from a row to the next; 1 or 3 channels.
+// A window of an image of bytes (height, width, channels), `row` bytes from a row to the next; 1 or 3
+// channels.
 struct ImageWindow {
   int64_t height, width, channels, row;
   bool mirror;
@@ -102,46 +123,71 @@ struct ImageWindow {
 
 struct Kernels {
   const char* name;
-  void (*pointwise)(Point, Dtype, const void* const* in, void* const* out, const double* scalars, int64_t begin, int64_t end);
-  // y = gelu(x + bias); rows of length n. The bias is a row of n (per_row = 0) or one value a row: bias[row % per_row].
-  void (*bias_gelu)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row, int64_t begin, int64_t end);
+  void (*pointwise)(Point, Dtype, const void* const* in, void* const* out, const double* scalars,
+                    int64_t begin, int64_t end);
+  // y = gelu(x + bias); rows of length n. The bias is a row of n (per_row = 0) or one value a row: bias[row %
+  // per_row].
+  void (*bias_gelu)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row,
+                    int64_t begin, int64_t end);
   // sums (or null): the gradient of the bias in parts, in the type computed in; see bias_rows.
-  void (*bias_gelu_backward)(Dtype, const void* x, const void* bias, const void* dy, void* dx, void* sums, int64_t n, int64_t per_row, int64_t begin, int64_t end);
+  void (*bias_gelu_backward)(Dtype, const void* x, const void* bias, const void* dy, void* dx, void* sums,
+                             int64_t n, int64_t per_row, int64_t begin, int64_t end);
   // y = (x + bias) * keep / (1 - p); with bias null, y = x * keep / (1 - p).
-  void (*bias_dropout)(Dtype, const void* x, const void* bias, void* y, void* sums, int64_t n, int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end);
+  void (*bias_dropout)(Dtype, const void* x, const void* bias, void* y, void* sums, int64_t n,
+                       int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end);
   // softmax into y and, when p > 0, its dropout into dropped.
-  void (*softmax)(Dtype, const SoftmaxRows&, const void* x, void* y, void* dropped, int64_t begin, int64_t end);
+  void (*softmax)(Dtype, const SoftmaxRows&, const void* x, void* y, void* dropped, int64_t begin,
+                  int64_t end);
   // dx of dy (gradient of y, or null) and ddropped (gradient of dropped, or null).
-  void (*softmax_backward)(Dtype, const SoftmaxRows&, const void* y, const void* dy, const void* ddropped, void* dx, int64_t begin, int64_t end);
+  void (*softmax_backward)(Dtype, const SoftmaxRows&, const void* y, const void* dy, const void* ddropped,
+                           void* dx, int64_t begin, int64_t end);
   // keep ? scale * x : fill for the lower triangle of (rows, m, n); fill only where keep_fill.
-  void (*scale_tril)(Dtype, const void* x, void* y, int64_t m, int64_t n, int64_t diagonal, double scale, double fill, int64_t begin, int64_t end);
+  void (*scale_tril)(Dtype, const void* x, void* y, int64_t m, int64_t n, int64_t diagonal, double scale,
+                     double fill, int64_t begin, int64_t end);
   // adam, momentum and sgd on one tensor; see optimizer.h
-  void (*adam)(Dtype, void* model, const void* diff, void* m, void* v, const double* s, int64_t begin, int64_t end);
-  void (*momentum)(Dtype, void* model, const void* diff, void* buffer, const double* s, int64_t begin, int64_t end);
+  void (*adam)(Dtype, void* model, const void* diff, void* m, void* v, const double* s, int64_t begin,
+               int64_t end);
+  void (*momentum)(Dtype, void* model, const void* diff, void* buffer, const double* s, int64_t begin,
+                   int64_t end);
   void (*sgd)(Dtype, void* model, const void* diff, const double* s, int64_t begin, int64_t end);
   // f32 and f64. The steps over `given` tensors and temporaries.
-  void (*blocks)(Dtype, const SquareRoots&, const BlockStep*, int64_t count, void* const* tensors, int64_t given, const double* scalars, int64_t begin, int64_t end);
+  void (*blocks)(Dtype, const SquareRoots&, const BlockStep*, int64_t count, void* const* tensors,
+                 int64_t given, const double* scalars, int64_t begin, int64_t end);
   // one (B, M, H) row of K: pairs turned by cos and sin; see rotary.h
-  void (*rotary)(Dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size, int64_t part, bool interval, bool backward);
+  void (*rotary)(Dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size,
+                 int64_t part, bool interval, bool backward);
   // out[pair(i, j)] = x_i . x_j for j < i + self; one sample (f, e), and its gradient
   void (*dots)(Dtype, const void* x, void* out, int64_t f, int64_t e, bool self);
   void (*dots_backward)(Dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e, bool self);
-  // f32 and f64. The weight (gates * hidden, hidden) packed for the forward or backward pass; without `to` only the elements that takes.
-  int64_t (*recurrent_pack)(Dtype, const void* weight, int64_t gates, int64_t hidden, bool backward, void* to);
-  // given: the input's share of the gates; packed: the weight; gates are kept as they are after their functions.
-  void (*lstm)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* h0, const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end);
+  // f32 and f64. The weight (gates * hidden, hidden) packed for the forward or backward pass; without `to`
+  // only the elements that takes.
+  int64_t (*recurrent_pack)(Dtype, const void* weight, int64_t gates, int64_t hidden, bool backward,
+                            void* to);
+  // given: the input's share of the gates; packed: the weight; gates are kept as they are after their
+  // functions.
+  void (*lstm)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* h0,
+               const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end);
   // dhidden or null; dh and dc hold the gradients of the last step's and end as the first one's.
-  void (*lstm_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* gates, const void* cells, const void* c0, const void* packed, void* dgates, void* dh, void* dc, int64_t begin, int64_t end);
-  // bias, dhidden: or null; dh holds the gradient of the last step's and ends as what the first step's has of it (gru: besides the product with the weight).
-  void (*rnn)(Dtype, const RecurrentLayer&, bool relu, const void* given, const void* packed, const void* bias, const void* h0, void* hidden, int64_t begin, int64_t end);
-  void (*rnn_backward)(Dtype, const RecurrentLayer&, bool relu, const void* dhidden, const void* hidden, const void* packed, void* dgates, void* dh, int64_t begin, int64_t end);
+  void (*lstm_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* gates,
+                        const void* cells, const void* c0, const void* packed, void* dgates, void* dh,
+                        void* dc, int64_t begin, int64_t end);
+  // bias, dhidden: or null; dh holds the gradient of the last step's and ends as what the first step's has of
+  // it (gru: besides the product with the weight).
+  void (*rnn)(Dtype, const RecurrentLayer&, bool relu, const void* given, const void* packed,
+              const void* bias, const void* h0, void* hidden, int64_t begin, int64_t end);
+  void (*rnn_backward)(Dtype, const RecurrentLayer&, bool relu, const void* dhidden, const void* hidden,
+                       const void* packed, void* dgates, void* dh, int64_t begin, int64_t end);
   // kept: four rows of hidden for each, see gru_rows; dturned: the gradient of bias + h w.
-  void (*gru)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* bias, const void* h0, void* kept, void* hidden, int64_t begin, int64_t end);
-  void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden, const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned, void* dh, int64_t begin, int64_t end);
+  void (*gru)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* bias,
+              const void* h0, void* kept, void* hidden, int64_t begin, int64_t end);
+  void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden,
+                       const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned,
+                       void* dh, int64_t begin, int64_t end);
   // planes (channels, height, width) = (image - mean) * scale, left and right exchanged where `mirror`.
   void (*image_planes)(const ImageWindow&, const uint8_t* image, float* planes);
   // to (columns, rows) = from (rows, columns), turned; step, to_step: numbers from a row to the next.
-  void (*transpose)(const float* from, int64_t step, int64_t rows, int64_t columns, float* to, int64_t to_step);
+  void (*transpose)(const float* from, int64_t step, int64_t rows, int64_t columns, float* to,
+                    int64_t to_step);
 };
 
 const Kernels& default_kernels();

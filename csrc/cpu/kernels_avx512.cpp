@@ -9,8 +9,30 @@
 namespace oneflow_cpu {
 
 const Kernels& avx512_kernels() {
-  static const Kernels table = {"avx512", pointwise, bias_gelu, bias_gelu_backward, bias_dropout, softmax, softmax_backward, scale_tril,
-                                adam, momentum, sgd, blocks, rotary, dots, dots_backward, recurrent_pack, lstm, lstm_backward, rnn, rnn_backward, gru, gru_backward, image_planes, transpose<float>};
+  static const Kernels table = {"avx512",
+                                pointwise,
+                                bias_gelu,
+                                bias_gelu_backward,
+                                bias_dropout,
+                                softmax,
+                                softmax_backward,
+                                scale_tril,
+                                adam,
+                                momentum,
+                                sgd,
+                                blocks,
+                                rotary,
+                                dots,
+                                dots_backward,
+                                recurrent_pack,
+                                lstm,
+                                lstm_backward,
+                                rnn,
+                                rnn_backward,
+                                gru,
+                                gru_backward,
+                                image_planes,
+                                transpose<float>};
   return table;
 }
 

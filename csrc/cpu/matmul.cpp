@@ -31,29 +31,34 @@ void multiply_rows(const Matrix& a, const Matrix& b, float* out) {
     for (int64_t task = first; task < last; ++task) {
       const int64_t i = task % down * kRows, j = task / down * kColumns;
       for (int64_t p = 0; p < k; p += kDepth)
-        block(std::min(kRows, m - i), std::min(kColumns, n - j), std::min(kDepth, k - p), a.data + i * a.row + p, a.row, b.data + p * b.row + j, b.row, out + i * n + j, n, p == 0);
+        block(std::min(kRows, m - i), std::min(kColumns, n - j), std::min(kDepth, k - p),
+              a.data + i * a.row + p, a.row, b.data + p * b.row + j, b.row, out + i * n + j, n, p == 0);
     }
   });
 }
 
-// out (a.rows, b.columns), dense: what lies column by column is turned, or (b' a')' computed where turning the result is less.
+// out (a.rows, b.columns), dense: what lies column by column is turned, or (b' a')' computed where turning
+// the result is less.
 void multiply(const Matrix& a, const Matrix& b, float* out) {
   Numbers held_a, held_b;
   const int64_t results = a.rows * b.columns;
-  const int64_t direct = (a.column != 1) * a.size() + (b.column != 1) * b.size(), turned = (a.row != 1) * a.size() + (b.row != 1) * b.size() + results;
+  const int64_t direct = (a.column != 1) * a.size() + (b.column != 1) * b.size(),
+                turned = (a.row != 1) * a.size() + (b.row != 1) * b.size() + results;
   if (direct <= turned) return multiply_rows(by_rows(a, held_a), by_rows(b, held_b), out);
   const Numbers other = numbers(results);
   multiply_rows(by_rows(b.turned(), held_b), by_rows(a.turned(), held_a), other.get());
   transpose(other.get(), a.rows, b.columns, a.rows, out);
 }
 
-// The last two dimensions of the tensor as a matrix, without its place; a tensor that lies neither row by row nor column by column is copied into `held`.
+// The last two dimensions of the tensor as a matrix, without its place; a tensor that lies neither row by row
+// nor column by column is copied into `held`.
 Matrix matrix_of(const Tensor& x, Tensor& held) {
   held = x;
   const int64_t d = x.dim() - 2, rows = x.size(d), columns = x.size(d + 1);
   int64_t row = x.stride(d), column = columns == 1 ? 1 : x.stride(d + 1);
   if (rows == 1) row = column == 1 ? columns : 1;
-  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows)) held = dense(x), row = columns, column = 1;
+  if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows))
+    held = dense(x), row = columns, column = 1;
   return {nullptr, rows, columns, row, column};
 }
 
@@ -61,8 +66,10 @@ Matrix matrix_of(const Tensor& x, Tensor& held) {
 Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
   const Checks check(name);
   check_operands(check, "a", a, "b", b, dims);
-  if (dims == 2) check.shape("b", b, {a.size(1), kAny});
-  else check.shape("b", b, {a.size(0), a.size(2), kAny});
+  if (dims == 2)
+    check.shape("b", b, {a.size(1), kAny});
+  else
+    check.shape("b", b, {a.size(0), a.size(2), kAny});
   std::vector<int64_t> sizes = shape(a);
   sizes.back() = b.size(dims - 1);
   const Tensor out = fresh(a, sizes);
@@ -74,13 +81,17 @@ Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b)
   }
   Tensor held_a, held_b;
   const Matrix x = matrix_of(a, held_a), w = matrix_of(b, held_b);
-  const int64_t batch = dims == 2 ? 1 : a.size(0), step_a = dims == 2 ? 0 : held_a.stride(0), step_b = dims == 2 ? 0 : held_b.stride(0);
+  const int64_t batch = dims == 2 ? 1 : a.size(0), step_a = dims == 2 ? 0 : held_a.stride(0),
+                step_b = dims == 2 ? 0 : held_b.stride(0);
   const auto some = [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i)
-      multiply(x.at(static_cast<const float*>(held_a.data_ptr()) + i * step_a), w.at(static_cast<const float*>(held_b.data_ptr()) + i * step_b), y + i * x.rows * w.columns);
+      multiply(x.at(static_cast<const float*>(held_a.data_ptr()) + i * step_a),
+               w.at(static_cast<const float*>(held_b.data_ptr()) + i * step_b), y + i * x.rows * w.columns);
   };
-  if (batch < torch::stable::get_num_threads()) some(0, batch);  // the threads share each product
-  else parallel_for(0, batch, 1, some);
+  if (batch < torch::stable::get_num_threads())
+    some(0, batch);  // the threads share each product
+  else
+    parallel_for(0, batch, 1, some);
   return out;
 }
 
@@ -90,4 +101,6 @@ Tensor bmm(const Tensor& a, const Tensor& b) { return product("bmm", 3, a, b); }
 }  // namespace
 }  // namespace oneflow_ext
 
-STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) { m.impl("mm", TORCH_BOX(&oneflow_ext::mm)), m.impl("bmm", TORCH_BOX(&oneflow_ext::bmm)); }
+STABLE_TORCH_LIBRARY_IMPL(oneflow, CPU, m) {
+  m.impl("mm", TORCH_BOX(&oneflow_ext::mm)), m.impl("bmm", TORCH_BOX(&oneflow_ext::bmm));
+}

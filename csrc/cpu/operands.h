@@ -10,7 +10,10 @@ inline oneflow_cpu::Dtype dtype_of(const Tensor& x) {
     case ScalarType::Float: return oneflow_cpu::Dtype::f32;
     case ScalarType::Double: return oneflow_cpu::Dtype::f64;
     case ScalarType::BFloat16: return oneflow_cpu::Dtype::bf16;
-    default: throw std::logic_error("oneflow: a CPU kernel for a dtype that the operator's checks should have refused, found " + std::string(dtype_text(x.scalar_type())));
+    default:
+      throw std::logic_error(
+          "oneflow: a CPU kernel for a dtype that the operator's checks should have refused, found " +
+          std::string(dtype_text(x.scalar_type())));
   }
 }
 

@@ -27,7 +27,8 @@ inline Vec<A> share_greater(const Vec<A>& a, const Vec<A>& b) {
 }
 
 template <class T>
-void pointwise_of(Point op, const void* const* in, void* const* out, const double* s, int64_t begin, int64_t end) {
+void pointwise_of(Point op, const void* const* in, void* const* out, const double* s, int64_t begin,
+                  int64_t end) {
   using A = Acc<T>;
   using V = Vec<A>;
   const V one(A(1)), half(A(0.5)), two(A(2)), zero(A(0));
@@ -35,7 +36,8 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
   switch (op) {
     case Point::quick_gelu: {
       const V c(A(-1.702));
-      return run<T, 1, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = x[0] / (one + exponential(x[0] * c)); });
+      return run<T, 1, 1>(in, out, begin, end,
+                          [&](V* x, V* y) { y[0] = x[0] / (one + exponential(x[0] * c)); });
     }
     case Point::quick_gelu_backward: {
       const V c(A(1.702));
@@ -50,7 +52,8 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
         y[0] = r * r;
       });
     case Point::square_relu_backward:
-      return run<T, 2, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = two * at::vec::clamp_min(x[0], zero) * x[1]; });
+      return run<T, 2, 1>(in, out, begin, end,
+                          [&](V* x, V* y) { y[0] = two * at::vec::clamp_min(x[0], zero) * x[1]; });
     case Point::fast_gelu_mul:
       return run<T, 2, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = x[0] * tanh_share(x[0]) * x[1]; });
     case Point::fast_gelu_mul_backward: {
@@ -97,7 +100,8 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
         }
       });
     case Point::iou:
-      return run<T, 5, 1>(in, out, begin, end, [&](V* x, V* y) { y[0] = x[4] / (x[0] * x[1] + x[2] * x[3] - x[4] + eps); });
+      return run<T, 5, 1>(in, out, begin, end,
+                          [&](V* x, V* y) { y[0] = x[4] / (x[0] * x[1] + x[2] * x[3] - x[4] + eps); });
     case Point::iou_backward:
       return run<T, 6, 5>(in, out, begin, end, [&](V* x, V* y) {
         const V below = one / (x[0] * x[1] + x[2] * x[3] - x[4] + eps);
@@ -163,7 +167,8 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
         y[2] = (x[3] / x[2]).neg(), y[3] = x[3] * x[1] / (x[2] * x[2]);
       });
     case Point::fake_quantize: {
-      const V scale = scalar<A>(s, 0), zero_point = scalar<A>(s, 1), low = scalar<A>(s, 2), high = scalar<A>(s, 3);
+      const V scale = scalar<A>(s, 0), zero_point = scalar<A>(s, 1), low = scalar<A>(s, 2),
+              high = scalar<A>(s, 3);
       return run<T, 1, 1>(in, out, begin, end, [&](V* x, V* y) {
         y[0] = (at::vec::clamp((x[0] / scale + zero_point).round(), low, high) - zero_point) * scale;
       });
@@ -172,7 +177,8 @@ void pointwise_of(Point op, const void* const* in, void* const* out, const doubl
   }
 }
 
-inline void pointwise(Point op, Dtype dtype, const void* const* in, void* const* out, const double* s, int64_t begin, int64_t end) {
+inline void pointwise(Point op, Dtype dtype, const void* const* in, void* const* out, const double* s,
+                      int64_t begin, int64_t end) {
   dispatch(dtype, [&](auto t) { pointwise_of<decltype(t)>(op, in, out, s, begin, end); });
 }
 

@@ -1,38 +1,46 @@
-// Products of float32 matrices in blocks, through the oneDNN kernel that libtorch_cpu exports for inductor's own templates.
-// torch multiplies float32 with MKL, which has no AVX-512 for processors that are not Intel's.
+// Products of float32 matrices in blocks, through the oneDNN kernel that libtorch_cpu exports for inductor's
+// own templates. torch multiplies float32 with MKL, which has no AVX-512 for processors that are not Intel's.
 #pragma once
 #include <memory>
 
 #include "operands.h"
 
 namespace at::native::cpublas {
-// C (M, N) = A (M, K) B (K, N), or C += with add_C; rows of ld_a, ld_b, ld_c numbers. Absent from torch without oneDNN.
-__attribute__((weak)) void brgemm(int64_t M, int64_t N, int64_t K, int64_t ld_a, int64_t ld_b, int64_t ld_c, const bool add_C, const float* A, const float* B, float* C, bool is_vnni);
+// C (M, N) = A (M, K) B (K, N), or C += with add_C; rows of ld_a, ld_b, ld_c numbers. Absent from torch
+// without oneDNN.
+__attribute__((weak)) void brgemm(int64_t M, int64_t N, int64_t K, int64_t ld_a, int64_t ld_b, int64_t ld_c,
+                                  const bool add_C, const float* A, const float* B, float* C, bool is_vnni);
 }  // namespace at::native::cpublas
 
 namespace oneflow_ext {
 
-constexpr int64_t kRows = 64, kColumns = 256, kDepth = 256;  // of a block: B's part, 256 KB, stays in the second cache
-constexpr int64_t kTile = 16;                                 // columns that are turned together
+constexpr int64_t kRows = 64, kColumns = 256,
+                  kDepth = 256;  // of a block: B's part, 256 KB, stays in the second cache
+constexpr int64_t kTile = 16;    // columns that are turned together
 
 // c (m, n) += a (m, k) b (k, n), or = where `first`.
-inline void block(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_step, const float* b, int64_t b_step, float* c, int64_t c_step, bool first) {
+inline void block(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_step, const float* b,
+                  int64_t b_step, float* c, int64_t c_step, bool first) {
   at::native::cpublas::brgemm(m, n, k, a_step, b_step, c_step, !first, a, b, c, false);
 }
 
 // to (columns, rows) = the rows of `from`, `step` numbers apart, turned.
 inline void transpose(const float* from, int64_t step, int64_t rows, int64_t columns, float* to) {
-  torch::stable::parallel_for(0, (columns + kTile - 1) / kTile, std::max<int64_t>(1, 65536 / (kTile * std::max<int64_t>(rows, 1))), [&](int64_t first, int64_t last) {
-    const int64_t begin = first * kTile, end = std::min(columns, last * kTile);
-    oneflow_cpu::best().transpose(from + begin, step, rows, end - begin, to + begin * rows, rows);
-  });
+  torch::stable::parallel_for(
+      0, (columns + kTile - 1) / kTile, std::max<int64_t>(1, 65536 / (kTile * std::max<int64_t>(rows, 1))),
+      [&](int64_t first, int64_t last) {
+        const int64_t begin = first * kTile, end = std::min(columns, last * kTile);
+        oneflow_cpu::best().transpose(from + begin, step, rows, end - begin, to + begin * rows, rows);
+      });
 }
 
 using Numbers = std::unique_ptr<float[]>;
 inline Numbers numbers(int64_t count) { return Numbers(new float[count]); }
 
-// What the operators ask of torch and of their operands: two float32 tensors of one device, of `dims` dimensions.
-inline void check_operands(const Checks& check, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b, int64_t dims) {
+// What the operators ask of torch and of their operands: two float32 tensors of one device, of `dims`
+// dimensions.
+inline void check_operands(const Checks& check, const char* a_name, const Tensor& a, const char* b_name,
+                           const Tensor& b, int64_t dims) {
   check.dtype(a_name, a, {ScalarType::Float}), check.dims(a_name, a, dims);
   check.same_options(b_name, b, a_name, a), check.dims(b_name, b, dims);
   if (!at::native::cpublas::brgemm) check.refuse(a_name, "be multiplied by oneDNN, found a torch without it");

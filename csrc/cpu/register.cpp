@@ -3,7 +3,8 @@
 
 #include <cstring>
 
-// MKL's square roots where torch is built with it: libtorch_cpu computes with them, and they round otherwise than the processor's.
+// MKL's square roots where torch is built with it: libtorch_cpu computes with them, and they round otherwise
+// than the processor's.
 extern "C" {
 __attribute__((weak)) void vmsSqrt(int n, const float* x, float* y, long long mode);
 __attribute__((weak)) void vmdSqrt(int n, const double* x, double* y, long long mode);
@@ -20,7 +21,8 @@ using oneflow_cpu::Point;
 using oneflow_cpu::SoftmaxRows;
 using torch::stable::parallel_for;
 
-std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
+std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs,
+                              std::vector<double> scalars) {
   check_pointwise(op, inputs, outputs, scalars);
   std::vector<Tensor> held, out;
   const void* in[oneflow_cpu::kMaxOperands];
@@ -36,17 +38,22 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
   const Dtype dtype = dtype_of(inputs[0]);
   const double none[4] = {0, 0, 0, 0};
   const double* s = scalars.empty() ? none : scalars.data();
-  parallel_for(0, inputs[0].numel(), 4096, [&](int64_t a, int64_t b) { best().pointwise(static_cast<Point>(op), dtype, in, to, s, a, b); });
+  parallel_for(0, inputs[0].numel(), 4096, [&](int64_t a, int64_t b) {
+    best().pointwise(static_cast<Point>(op), dtype, in, to, s, a, b);
+  });
   return out;
 }
 
 double value_of(const Tensor& x) {
-  return x.scalar_type() == ScalarType::Float ? *static_cast<const float*>(x.data_ptr()) : *static_cast<const double*>(x.data_ptr());
+  return x.scalar_type() == ScalarType::Float ? *static_cast<const float*>(x.data_ptr())
+                                              : *static_cast<const double*>(x.data_ptr());
 }
 
-Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low, double high) {
+Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low,
+                     double high) {
   check_fake_quantize(x, scale, zero_point, low, high);
-  return pointwise(static_cast<int64_t>(Point::fake_quantize), {x}, 1, {value_of(scale), value_of(zero_point), low, high})[0];
+  return pointwise(static_cast<int64_t>(Point::fake_quantize), {x}, 1,
+                   {value_of(scale), value_of(zero_point), low, high})[0];
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
@@ -55,11 +62,14 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
   const Tensor y = fresh_like(x);
   if (x.numel() == 0) return y;
   const BiasRows r = bias_rows(x, axis);
-  parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_gelu(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), r.n, r.per_row, a, b); });
+  parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) {
+    best().bias_gelu(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), r.n, r.per_row, a, b);
+  });
   return y;
 }
 
-// Parts of the gradient of the bias: (outer, channels) where it has a value a row, else (blocks of kSumRows rows, channels).
+// Parts of the gradient of the bias: (outer, channels) where it has a value a row, else (blocks of kSumRows
+// rows, channels).
 Tensor fresh_sums(const Tensor& x, const BiasRows& r, int64_t axis) {
   const auto dtype = x.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : x.scalar_type();
   const int64_t blocks = r.in_row ? (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows : r.outer;
@@ -69,7 +79,8 @@ Tensor fresh_sums(const Tensor& x, const BiasRows& r, int64_t axis) {
 template <class F>
 void over_blocks(const BiasRows& r, F&& f) {
   constexpr int64_t block = oneflow_cpu::kSumRows;
-  parallel_for(0, (r.rows + block - 1) / block, std::max<int64_t>(1, grain(r.n) / block), [&](int64_t a, int64_t b) { f(a * block, std::min(b * block, r.rows)); });
+  parallel_for(0, (r.rows + block - 1) / block, std::max<int64_t>(1, grain(r.n) / block),
+               [&](int64_t a, int64_t b) { f(a * block, std::min(b * block, r.rows)); });
 }
 
 Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
@@ -79,19 +90,22 @@ Tensor bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias,
   if (x.numel() == 0) return dx;
   const BiasRows r = bias_rows(x, axis);
   parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) {
-    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), nullptr, r.n, r.per_row, a, b);
+    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(),
+                              nullptr, r.n, r.per_row, a, b);
   });
   return dx;
 }
 
-std::tuple<Tensor, Tensor> bias_gelu_backward_sums(const Tensor& dy, const Tensor& x, const Tensor& bias, int64_t axis) {
+std::tuple<Tensor, Tensor> bias_gelu_backward_sums(const Tensor& dy, const Tensor& x, const Tensor& bias,
+                                                   int64_t axis) {
   check_bias_gelu_backward("bias_gelu_backward_sums", dy, x, bias, axis);
   const Tensor gd = dense(dy), xd = dense(x), bd = dense(bias);
   const BiasRows r = bias_rows(x, axis);
   const Tensor dx = fresh_like(x), sums = fresh_sums(x, r, axis);
   if (sums.numel() == 0) return {dx, sums};
   over_blocks(r, [&](int64_t a, int64_t b) {
-    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, a, b);
+    best().bias_gelu_backward(dtype_of(x), xd.data_ptr(), bd.data_ptr(), gd.data_ptr(), dx.data_ptr(),
+                              sums.data_ptr(), r.n, r.per_row, a, b);
   });
   return {dx, sums};
 }
@@ -103,7 +117,10 @@ Tensor bias_dropout(const Tensor& x, const Tensor& bias, int64_t axis, double p,
   if (x.numel() == 0) return y;
   const BiasRows r = bias_rows(x, axis);
   const uint64_t s = seed_of(seed);
-  parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), nullptr, r.n, r.per_row, p, s, a, b); });
+  parallel_for(0, r.rows, grain(r.n), [&](int64_t a, int64_t b) {
+    best().bias_dropout(dtype_of(x), xd.data_ptr(), bd.data_ptr(), y.data_ptr(), nullptr, r.n, r.per_row, p,
+                        s, a, b);
+  });
   return y;
 }
 
@@ -115,30 +132,39 @@ Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
   int64_t done = 0;  // as rows of 4096, then of 64, then of 1: each starts at a multiple of its length
   for (int64_t n : {4096, 64, 1}) {
     const int64_t rows = dy.numel() / n;
-    parallel_for(done / n, rows, grain(n), [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), nullptr, n, 0, p, s, a, b); });
+    parallel_for(done / n, rows, grain(n), [&](int64_t a, int64_t b) {
+      best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), nullptr, n, 0, p, s, a, b);
+    });
     done = rows * n;
   }
   return dx;
 }
 
-std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t axis, double p, const Tensor& seed) {
+std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t axis, double p,
+                                                      const Tensor& seed) {
   check_bias_dropout_backward_sums(dy, axis, p, seed);
   const Tensor gd = dense(dy);
   const BiasRows r = bias_rows(dy, axis);
   const Tensor dx = fresh_like(dy), sums = fresh_sums(dy, r, axis);
   if (sums.numel() == 0) return {dx, sums};
   const uint64_t s = seed_of(seed);
-  over_blocks(r, [&](int64_t a, int64_t b) { best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), sums.data_ptr(), r.n, r.per_row, p, s, a, b); });
+  over_blocks(r, [&](int64_t a, int64_t b) {
+    best().bias_dropout(dtype_of(dy), gd.data_ptr(), nullptr, dx.data_ptr(), sums.data_ptr(), r.n, r.per_row,
+                        p, s, a, b);
+  });
   return {dx, sums};
 }
 
 // The kernels read a row of the mask as one value, or as values beside each other.
 std::optional<Tensor> in_rows(const std::optional<Tensor>& mask) {
-  if (!mask.has_value() || mask->dim() == 0 || mask->size(mask->dim() - 1) < 2 || mask->stride(mask->dim() - 1) <= 1) return mask;
+  if (!mask.has_value() || mask->dim() == 0 || mask->size(mask->dim() - 1) < 2 ||
+      mask->stride(mask->dim() - 1) <= 1)
+    return mask;
   return dense(*mask);
 }
 
-SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
+SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale,
+                         double fill, double p, const std::optional<Tensor>& seed) {
   const int64_t dims = x.dim();
   SoftmaxRows r{};
   r.n = x.size(dims - 1);
@@ -156,27 +182,34 @@ SoftmaxRows softmax_rows(const Tensor& x, const std::optional<Tensor>& mask, int
   return r;
 }
 
-std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal, double scale, double fill, double p, std::optional<Tensor> seed) {
+std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal,
+                                          double scale, double fill, double p, std::optional<Tensor> seed) {
   check_masked_softmax(x, mask, diagonal, p, seed);
   const Tensor xd = dense(x);
   const Tensor y = fresh_like(x), dropped = p > 0 ? fresh_like(x) : fresh(x, {0});
   mask = in_rows(mask);
   const SoftmaxRows r = softmax_rows(x, mask, diagonal, scale, fill, p, seed);
   const int64_t rows = r.n ? x.numel() / r.n : 0;
-  parallel_for(0, rows, grain(r.n), [&](int64_t a, int64_t b) { best().softmax(dtype_of(x), r, xd.data_ptr(), y.data_ptr(), dropped.data_ptr(), a, b); });
+  parallel_for(0, rows, grain(r.n), [&](int64_t a, int64_t b) {
+    best().softmax(dtype_of(x), r, xd.data_ptr(), y.data_ptr(), dropped.data_ptr(), a, b);
+  });
   return {y, dropped};
 }
 
-Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y, std::optional<Tensor> mask, int64_t diagonal, double scale, double p, std::optional<Tensor> seed) {
+Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y,
+                               std::optional<Tensor> mask, int64_t diagonal, double scale, double p,
+                               std::optional<Tensor> seed) {
   check_masked_softmax_backward(dy, ddropped, y, mask, diagonal, p, seed);
   const Tensor yd = dense(y), dx = fresh_like(y);
   const std::optional<Tensor> g = dy.has_value() ? std::optional<Tensor>(dense(*dy)) : std::nullopt;
-  const std::optional<Tensor> gd = ddropped.has_value() && p > 0 ? std::optional<Tensor>(dense(*ddropped)) : std::nullopt;
+  const std::optional<Tensor> gd =
+      ddropped.has_value() && p > 0 ? std::optional<Tensor>(dense(*ddropped)) : std::nullopt;
   mask = in_rows(mask);
   const SoftmaxRows r = softmax_rows(y, mask, diagonal, scale, 0, p, seed);
   const int64_t rows = r.n ? y.numel() / r.n : 0;
   parallel_for(0, rows, grain(r.n), [&](int64_t a, int64_t b) {
-    best().softmax_backward(dtype_of(y), r, yd.data_ptr(), g.has_value() ? g->data_ptr() : nullptr, gd.has_value() ? gd->data_ptr() : nullptr, dx.data_ptr(), a, b);
+    best().softmax_backward(dtype_of(y), r, yd.data_ptr(), g.has_value() ? g->data_ptr() : nullptr,
+                            gd.has_value() ? gd->data_ptr() : nullptr, dx.data_ptr(), a, b);
   });
   return dx;
 }
@@ -185,11 +218,14 @@ Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) 
   check_scale_tril(x, diagonal);
   const Tensor xd = dense(x), y = fresh_like(x);
   const int64_t m = x.size(x.dim() - 2), n = x.size(x.dim() - 1), rows = n ? x.numel() / n : 0;
-  parallel_for(0, rows, grain(n), [&](int64_t a, int64_t b) { best().scale_tril(dtype_of(x), xd.data_ptr(), y.data_ptr(), m, n, diagonal, scale, fill, a, b); });
+  parallel_for(0, rows, grain(n), [&](int64_t a, int64_t b) {
+    best().scale_tril(dtype_of(x), xd.data_ptr(), y.data_ptr(), m, n, diagonal, scale, fill, a, b);
+  });
   return y;
 }
 
-Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
+Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval,
+              std::vector<int64_t> order, bool backward) {
   check_rotary(given, cos, sin, parts, order);
   const Tensor x = given.stride(3) == 1 ? given : dense(given);
   const Tensor c = dense(cos), s = dense(sin);
@@ -201,15 +237,18 @@ Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t
   for (int i = 0; i < 4; ++i) strides[order[i]] = y.stride(i);
   const int64_t b = x.size(0), m = x.size(1), h = x.size(2), k = x.size(3), r = cos.size(2);
   const Dtype dtype = dtype_of(x);
-  const int64_t size = static_cast<int64_t>(x.element_size()), work = static_cast<int64_t>(cos.element_size());
-  const char *xp = static_cast<const char*>(x.data_ptr()), *cp = static_cast<const char*>(c.data_ptr()), *sp = static_cast<const char*>(s.data_ptr());
+  const int64_t size = static_cast<int64_t>(x.element_size()),
+                work = static_cast<int64_t>(cos.element_size());
+  const char *xp = static_cast<const char*>(x.data_ptr()), *cp = static_cast<const char*>(c.data_ptr()),
+             *sp = static_cast<const char*>(s.data_ptr());
   char* yp = static_cast<char*>(y.data_ptr());
   parallel_for(0, b * m, grain(h * k), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t ib = i / m, im = i % m, at = ((cos.size(0) == 1 ? 0 : ib) * m + im) * r * work;
       for (int64_t ih = 0; ih < h; ++ih)
-        best().rotary(dtype, xp + (ib * x.stride(0) + im * x.stride(1) + ih * x.stride(2)) * size, cp + at, sp + at,
-                      yp + (ib * strides[0] + im * strides[1] + ih * strides[2]) * size, k, r, r / parts, interval, backward);
+        best().rotary(dtype, xp + (ib * x.stride(0) + im * x.stride(1) + ih * x.stride(2)) * size, cp + at,
+                      sp + at, yp + (ib * strides[0] + im * strides[1] + ih * strides[2]) * size, k, r,
+                      r / parts, interval, backward);
     }
   });
   return y;
@@ -224,7 +263,8 @@ Tensor pair_dots(const Tensor& x, bool self) {
   const int64_t size = static_cast<int64_t>(x.element_size());
   parallel_for(0, b, grain(pairs * e), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      best().dots(dtype_of(x), static_cast<const char*>(xd.data_ptr()) + i * f * e * size, static_cast<char*>(out.data_ptr()) + i * pairs * size, f, e, self);
+      best().dots(dtype_of(x), static_cast<const char*>(xd.data_ptr()) + i * f * e * size,
+                  static_cast<char*>(out.data_ptr()) + i * pairs * size, f, e, self);
   });
   return out;
 }
@@ -237,25 +277,34 @@ Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
   const int64_t size = static_cast<int64_t>(x.element_size());
   parallel_for(0, b, grain(2 * pairs * e), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      best().dots_backward(dtype_of(x), static_cast<const char*>(xd.data_ptr()) + i * f * e * size, static_cast<const char*>(gd.data_ptr()) + i * pairs * size,
+      best().dots_backward(dtype_of(x), static_cast<const char*>(xd.data_ptr()) + i * f * e * size,
+                           static_cast<const char*>(gd.data_ptr()) + i * pairs * size,
                            static_cast<char*>(dx.data_ptr()) + i * f * e * size, f, e, self);
   });
   return dx;
 }
 
-void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v, std::vector<double> s) {
+void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v,
+          std::vector<double> s) {
   check_adam(model, diff, m, v, s);
   for (size_t i = 0; i < model.size(); ++i) {
     const Tensor d = dense(diff[i]);
-    parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) { best().adam(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), m[i].data_ptr(), v[i].data_ptr(), s.data(), a, b); });
+    parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) {
+      best().adam(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), m[i].data_ptr(), v[i].data_ptr(),
+                  s.data(), a, b);
+    });
   }
 }
 
-void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer, std::vector<double> s) {
+void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer,
+              std::vector<double> s) {
   check_momentum(model, diff, buffer, s);
   for (size_t i = 0; i < model.size(); ++i) {
     const Tensor d = dense(diff[i]);
-    parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) { best().momentum(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), buffer[i].data_ptr(), s.data(), a, b); });
+    parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) {
+      best().momentum(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), buffer[i].data_ptr(), s.data(),
+                      a, b);
+    });
   }
 }
 
@@ -263,12 +312,15 @@ void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double
   check_sgd(model, diff, s);
   for (size_t i = 0; i < model.size(); ++i) {
     const Tensor d = dense(diff[i]);
-    parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) { best().sgd(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), s.data(), a, b); });
+    parallel_for(0, model[i].numel(), 4096, [&](int64_t a, int64_t b) {
+      best().sgd(dtype_of(model[i]), model[i].data_ptr(), d.data_ptr(), s.data(), a, b);
+    });
   }
 }
 
 oneflow_cpu::SquareRoots roots() {
-  constexpr long long mode = 0x2 | 0x140000 | 0x100;  // VML_HA | VML_FTZDAZ_OFF | VML_ERRMODE_IGNORE, as ATen/cpu/vml.h
+  constexpr long long mode =
+      0x2 | 0x140000 | 0x100;  // VML_HA | VML_FTZDAZ_OFF | VML_ERRMODE_IGNORE, as ATen/cpu/vml.h
   return {vmsSqrt ? +[](int n, const float* x, float* y) { vmsSqrt(n, x, y, mode); } : nullptr,
           vmdSqrt ? +[](int n, const double* x, double* y) { vmdSqrt(n, x, y, mode); } : nullptr};
 }
@@ -277,9 +329,11 @@ constexpr size_t kStepNumbers = 6;  // of a step of blocks_: operator, result, t
 
 int operands_of(Block op) { return op < Block::add ? 1 : op < Block::addcmul ? 2 : 3; }
 
-std::vector<BlockStep> steps_of(const Checks& check, const std::vector<int64_t>& code, int64_t tensors, int64_t scalars) {
+std::vector<BlockStep> steps_of(const Checks& check, const std::vector<int64_t>& code, int64_t tensors,
+                                int64_t scalars) {
   std::vector<BlockStep> steps;
-  if (code.size() % kStepNumbers) check.refuse("code", "have ", kStepNumbers, " entries a step, found ", code.size());
+  if (code.size() % kStepNumbers)
+    check.refuse("code", "have ", kStepNumbers, " entries a step, found ", code.size());
   const int64_t last = tensors + oneflow_cpu::kBlockTemporaries - 1;
   bool computed[oneflow_cpu::kBlockTemporaries] = {};  // the temporaries that hold a value
   for (size_t i = 0; i < code.size(); i += kStepNumbers) {
@@ -290,7 +344,9 @@ std::vector<BlockStep> steps_of(const Checks& check, const std::vector<int64_t>&
     const int operands = operands_of(step.op);
     for (int k = 0; k < 3; ++k) {
       check.range<int64_t>(name(2 + k), n[2 + k], k < operands ? 0 : -1, last);
-      if (k < operands && n[2 + k] >= tensors && !computed[n[2 + k] - tensors]) check.refuse(name(2 + k), "be a temporary that an earlier step computes, found temporary ", n[2 + k] - tensors);
+      if (k < operands && n[2 + k] >= tensors && !computed[n[2 + k] - tensors])
+        check.refuse(name(2 + k), "be a temporary that an earlier step computes, found temporary ",
+                     n[2 + k] - tensors);
     }
     check.range<int64_t>(name(1), n[1], 0, last), check.range<int64_t>(name(5), n[5], -1, scalars - 1);
     if (n[1] >= tensors) computed[n[1] - tensors] = true;
@@ -339,20 +395,27 @@ void check_lane(const Checks& check, const Lanes& lanes, size_t lane) {
   const Tensor& first = lanes.first(lane);
   const ArgumentName first_name("written", static_cast<int64_t>(begin));
   check.wide(first_name, first);
-  if (!is_dense(first)) check.refuse(first_name, "be dense, found shape ", shape_text(first), " and strides ", strides_text(first));
+  if (!is_dense(first))
+    check.refuse(first_name, "be dense, found shape ", shape_text(first), " and strides ",
+                 strides_text(first));
   for (size_t i = begin + 1; i < begin + lanes.writes(); ++i) {
     const ArgumentName name("written", static_cast<int64_t>(i));
     check.alike(name, lanes.written[i], "the first of its lane", first);
-    if (!same_strides(lanes.written[i], first)) check.refuse(name, "have the strides of the first of its lane, ", strides_text(first), ", found ", strides_text(lanes.written[i]));
+    if (!same_strides(lanes.written[i], first))
+      check.refuse(name, "have the strides of the first of its lane, ", strides_text(first), ", found ",
+                   strides_text(lanes.written[i]));
   }
-  for (size_t i = lane * lanes.reads(); i < (lane + 1) * lanes.reads(); ++i) check.alike({"read", static_cast<int64_t>(i)}, lanes.read[i], "what its lane writes", first);
+  for (size_t i = lane * lanes.reads(); i < (lane + 1) * lanes.reads(); ++i)
+    check.alike({"read", static_cast<int64_t>(i)}, lanes.read[i], "what its lane writes", first);
 }
 
-void run_lane(const Lanes& lanes, size_t lane, const std::vector<BlockStep>& steps, const std::vector<double>& common) {
+void run_lane(const Lanes& lanes, size_t lane, const std::vector<BlockStep>& steps,
+              const std::vector<double>& common) {
   const Tensor& first = lanes.first(lane);
   std::vector<void*> tensors;
   std::vector<Tensor> copies;
-  for (size_t k = 0; k < lanes.writes(); ++k) tensors.push_back(lanes.written[lane * lanes.writes() + k].data_ptr());
+  for (size_t k = 0; k < lanes.writes(); ++k)
+    tensors.push_back(lanes.written[lane * lanes.writes() + k].data_ptr());
   for (size_t k = 0; k < lanes.reads(); ++k) {
     const Tensor& t = lanes.read[lane * lanes.reads() + k];
     const bool fits = same_strides(t, first);
@@ -366,30 +429,37 @@ void run_lane(const Lanes& lanes, size_t lane, const std::vector<BlockStep>& ste
   const auto own = lanes.own.begin() + static_cast<int64_t>(lane * lanes.scalars());
   scalars.insert(scalars.end(), own, own + static_cast<int64_t>(lanes.scalars()));
   parallel_for(0, first.numel(), 32768, [&](int64_t a, int64_t b) {
-    best().blocks(dtype_of(first), roots(), steps.data(), static_cast<int64_t>(steps.size()), tensors.data(), static_cast<int64_t>(tensors.size()), scalars.data(), a, b);
+    best().blocks(dtype_of(first), roots(), steps.data(), static_cast<int64_t>(steps.size()), tensors.data(),
+                  static_cast<int64_t>(tensors.size()), scalars.data(), a, b);
   });
 }
 
-void blocks(std::vector<Tensor> written, std::vector<Tensor> read, int64_t lanes, std::vector<int64_t> code, std::vector<double> common, std::vector<double> own) {
+void blocks(std::vector<Tensor> written, std::vector<Tensor> read, int64_t lanes, std::vector<int64_t> code,
+            std::vector<double> common, std::vector<double> own) {
   const Checks check("blocks_");
   if (written.empty()) check.refuse("written", "have a tensor for each lane, found none");
   check.range<int64_t>("lanes", lanes, 1, static_cast<int64_t>(written.size()));
   const Lanes parts{written, read, own, static_cast<size_t>(lanes)};
-  for (const auto& [name, count] : {std::pair{"written", written.size()}, std::pair{"read", read.size()}, std::pair{"own", own.size()}})
+  for (const auto& [name, count] :
+       {std::pair{"written", written.size()}, std::pair{"read", read.size()}, std::pair{"own", own.size()}})
     if (count % parts.count) check.refuse(name, "part into ", lanes, " lanes, found ", count, " entries");
-  const auto steps = steps_of(check, code, static_cast<int64_t>(parts.writes() + parts.reads()), static_cast<int64_t>(common.size() + parts.scalars()));
-  for (size_t lane = 0; lane < parts.count; ++lane) check_lane(check, parts, lane);  // all before anything is written
+  const auto steps = steps_of(check, code, static_cast<int64_t>(parts.writes() + parts.reads()),
+                              static_cast<int64_t>(common.size() + parts.scalars()));
+  for (size_t lane = 0; lane < parts.count; ++lane)
+    check_lane(check, parts, lane);  // all before anything is written
   for (size_t lane = 0; lane < parts.count; ++lane) run_lane(parts, lane, steps, common);
 }
 
 // An image is one thread's work: readers call this in threads of their own.
-void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left, std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
+void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left,
+                           std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
   check_crop_mirror_normalize(images, mirror, top, left, mean, scale, out);
   if (out.numel() == 0) return;
   const int64_t channels = images.size(3), height = out.size(2), width = out.size(3);
   const Tensor from = images.stride(3) == 1 && images.stride(2) == channels ? images : dense(images);
   oneflow_cpu::ImageWindow window{height, width, channels, from.stride(1), false, {}, {}};
-  for (int64_t c = 0; c < channels; ++c) window.mean[c] = static_cast<float>(mean[c]), window.scale[c] = static_cast<float>(scale[c]);
+  for (int64_t c = 0; c < channels; ++c)
+    window.mean[c] = static_cast<float>(mean[c]), window.scale[c] = static_cast<float>(scale[c]);
   const auto* first = static_cast<const uint8_t*>(from.data_ptr()) + top * window.row + left * channels;
   const auto* flips = mirror.has_value() ? static_cast<const int8_t*>(mirror->data_ptr()) : nullptr;
   auto* to = static_cast<float*>(out.data_ptr());

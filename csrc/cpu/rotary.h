@@ -7,10 +7,11 @@
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// Pairs (a, b) at a = first, b = second: a' = a cos_a - b sin_a, b' = b cos_b + a sin_b; the gradient is the transpose.
+// Pairs (a, b) at a = first, b = second: a' = a cos_a - b sin_a, b' = b cos_b + a sin_b; the gradient is the
+// transpose.
 template <class T>
-inline void turn(const T* __restrict x, const Acc<T>* __restrict cos, const Acc<T>* __restrict sin, T* __restrict y, int64_t first,
-                 int64_t second, int64_t count, int64_t step, bool backward) {
+inline void turn(const T* __restrict x, const Acc<T>* __restrict cos, const Acc<T>* __restrict sin,
+                 T* __restrict y, int64_t first, int64_t second, int64_t count, int64_t step, bool backward) {
   using A = Acc<T>;
   const int64_t d = second - first;
   x += first, cos += first, sin += first, y += first;
@@ -29,22 +30,27 @@ inline void turn(const T* __restrict x, const Acc<T>* __restrict cos, const Acc<
   }
 }
 
-// x and y hold k elements, cos and sin `size` in the type computed in; each `part` of them turns by itself; the rest is copied.
-inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size, int64_t part, bool interval, bool backward) {
+// x and y hold k elements, cos and sin `size` in the type computed in; each `part` of them turns by itself;
+// the rest is copied.
+inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k,
+                   int64_t size, int64_t part, bool interval, bool backward) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
     const T* from = static_cast<const T*>(x);
     T* to = static_cast<T*>(y);
     const auto *c = static_cast<const Acc<T>*>(cos), *s = static_cast<const Acc<T>*>(sin);
     for (int64_t at = 0; at < size; at += part) {
-      if (interval) turn<T>(from, c, s, to, at, at + 1, part / 2, 2, backward);
-      else turn<T>(from, c, s, to, at, at + part / 2, part / 2, 1, backward);
+      if (interval)
+        turn<T>(from, c, s, to, at, at + 1, part / 2, 2, backward);
+      else
+        turn<T>(from, c, s, to, at, at + part / 2, part / 2, 1, backward);
     }
     std::copy(from + size, from + k, to + size);
   });
 }
 
-// out[r * step + c] = a_r . b_c of R rows from a and C from b, each of length n: R * C sums held in registers.
+// out[r * step + c] = a_r . b_c of R rows from a and C from b, each of length n: R * C sums held in
+// registers.
 template <int R, int C, class A>
 inline void dot_block(const A* a, const A* b, int64_t n, A* out, int64_t step) {
   using V = Vec<A>;
@@ -78,8 +84,12 @@ inline void dots(Dtype dtype, const void* x, void* out, int64_t f, int64_t e, bo
       const int64_t count = std::min<int64_t>(2, f - i), columns = i + count - !self;
       const A* a = rows + i * e;
       int64_t j = 0;
-      for (; j + 4 <= columns; j += 4) count == 2 ? dot_block<2, 4>(a, rows + j * e, e, &square[j], step) : dot_block<1, 4>(a, rows + j * e, e, &square[j], step);
-      for (; j < columns; ++j) count == 2 ? dot_block<2, 1>(a, rows + j * e, e, &square[j], step) : dot_block<1, 1>(a, rows + j * e, e, &square[j], step);
+      for (; j + 4 <= columns; j += 4)
+        count == 2 ? dot_block<2, 4>(a, rows + j * e, e, &square[j], step)
+                   : dot_block<1, 4>(a, rows + j * e, e, &square[j], step);
+      for (; j < columns; ++j)
+        count == 2 ? dot_block<2, 1>(a, rows + j * e, e, &square[j], step)
+                   : dot_block<1, 1>(a, rows + j * e, e, &square[j], step);
       for (int64_t r = 0; r < count; ++r)
         for (j = 0; j < i + r + self; ++j) *to++ = static_cast<T>(square[r * step + j]);
     }
@@ -96,7 +106,8 @@ inline void add_scaled(A* to, const A* from, A factor, int64_t n) {
   for (; i < n; ++i) to[i] += from[i] * factor;
 }
 
-inline void dots_backward(Dtype dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e, bool self) {
+inline void dots_backward(Dtype dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e,
+                          bool self) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
     using A = Acc<T>;

@@ -22,7 +22,8 @@ inline int64_t kept_columns(int64_t row, int64_t m, int64_t n, int64_t diagonal)
 }
 
 template <class A>
-inline A reduce(const A* x, int64_t n, A start, bool maximum) {  // start: -infinity for the maximum, 0 for the sum
+inline A reduce(const A* x, int64_t n, A start,
+                bool maximum) {  // start: -infinity for the maximum, 0 for the sum
   using V = Vec<A>;
   constexpr int64_t width = V::size();
   V v(start);
@@ -88,7 +89,8 @@ void softmax_of(const SoftmaxRows& r, const T* x, T* y, T* dropped, int64_t begi
 }
 
 template <class T>
-void softmax_backward_of(const SoftmaxRows& r, const T* y, const T* dy, const T* ddropped, T* dx, int64_t begin, int64_t end) {
+void softmax_backward_of(const SoftmaxRows& r, const T* y, const T* dy, const T* ddropped, T* dx,
+                         int64_t begin, int64_t end) {
   using A = Acc<T>;
   const int64_t n = r.n;
   std::vector<A> grads(n), factors(r.p > 0 ? n + 64 : 0), wide(n), product(n);
@@ -99,7 +101,8 @@ void softmax_backward_of(const SoftmaxRows& r, const T* y, const T* dy, const T*
     if (ddropped && r.p > 0) {
       dropout_factors(factors.data(), base, n, r.p, r.seed);
       if (dy)
-        for (int64_t i = 0; i < n; ++i) g[i] = static_cast<A>(dy[base + i]) + static_cast<A>(ddropped[base + i]) * factors[i];
+        for (int64_t i = 0; i < n; ++i)
+          g[i] = static_cast<A>(dy[base + i]) + static_cast<A>(ddropped[base + i]) * factors[i];
       else
         for (int64_t i = 0; i < n; ++i) g[i] = static_cast<A>(ddropped[base + i]) * factors[i];
     } else if (dy) {
@@ -130,20 +133,24 @@ void softmax_backward_of(const SoftmaxRows& r, const T* y, const T* dy, const T*
   }
 }
 
-inline void softmax(Dtype dtype, const SoftmaxRows& r, const void* x, void* y, void* dropped, int64_t begin, int64_t end) {
+inline void softmax(Dtype dtype, const SoftmaxRows& r, const void* x, void* y, void* dropped, int64_t begin,
+                    int64_t end) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
     softmax_of<T>(r, static_cast<const T*>(x), static_cast<T*>(y), static_cast<T*>(dropped), begin, end);
   });
 }
-inline void softmax_backward(Dtype dtype, const SoftmaxRows& r, const void* y, const void* dy, const void* ddropped, void* dx, int64_t begin, int64_t end) {
+inline void softmax_backward(Dtype dtype, const SoftmaxRows& r, const void* y, const void* dy,
+                             const void* ddropped, void* dx, int64_t begin, int64_t end) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
-    softmax_backward_of<T>(r, static_cast<const T*>(y), static_cast<const T*>(dy), static_cast<const T*>(ddropped), static_cast<T*>(dx), begin, end);
+    softmax_backward_of<T>(r, static_cast<const T*>(y), static_cast<const T*>(dy),
+                           static_cast<const T*>(ddropped), static_cast<T*>(dx), begin, end);
   });
 }
 
-inline void scale_tril(Dtype dtype, const void* x, void* y, int64_t m, int64_t n, int64_t diagonal, double scale, double fill, int64_t begin, int64_t end) {
+inline void scale_tril(Dtype dtype, const void* x, void* y, int64_t m, int64_t n, int64_t diagonal,
+                       double scale, double fill, int64_t begin, int64_t end) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);
     using A = Acc<T>;

@@ -11,7 +11,8 @@ inline void transpose_square(Vec<A> (&rows)[Vec<A>::size()]) {
   constexpr int size = Vec<A>::size();
   for (int round = 1; round < size; round *= 2) {
     Vec<A> next[size];
-    for (int i = 0; i < size / 2; ++i) std::tie(next[2 * i], next[2 * i + 1]) = at::vec::interleave2(rows[i], rows[i + size / 2]);
+    for (int i = 0; i < size / 2; ++i)
+      std::tie(next[2 * i], next[2 * i + 1]) = at::vec::interleave2(rows[i], rows[i + size / 2]);
     std::copy(next, next + size, rows);
   }
 }
@@ -30,7 +31,8 @@ inline void transpose(const A* from, int64_t step, int64_t rows, int64_t columns
         transpose_square<A>(square);
         for (int64_t r = 0; r < size; ++r) square[r].store(to + (j + r) * to_step + i);
       } else {
-        for (int64_t r = 0; r < size; ++r) square[r] = r < down ? Vec<A>::loadu(from + (i + r) * step + j, across) : Vec<A>(A(0));
+        for (int64_t r = 0; r < size; ++r)
+          square[r] = r < down ? Vec<A>::loadu(from + (i + r) * step + j, across) : Vec<A>(A(0));
         transpose_square<A>(square);
         for (int64_t r = 0; r < across; ++r) square[r].store(to + (j + r) * to_step + i, down);
       }

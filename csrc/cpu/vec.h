@@ -1,4 +1,5 @@
-// Loops over at::vec for float, double and bfloat16 (which is computed in float). Included once an instruction set.
+// Loops over at::vec for float, double and bfloat16 (which is computed in float). Included once an
+// instruction set.
 #pragma once
 #include <ATen/cpu/vec/vec.h>
 #include <ATen/cpu/vec/functional.h>
@@ -50,8 +51,10 @@ inline const Acc<T>* widen(const T* from, Acc<T>* buffer, int64_t count) {
 }
 template <class T>
 inline Acc<T>* target(T* to, Acc<T>* buffer) {
-  if constexpr (std::is_same_v<T, Acc<T>>) return to;
-  else return buffer;
+  if constexpr (std::is_same_v<T, Acc<T>>)
+    return to;
+  else
+    return buffer;
 }
 template <class T>
 inline void narrow(T* to, const Acc<T>* buffer, int64_t count) {
@@ -59,14 +62,17 @@ inline void narrow(T* to, const Acc<T>* buffer, int64_t count) {
     constexpr int64_t width = Vec<T>::size();
     int64_t i = 0;
     for (; i + width <= count; i += width)
-      at::vec::convert_float_bfloat16(Vec<float>::loadu(buffer + i), Vec<float>::loadu(buffer + i + width / 2)).store(to + i);
+      at::vec::convert_float_bfloat16(Vec<float>::loadu(buffer + i),
+                                      Vec<float>::loadu(buffer + i + width / 2))
+          .store(to + i);
     for (; i < count; ++i) to[i] = static_cast<T>(buffer[i]);
   }
 }
 
 // f(Vec x[NI], Vec y[NO]) over [begin, end).
 template <class T, int NI, int NO, class F>
-inline void loop(const std::array<const T*, NI>& in, const std::array<T*, NO>& out, int64_t begin, int64_t end, F&& f) {
+inline void loop(const std::array<const T*, NI>& in, const std::array<T*, NO>& out, int64_t begin,
+                 int64_t end, F&& f) {
   using A = Acc<T>;
   constexpr bool direct = std::is_same_v<T, A>;
   constexpr int64_t width = Vec<A>::size();
@@ -101,14 +107,16 @@ inline Vec<A> exponential(const Vec<A>& x) {
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 template <>
 inline Vec<float> exponential(const Vec<float>& given) {
-  // x = n ln 2 + r. Below -87 the result is 0: a denormal one would take the processor some 150 cycles. Above 89 it is infinite.
-  // min and max take their second operand when one is nan.
+  // x = n ln 2 + r. Below -87 the result is 0: a denormal one would take the processor some 150 cycles. Above
+  // 89 it is infinite. min and max take their second operand when one is nan.
 #if defined(CPU_CAPABILITY_AVX512)
   const Vec<float> x = _mm512_max_ps(_mm512_set1_ps(-87.f), _mm512_min_ps(_mm512_set1_ps(89.f), given));
-  const Vec<float> n = _mm512_roundscale_ps(x * Vec<float>(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Vec<float> n =
+      _mm512_roundscale_ps(x * Vec<float>(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
   const Vec<float> x = _mm256_max_ps(_mm256_set1_ps(-87.f), _mm256_min_ps(_mm256_set1_ps(89.f), given));
-  const Vec<float> n = _mm256_round_ps(x * Vec<float>(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Vec<float> n =
+      _mm256_round_ps(x * Vec<float>(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #endif
   Vec<float> r = at::vec::fmadd(n, Vec<float>(-0.693147182f), x);
   r = at::vec::fmadd(n, Vec<float>(1.90465421e-9f), r);
@@ -121,10 +129,13 @@ inline Vec<float> exponential(const Vec<float>& given) {
 #if defined(CPU_CAPABILITY_AVX512)
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(given, _mm512_set1_ps(-87.f), _CMP_NLT_UQ), y, n);
 #else
-  const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), bias = _mm256_set1_epi32(127);
+  const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1),
+                bias = _mm256_set1_epi32(127);
   const __m256 first = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
-  const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23));
-  return _mm256_and_ps(_mm256_mul_ps(_mm256_mul_ps(y, first), second), _mm256_cmp_ps(given, _mm256_set1_ps(-87.f), _CMP_NLT_UQ));
+  const __m256 second =
+      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23));
+  return _mm256_and_ps(_mm256_mul_ps(_mm256_mul_ps(y, first), second),
+                       _mm256_cmp_ps(given, _mm256_set1_ps(-87.f), _CMP_NLT_UQ));
 #endif
 }
 #endif
@@ -155,7 +166,9 @@ inline A total(const Vec<A>& v) {
 }
 template <class A>
 inline A largest(const Vec<A>& v) {  // nan if a lane is
-  return fold(v, [](Vec<A> a, Vec<A> b) { return at::vec::maximum(a, b); }, [](A a, A b) { return b > a || b != b ? b : a; });
+  return fold(
+      v, [](Vec<A> a, Vec<A> b) { return at::vec::maximum(a, b); },
+      [](A a, A b) { return b > a || b != b ? b : a; });
 }
 
 // 1 / (1 + e^-x)
@@ -171,7 +184,8 @@ inline Vec<A> hyperbolic_tangent(const Vec<A>& x) {
   if constexpr (kWideFloat<A>) {
     const Vec<A> one(1.f), size = x.abs(), z = x * x;
     Vec<A> y = at::vec::fmadd(Vec<A>(-5.70498872745e-3f), z, Vec<A>(2.06390887954e-2f));
-    for (const float c : {-5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f}) y = at::vec::fmadd(y, z, Vec<A>(c));
+    for (const float c : {-5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f})
+      y = at::vec::fmadd(y, z, Vec<A>(c));
     y = at::vec::fmadd(y * z, x, x);
     const Vec<A> far = one - Vec<A>(2.f) / (one + exponential(size + size));
     return Vec<A>::blendv(far | (x & Vec<A>(-0.f)), y, size < Vec<A>(0.625f));
@@ -180,8 +194,8 @@ inline Vec<A> hyperbolic_tangent(const Vec<A>& x) {
   }
 }
 
-// The share of a normal distribution above |x|, times e^(x^2 / 2): within 1e-7 by the sum of powers that Abramowitz and Stegun
-// number 7.1.26, as torch's vectorised erf.
+// The share of a normal distribution above |x|, times e^(x^2 / 2): within 1e-7 by the sum of powers that
+// Abramowitz and Stegun number 7.1.26, as torch's vectorised erf.
 inline Vec<float> tail(const Vec<float>& x) {
   const Vec<float> t = Vec<float>(1.f) / at::vec::fmadd(x.abs(), Vec<float>(0.231641888f), Vec<float>(1.f));
   Vec<float> y = at::vec::fmadd(Vec<float>(0.5307027145f), t, Vec<float>(-0.7265760135f));
@@ -194,11 +208,14 @@ inline Vec<float> tail(const Vec<float>& x) {
 template <class A>
 inline Vec<A> atan_ratio(const Vec<A>& a, const Vec<A>& b) {
   if constexpr (std::is_same_v<A, float>) {
-    // Of the smaller over the larger, by a polynomial within 1e-7 of its value; else what is missing to a right angle.
+    // Of the smaller over the larger, by a polynomial within 1e-7 of its value; else what is missing to a
+    // right angle.
     const Vec<A> p = a.abs(), q = b.abs(), steep = p > q;
     const Vec<A> z = Vec<A>::blendv(p, q, steep) / Vec<A>::blendv(q, p, steep), u = z * z;
     Vec<A> y = at::vec::fmadd(Vec<A>(0.00292068929f), u, Vec<A>(-0.0163679179f));
-    for (const float c : {0.0432118438f, -0.0755221322f, 0.106660038f, -0.142110556f, 0.199937731f, -0.333331525f}) y = at::vec::fmadd(y, u, Vec<A>(c));
+    for (const float c :
+         {0.0432118438f, -0.0755221322f, 0.106660038f, -0.142110556f, 0.199937731f, -0.333331525f})
+      y = at::vec::fmadd(y, u, Vec<A>(c));
     y = at::vec::fmadd(y * u, z, z);
     y = Vec<A>::blendv(y, Vec<A>(1.57079633f) - y, steep);
     return y ^ ((a ^ b) & Vec<A>(-0.f));
@@ -210,7 +227,8 @@ inline Vec<A> atan_ratio(const Vec<A>& a, const Vec<A>& b) {
 template <class A>
 inline Vec<A> gelu(const Vec<A>& x) {
   if constexpr (kWideFloat<A>) {
-    const Vec<A> size = at::vec::clamp_max(x.abs(), Vec<A>(64.f));  // so that infinity times nothing is nothing
+    const Vec<A> size =
+        at::vec::clamp_max(x.abs(), Vec<A>(64.f));  // so that infinity times nothing is nothing
     return at::vec::clamp_min(x, Vec<A>(0.f)) - size * tail(x) * exponential(x * x * Vec<A>(-0.5f));
   } else {
     return Vec<A>(A(0.5)) * x * (Vec<A>(A(1)) + (x * Vec<A>(A(M_SQRT1_2))).erf());
@@ -230,8 +248,10 @@ inline Vec<A> gelu_slope(const Vec<A>& x) {
 template <class A>
 inline Vec<A> tanh_share(const Vec<A>& x) {
   const Vec<A> u = Vec<A>(A(M_SQRT2 * M_2_SQRTPI * 0.5)) * (x + Vec<A>(A(0.044715)) * x * x * x);
-  if constexpr (kWideFloat<A>) return logistic(u + u);
-  else return Vec<A>(A(0.5)) * (Vec<A>(A(1)) + u.tanh());
+  if constexpr (kWideFloat<A>)
+    return logistic(u + u);
+  else
+    return Vec<A>(A(0.5)) * (Vec<A>(A(1)) + u.tanh());
 }
 
 }  // namespace CPU_CAPABILITY

@@ -18,7 +18,8 @@ inline cudaStream_t stream_of(const Tensor& x) {
   return static_cast<cudaStream_t>(stream);
 }
 
-// Makes x's device the current one while it lives. torch's guard creates no context on the device that it restores.
+// Makes x's device the current one while it lives. torch's guard creates no context on the device that it
+// restores.
 struct OnDevice {
   torch::stable::accelerator::DeviceGuard guard;
   explicit OnDevice(const Tensor& x) : guard(x.get_device()) {}
@@ -30,7 +31,8 @@ inline void check_cuda(const char* name, cudaError_t error) {
 // Follows every launch: CUDA reports a refused launch only to the next cudaGetLastError.
 inline void check_launch(const char* name) { check_cuda(name, cudaGetLastError()); }
 inline void fill_bytes(const char* name, const Tensor& x, int value, cudaStream_t stream) {
-  check_cuda(name, cudaMemsetAsync(x.data_ptr(), value, static_cast<size_t>(x.numel()) * x.element_size(), stream));
+  check_cuda(name,
+             cudaMemsetAsync(x.data_ptr(), value, static_cast<size_t>(x.numel()) * x.element_size(), stream));
 }
 
 // torch.maximum and torch.minimum: NaN if either value is NaN. CUDA's max and min return the other value.
@@ -71,15 +73,22 @@ inline void floating(const char* name, const Tensor& x, F&& f) {
     case ScalarType::Double: return f(double{});
     case ScalarType::Half: return f(__half{});
     case ScalarType::BFloat16: return f(__nv_bfloat16{});
-    default: STD_TORCH_CHECK(false, "oneflow::", name, ": the CUDA kernels take float32, float64, float16 and bfloat16, found ", toString(x.scalar_type()));
+    default:
+      STD_TORCH_CHECK(false, "oneflow::", name,
+                      ": the CUDA kernels take float32, float64, float16 and bfloat16, found ",
+                      toString(x.scalar_type()));
   }
 }
 
 constexpr int kThreads = 256;
-inline unsigned blocks_for(int64_t n) { return static_cast<unsigned>(std::min<int64_t>((n + kThreads - 1) / kThreads, 132 * 32)); }
+inline unsigned blocks_for(int64_t n) {
+  return static_cast<unsigned>(std::min<int64_t>((n + kThreads - 1) / kThreads, 132 * 32));
+}
 
 // for (i over n) in a grid-stride loop, 64-bit indices.
-#define GRID_LOOP(i, n) for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < (n); i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+#define GRID_LOOP(i, n)                                                                  \
+  for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < (n); \
+       i += static_cast<int64_t>(gridDim.x) * blockDim.x)
 
 // N values that are loaded and stored at once: 16 bytes, where every address is a multiple of that.
 template <class T, int N>
@@ -111,7 +120,8 @@ inline Drop drop_of(double p) {
   return {static_cast<uint32_t>(std::min(p * 4294967296.0, 4294967295.0)), p < 1 ? 1 / (1 - p) : 0.0};
 }
 
-// keep / (1 - p) of element `index`: the numbers of cpu/bias.h, so that CPU and GPU drop the same elements for one seed.
+// keep / (1 - p) of element `index`: the numbers of cpu/bias.h, so that CPU and GPU drop the same elements
+// for one seed.
 template <class A>
 __device__ inline A dropout_factor(uint64_t seed, int64_t index, const Drop& drop) {
   const uint64_t counter = static_cast<uint64_t>(index / 64) * 16 + index % 16;
@@ -134,7 +144,8 @@ template <class A, class F>
 __device__ A block_reduce(A value, A* shared, F combine, A neutral) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
 #pragma unroll
-  for (int offset = 16; offset; offset >>= 1) value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  for (int offset = 16; offset; offset >>= 1)
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
   __syncthreads();
   if (lane == 0) shared[warp] = value;
   __syncthreads();

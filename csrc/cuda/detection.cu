@@ -12,18 +12,22 @@ void wide(const char* name, const Tensor& x, F&& f) {
   switch (x.scalar_type()) {
     case ScalarType::Float: return f(float{});
     case ScalarType::Double: return f(double{});
-    default: STD_TORCH_CHECK(false, "oneflow::", name, ": float32 and float64, found ", toString(x.scalar_type()));
+    default:
+      STD_TORCH_CHECK(false, "oneflow::", name, ": float32 and float64, found ", toString(x.scalar_type()));
   }
 }
 
 // --------------------------------------------------------------------------- nms
-// Boxes [begin, end) of a list of n, which is walked a part at a time: the relation of all boxes takes n * n bits.
+// Boxes [begin, end) of a list of n, which is walked a part at a time: the relation of all boxes takes n * n
+// bits.
 struct NmsPart {
   int64_t begin, end, n, words, keep_n;
 };
-// Bit b of covers[(i - begin) * words + w]: box i removes the later box 64 w + b. Needless once keep_n boxes are kept.
+// Bit b of covers[(i - begin) * words + w]: box i removes the later box 64 w + b. Needless once keep_n boxes
+// are kept.
 template <class T>
-__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, const int64_t* kept, NmsPart part, T limit) {
+__global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, const int64_t* kept,
+                                  NmsPart part, T limit) {
   if (part.keep_n >= 0 && *kept >= part.keep_n) return;
   const int64_t total = (part.end - part.begin) * part.words;
   GRID_LOOP(at, total) {
@@ -34,22 +38,26 @@ __global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, co
       const int64_t j = 64 * w + b;
       if (j <= i) continue;
       const T* c = boxes + 4 * j;
-      const T width = maximum(minimum(a[2], c[2]) - maximum(a[0], c[0]), T(0)), height = maximum(minimum(a[3], c[3]) - maximum(a[1], c[1]), T(0));
+      const T width = maximum(minimum(a[2], c[2]) - maximum(a[0], c[0]), T(0)),
+              height = maximum(minimum(a[3], c[3]) - maximum(a[1], c[1]), T(0));
       const T inter = width * height, area = (c[2] - c[0]) * (c[3] - c[1]);
       if (inter > limit * (own + area - inter)) bits |= 1ull << b;
     }
     covers[at] = bits;
   }
 }
-// One block walks the boxes in order. From part to part, `gone` holds a bit a box and `kept_before` the number of boxes kept.
-__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone, int64_t* kept_before, int8_t* keep, NmsPart part) {
+// One block walks the boxes in order. From part to part, `gone` holds a bit a box and `kept_before` the
+// number of boxes kept.
+__global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone,
+                                int64_t* kept_before, int8_t* keep, NmsPart part) {
   int64_t kept = *kept_before, i = part.begin;
   for (; i < part.end && (part.keep_n < 0 || kept < part.keep_n); ++i) {
     const bool survives = !(gone[i / 64] >> (i % 64) & 1);
     __syncthreads();
     if (survives) {
       ++kept;
-      for (int64_t w = i / 64 + threadIdx.x; w < part.words; w += blockDim.x) gone[w] |= covers[(i - part.begin) * part.words + w];
+      for (int64_t w = i / 64 + threadIdx.x; w < part.words; w += blockDim.x)
+        gone[w] |= covers[(i - part.begin) * part.words + w];
     }
     if (threadIdx.x == 0) keep[i] = survives;
     __syncthreads();
@@ -59,7 +67,8 @@ __global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long 
   if (threadIdx.x == 0) *kept_before = kept;
 }
 
-constexpr int64_t kCoversWords = 1 << 18;  // of the relation at a time: 2 MiB, a thread each on an H100; at least 64 boxes
+constexpr int64_t kCoversWords =
+    1 << 18;  // of the relation at a time: 2 MiB, a thread each on an H100; at least 64 boxes
 Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
   check_nms_mask(boxes);
   const OnDevice guard(boxes);
@@ -68,18 +77,22 @@ Tensor nms_mask(const Tensor& boxes, double threshold, int64_t keep_n) {
   const Tensor keep = fresh(boxes, {n}, ScalarType::Char);
   if (!n) return keep;
   const int64_t rows = std::min(n, std::max<int64_t>(64, kCoversWords / words));
-  const Tensor covers = fresh(boxes, {rows * words}, ScalarType::Long), gone = fresh(boxes, {words}, ScalarType::Long), kept = fresh(boxes, {1}, ScalarType::Long);
+  const Tensor covers = fresh(boxes, {rows * words}, ScalarType::Long),
+               gone = fresh(boxes, {words}, ScalarType::Long), kept = fresh(boxes, {1}, ScalarType::Long);
   const cudaStream_t stream = stream_of(boxes);
   fill_bytes("nms_mask", gone, 0, stream), fill_bytes("nms_mask", kept, 0, stream);
-  auto *c = static_cast<unsigned long long*>(covers.data_ptr()), *g = static_cast<unsigned long long*>(gone.data_ptr());
+  auto *c = static_cast<unsigned long long*>(covers.data_ptr()),
+       *g = static_cast<unsigned long long*>(gone.data_ptr());
   for (int64_t begin = 0; begin < n; begin += rows) {
     const NmsPart part{begin, std::min(begin + rows, n), n, words, keep_n};
     wide("nms_mask", boxes, [&](auto t) {
       using T = decltype(t);
-      nms_covers_kernel<T><<<blocks_for((part.end - begin) * words), kThreads, 0, stream>>>(data<T>(bd), c, data<int64_t>(kept), part, static_cast<T>(threshold));
+      nms_covers_kernel<T><<<blocks_for((part.end - begin) * words), kThreads, 0, stream>>>(
+          data<T>(bd), c, data<int64_t>(kept), part, static_cast<T>(threshold));
     });
     check_launch("nms_mask");
-    nms_walk_kernel<<<1, 256, 0, stream>>>(c, g, mutable_data<int64_t>(kept), mutable_data<int8_t>(keep), part);
+    nms_walk_kernel<<<1, 256, 0, stream>>>(c, g, mutable_data<int64_t>(kept), mutable_data<int8_t>(keep),
+                                           part);
     check_launch("nms_mask");
   }
   return keep;
@@ -129,7 +142,8 @@ struct Roi {
   bool aligned;
 };
 
-// The sampling points of a region along one dimension: point k of bin b lies at start + (b * points + k + 0.5) * step.
+// The sampling points of a region along one dimension: point k of bin b lies at start + (b * points + k +
+// 0.5) * step.
 template <class T>
 struct Sampled {
   T start, step;
@@ -142,13 +156,16 @@ struct Sampled {
     while (low < high) {
       const int64_t middle = (low + high) / 2;
       const T x = at(bin, middle);
-      if (x < limit || (and_at && x == limit)) low = middle + 1;
-      else high = middle;
+      if (x < limit || (and_at && x == limit))
+        low = middle + 1;
+      else
+        high = middle;
     }
     return low;
   }
 };
-// A longer region has no points, as one that is not finite: float32 tells its points apart no more, and many would fall on one pixel.
+// A longer region has no points, as one that is not finite: float32 tells its points apart no more, and many
+// would fall on one pixel.
 constexpr double kMaxLength = 2147483648.0;
 template <class T>
 __device__ Sampled<T> sampled(const Roi& r, T low, T high, int64_t bins) {
@@ -162,15 +179,17 @@ __device__ Sampled<T> sampled(const Roi& r, T low, T high, int64_t bins) {
   s.step = s.points ? bin / s.points : T(0);
   return s;
 }
-// The points [begin, end) of a bin that may lie in [-1, size]: a bin far longer than the image has most of its points outside.
+// The points [begin, end) of a bin that may lie in [-1, size]: a bin far longer than the image has most of
+// its points outside.
 template <class T>
-__device__ void clip(const Roi& r, const Sampled<T>& s, int64_t bin, int64_t size, int64_t& begin, int64_t& end) {
+__device__ void clip(const Roi& r, const Sampled<T>& s, int64_t bin, int64_t size, int64_t& begin,
+                     int64_t& end) {
   begin = 0, end = s.points;
   if (r.ratio <= 0 && s.points > 64) begin = s.before(bin, T(-1), false), end = s.before(bin, T(size), true);
 }
 
-// One output element: forward reads the points of its bin, backward adds to them. A region that names no image gives NaN and takes no
-// gradient: the CPU's error would have to wait for the GPU.
+// One output element: forward reads the points of its bin, backward adds to them. A region that names no
+// image gives NaN and takes no gradient: the CPU's error would have to wait for the GPU.
 template <class T, bool backward>
 __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
   GRID_LOOP(i, r.total) {
@@ -191,34 +210,45 @@ __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
         const Corners<T> p = clamped<T>(rows.at(py, a), columns.at(px, b), r.height, r.width);
         for (int q = 0; q < 4; ++q) {
           if (!p.inside[q]) continue;
-          if constexpr (backward) atomicAdd(y + plane + p.at[q], p.weight[q] * x[i] * share);
-          else sum += p.weight[q] * x[plane + p.at[q]];
+          if constexpr (backward)
+            atomicAdd(y + plane + p.at[q], p.weight[q] * x[i] * share);
+          else
+            sum += p.weight[q] * x[plane + p.at[q]];
         }
       }
     if constexpr (!backward) y[i] = sum * share;
   }
 }
 
-Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw, int64_t ratio, bool aligned) {
+Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int64_t ph, int64_t pw,
+                 int64_t ratio, bool aligned) {
   check_roi_align(x, rois, ph, pw, ratio);
   const OnDevice guard(x);
   const Tensor xd = dense(x), rd = dense(rois), y = fresh(x, {rois.size(0), x.size(1), ph, pw});
   const Roi r{x.size(0), x.size(1), x.size(2), x.size(3), ph, pw, ratio, y.numel(), spatial_scale, aligned};
   if (!r.total) return y;
-  wide("roi_align", x, [&](auto t) { roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r); });
+  wide("roi_align", x, [&](auto t) {
+    roi_kernel<decltype(t), false><<<blocks_for(r.total), kThreads, 0, stream_of(x)>>>(
+        data<decltype(t)>(xd), data<decltype(t)>(rd), mutable_data<decltype(t)>(y), r);
+  });
   check_launch("roi_align");
   return y;
 }
 
-Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> shape, double spatial_scale, int64_t ratio, bool aligned) {
+Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int64_t> shape,
+                          double spatial_scale, int64_t ratio, bool aligned) {
   check_roi_align_backward(dy, rois, shape, ratio);
   const OnDevice guard(dy);
   const Tensor gd = dense(dy), rd = dense(rois);
   Tensor dx = fresh(dy, shape);
   torch::stable::zero_(dx);
-  const Roi r{shape[0], shape[1], shape[2], shape[3], dy.size(2), dy.size(3), ratio, dy.numel(), spatial_scale, aligned};
+  const Roi r{shape[0],   shape[1], shape[2],   shape[3],      dy.size(2),
+              dy.size(3), ratio,    dy.numel(), spatial_scale, aligned};
   if (!r.total) return dx;
-  wide("roi_align_backward", dy, [&](auto t) { roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r); });
+  wide("roi_align_backward", dy, [&](auto t) {
+    roi_kernel<decltype(t), true><<<blocks_for(r.total), kThreads, 0, stream_of(dy)>>>(
+        data<decltype(t)>(gd), data<decltype(t)>(rd), mutable_data<decltype(t)>(dx), r);
+  });
   check_launch("roi_align_backward");
   return dx;
 }
@@ -229,10 +259,12 @@ struct Deform {
   __host__ __device__ int64_t taps() const { return kh * kw; }
   __host__ __device__ int64_t places() const { return oh * ow; }
 };
-Deform deform_of(const Tensor& x, const Tensor& offset, const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
-                 const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups) {
-  return {x.size(0), x.size(1), x.size(2), x.size(3), kernel[0], kernel[1], offset.size(2), offset.size(3), groups, x.size(1) / groups,
-          stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1]};
+Deform deform_of(const Tensor& x, const Tensor& offset, const std::vector<int64_t>& kernel,
+                 const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                 const std::vector<int64_t>& dilation, int64_t groups) {
+  return {x.size(0),      x.size(1),      x.size(2),   x.size(3),          kernel[0], kernel[1],
+          offset.size(2), offset.size(3), groups,      x.size(1) / groups, stride[0], stride[1],
+          padding[0],     padding[1],     dilation[0], dilation[1]};
 }
 template <class T>
 __device__ Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
@@ -259,9 +291,11 @@ __global__ void deform_kernel(const T* x, const T* offset, const T* mask, T* out
   }
 }
 template <class T>
-__global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, const T* mask, T* dx, T* doffset, T* dmask, Deform d, int64_t total) {
+__global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, const T* mask, T* dx,
+                                       T* doffset, T* dmask, Deform d, int64_t total) {
   GRID_LOOP(i, total) {
-    const int64_t p = i % d.places(), k = i / d.places() % d.taps(), ng = i / d.places() / d.taps(), o = ng * 2 * d.taps() * d.places();
+    const int64_t p = i % d.places(), k = i / d.places() % d.taps(), ng = i / d.places() / d.taps(),
+                  o = ng * 2 * d.taps() * d.places();
     const Corners<T> q = deform_corners<T>(d, offset + o, k, p);
     const T m = mask ? mask[i] : T(1);
     T dots[4] = {0, 0, 0, 0};  // over channels, of the gradient and each corner's value
@@ -276,49 +310,63 @@ __global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, 
       }
     }
     doffset[o + 2 * k * d.places() + p] = m * ((1 - q.fx) * (dots[2] - dots[0]) + q.fx * (dots[3] - dots[1]));
-    doffset[o + (2 * k + 1) * d.places() + p] = m * ((1 - q.fy) * (dots[1] - dots[0]) + q.fy * (dots[3] - dots[2]));
-    if (dmask) dmask[i] = (1 - q.fy) * ((1 - q.fx) * dots[0] + q.fx * dots[1]) + q.fy * ((1 - q.fx) * dots[2] + q.fx * dots[3]);
+    doffset[o + (2 * k + 1) * d.places() + p] =
+        m * ((1 - q.fy) * (dots[1] - dots[0]) + q.fy * (dots[3] - dots[2]));
+    if (dmask)
+      dmask[i] = (1 - q.fy) * ((1 - q.fx) * dots[0] + q.fx * dots[1]) +
+                 q.fy * ((1 - q.fx) * dots[2] + q.fx * dots[3]);
   }
 }
 
-Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask, std::vector<int64_t> kernel, std::vector<int64_t> stride,
-                      std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups) {
-  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation}, groups);
+Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
+                      std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
+                      std::vector<int64_t> dilation, int64_t groups) {
+  check_deform_columns(Checks("deform_columns"), x, offset, mask, {kernel, stride, padding, dilation},
+                       groups);
   const OnDevice guard(x);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
-  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
+  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od,
+               out = fresh(x, {d.n, d.c, d.taps(), d.oh, d.ow});
   const int64_t total = d.n * groups * d.taps() * d.places();
   if (!total) return out;
   wide("deform_columns", x, [&](auto t) {
     using T = decltype(t);
-    deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
+    deform_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(
+        data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(out), d, total);
   });
   check_launch("deform_columns");
   return out;
 }
 
-std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x, const Tensor& offset, std::optional<Tensor> mask,
-                                                           std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
+std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumns, const Tensor& x,
+                                                           const Tensor& offset, std::optional<Tensor> mask,
+                                                           std::vector<int64_t> kernel,
+                                                           std::vector<int64_t> stride,
+                                                           std::vector<int64_t> padding,
                                                            std::vector<int64_t> dilation, int64_t groups) {
   check_deform_columns_backward(dcolumns, x, offset, mask, {kernel, stride, padding, dilation}, groups);
   const OnDevice guard(x);
   const Deform d = deform_of(x, offset, kernel, stride, padding, dilation, groups);
-  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od, gd = dense(dcolumns);
-  Tensor dx = fresh_like(x), doffset = fresh_like(offset), dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
+  const Tensor xd = dense(x), od = dense(offset), md = mask.has_value() ? dense(*mask) : od,
+               gd = dense(dcolumns);
+  Tensor dx = fresh_like(x), doffset = fresh_like(offset),
+         dmask = mask.has_value() ? fresh_like(*mask) : fresh(x, {0});
   torch::stable::zero_(dx);
   const int64_t total = d.n * groups * d.taps() * d.places();
   if (!total) return {dx, doffset, dmask};
   wide("deform_columns_backward", x, [&](auto t) {
     using T = decltype(t);
-    deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
-                                                                               mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
+    deform_backward_kernel<T><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(
+        data<T>(gd), data<T>(xd), data<T>(od), mask.has_value() ? data<T>(md) : nullptr, mutable_data<T>(dx),
+        mutable_data<T>(doffset), mask.has_value() ? mutable_data<T>(dmask) : nullptr, d, total);
   });
   check_launch("deform_columns_backward");
   return {dx, doffset, dmask};
 }
 
 // --------------------------------------------------------------------------- ctc_greedy_decode
-// Whether class a's value is better than class b's: greater, NaN above every number; among equal ones the lower class, as torch.max.
+// Whether class a's value is better than class b's: greater, NaN above every number; among equal ones the
+// lower class, as torch.max.
 template <class T>
 __device__ bool better(T value, int64_t at, T than, int64_t other) {
   const bool nan = value != value, other_nan = than != than;
@@ -326,7 +374,8 @@ __device__ bool better(T value, int64_t at, T than, int64_t other) {
 }
 // A block a sample; its steps in order, the threads search the classes.
 template <class T>
-__global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded, T* sums, int64_t steps, int64_t n, int64_t c, bool merge) {
+__global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded, T* sums, int64_t steps,
+                           int64_t n, int64_t c, bool merge) {
   __shared__ T values[128];
   __shared__ int64_t places[128];
   for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
@@ -357,7 +406,8 @@ __global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded,
   }
 }
 
-std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths, bool merge) {
+std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tensor& input_lengths,
+                                             bool merge) {
   check_ctc_greedy_decode(log_probs, input_lengths);
   const OnDevice guard(log_probs);
   const Tensor xd = dense(log_probs), ld = dense(input_lengths);
@@ -366,7 +416,9 @@ std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tens
   if (!n) return {decoded, sums};
   wide("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
-    ctc_kernel<T><<<static_cast<unsigned>(std::min<int64_t>(n, 1 << 20)), 128, 0, stream_of(log_probs)>>>(data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c, merge);
+    ctc_kernel<T><<<static_cast<unsigned>(std::min<int64_t>(n, 1 << 20)), 128, 0, stream_of(log_probs)>>>(
+        data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c,
+        merge);
   });
   check_launch("ctc_greedy_decode");
   return {decoded, sums};

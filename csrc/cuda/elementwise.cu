@@ -1,4 +1,5 @@
-// The elementwise operators, bias with gelu or dropout, the lower triangle, rotary embedding and optimizer steps on CUDA.
+// The elementwise operators, bias with gelu or dropout, the lower triangle, rotary embedding and optimizer
+// steps on CUDA.
 #include "../cpu/kernels.h"
 #include "common.cuh"
 
@@ -53,7 +54,8 @@ __device__ void apply(const A* x, A* y, const double* s) {
     y[0] = A(0.5) * x[0] * (1 + tanh(tanh_inner(x[0]))) * x[1];
   } else if constexpr (op == Point::fast_gelu_mul_backward) {
     const A t = tanh(tanh_inner(x[0]));
-    const A slope = A(0.5) * (1 + t) + A(0.5) * x[0] * (1 - t * t) * A(0.7978845608028654) * (1 + A(3 * 0.044715) * x[0] * x[0]);
+    const A slope = A(0.5) * (1 + t) +
+                    A(0.5) * x[0] * (1 - t * t) * A(0.7978845608028654) * (1 + A(3 * 0.044715) * x[0] * x[0]);
     y[0] = x[2] * x[1] * slope;
     y[1] = x[2] * A(0.5) * x[0] * (1 + t);
   } else if constexpr (op == Point::boxes_coord) {
@@ -140,7 +142,8 @@ __global__ void pointwise_kernel(Operands o, int64_t n) {
   if constexpr (N > 1) GRID_LOOP(i, n % N) pointwise_pack<T, op, NI, NO, 1>(o, n / N * N + i);
 }
 
-template <Point op, int NI = oneflow_cpu::kPointOperands[static_cast<int>(op)].inputs, int NO = oneflow_cpu::kPointOperands[static_cast<int>(op)].outputs>
+template <Point op, int NI = oneflow_cpu::kPointOperands[static_cast<int>(op)].inputs,
+          int NO = oneflow_cpu::kPointOperands[static_cast<int>(op)].outputs>
 void launch(const Operands& o, const Tensor& like) {
   const int64_t n = like.numel();
   if (!n) return;
@@ -151,13 +154,16 @@ void launch(const Operands& o, const Tensor& like) {
     using T = decltype(t);
     // Operators of many operands take packs of 8 bytes at most, for the registers they need.
     constexpr int N = NI + NO > 4 ? std::max(1, kPack<T> / 4) : kPack<T>;
-    if (packs) pointwise_kernel<T, op, NI, NO, N><<<blocks_for((n + N - 1) / N), kThreads, 0, stream_of(like)>>>(o, n);
-    else pointwise_kernel<T, op, NI, NO, 1><<<blocks_for(n), kThreads, 0, stream_of(like)>>>(o, n);
+    if (packs)
+      pointwise_kernel<T, op, NI, NO, N><<<blocks_for((n + N - 1) / N), kThreads, 0, stream_of(like)>>>(o, n);
+    else
+      pointwise_kernel<T, op, NI, NO, 1><<<blocks_for(n), kThreads, 0, stream_of(like)>>>(o, n);
   });
   check_launch("pointwise");
 }
 
-std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs, std::vector<double> scalars) {
+std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t outputs,
+                              std::vector<double> scalars) {
   check_pointwise(op, inputs, outputs, scalars);
   const OnDevice guard(inputs[0]);
   std::vector<Tensor> held, out;
@@ -174,23 +180,28 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
   switch (static_cast<Point>(op)) {
 #define CASE(name) \
   case Point::name: launch<Point::name>(o, inputs[0]); break;
-    CASE(quick_gelu) CASE(quick_gelu_backward) CASE(square_relu) CASE(square_relu_backward) CASE(fast_gelu_mul) CASE(fast_gelu_mul_backward)
-    CASE(boxes_coord) CASE(boxes_coord_backward) CASE(intersection) CASE(intersection_backward) CASE(iou) CASE(iou_backward)
-    CASE(convex) CASE(convex_backward) CASE(center_dist) CASE(center_dist_backward) CASE(angle) CASE(angle_backward)
-    CASE(ciou) CASE(ciou_backward) CASE(fake_quantize)
+  CASE(quick_gelu)
+  CASE(quick_gelu_backward) CASE(square_relu) CASE(square_relu_backward) CASE(fast_gelu_mul)
+      CASE(fast_gelu_mul_backward) CASE(boxes_coord) CASE(boxes_coord_backward) CASE(intersection)
+          CASE(intersection_backward) CASE(iou) CASE(iou_backward) CASE(convex) CASE(convex_backward)
+              CASE(center_dist) CASE(center_dist_backward) CASE(angle) CASE(angle_backward) CASE(ciou)
+                  CASE(ciou_backward) CASE(fake_quantize)
 #undef CASE
-    case Point::count: break;  // check_pointwise refuses it
+                      case Point::count:
+    break;  // check_pointwise refuses it
   }
   return out;
 }
 
 template <class T, class S>
-__global__ void fake_quantize_kernel(const T* x, const S* scale, const S* zero_point, T* y, int64_t n, double low, double high) {
+__global__ void fake_quantize_kernel(const T* x, const S* scale, const S* zero_point, T* y, int64_t n,
+                                     double low, double high) {
   const Acc<T> s = static_cast<Acc<T>>(*scale), z = static_cast<Acc<T>>(*zero_point);
   GRID_LOOP(i, n) save(y + i, quantized(load(x + i), s, z, Acc<T>(low), Acc<T>(high)));
 }
 
-Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low, double high) {
+Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, double low,
+                     double high) {
   check_fake_quantize(x, scale, zero_point, low, high);
   const OnDevice guard(x);
   const Tensor xd = dense(x), y = fresh_like(x);
@@ -200,21 +211,25 @@ Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_po
     using T = decltype(t);
     auto start = [&](auto s) {
       using S = decltype(s);
-      fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<S>(scale), data<S>(zero_point), mutable_data<T>(y), n, low, high);
+      fake_quantize_kernel<<<blocks_for(n), kThreads, 0, stream_of(x)>>>(
+          data<T>(xd), data<S>(scale), data<S>(zero_point), mutable_data<T>(y), n, low, high);
     };
-    if (scale.scalar_type() == ScalarType::Double) start(double{});
-    else start(float{});
+    if (scale.scalar_type() == ScalarType::Double)
+      start(double{});
+    else
+      start(float{});
   });
   check_launch("fake_quantize");
   return y;
 }
 
 // --------------------------------------------------------------------------- bias
-// mode 0: gelu(x + bias); 1: dy * slope(x + bias); 2: dropout(x + bias); 3: dropout(x). The bias of element i is
-// bias[i / inner % channels], counted in I. A pack of N has one bias (inner a multiple of N) or N neighbouring ones (inner 1,
-// channels a multiple of N).
+// mode 0: gelu(x + bias); 1: dy * slope(x + bias); 2: dropout(x + bias); 3: dropout(x). The bias of element i
+// is bias[i / inner % channels], counted in I. A pack of N has one bias (inner a multiple of N) or N
+// neighbouring ones (inner 1, channels a multiple of N).
 template <class T, int mode, int N, class I>
-__global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_t n, I inner, I channels, Drop drop, const int64_t* seed) {
+__global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_t n, I inner, I channels,
+                            Drop drop, const int64_t* seed) {
   GRID_LOOP(p, n / N) {
     const Pack<T, N> in = reinterpret_cast<const Pack<T, N>*>(x)[p];
     Pack<T, N> grad, out;
@@ -234,7 +249,8 @@ __global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_
 }
 
 template <int mode>
-Tensor bias_op(const char* name, const Tensor& x, const Tensor* bias, const Tensor* dy, int64_t axis, double p, const Tensor* seed) {
+Tensor bias_op(const char* name, const Tensor& x, const Tensor* bias, const Tensor* dy, int64_t axis,
+               double p, const Tensor* seed) {
   const OnDevice guard(x);
   const Tensor xd = dense(x), bd = bias ? dense(*bias) : xd, gd = dy ? dense(*dy) : xd, y = fresh_like(x);
   int64_t inner = 1;
@@ -246,16 +262,22 @@ Tensor bias_op(const char* name, const Tensor& x, const Tensor* bias, const Tens
     auto start = [&](auto width, auto index) {
       constexpr int N = decltype(width)::value;
       using I = decltype(index);
-      bias_kernel<T, mode, N, I><<<blocks_for(n / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, static_cast<I>(inner),
-                                                                                  static_cast<I>(channels), drop_of(p), seed ? data<int64_t>(*seed) : nullptr);
+      bias_kernel<T, mode, N, I><<<blocks_for(n / N), kThreads, 0, stream_of(x)>>>(
+          data<T>(xd), data<T>(bd), data<T>(gd), mutable_data<T>(y), n, static_cast<I>(inner),
+          static_cast<I>(channels), drop_of(p), seed ? data<int64_t>(*seed) : nullptr);
     };
     constexpr int N = kPack<T>;
     const bool fits = n % N == 0 && (mode == 3 || (inner == 1 ? channels : inner) % N == 0);
-    const bool packs = fits && aligned({xd.data_ptr(), gd.data_ptr(), y.data_ptr()}), small = n < (int64_t(1) << 31);
-    if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
-    else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
-    else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
-    else start(std::integral_constant<int, 1>{}, int64_t{});
+    const bool packs = fits && aligned({xd.data_ptr(), gd.data_ptr(), y.data_ptr()}),
+               small = n < (int64_t(1) << 31);
+    if (packs && small)
+      start(std::integral_constant<int, N>{}, uint32_t{});
+    else if (packs)
+      start(std::integral_constant<int, N>{}, int64_t{});
+    else if (small)
+      start(std::integral_constant<int, 1>{}, uint32_t{});
+    else
+      start(std::integral_constant<int, 1>{}, int64_t{});
   });
   check_launch(name);
   return y;
@@ -281,14 +303,16 @@ Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
 // --------------------------------------------------------------------------- lower triangle, rotary
 // Positions are counted in I; a pack of N lies in one row.
 template <class T, int N, class I>
-__global__ void tril_kernel(const T* x, T* y, int64_t total, I m, I n, int64_t diagonal, double scale, double fill) {
+__global__ void tril_kernel(const T* x, T* y, int64_t total, I m, I n, int64_t diagonal, double scale,
+                            double fill) {
   GRID_LOOP(p, total / N) {
     const Pack<T, N> in = reinterpret_cast<const Pack<T, N>*>(x)[p];
     Pack<T, N> out;
     const I line = static_cast<I>(p * N) / n;
     const int64_t column = static_cast<I>(p * N) - line * n, last = static_cast<int64_t>(line % m) + diagonal;
 #pragma unroll
-    for (int e = 0; e < N; ++e) save(&out.v[e], column + e <= last ? load(&in.v[e]) * Acc<T>(scale) : Acc<T>(fill));
+    for (int e = 0; e < N; ++e)
+      save(&out.v[e], column + e <= last ? load(&in.v[e]) * Acc<T>(scale) : Acc<T>(fill));
     reinterpret_cast<Pack<T, N>*>(y)[p] = out;
   }
 }
@@ -304,14 +328,21 @@ Tensor scale_tril(const Tensor& x, int64_t diagonal, double scale, double fill) 
     auto start = [&](auto width, auto index) {
       constexpr int N = decltype(width)::value;
       using I = decltype(index);
-      tril_kernel<T, N, I><<<blocks_for(total / N), kThreads, 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), total, static_cast<I>(m), static_cast<I>(n), diagonal, scale, fill);
+      tril_kernel<T, N, I><<<blocks_for(total / N), kThreads, 0, stream_of(x)>>>(
+          data<T>(xd), mutable_data<T>(y), total, static_cast<I>(m), static_cast<I>(n), diagonal, scale,
+          fill);
     };
     constexpr int N = kPack<T>;
-    const bool packs = n % N == 0 && aligned({xd.data_ptr(), y.data_ptr()}), small = total < (int64_t(1) << 31);
-    if (packs && small) start(std::integral_constant<int, N>{}, uint32_t{});
-    else if (packs) start(std::integral_constant<int, N>{}, int64_t{});
-    else if (small) start(std::integral_constant<int, 1>{}, uint32_t{});
-    else start(std::integral_constant<int, 1>{}, int64_t{});
+    const bool packs = n % N == 0 && aligned({xd.data_ptr(), y.data_ptr()}),
+               small = total < (int64_t(1) << 31);
+    if (packs && small)
+      start(std::integral_constant<int, N>{}, uint32_t{});
+    else if (packs)
+      start(std::integral_constant<int, N>{}, int64_t{});
+    else if (small)
+      start(std::integral_constant<int, 1>{}, uint32_t{});
+    else
+      start(std::integral_constant<int, 1>{}, int64_t{});
   });
   check_launch("scale_tril");
   return y;
@@ -326,46 +357,66 @@ struct RotaryShape {
 template <class T, class I>
 __global__ void rotary_kernel(const T* x, const Acc<T>* cos, const Acc<T>* sin, T* y, RotaryShape r) {
   const int64_t pairs = r.size / 2, items = pairs + r.k - r.size, total = r.b * r.m * r.h * items;
-  const I items_i = static_cast<I>(items), h_i = static_cast<I>(r.h), m_i = static_cast<I>(r.m), half_i = static_cast<I>(r.part / 2);
+  const I items_i = static_cast<I>(items), h_i = static_cast<I>(r.h), m_i = static_cast<I>(r.m),
+          half_i = static_cast<I>(r.part / 2);
   GRID_LOOP(i, total) {  // positions are counted in I
     const I line = static_cast<I>(i) / items_i, place = line / h_i;
-    const int64_t item = static_cast<I>(i) - line * items_i, ih = line - place * h_i, im = place % m_i, ib = place / m_i;
+    const int64_t item = static_cast<I>(i) - line * items_i, ih = line - place * h_i, im = place % m_i,
+                  ib = place / m_i;
     const T* from = x + ib * r.x_stride[0] + im * r.x_stride[1] + ih * r.x_stride[2];
     T* to = y + ib * r.y_stride[0] + im * r.y_stride[1] + ih * r.y_stride[2];
     if (item >= pairs) {
       to[r.size + item - pairs] = from[r.size + item - pairs];
       continue;
     }
-    const int64_t half = half_i, segment = static_cast<I>(item) / half_i * r.part, within = static_cast<I>(item) % half_i;
+    const int64_t half = half_i, segment = static_cast<I>(item) / half_i * r.part,
+                  within = static_cast<I>(item) % half_i;
     const int64_t p = r.interval ? segment + 2 * within : segment + within, q = r.interval ? p + 1 : p + half;
-    const Acc<T>*c = cos + ((r.one_table ? 0 : ib) * r.m + im) * r.size, *s = sin + ((r.one_table ? 0 : ib) * r.m + im) * r.size;
+    const Acc<T>*c = cos + ((r.one_table ? 0 : ib) * r.m + im) * r.size,
+          *s = sin + ((r.one_table ? 0 : ib) * r.m + im) * r.size;
     const Acc<T> a = load(from + p), b = load(from + q);
     save(to + p, r.backward ? a * c[p] + b * s[q] : a * c[p] - b * s[p]);
     save(to + q, r.backward ? b * c[q] - a * s[p] : b * c[q] + a * s[q]);
   }
 }
 
-Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval, std::vector<int64_t> order, bool backward) {
+Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t parts, bool interval,
+              std::vector<int64_t> order, bool backward) {
   check_rotary(given, cos, sin, parts, order);
   const OnDevice guard(given);
   const Tensor x = given.stride(3) == 1 ? given : dense(given), c = dense(cos), s = dense(sin);
   std::vector<int64_t> sizes;
   for (int64_t d : order) sizes.push_back(x.size(d));
   const Tensor y = fresh(x, sizes);
-  RotaryShape r{x.size(0), x.size(1), x.size(2), x.size(3), cos.size(2), cos.size(2) / parts, {x.stride(0), x.stride(1), x.stride(2)}, {}, cos.size(0) == 1, interval, backward};
+  RotaryShape r{x.size(0),
+                x.size(1),
+                x.size(2),
+                x.size(3),
+                cos.size(2),
+                cos.size(2) / parts,
+                {x.stride(0), x.stride(1), x.stride(2)},
+                {},
+                cos.size(0) == 1,
+                interval,
+                backward};
   for (int i = 0; i < 3; ++i) r.y_stride[order[i]] = y.stride(i);
   const int64_t total = x.numel();
   if (!total) return y;
   floating("rotary", x, [&](auto t) {
     using T = decltype(t);
-    if (total < int64_t(1) << 31) rotary_kernel<T, uint32_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
-    else rotary_kernel<T, int64_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+    if (total < int64_t(1) << 31)
+      rotary_kernel<T, uint32_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(
+          data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
+    else
+      rotary_kernel<T, int64_t><<<blocks_for(total), kThreads, 0, stream_of(x)>>>(
+          data<T>(x), data<Acc<T>>(c), data<Acc<T>>(s), mutable_data<T>(y), r);
   });
   check_launch("rotary");
   return y;
 }
 
-// --------------------------------------------------------------------------- optimizers (scalars as in cpu/optimizer.h)
+// --------------------------------------------------------------------------- optimizers (scalars as in
+// cpu/optimizer.h)
 struct Scalars {
   double s[8];
 };
@@ -378,7 +429,8 @@ __global__ void optimizer_kernel(T* model, const T* diff, T* m, T* v, Scalars c,
     const A p = load(model + i);
     if constexpr (kind == 0) {
       const A g = A(c.s[6]) * load(diff + i) + A(c.s[1]) * p;
-      const A m1 = load(m + i) + A(1 - c.s[2]) * (g - load(m + i)), v1 = A(c.s[3]) * load(v + i) + A(1 - c.s[3]) * g * g;
+      const A m1 = load(m + i) + A(1 - c.s[2]) * (g - load(m + i)),
+              v1 = A(c.s[3]) * load(v + i) + A(1 - c.s[3]) * g * g;
       save(m + i, m1), save(v + i, v1);
       save(model + i, p * A(c.s[7]) - A(c.s[0]) * m1 / (sqrt(v1) / A(c.s[4]) + A(c.s[5])));
     } else if constexpr (kind == 1) {
@@ -392,7 +444,8 @@ __global__ void optimizer_kernel(T* model, const T* diff, T* m, T* v, Scalars c,
 }
 
 template <int kind>
-void optimizer(const char* name, const std::vector<Tensor>& model, const std::vector<Tensor>& diff, const std::vector<Tensor>* m, const std::vector<Tensor>* v, const std::vector<double>& s) {
+void optimizer(const char* name, const std::vector<Tensor>& model, const std::vector<Tensor>& diff,
+               const std::vector<Tensor>* m, const std::vector<Tensor>* v, const std::vector<double>& s) {
   Scalars c{};
   std::copy(s.begin(), s.end(), c.s);
   for (size_t i = 0; i < model.size(); ++i) {
@@ -402,17 +455,21 @@ void optimizer(const char* name, const std::vector<Tensor>& model, const std::ve
     if (!n) continue;
     floating(name, model[i], [&](auto t) {
       using T = decltype(t);
-      optimizer_kernel<T, kind><<<blocks_for(n), kThreads, 0, stream_of(d)>>>(mutable_data<T>(model[i]), data<T>(d), m ? mutable_data<T>((*m)[i]) : nullptr, v ? mutable_data<T>((*v)[i]) : nullptr, c, n);
+      optimizer_kernel<T, kind><<<blocks_for(n), kThreads, 0, stream_of(d)>>>(
+          mutable_data<T>(model[i]), data<T>(d), m ? mutable_data<T>((*m)[i]) : nullptr,
+          v ? mutable_data<T>((*v)[i]) : nullptr, c, n);
     });
     check_launch(name);
   }
 }
 
-void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v, std::vector<double> s) {
+void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v,
+          std::vector<double> s) {
   check_adam(model, diff, m, v, s);
   optimizer<0>("adam_", model, diff, &m, &v, s);
 }
-void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer, std::vector<double> s) {
+void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer,
+              std::vector<double> s) {
   check_momentum(model, diff, buffer, s);
   optimizer<1>("momentum_", model, diff, &buffer, nullptr, s);
 }

@@ -27,7 +27,9 @@ __device__ inline int64_t mask_row(const Rows& r, int64_t row) {
   return offset;
 }
 // The last column of the triangle in this row.
-__device__ inline int64_t last_column(const Rows& r, int64_t row) { return r.mask ? 0 : row % r.m + r.diagonal; }
+__device__ inline int64_t last_column(const Rows& r, int64_t row) {
+  return r.mask ? 0 : row % r.m + r.diagonal;
+}
 __device__ inline bool keeps(const Rows& r, int64_t last, int64_t offset, int64_t i) {
   return r.mask ? r.mask[offset + i * r.mask_column] : i <= last;
 }
@@ -40,39 +42,48 @@ __global__ void softmax_kernel(const T* x, T* y, T* dropped, Rows r, int64_t row
     const T* from = x + row * r.n;
     const int64_t offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     A top = -std::numeric_limits<A>::infinity();
-    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) top = maximum(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
-    top = block_reduce(top, shared, [](A a, A b) { return maximum(a, b); }, -std::numeric_limits<A>::infinity());
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x)
+      top = maximum(top, keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill));
+    top = block_reduce(
+        top, shared, [](A a, A b) { return maximum(a, b); }, -std::numeric_limits<A>::infinity());
     A sum = 0;
-    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
+    for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x)
+      sum += exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top);
     sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) {
       const A value = exp((keeps(r, last, offset, i) ? load(from + i) * A(r.scale) : A(r.fill)) - top) / sum;
       save(y + row * r.n + i, value);
-      if (r.dropping) save(dropped + row * r.n + i, value * dropout_factor<A>(static_cast<uint64_t>(*r.seed), row * r.n + i, r.drop));
+      if (r.dropping)
+        save(dropped + row * r.n + i,
+             value * dropout_factor<A>(static_cast<uint64_t>(*r.seed), row * r.n + i, r.drop));
     }
   }
 }
 
 template <class T>
-__global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropped, T* dx, Rows r, int64_t rows) {
+__global__ void softmax_backward_kernel(const T* y, const T* dy, const T* ddropped, T* dx, Rows r,
+                                        int64_t rows) {
   using A = Acc<T>;
   __shared__ A shared[33];
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t base = row * r.n, offset = r.mask ? mask_row(r, row) : 0, last = last_column(r, row);
     auto gradient = [&](int64_t i) {
       A g = dy ? load(dy + base + i) : A(0);
-      if (ddropped && r.dropping) g += load(ddropped + base + i) * dropout_factor<A>(static_cast<uint64_t>(*r.seed), base + i, r.drop);
+      if (ddropped && r.dropping)
+        g += load(ddropped + base + i) * dropout_factor<A>(static_cast<uint64_t>(*r.seed), base + i, r.drop);
       return g;
     };
     A sum = 0;
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x) sum += gradient(i) * load(y + base + i);
     sum = block_reduce(sum, shared, [](A a, A b) { return a + b; }, A(0));
     for (int64_t i = threadIdx.x; i < r.n; i += blockDim.x)
-      save(dx + base + i, keeps(r, last, offset, i) ? (gradient(i) - sum) * load(y + base + i) * A(r.scale) : A(0));
+      save(dx + base + i,
+           keeps(r, last, offset, i) ? (gradient(i) - sum) * load(y + base + i) * A(r.scale) : A(0));
   }
 }
 
-Rows rows_of(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill, double p, const std::optional<Tensor>& seed) {
+Rows rows_of(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagonal, double scale, double fill,
+             double p, const std::optional<Tensor>& seed) {
   const int64_t dims = x.dim();
   Rows r{};
   r.n = x.size(dims - 1), r.m = dims > 1 ? x.size(dims - 2) : 1;
@@ -88,7 +99,8 @@ Rows rows_of(const Tensor& x, const std::optional<Tensor>& mask, int64_t diagona
 unsigned grid_for(int64_t rows) { return static_cast<unsigned>(std::min<int64_t>(rows, 1 << 20)); }
 unsigned threads_for(int64_t n) { return n >= 1024 ? 256 : n >= 256 ? 128 : 32; }
 
-std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal, double scale, double fill, double p, std::optional<Tensor> seed) {
+std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor> mask, int64_t diagonal,
+                                          double scale, double fill, double p, std::optional<Tensor> seed) {
   check_masked_softmax(x, mask, diagonal, p, seed);
   const OnDevice guard(x);
   const Tensor xd = dense(x), y = fresh_like(x), dropped = p > 0 ? fresh_like(x) : fresh(x, {0});
@@ -97,23 +109,28 @@ std::tuple<Tensor, Tensor> masked_softmax(const Tensor& x, std::optional<Tensor>
   if (!rows) return {y, dropped};
   floating("masked_softmax", x, [&](auto t) {
     using T = decltype(t);
-    softmax_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(x)>>>(data<T>(xd), mutable_data<T>(y), mutable_data<T>(dropped), r, rows);
+    softmax_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(x)>>>(
+        data<T>(xd), mutable_data<T>(y), mutable_data<T>(dropped), r, rows);
   });
   check_launch("masked_softmax");
   return {y, dropped};
 }
 
-Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y, std::optional<Tensor> mask, int64_t diagonal, double scale, double p, std::optional<Tensor> seed) {
+Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> ddropped, const Tensor& y,
+                               std::optional<Tensor> mask, int64_t diagonal, double scale, double p,
+                               std::optional<Tensor> seed) {
   check_masked_softmax_backward(dy, ddropped, y, mask, diagonal, p, seed);
   const OnDevice guard(y);
-  const Tensor yd = dense(y), dx = fresh_like(y), g = dy.has_value() ? dense(*dy) : yd, gd = ddropped.has_value() ? dense(*ddropped) : yd;
+  const Tensor yd = dense(y), dx = fresh_like(y), g = dy.has_value() ? dense(*dy) : yd,
+               gd = ddropped.has_value() ? dense(*ddropped) : yd;
   const Rows r = rows_of(y, mask, diagonal, scale, 0, p, seed);
   const int64_t rows = r.n ? y.numel() / r.n : 0;
   if (!rows) return dx;
   floating("masked_softmax_backward", y, [&](auto t) {
     using T = decltype(t);
-    softmax_backward_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(y)>>>(data<T>(yd), dy.has_value() ? data<T>(g) : nullptr, ddropped.has_value() ? data<T>(gd) : nullptr,
-                                                                                      mutable_data<T>(dx), r, rows);
+    softmax_backward_kernel<T><<<grid_for(rows), threads_for(r.n), 0, stream_of(y)>>>(
+        data<T>(yd), dy.has_value() ? data<T>(g) : nullptr, ddropped.has_value() ? data<T>(gd) : nullptr,
+        mutable_data<T>(dx), r, rows);
   });
   check_launch("masked_softmax_backward");
   return dx;
@@ -130,9 +147,11 @@ __device__ inline void pair_of(int64_t pair, int self, int64_t& i, int64_t& j) {
 
 // A warp a pair.
 template <class T>
-__global__ void dots_kernel(const T* x, T* out, int64_t f, int64_t e, int64_t pairs, int64_t total, int self) {
+__global__ void dots_kernel(const T* x, T* out, int64_t f, int64_t e, int64_t pairs, int64_t total,
+                            int self) {
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
-  for (int64_t w = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; w < total; w += warps) {
+  for (int64_t w = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; w < total;
+       w += warps) {
     int64_t i, j;
     pair_of(w % pairs, self, i, j);
     const T *a = x + (w / pairs * f + i) * e, *b = x + (w / pairs * f + j) * e;
@@ -146,7 +165,8 @@ __global__ void dots_kernel(const T* x, T* out, int64_t f, int64_t e, int64_t pa
 
 // A thread an element of dx: dx_i = sum over j of g(i, j) x_j, the diagonal counted twice.
 template <class T>
-__global__ void dots_backward_kernel(const T* x, const T* dout, T* dx, int64_t f, int64_t e, int64_t pairs, int64_t total, int self) {
+__global__ void dots_backward_kernel(const T* x, const T* dout, T* dx, int64_t f, int64_t e, int64_t pairs,
+                                     int64_t total, int self) {
   GRID_LOOP(at, total) {
     const int64_t k = at % e, i = at / e % f, b = at / e / f;
     const T *rows = x + b * f * e + k, *g = dout + b * pairs;
@@ -160,7 +180,9 @@ __global__ void dots_backward_kernel(const T* x, const T* dout, T* dx, int64_t f
   }
 }
 
-unsigned blocks_for_warps(int64_t n) { return static_cast<unsigned>(std::min<int64_t>((n - 1) / (kThreads / 32) + 1, 132 * 32)); }
+unsigned blocks_for_warps(int64_t n) {
+  return static_cast<unsigned>(std::min<int64_t>((n - 1) / (kThreads / 32) + 1, 132 * 32));
+}
 
 Tensor pair_dots(const Tensor& x, bool self) {
   check_pair_dots(x);
@@ -169,7 +191,10 @@ Tensor pair_dots(const Tensor& x, bool self) {
   const Tensor xd = dense(x), out = fresh(x, {b, pairs});
   const int64_t total = out.numel();
   if (!total) return out;
-  floating("pair_dots", x, [&](auto t) { dots_kernel<<<blocks_for_warps(total), kThreads, 0, stream_of(x)>>>(data<decltype(t)>(xd), mutable_data<decltype(t)>(out), f, e, pairs, total, self); });
+  floating("pair_dots", x, [&](auto t) {
+    dots_kernel<<<blocks_for_warps(total), kThreads, 0, stream_of(x)>>>(
+        data<decltype(t)>(xd), mutable_data<decltype(t)>(out), f, e, pairs, total, self);
+  });
   check_launch("pair_dots");
   return out;
 }
@@ -182,7 +207,8 @@ Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
   if (!total) return dx;
   floating("pair_dots_backward", x, [&](auto t) {
     using T = decltype(t);
-    dots_backward_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(data<T>(xd), data<T>(gd), mutable_data<T>(dx), x.size(1), x.size(2), dout.size(1), total, self);
+    dots_backward_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(
+        data<T>(xd), data<T>(gd), mutable_data<T>(dx), x.size(1), x.size(2), dout.size(1), total, self);
   });
   check_launch("pair_dots_backward");
   return dx;

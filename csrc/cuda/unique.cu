@@ -1,5 +1,5 @@
-// unique_pairs on CUDA: an open-addressing table in memory, its slots taken by atomic compare-and-swap; the order is that of first
-// occurrence, as on the CPU, whatever order the threads ran in.
+// unique_pairs on CUDA: an open-addressing table in memory, its slots taken by atomic compare-and-swap; the
+// order is that of first occurrence, as on the CPU, whatever order the threads ran in.
 #include <array>
 
 #include "common.cuh"
@@ -10,7 +10,8 @@ namespace {
 using Word = unsigned long long;
 
 // slots[h] is an index of a key plus 1, lowest[h] the lowest index of that key, where[i] the slot of key i.
-__global__ void insert_kernel(const int64_t* keys, Word* slots, Word* lowest, int64_t* where, int64_t n, Word mask) {
+__global__ void insert_kernel(const int64_t* keys, Word* slots, Word* lowest, int64_t* where, int64_t n,
+                              Word mask) {
   GRID_LOOP(i, n) {
     const int64_t key = keys[i];
     Word h = static_cast<Word>(key) * 0x9E3779B97F4A7C15ull;
@@ -22,9 +23,12 @@ __global__ void insert_kernel(const int64_t* keys, Word* slots, Word* lowest, in
     where[i] = static_cast<int64_t>(h);
   }
 }
-__global__ void first_kernel(const Word* lowest, const int64_t* where, int64_t* first, int64_t n) { GRID_LOOP(i, n) first[i] = lowest[where[i]] == static_cast<Word>(i); }
+__global__ void first_kernel(const Word* lowest, const int64_t* where, int64_t* first, int64_t n) {
+  GRID_LOOP(i, n) first[i] = lowest[where[i]] == static_cast<Word>(i);
+}
 // rank: how many first occurrences there are up to each key.
-__global__ void write_kernel(const int64_t* keys, const char* values, const Word* lowest, const int64_t* where, const int64_t* rank, int32_t* count, int64_t* unique,
+__global__ void write_kernel(const int64_t* keys, const char* values, const Word* lowest,
+                             const int64_t* where, const int64_t* rank, int32_t* count, int64_t* unique,
                              char* of, int32_t* inverse, int64_t n, int64_t size) {
   GRID_LOOP(i, n) {
     const int64_t leader = static_cast<int64_t>(lowest[where[i]]), at = rank[leader] - 1;
@@ -38,7 +42,8 @@ __global__ void write_kernel(const int64_t* keys, const char* values, const Word
 }
 
 Tensor cumulative(const Tensor& x) {
-  std::array<StableIValue, 3> stack{torch::stable::detail::from(x), torch::stable::detail::from(int64_t(0)), torch::stable::detail::from(std::nullopt)};
+  std::array<StableIValue, 3> stack{torch::stable::detail::from(x), torch::stable::detail::from(int64_t(0)),
+                                    torch::stable::detail::from(std::nullopt)};
   STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::cumsum", "", stack.data(), TORCH_ABI_VERSION));
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
@@ -49,22 +54,28 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, cons
   const cudaStream_t stream = stream_of(keys);
   const Tensor kd = dense(keys), vd = dense(values);
   const int64_t n = keys.numel(), size = static_cast<int64_t>(values.element_size());
-  const Tensor count = fresh(keys, {1}, ScalarType::Int), unique = fresh(keys, {n}), of = fresh(values, {n}), inverse = fresh(keys, {n}, ScalarType::Int);
+  const Tensor count = fresh(keys, {1}, ScalarType::Int), unique = fresh(keys, {n}), of = fresh(values, {n}),
+               inverse = fresh(keys, {n}, ScalarType::Int);
   fill_bytes("unique_pairs", count, 0, stream);
   if (n) {
     int64_t room = 32;
     while (room < 2 * n) room *= 2;
-    const Tensor slots = fresh(keys, {room}), lowest = fresh(keys, {room}), where = fresh(keys, {n}), first = fresh(keys, {n});
+    const Tensor slots = fresh(keys, {room}), lowest = fresh(keys, {room}), where = fresh(keys, {n}),
+                 first = fresh(keys, {n});
     fill_bytes("unique_pairs", slots, 0, stream), fill_bytes("unique_pairs", lowest, 0xFF, stream);
     fill_bytes("unique_pairs", unique, 0, stream), fill_bytes("unique_pairs", of, 0, stream);
     auto *s = static_cast<Word*>(slots.data_ptr()), *l = static_cast<Word*>(lowest.data_ptr());
-    insert_kernel<<<blocks_for(n), kThreads, 0, stream>>>(data<int64_t>(kd), s, l, mutable_data<int64_t>(where), n, static_cast<Word>(room - 1));
+    insert_kernel<<<blocks_for(n), kThreads, 0, stream>>>(
+        data<int64_t>(kd), s, l, mutable_data<int64_t>(where), n, static_cast<Word>(room - 1));
     check_launch("unique_pairs");
-    first_kernel<<<blocks_for(n), kThreads, 0, stream>>>(l, data<int64_t>(where), mutable_data<int64_t>(first), n);
+    first_kernel<<<blocks_for(n), kThreads, 0, stream>>>(l, data<int64_t>(where),
+                                                         mutable_data<int64_t>(first), n);
     check_launch("unique_pairs");
     const Tensor rank = cumulative(first);
-    write_kernel<<<blocks_for(n), kThreads, 0, stream>>>(data<int64_t>(kd), data<char>(vd), l, data<int64_t>(where), data<int64_t>(rank), mutable_data<int32_t>(count),
-                                                       mutable_data<int64_t>(unique), mutable_data<char>(of), mutable_data<int32_t>(inverse), n, size);
+    write_kernel<<<blocks_for(n), kThreads, 0, stream>>>(
+        data<int64_t>(kd), data<char>(vd), l, data<int64_t>(where), data<int64_t>(rank),
+        mutable_data<int32_t>(count), mutable_data<int64_t>(unique), mutable_data<char>(of),
+        mutable_data<int32_t>(inverse), n, size);
     check_launch("unique_pairs");
   }
   return {count, unique, of, inverse};

@@ -212,6 +212,17 @@ def test_import_starts_nothing():
     assert out.strip() == "[]"
 
 
+def test_reading_a_deprecated_name_of_torch_gives_no_warning():
+    """A program that walks dir() reads torch.distributed.reduce_op, which warns when it is used."""
+    out = run("""
+        import warnings
+        import oneflow as flow
+        warnings.simplefilter("error")
+        print(len([getattr(flow.distributed, name) for name in dir(flow.distributed)]) > 50)
+    """)
+    assert out.strip() == "True"
+
+
 def test_modules_with_a_namesake_in_torch_have_its_public_names():
     lacking = {}
     for found in pkgutil.walk_packages(flow.__path__, "oneflow."):
