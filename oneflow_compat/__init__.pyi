@@ -486,7 +486,7 @@ def decode_onerec(input: Tensor, key: Any, dtype: torch.dtype | None, shape: Any
     """
     ...
 
-def deform_conv2d(input: Tensor, weight: Any, offset: Any, mask: Any = None, bias: Any = None, stride_h: Any = 1, stride_w: Any = 1, pad_h: Any = 0, pad_w: Any = 0, dilation_h: Any = 1, dilation_w: Any = 1, groups: Any = 1, offset_groups: Any = 1, use_mask: _bool = False) -> _Tensor:
+def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None = None, bias: Tensor | None = None, stride_h: _int = 1, stride_w: _int = 1, pad_h: _int = 0, pad_w: _int = 0, dilation_h: _int = 1, dilation_w: _int = 1, groups: _int = 1, offset_groups: _int = 1, use_mask: _bool = False) -> _Tensor:
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
     x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
     kh, kw).
@@ -833,7 +833,7 @@ def new_zeros(x: Any, size: Any = None, dtype: torch.dtype | None = None, device
     """Zeros of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
     ...
 
-def nms(boxes: Any, scores: Any, iou_threshold: Any) -> _Tensor:
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: _float) -> _Tensor:
     """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
     ...
 
@@ -899,7 +899,7 @@ def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: _bool = False, int
     """
     ...
 
-def quick_gelu(x: Any) -> _Tensor:
+def quick_gelu(x: Tensor) -> _Tensor:
     """x * sigmoid(1.702 x)."""
     ...
 
@@ -960,7 +960,7 @@ def roc_auc_score(label: Any, pred: Any) -> _Tensor:
     """
     ...
 
-def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: Any, sampling_ratio: Any, aligned: Any) -> _Tensor:
+def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, pooled_w: _int, sampling_ratio: _int, aligned: _bool) -> _Tensor:
     """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1,
     x2, y2).
 
@@ -1079,7 +1079,7 @@ def split(x: Any, split_size_or_sections: _int | list[_int], dim: _int = 0) -> t
     """torch.split; `x` is torch's `tensor`."""
     ...
 
-def square_relu(x: Any) -> _Tensor:
+def square_relu(x: Tensor) -> _Tensor:
     """relu(x) squared."""
     ...
 

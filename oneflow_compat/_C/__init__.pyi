@@ -15,7 +15,7 @@ import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
 
-def T(input: Tensor) -> Any:
+def T(input: Any) -> _Tensor:
     """The transpose of a tensor of at most 2 dimensions."""
     ...
 
@@ -43,21 +43,21 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, data_format: str = 'cha
     """(output, int64 indices) of the maximum pooling to a given size."""
     ...
 
-def add(input: Tensor, other: Any = None, *rest: Any, alpha: Any = 1, inplace: _bool = False) -> _Tensor:
+def add(input: Any, other: Any = None, *rest: Any, alpha: Any = 1, inplace: _bool = False) -> _Tensor:
     """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of
     three or more.
     """
     ...
 
-def amp_black_identity(input: Tensor | None = None, **kwargs: Any) -> Any:
+def amp_black_identity(input: Any = None, **kwargs: Any) -> _Tensor:
     """The input, as a view. OneFlow calls the argument `in`."""
     ...
 
-def amp_white_identity(input: Tensor | None = None, **kwargs: Any) -> Any:
+def amp_white_identity(input: Any = None, **kwargs: Any) -> _Tensor:
     """The input, as a view. OneFlow calls the argument `in`."""
     ...
 
-def arg_sort(input: Tensor | None = None, direction: str = 'ASCENDING', **kwargs: Any) -> Any:
+def arg_sort(input: Tensor | None = None, direction: str = 'ASCENDING', **kwargs: Any) -> _Tensor:
     """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING".
 
     OneFlow calls the first argument `in`.
@@ -70,18 +70,18 @@ def argwhere(x: Any, dtype: torch.dtype | None = ...) -> _Tensor:
     """
     ...
 
-def assign_local_tensor(ref: Any, value: Any) -> Any:
+def assign_local_tensor(ref: Any, value: Any) -> None:
     """Copy value into ref."""
     ...
 
-def avg_pool2d_nhwc(x: Any, kernel_size: Any, stride: Any, padding: Any, padding_before: Any, padding_after: Any, data_format: str = 'channels_first', ceil_mode: _bool = False) -> Any:
+def avg_pool2d_nhwc(x: Any, kernel_size: Any, stride: Any, padding: str, padding_before: Any, padding_after: Any, data_format: str = 'channels_first', ceil_mode: _bool = False) -> _Tensor:
     """Average pooling of x (N, H, W, C).
 
     Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
     """
     ...
 
-def batch_matmul(a: Any, b: Any, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0) -> Any:
+def batch_matmul(a: Tensor, b: Tensor, transpose_a: _bool = False, transpose_b: _bool = False, alpha: _float = 1.0) -> _Tensor:
     """alpha * op(a) @ op(b) for operands of three or more dimensions and equal batch."""
     ...
 
@@ -111,19 +111,19 @@ def bernoulli_(input: Tensor, p: Any = None, *, dtype: torch.dtype | None = None
     """
     ...
 
-def bias_add(x: Any, bias: Any, axis: Any = 1) -> Any:
+def bias_add(x: Tensor, bias: Tensor, axis: _int = 1) -> _Tensor:
     """x + bias along `axis`. x any shape, bias 1-d of that dimension's size."""
     ...
 
-def binary_cross_entropy_loss(input: Tensor, target: Any, weight: Any = None, reduction: str = 'mean') -> Any:
+def binary_cross_entropy_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = 'mean') -> _Tensor:
     """torch.nn.functional.binary_cross_entropy."""
     ...
 
-def binary_cross_entropy_with_logits_loss(input: Tensor, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = 'mean') -> Any:
+def binary_cross_entropy_with_logits_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: str = 'mean') -> _Tensor:
     """torch.nn.functional.binary_cross_entropy_with_logits."""
     ...
 
-def binary_cross_entropy_with_logits_loss_grad(dy: Any, input: Tensor, target: Any, weight: Any = None, pos_weight: Any = None) -> Any:
+def binary_cross_entropy_with_logits_loss_grad(dy: Tensor, input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None) -> _Tensor:
     """Gradient of the unreduced loss with respect to the input."""
     ...
 
@@ -133,7 +133,7 @@ def broadcast_dim_like(input: Tensor, like: Any, dim: Any, like_dim: Any = None)
     """
     ...
 
-def broadcast_equal(input: Tensor, other: Any) -> Any:
+def broadcast_equal(input: Any, other: Any) -> _Tensor:
     """input == other, broadcast."""
     ...
 
@@ -145,7 +145,7 @@ def broadcast_tensors(tensors: Any, *rest: Any) -> Any:
     """torch.broadcast_tensors of a list of tensors."""
     ...
 
-def combined_margin_loss(x: Any, label: Any, m1: Any, m2: Any, m3: Any) -> Any:
+def combined_margin_loss(x: Tensor, label: Tensor, m1: _float, m2: _float, m3: _float) -> _Tensor:
     """The logits with the label's entry replaced by cos(m1 * acos(x) + m2) - m3 (ArcFace, CosFace,
     SphereFace).
 
@@ -157,23 +157,23 @@ def comm_broadcast(x: Any = None, *, inputs: Any = None, src_rank: Any = 0, inpl
     """Copy rank `src_rank`'s tensor (or list of tensors) to every rank."""
     ...
 
-def concat(inputs: Any, dim: _int = 0) -> _Tensor:
+def concat(inputs: Any, dim: Any = 0) -> _Tensor:
     """torch.cat."""
     ...
 
-def constant(shape: Any, value: Any, *, dtype: torch.dtype | None, device: torch.device | str | _int | None = None) -> Any:
+def constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> _Tensor:
     """torch.full."""
     ...
 
-def contiguous_(input: Tensor) -> Any:
+def contiguous_(input: Any) -> _Tensor:
     """Make the tensor's own storage contiguous, in place."""
     ...
 
-def copy(x: Any, device_type: Any = None, device_id: Any = None, pin_memory: _bool = False, device: torch.device | str | _int | None = None) -> Any:
+def copy(x: Any, device_type: Any = None, device_id: Any = None, pin_memory: _bool = False, device: Any = None) -> _Tensor:
     """A copy on the device given by name and number, or by `device`."""
     ...
 
-def cosh_grad(x: Any, dy: Any) -> Any:
+def cosh_grad(x: Any, dy: Any) -> _Tensor:
     """dy * sinh(x)."""
     ...
 
@@ -181,17 +181,17 @@ def cosine_similarity(x: Any, y: Any, dim: _int = 1, eps: _float = 1e-08, **kwar
     """torch's `cosine_similarity` under OneFlow's argument names: `x` (torch: `x1`), `y` (torch: `x2`). torch's names are accepted too."""
     ...
 
-def ctc_greedy_decoder(log_probs: Any, input_lengths: Any, merge_repeated: _bool = True) -> Any:
+def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: _bool = True) -> tuple[_Tensor, _Tensor]:
     """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
     C). The blank is class C - 1.
     """
     ...
 
-def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, max_target_length: Any = None, blank: Any = 0, zero_infinity: _bool = False, reduction: str = 'mean') -> _Tensor:
+def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, max_target_length: _int | None = None, blank: _int = 0, zero_infinity: _bool = False, reduction: str = 'mean') -> _Tensor:
     """torch.nn.functional.ctc_loss; max_target_length only sized OneFlow's buffers."""
     ...
 
-def cublas_fused_mlp(x: Any, weights: Any, biases: Any, skip_final_activation: Any) -> Any:
+def cublas_fused_mlp(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], skip_final_activation: _bool) -> _Tensor:
     """linear + relu for each (weight, bias); `skip_final_activation` leaves the last relu out."""
     ...
 
@@ -207,7 +207,7 @@ def deconv3d(input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padd
     """3-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     ...
 
-def deform_conv2d(input: Tensor, weight: Any, offset: Any, mask: Any = None, bias: Any = None, stride_h: Any = 1, stride_w: Any = 1, pad_h: Any = 0, pad_w: Any = 0, dilation_h: Any = 1, dilation_w: Any = 1, groups: Any = 1, offset_groups: Any = 1, use_mask: _bool = False) -> Any:
+def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None = None, bias: Tensor | None = None, stride_h: _int = 1, stride_w: _int = 1, pad_h: _int = 0, pad_w: _int = 0, dilation_h: _int = 1, dilation_w: _int = 1, groups: _int = 1, offset_groups: _int = 1, use_mask: _bool = False) -> _Tensor:
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
     x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
     kh, kw).
@@ -218,7 +218,7 @@ def depend(input: Tensor, depend: Any = None, *, depends: Any = None) -> Any:
     """`input`, ordered after the tensor `depend` or the list of tensors `depends`."""
     ...
 
-def dim_gather(input: Tensor, dim: Any, index: Any, sparse_grad: _bool = False) -> Any:
+def dim_gather(input: Tensor, dim: _int, index: Tensor, sparse_grad: _bool = False) -> _Tensor:
     """torch.gather."""
     ...
 
@@ -234,7 +234,7 @@ def dispatch_fetch_output(op: Any, input: Tensor) -> Any:
     """An eager tensor that the result `input` of the job would be written to; its values are undefined."""
     ...
 
-def distributed_sparse_cross_entropy(prediction: Any, label: Any, depth: Any) -> Any:
+def distributed_sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: _int) -> _Tensor:
     """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
     ids.
     """
@@ -244,7 +244,7 @@ def einsum(equation: Any, operands: Any, *rest: Any) -> _Tensor:
     """torch.einsum of a list of operands."""
     ...
 
-def elu(x: Any, alpha: _float = 1.0) -> _Tensor:
+def elu(x: Any, alpha: Any = 1.0) -> _Tensor:
     """torch's elu."""
     ...
 
@@ -262,7 +262,7 @@ def expand(x: Any, shape: Any, *rest: Any) -> _Tensor:
     """x.expand(shape)."""
     ...
 
-def expand_dims(input: Tensor, dim: Any) -> Any:
+def expand_dims(input: Any, dim: Any) -> _Tensor:
     """torch.unsqueeze."""
     ...
 
@@ -274,14 +274,14 @@ def eye_(x: Any) -> _Tensor:
     """torch.nn.init.eye_."""
     ...
 
-def fake_quantization(input: Tensor | None = None, scale: Any = None, zero_point: Any = None, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> Any:
+def fake_quantization(input: Tensor | None = None, scale: Tensor | None = None, zero_point: Tensor | None = None, quantization_formula: str = 'google', quantization_bit: _int = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> _Tensor:
     """x quantized and multiplied back.
 
     The gradient passes straight through, also where the value was clamped.
     """
     ...
 
-def fast_gelu(x: Any) -> Any:
+def fast_gelu(x: Tensor) -> _Tensor:
     """The tanh approximation of gelu."""
     ...
 
@@ -293,11 +293,11 @@ def fill_(*args: Any, **kwargs: Any) -> _Tensor:
     """fill_(in, value): in place; `value` is a number or a tensor of one element."""
     ...
 
-def flatten(x: Any, start_dim: _int = 0, end_dim: _int = -1) -> _Tensor:
+def flatten(x: Any, start_dim: Any = 0, end_dim: Any = -1) -> _Tensor:
     """torch.flatten."""
     ...
 
-def fused_apply_rotary_emb(x: Any, *, cos: Any = None, sin: Any = None, position_ids: Any = None, x_layout: str = 'BHMK', output_layout: Any = None, mode: str = 'plane', tensor_index: Any = None, k_size: Any = None, base: _float = 10000.0, rotary_size: Any = None) -> Any:
+def fused_apply_rotary_emb(x: Tensor, *, cos: Tensor | None = None, sin: Tensor | None = None, position_ids: Tensor | None = None, x_layout: str = 'BHMK', output_layout: str | None = None, mode: str = 'plane', tensor_index: _int | None = None, k_size: _int | None = None, base: _float = 10000.0, rotary_size: _int | None = None) -> _Tensor:
     """x with each head turned by its position: x * cos + turned(x) * sin. Computed in float32 for 16-bit x.
 
     mode "plane" pairs the two halves, "interval" neighbours. cos and sin (positions, rotary_size / dims) come
@@ -308,34 +308,34 @@ def fused_apply_rotary_emb(x: Any, *, cos: Any = None, sin: Any = None, position
     """
     ...
 
-def fused_attention_concat_past_key_value(*, past_key: Any = None, past_key_layout: Any, past_value: Any = None, past_value_layout: Any, key: Any, key_layout: Any, value: Any, value_layout: Any, key_head_size: Any = None) -> Any:
+def fused_attention_concat_past_key_value(*, past_key: Tensor | None = None, past_key_layout: str, past_value: Tensor | None = None, past_value_layout: str, key: Tensor, key_layout: str, value: Tensor, value_layout: str, key_head_size: Any = None) -> tuple[_Tensor, _Tensor]:
     """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
 
     Without a past: key and value, converted.
     """
     ...
 
-def fused_bias_add_dropout(a: Any, b: Any, *, p: _float = 0.5, axis: Any, generator: torch.Generator | None = None) -> Any:
+def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: _float = 0.5, axis: _int, generator: Any = None) -> _Tensor:
     """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
     ...
 
-def fused_bias_add_gelu(a: Any, b: Any, *, axis: Any) -> Any:
+def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: _int) -> _Tensor:
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     ...
 
-def fused_bias_add_scale_mask_softmax_dropout(x: Any, bias: Any, mask: Any, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: torch.Generator | None = None) -> Any:
+def fused_bias_add_scale_mask_softmax_dropout(x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: Any = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
     ...
 
-def fused_clip_grad(model_diff: Any, max_norm: Any, norm_type: Any) -> Any:
+def fused_clip_grad(model_diff: Sequence[Tensor], max_norm: _float, norm_type: _float) -> _Tensor:
     """Scale the gradients in place so that their joint norm is at most max_norm; the norm before, 0-d."""
     ...
 
-def fused_codegeex_qkv_reshape(query: Any, key: Any, value: Any, num_attention_heads: Any) -> Any:
+def fused_codegeex_qkv_reshape(query: Tensor, key: Tensor, value: Tensor, num_attention_heads: _int) -> tuple[_Tensor, ...]:
     """Each (..., hidden) as (..., heads, hidden / heads), contiguous."""
     ...
 
-def fused_cross_feature_interaction(x: Any, weight: Any, x_0: Any, bias: Any, interaction_mode: Any) -> Any:
+def fused_cross_feature_interaction(x: Tensor, weight: Tensor, x_0: Tensor, bias: Tensor, interaction_mode: str) -> _Tensor:
     """A cross layer of DCN.
 
     "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x,
@@ -343,7 +343,7 @@ def fused_cross_feature_interaction(x: Any, weight: Any, x_0: Any, bias: Any, in
     """
     ...
 
-def fused_dot_feature_interaction(features: Any, output_concat: Any = None, self_interaction: _bool = False, output_padding: Any = 0, pooling: str = 'none') -> Any:
+def fused_dot_feature_interaction(features: Sequence[Tensor], output_concat: Tensor | None = None, self_interaction: _bool = False, output_padding: _int = 0, pooling: str = 'none') -> _Tensor:
     """Dot products of every pair of feature vectors.
 
     features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower
@@ -353,43 +353,43 @@ def fused_dot_feature_interaction(features: Any, output_concat: Any = None, self
     """
     ...
 
-def fused_fast_gelu_mul(x: Any, multiplier: Any) -> Any:
+def fused_fast_gelu_mul(x: Tensor, multiplier: Tensor) -> _Tensor:
     """fast_gelu(x) * multiplier, same shape and dtype."""
     ...
 
-def fused_get_boundding_boxes_coord(x1: Any, y1: Any, w1: Any, h1: Any, x2: Any, y2: Any, w2: Any, h2: Any) -> Any:
+def fused_get_boundding_boxes_coord(x1: Tensor, y1: Tensor, w1: Tensor, h1: Tensor, x2: Tensor, y2: Tensor, w2: Tensor, h2: Tensor) -> tuple[_Tensor, ...]:
     """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1,
     b2_y2).
     """
     ...
 
-def fused_get_center_dist(b1_x1: Any, b1_x2: Any, b2_x1: Any, b2_x2: Any, b1_y1: Any, b1_y2: Any, b2_y1: Any, b2_y2: Any) -> Any:
+def fused_get_center_dist(b1_x1: Tensor, b1_x2: Tensor, b2_x1: Tensor, b2_x2: Tensor, b1_y1: Tensor, b1_y2: Tensor, b2_y1: Tensor, b2_y2: Tensor) -> _Tensor:
     """Squared distance of the centres."""
     ...
 
-def fused_get_ciou_diagonal_angle(w1: Any, h1: Any, w2: Any, h2: Any, eps: Any) -> Any:
+def fused_get_ciou_diagonal_angle(w1: Tensor, h1: Tensor, w2: Tensor, h2: Tensor, eps: _float) -> _Tensor:
     """The aspect term v = 4/pi^2 (atan(w2 / (h2 + eps)) - atan(w1 / (h1 + eps)))^2."""
     ...
 
-def fused_get_ciou_result(v: Any, iou: Any, rho2: Any, c2: Any, eps: Any) -> Any:
+def fused_get_ciou_result(v: Tensor, iou: Tensor, rho2: Tensor, c2: Tensor, eps: _float) -> tuple[_Tensor, _Tensor]:
     """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through
     alpha.
     """
     ...
 
-def fused_get_convex_diagonal_squared(b1_x1: Any, b1_x2: Any, b2_x1: Any, b2_x2: Any, b1_y1: Any, b1_y2: Any, b2_y1: Any, b2_y2: Any, eps: Any) -> Any:
+def fused_get_convex_diagonal_squared(b1_x1: Tensor, b1_x2: Tensor, b2_x1: Tensor, b2_x2: Tensor, b1_y1: Tensor, b1_y2: Tensor, b2_y1: Tensor, b2_y2: Tensor, eps: _float) -> _Tensor:
     """Squared diagonal of the smallest box around both, plus eps."""
     ...
 
-def fused_get_intersection_area(b1_x1: Any, b1_x2: Any, b2_x1: Any, b2_x2: Any, b1_y1: Any, b1_y2: Any, b2_y1: Any, b2_y2: Any) -> Any:
+def fused_get_intersection_area(b1_x1: Tensor, b1_x2: Tensor, b2_x1: Tensor, b2_x2: Tensor, b1_y1: Tensor, b1_y2: Tensor, b2_y1: Tensor, b2_y2: Tensor) -> _Tensor:
     """Area of the overlap of the boxes, 0 where they are apart."""
     ...
 
-def fused_get_iou(w1: Any, h1: Any, w2: Any, h2: Any, inter: Any, eps: Any) -> Any:
+def fused_get_iou(w1: Tensor, h1: Tensor, w2: Tensor, h2: Tensor, inter: Tensor, eps: _float) -> _Tensor:
     """Intersection over union: inter / (w1 h1 + w2 h2 - inter + eps)."""
     ...
 
-def fused_glu(x: Any, w: Any, b: Any = None, v: Any = None, c: Any = None, activation: str = 'none') -> Any:
+def fused_glu(x: Tensor, w: Tensor, b: Tensor | None = None, v: Tensor | None = None, c: Tensor | None = None, activation: str = 'none') -> _Tensor:
     """(x @ w.T + b) * activation(gate); the gate is x @ v.T + c, or without v the second half of the first
     product.
 
@@ -397,26 +397,26 @@ def fused_glu(x: Any, w: Any, b: Any = None, v: Any = None, c: Any = None, activ
     """
     ...
 
-def fused_linear_with_groupwise_quantized_weight(x: Any, w: Any, w_scale: Any, *, w_zero: Any = None, b: Any = None, num_bits: Any = 8, symmetric: _bool = True, group_dim: Any = -1, group_size: Any = -1) -> Any:
+def fused_linear_with_groupwise_quantized_weight(x: Tensor, w: Tensor, w_scale: Tensor, *, w_zero: Tensor | None = None, b: Tensor | None = None, num_bits: _int = 8, symmetric: _bool = True, group_dim: _int = -1, group_size: _int = -1) -> _Tensor:
     """x @ groupwise_dequantize(w).T + b."""
     ...
 
-def fused_matmul_bias(x: Any, weight: Any, bias: Any, _add_to_output: Any = None, alpha: _float = 1.0, beta: _float = 1.0) -> Any:
+def fused_matmul_bias(x: Tensor, weight: Tensor, bias: Tensor, _add_to_output: Tensor | None = None, alpha: _float = 1.0, beta: _float = 1.0) -> _Tensor:
     """alpha * x @ weight.T + bias, plus beta * _add_to_output. weight is (out, in)."""
     ...
 
-def fused_matmul_bias_add_relu_dropout(x: Any, weights: Any, biases: Any, skip_final_activation: Any, dropout_rate_list: Any, generator: torch.Generator | None = None) -> Any:
+def fused_matmul_bias_add_relu_dropout(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], skip_final_activation: _bool, dropout_rate_list: Sequence[_float], generator: Any = None) -> _Tensor:
     """fused_mlp with dropout after each layer, the last one included.
 
     Always drops, whatever the module's mode.
     """
     ...
 
-def fused_mlp(x: Any, weights: Any, biases: Any, skip_final_activation: Any) -> Any:
+def fused_mlp(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], skip_final_activation: _bool) -> _Tensor:
     """linear + relu for each (weight, bias); `skip_final_activation` leaves the last relu out."""
     ...
 
-def fused_multi_head_attention_inference(query: Any, key: Any, value: Any, num_heads: Any, causal: _bool = False, query_hidden_slice_start: Any = 0, query_hidden_slice_end: Any = -1, key_hidden_slice_start: Any = 0, key_hidden_slice_end: Any = -1, value_hidden_slice_start: Any = 0, value_hidden_slice_end: Any = -1, attn_bias: Any = None, causal_diagonal_offset: Any = 0) -> Any:
+def fused_multi_head_attention_inference(query: Tensor, key: Tensor, value: Tensor, num_heads: _int, causal: _bool = False, query_hidden_slice_start: _int = 0, query_hidden_slice_end: _int = -1, key_hidden_slice_start: _int = 0, key_hidden_slice_end: _int = -1, value_hidden_slice_start: _int = 0, value_hidden_slice_end: _int = -1, attn_bias: Tensor | None = None, causal_diagonal_offset: _int = 0) -> _Tensor:
     """Attention of (B, M, hidden) tensors, each cut to its hidden slice and split into num_heads; no
     gradient.
 
@@ -424,7 +424,7 @@ def fused_multi_head_attention_inference(query: Any, key: Any, value: Any, num_h
     """
     ...
 
-def fused_multi_head_attention_inference_v2(*, query: Any, query_layout: Any, query_head_size: Any = None, query_seq_start: Any = None, query_max_seq_len: Any = None, key: Any = None, key_layout: Any = None, key_seq_start: Any = None, key_seq_len: Any = None, key_max_seq_len: Any = None, value: Any = None, value_layout: Any = None, attn_bias: Any = None, output_layout: str = 'BM(HK)', scale: Any = None, causal: Any = None, attn_mask_type: Any = None, causal_diagonal_offset: Any = 0) -> Any:
+def fused_multi_head_attention_inference_v2(*, query: Tensor, query_layout: str, query_head_size: _int | None = None, query_seq_start: Tensor | None = None, query_max_seq_len: _int | None = None, key: Tensor | None = None, key_layout: str | None = None, key_seq_start: Tensor | None = None, key_seq_len: Tensor | None = None, key_max_seq_len: _int | None = None, value: Tensor | None = None, value_layout: str | None = None, attn_bias: Tensor | None = None, output_layout: str = 'BM(HK)', scale: _float | None = None, causal: _bool | None = None, attn_mask_type: str | None = None, causal_diagonal_offset: _int = 0) -> _Tensor:
     """Attention over layouts (layout.py), no gradient.
 
     A missing key or value is packed in the query's or the key's tensor.
@@ -434,55 +434,55 @@ def fused_multi_head_attention_inference_v2(*, query: Any, query_layout: Any, qu
     """
     ...
 
-def fused_scale_mask_bias_softmax(x: Any, mask: Any, bias: Any = None, scale: _float = 0.35355, inplace: _bool = False) -> Any:
+def fused_scale_mask_bias_softmax(x: Tensor, mask: Tensor, bias: Tensor | None = None, scale: _float = 0.35355, inplace: _bool = False) -> _Tensor:
     """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x."""
     ...
 
-def fused_scale_mask_softmax(x: Any, mask: Any, *, fill_value: _float = 0.0, scale: _float = 1.0) -> Any:
+def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0) -> _Tensor:
     """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
     ...
 
-def fused_scale_mask_softmax_dropout(x: Any, mask: Any, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: torch.Generator | None = None) -> Any:
+def fused_scale_mask_softmax_dropout(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: Any = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
     ...
 
-def fused_scale_tril(x: Any, diagonal: Any = 0, fill_value: Any = 0, scale: Any = 1) -> Any:
+def fused_scale_tril(x: Tensor, diagonal: _int = 0, fill_value: _float = 0, scale: _float = 1) -> _Tensor:
     """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or
     more dimensions.
     """
     ...
 
-def fused_scale_tril_softmax_dropout(a: Any, *, p: _float = 0.5, diagonal: Any, tril_scale_value: Any, tril_fill_value: _float = 0.0, generator: torch.Generator | None = None) -> Any:
+def fused_scale_tril_softmax_dropout(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: Any = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
     ...
 
-def fused_scale_tril_softmax_mask_scale(a: Any, *, p: _float = 0.5, diagonal: Any, tril_scale_value: Any, tril_fill_value: _float = 0.0, generator: torch.Generator | None = None) -> Any:
+def fused_scale_tril_softmax_mask_scale(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: Any = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
     ...
 
-def fused_self_attention(hidden_states: Any, head_size: Any = 8, alpha: _float = 1.0) -> Any:
+def fused_self_attention(hidden_states: Tensor, head_size: _int = 8, alpha: _float = 1.0) -> tuple[_Tensor, _Tensor]:
     """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
     head_size).
     """
     ...
 
-def fused_self_attention_query_mul_key_and_value(hidden_states: Any, head_size: Any = 8, alpha: _float = 1.0) -> Any:
+def fused_self_attention_query_mul_key_and_value(hidden_states: Tensor, head_size: _int = 8, alpha: _float = 1.0) -> tuple[_Tensor, _Tensor]:
     """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
     head_size).
     """
     ...
 
-def fused_weighted_sum(inputs: Any = None, weights: Any = None, alpha: _float = 1.0, **kwargs: Any) -> Any:
+def fused_weighted_sum(inputs: Sequence[Tensor] | None = None, weights: Sequence[_float] | None = None, alpha: _float = 1.0, **kwargs: Any) -> _Tensor:
     """alpha * sum of weights[i] * inputs[i] (OneFlow calls the first argument `in`)."""
     ...
 
-def gather(x: Any, indices: Any, axis: Any) -> _Tensor:
+def gather(x: Tensor, indices: Tensor, axis: _int) -> _Tensor:
     """x.index_select for indices of any shape: the dimension `axis` is replaced by the shape of indices
     (numpy.take).
     """
     ...
 
-def gelu_with_approximate(x: Any, approximate: str = 'none') -> Any:
+def gelu_with_approximate(x: Tensor, approximate: str = 'none') -> _Tensor:
     """gelu, `approximate` "none" (erf) or "tanh"."""
     ...
 
@@ -506,21 +506,21 @@ def grid_sample(input: Tensor, grid: Tensor, interpolation_mode: str = 'bilinear
     """torch's grid_sample; `mode` is called interpolation_mode."""
     ...
 
-def group_norm(x: Any, gamma: Any = None, beta: Any = None, affine: Any = None, num_groups: _int | None = None, epsilon: _float = 1e-05, data_format: str = 'channels_first', activation: str = 'none') -> _Tensor:
+def group_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, affine: _bool | None = None, num_groups: _int | None = None, epsilon: _float = 1e-05, data_format: str = 'channels_first', activation: str = 'none') -> _Tensor:
     """Group norm; `activation` "none" or "silu" is applied to the result, `data_format` names the channel
     dimension.
     """
     ...
 
-def grouped_matmul(xs: Any, weights: Any) -> Any:
+def grouped_matmul(xs: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[_Tensor, ...]:
     """(x @ weight.T for each pair)."""
     ...
 
-def grouped_matmul_bias(xs: Any, weights: Any, biases: Any) -> Any:
+def grouped_matmul_bias(xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> tuple[_Tensor, ...]:
     """(x @ weight.T + bias for each triple)."""
     ...
 
-def groupwise_dequantize(input: Tensor | None = None, scale: Any = None, *, zero: Any = None, num_bits: Any = 8, symmetric: _bool = True, group_dim: Any = -1, group_size: Any = -1, **kwargs: Any) -> Any:
+def groupwise_dequantize(input: Tensor | None = None, scale: Tensor | None = None, *, zero: Tensor | None = None, num_bits: _int = 8, symmetric: _bool = True, group_dim: _int = -1, group_size: _int = -1, **kwargs: Any) -> _Tensor:
     """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole
     dimension).
 
@@ -534,11 +534,11 @@ def hfft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
     """torch.fft.hfft; n=-1 is the length of the input."""
     ...
 
-def host_scalar_add_by_tensor(x: Any, scalar: Any) -> Any:
+def host_scalar_add_by_tensor(x: Any, scalar: Any) -> _Tensor:
     """x plus a one-element CPU tensor."""
     ...
 
-def identity(input: Tensor | None = None, **kwargs: Any) -> Any:
+def identity(input: Any = None, **kwargs: Any) -> _Tensor:
     """The input, as a view. OneFlow calls the argument `in`."""
     ...
 
@@ -554,7 +554,7 @@ def image_flip(x: Any, flip_code: Any) -> Any:
     """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both."""
     ...
 
-def inv(x: Any) -> Any:
+def inv(x: Any) -> _Tensor:
     """torch.linalg.inv."""
     ...
 
@@ -562,19 +562,19 @@ def irfft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
     """torch.fft.irfft; n=-1 is the length of the input."""
     ...
 
-def kl_div_loss(input: Tensor, target: Any, log_target: _bool = False, reduction: str = 'mean') -> Any:
+def kl_div_loss(input: Tensor, target: Tensor, log_target: _bool = False, reduction: str = 'mean') -> _Tensor:
     """torch.nn.functional.kl_div; terms of negative targets are 0."""
     ...
 
-def layer_norm(x: Any, begin_norm_axis: Any, begin_params_axis: Any, epsilon: Any) -> _Tensor:
+def layer_norm(x: Tensor, begin_norm_axis: _int, begin_params_axis: _int, epsilon: _float) -> _Tensor:
     """Layer norm over the dimensions from `begin_norm_axis` on, without scale and shift."""
     ...
 
-def layer_norm_affine(x: Any, gamma: Any, beta: Any, begin_norm_axis: Any, begin_params_axis: Any, epsilon: Any) -> Any:
+def layer_norm_affine(x: Tensor, gamma: Tensor, beta: Tensor, begin_norm_axis: _int, begin_params_axis: _int, epsilon: _float) -> _Tensor:
     """Layer norm over the dimensions from `begin_norm_axis` on, times gamma plus beta."""
     ...
 
-def leaky_relu(x: Any, alpha: _float = 0.01, inplace: _bool = False) -> _Tensor:
+def leaky_relu(x: Any, alpha: Any = 0.01, inplace: _bool = False) -> _Tensor:
     """torch's leaky_relu."""
     ...
 
@@ -586,7 +586,7 @@ def less_equal(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     """torch.le; the first argument may be a number."""
     ...
 
-def linalg_cross(input: Tensor, other: Any, dim: Any = None) -> Any:
+def linalg_cross(input: Any, other: Any, dim: Any = None) -> _Tensor:
     """torch.linalg.cross; dim None is the first dimension of size 3."""
     ...
 
@@ -614,7 +614,7 @@ def matrix_norm(input: Tensor, ord: str = 'fro', dim: Any = ..., keepdim: _bool 
     """torch's `matrix_norm` under OneFlow's argument names: `input` (torch: `self`). torch's names are accepted too."""
     ...
 
-def matrix_vector_product(input: Tensor, vec: Any) -> Any:
+def matrix_vector_product(input: Tensor, vec: Tensor) -> _Tensor:
     """input @ vec."""
     ...
 
@@ -634,7 +634,7 @@ def meshgrid(tensors: Any, *rest: Any, indexing: str = 'ij') -> Any:
     """torch.meshgrid of a list of tensors; `indexing` also second by position."""
     ...
 
-def min_max_observer(input: Tensor | None = None, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', per_layer_quantization: _bool = True, **kwargs: Any) -> Any:
+def min_max_observer(input: Tensor | None = None, quantization_formula: str = 'google', quantization_bit: _int = 8, quantization_scheme: str = 'symmetric', per_layer_quantization: _bool = True, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
     """(scale, zero point) from the extremes: of the whole tensor, [1], or of each row of dimension 0, [rows].
 
     google: scale = max|x| / (2^(bit-1) - 1) or (max - min) / (2^bit - 1); cambricon: scale is the exponent
@@ -642,7 +642,7 @@ def min_max_observer(input: Tensor | None = None, quantization_formula: str = 'g
     """
     ...
 
-def moving_average_min_max_observer(input: Tensor | None = None, current_train_step: Any = None, moving_max: Any = None, moving_min: Any = None, training: _bool = True, stop_update_after_iters: Any = 1, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', momentum: _float = 0.95, **kwargs: Any) -> Any:
+def moving_average_min_max_observer(input: Tensor | None = None, current_train_step: Tensor | None = None, moving_max: Tensor | None = None, moving_min: Tensor | None = None, training: _bool = True, stop_update_after_iters: _int = 1, quantization_formula: str = 'google', quantization_bit: _int = 8, quantization_scheme: str = 'symmetric', momentum: _float = 0.95, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
     """(scale, zero point), each [1], from running extremes.
 
     While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place)
@@ -650,7 +650,7 @@ def moving_average_min_max_observer(input: Tensor | None = None, current_train_s
     """
     ...
 
-def multi_tensor_adam_update(model: Any, model_diff: Any, m: Any, v: Any, learning_rate_val: Any, l2: Any, beta1: Any, beta2: Any, bias_correction1_val: Any, bias_correction2_val: Any, do_bias_correction: Any, scale: Any, weight_decay: Any, epsilon: Any) -> Any:
+def multi_tensor_adam_update(model: Sequence[Tensor], model_diff: Sequence[Tensor], m: Sequence[Tensor], v: Sequence[Tensor], learning_rate_val: _float, l2: _float, beta1: _float, beta2: _float, bias_correction1_val: _float, bias_correction2_val: _float, do_bias_correction: _bool, scale: _float, weight_decay: _float, epsilon: _float) -> Any:
     """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
     (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 
@@ -658,17 +658,17 @@ def multi_tensor_adam_update(model: Any, model_diff: Any, m: Any, v: Any, learni
     """
     ...
 
-def multi_tensor_momentum_update(model: Any, model_diff: Any, momentum_buf: Any, scale: Any, weight_decay: Any, learning_rate_val: Any, momentum: Any, dampening: Any, nesterov: Any, maximize: Any) -> Any:
+def multi_tensor_momentum_update(model: Sequence[Tensor], model_diff: Sequence[Tensor], momentum_buf: Sequence[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float, momentum: _float, dampening: _float, nesterov: _bool, maximize: _bool) -> Any:
     """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
     weight_decay * model.
     """
     ...
 
-def multi_tensor_sgd_update(model: Any, model_diff: Any, scale: Any, weight_decay: Any, learning_rate_val: Any) -> Any:
+def multi_tensor_sgd_update(model: Sequence[Tensor], model_diff: Sequence[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float) -> Any:
     """model -= lr * (scale * diff + weight_decay * model)."""
     ...
 
-def multi_tensor_yolov5_weight_update(model: Any, model_update: Any, d: Any) -> Any:
+def multi_tensor_yolov5_weight_update(model: Sequence[Tensor], model_update: Sequence[Tensor], d: _float) -> None:
     """model = d * model + (1 - d) * model_update: YOLOv5's moving average of the weights."""
     ...
 
@@ -676,13 +676,13 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
     """torch.nn.functional.nll_loss, ignore_index and reduction also by position."""
     ...
 
-def nms(x: Any, iou_threshold: Any, keep_n: Any = -1) -> Any:
+def nms(x: Tensor, iou_threshold: _float, keep_n: _int = -1) -> _Tensor:
     """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
     later ones whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
     """
     ...
 
-def noncontiguous_binary_op(lhs: Any, rhs: Any, op: str = 'add', inplace: _bool = False) -> Any:
+def noncontiguous_binary_op(lhs: Any, rhs: Any, op: str = 'add', inplace: _bool = False) -> _Tensor:
     """add, sub, mul or div of tensors of any strides."""
     ...
 
@@ -694,7 +694,7 @@ def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: _bool = False
     """linalg.norm; with `for_norm` oneflow.norm, which calls the order p."""
     ...
 
-def normalization(x: Any, moving_mean: Any = None, moving_variance: Any = None, gamma: Any = None, beta: Any = None, axis: Any = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> Any:
+def normalization(x: Tensor, moving_mean: Tensor | None = None, moving_variance: Tensor | None = None, gamma: Tensor | None = None, beta: Tensor | None = None, axis: _int = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> _Tensor:
     """Batch norm with channels on `axis`.
 
     `momentum` is the share of the batch's own value in the moving one, as torch's.
@@ -704,19 +704,19 @@ def normalization(x: Any, moving_mean: Any = None, moving_variance: Any = None, 
     """
     ...
 
-def normalization_add_relu(x: Any, addend: Any = None, moving_mean: Any = None, moving_variance: Any = None, gamma: Any = None, beta: Any = None, axis: Any = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> Any:
+def normalization_add_relu(x: Tensor, addend: Tensor | None = None, moving_mean: Tensor | None = None, moving_variance: Tensor | None = None, gamma: Tensor | None = None, beta: Tensor | None = None, axis: _int = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> _Tensor:
     """relu(normalization(x) + addend)."""
     ...
 
-def one_embedding_adagrad_update(num_unique_ids: Any, unique_embeddings: Any, embedding_grad: Any, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, train_step: Any = None, train_step_val: Any = 0, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_decay: _float = 0.0, epsilon: _float = 1e-10, line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '') -> Any:
+def one_embedding_adagrad_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, train_step: Any = None, train_step_val: _int = 0, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_decay: _float = 0.0, epsilon: _float = 1e-10, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """Adagrad on rows [model | sum of squares]; the updated rows."""
     ...
 
-def one_embedding_adam_update(num_unique_ids: Any, unique_embeddings: Any, embedding_grad: Any, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, bias_correction1: Any = None, bias_correction2: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, beta1: _float = 0.9, beta2: _float = 0.999, bias_correction1_val: _float = 1.0, bias_correction2_val: _float = 1.0, epsilon: _float = 1e-08, do_bias_correction: _bool = True, line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '') -> Any:
+def one_embedding_adam_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, bias_correction1: Any = None, bias_correction2: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, beta1: _float = 0.9, beta2: _float = 0.999, bias_correction1_val: _float = 1.0, bias_correction2_val: _float = 1.0, epsilon: _float = 1e-08, do_bias_correction: _bool = True, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """Adam on rows [model | m | v]; the updated rows."""
     ...
 
-def one_embedding_embedding_gradient_shuffle(embedding_grad: Any, num_unique_matrix: Any, cur_rank_inverse_indices: Any, inverse_unique_partition_indices: Any, embedding_name: str = '') -> Any:
+def one_embedding_embedding_gradient_shuffle(embedding_grad: Tensor, num_unique_matrix: Tensor, cur_rank_inverse_indices: Tensor, inverse_unique_partition_indices: Tensor, embedding_name: str = '') -> _Tensor:
     """Gradients of every id summed to their unique row: (ids, E), zeros after num_unique."""
     ...
 
@@ -724,11 +724,11 @@ def one_embedding_embedding_put(num_unique_ids: Any, unique_ids: Any, unique_emb
     """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store."""
     ...
 
-def one_embedding_embedding_shuffle(cur_rank_embeddings: Any, num_unique_matrix: Any, cur_rank_inverse_indices: Any, inverse_unique_partition_indices: Any, embedding_name: str = '') -> Any:
+def one_embedding_embedding_shuffle(cur_rank_embeddings: Tensor, num_unique_matrix: Tensor, cur_rank_inverse_indices: Tensor, inverse_unique_partition_indices: Tensor, embedding_name: str = '') -> _Tensor:
     """Rows (unique, E) spread to every id: inverse_unique_partition_indices.shape + (E,)."""
     ...
 
-def one_embedding_ftrl_update(num_unique_ids: Any, unique_embeddings: Any, embedding_grad: Any, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_power: _float = -0.5, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0, line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '') -> Any:
+def one_embedding_ftrl_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_power: _float = -0.5, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
     as in OneFlow.
     """
@@ -746,7 +746,7 @@ def one_embedding_fused_lookup_grad(ids: Any, embedding_grad: Any, embedding_nam
     """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it."""
     ...
 
-def one_embedding_id_shuffle(ids: Any, table_ids: Any = None, num_tables: Any = 1, embedding_name: str = '') -> Any:
+def one_embedding_id_shuffle(ids: Tensor, table_ids: Any = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
     cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
     each id's unique index, the last is 0, 1, 2, ...
@@ -761,13 +761,13 @@ def one_embedding_lookup(num_unique_ids: Any, unique_ids: Any, table_ids: Any, d
     """
     ...
 
-def one_embedding_sgd_update(num_unique_ids: Any, unique_embeddings: Any, embedding_grad: Any, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, momentum: _float = 0.0, line_size: Any = 0, embedding_size: Any = 0, embedding_name: str = '') -> Any:
+def one_embedding_sgd_update(num_unique_ids: Any, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Tensor | None = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, momentum: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the
     updated rows.
     """
     ...
 
-def one_embedding_unique_key_value_pair(keys: Any, values: Any = None, num_tables: Any = 1, embedding_name: str = '') -> Any:
+def one_embedding_unique_key_value_pair(keys: Tensor, values: Any = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
     """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is
     unique_keys[inverse_indices[i]].
 
@@ -776,17 +776,17 @@ def one_embedding_unique_key_value_pair(keys: Any, values: Any = None, num_table
     """
     ...
 
-def one_hot(input: Tensor, num_classes: Any = -1, on_value: Any = 1, off_value: Any = 0) -> Any:
+def one_hot(input: Tensor, num_classes: _int = -1, on_value: _float = 1, off_value: _int = 0) -> _Tensor:
     """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float.
     num_classes -1: largest + 1.
     """
     ...
 
-def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: Any) -> Any:
+def pack_padded_sequence(input: Any, lengths: Any, batch_first: _bool) -> tuple[_Tensor, _Tensor]:
     """(data, batch sizes) of torch.nn.utils.rnn.pack_padded_sequence, lengths in descending order."""
     ...
 
-def pixel_shuffle(input: Tensor, h_upscale_factor: Any, w_upscale_factor: Any) -> _Tensor:
+def pixel_shuffle(input: Any, h_upscale_factor: Any, w_upscale_factor: Any) -> _Tensor:
     """(N, C * h * w, H, W) as (N, C, H * h, W * w)."""
     ...
 
@@ -794,50 +794,50 @@ def prelu(x: Any, alpha: Any, **kwargs: Any) -> _Tensor:
     """torch's `prelu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `weight`). torch's names are accepted too."""
     ...
 
-def quantization(input: Tensor | None = None, scale: Any = None, zero_point: Any = None, quantization_formula: str = 'google', quantization_bit: Any = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> Any:
+def quantization(input: Tensor | None = None, scale: Tensor | None = None, zero_point: Tensor | None = None, quantization_formula: str = 'google', quantization_bit: _int = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> _Tensor:
     """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype.
 
     No gradient.
     """
     ...
 
-def reciprocal_no_nan(x: Any) -> Any:
+def reciprocal_no_nan(x: Any) -> _Tensor:
     """1 / x, and 0 where x is 0."""
     ...
 
-def reduce_all(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_all(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """All over the dimensions given, all of them by default."""
     ...
 
-def reduce_any(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_any(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """Any over the dimensions given, all of them by default."""
     ...
 
-def reduce_max(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_max(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """Largest value over the dimensions given, all of them by default."""
     ...
 
-def reduce_max_device_stage(input: Tensor | None = None, axis: Any = ..., **kwargs: Any) -> Any:
+def reduce_max_device_stage(input: Any = None, axis: Any = ..., **kwargs: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
     """(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."""
     ...
 
-def reduce_max_global_stage(input: Tensor | None = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> Any:
+def reduce_max_global_stage(input: Any = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
     """(extreme, mask of where it is): the joining half of a split reduction."""
     ...
 
-def reduce_mean(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_mean(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """Mean over the dimensions given, all of them by default."""
     ...
 
-def reduce_min(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_min(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """Smallest value over the dimensions given, all of them by default."""
     ...
 
-def reduce_min_device_stage(input: Tensor | None = None, axis: Any = ..., **kwargs: Any) -> Any:
+def reduce_min_device_stage(input: Any = None, axis: Any = ..., **kwargs: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
     """(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."""
     ...
 
-def reduce_min_global_stage(input: Tensor | None = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> Any:
+def reduce_min_global_stage(input: Any = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
     """(extreme, mask of where it is): the joining half of a split reduction."""
     ...
 
@@ -845,19 +845,19 @@ def reduce_nansum(input: Tensor, dim: Any = None, keepdim: _bool = False, dtype:
     """torch's `reduce_nansum` under OneFlow's argument names: `input` (torch: `x`). torch's names are accepted too."""
     ...
 
-def reduce_prod(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_prod(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """Product over the dimensions given, all of them by default."""
     ...
 
-def reduce_sum(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: Any = None) -> Any:
+def reduce_sum(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
     """Sum over the dimensions given, all of them by default."""
     ...
 
-def reduce_sum_like(input: Tensor | None = None, like: Any = None, axis: Any = ..., **kwargs: Any) -> Any:
+def reduce_sum_like(input: Any = None, like: Any = None, axis: Any = ..., **kwargs: Any) -> _Tensor:
     """Sum over `axis`, in the shape of `like`. OneFlow calls the first argument `in`."""
     ...
 
-def reshape_like(input: Tensor | None = None, like: Any = None, **kwargs: Any) -> Any:
+def reshape_like(input: Any = None, like: Any = None, **kwargs: Any) -> _Tensor:
     """Reshape to the shape of `like`. OneFlow calls the first argument `in`."""
     ...
 
@@ -865,19 +865,19 @@ def rfft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
     """torch.fft.rfft; n=-1 is the length of the input."""
     ...
 
-def rint(x: Any) -> Any:
+def rint(x: Any) -> _Tensor:
     """Round half to even."""
     ...
 
-def rms_layer_norm(hidden_states: Any, weight: Any, variance_epsilon: Any) -> Any:
+def rms_layer_norm(hidden_states: Tensor, weight: Tensor, variance_epsilon: _float) -> _Tensor:
     """T5's layer norm: RMS norm over the last dimension, times a weight that broadcasts."""
     ...
 
-def rms_norm(x: Any, weight: Tensor | None = None, normalized_shape: Sequence[_int | _int] | None = None, epsilon: _float = 1e-06) -> _Tensor:
+def rms_norm(x: Tensor, weight: Tensor | None = None, normalized_shape: Sequence[_int] | None = None, epsilon: _float = 1e-06) -> _Tensor:
     """x / sqrt(mean(x^2) + epsilon) over the trailing `normalized_shape`, times weight."""
     ...
 
-def roi_align(x: Any, rois: Any, spatial_scale: Any, pooled_h: Any, pooled_w: Any, sampling_ratio: Any, aligned: Any) -> Any:
+def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, pooled_w: _int, sampling_ratio: _int, aligned: _bool) -> _Tensor:
     """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1,
     x2, y2).
 
@@ -901,89 +901,89 @@ def scatter(input: Tensor, dim: Any, index: Any, src: Any, *, reduce: Any = None
     """torch.scatter; `inplace` writes into `input`."""
     ...
 
-def scatternd(indices: Any, updates: Any, shape: Any) -> Any:
+def scatternd(indices: Tensor, updates: Tensor, shape: Any) -> _Tensor:
     """Zeros of `shape` with the updates added at the index tuples; repeated tuples add up."""
     ...
 
-def scatterndlike(like: Any, updates: Any, indices: Any) -> Any:
+def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> _Tensor:
     """scatternd to the shape of `like`."""
     ...
 
-def select_top_n(inputs: Any, n: Any) -> Any:
+def select_top_n(inputs: Any, n: Any) -> tuple:
     """The first n tensors."""
     ...
 
-def sigmoid_grad(y: Any, dy: Any) -> Any:
+def sigmoid_grad(y: Any, dy: Any) -> _Tensor:
     """dy * y * (1 - y)."""
     ...
 
-def skip_layer_norm(x: Any, *, gamma: Any = None, beta: Any = None, bias: Any = None, skip: Any = None, epsilon: _float = 1e-05, alpha: _float = 10.0) -> Any:
+def skip_layer_norm(x: Tensor, *, gamma: Tensor | None = None, beta: Tensor | None = None, bias: Tensor | None = None, skip: Tensor | None = None, epsilon: _float = 1e-05, alpha: _float = 10.0) -> _Tensor:
     """Layer norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
     declares it.
     """
     ...
 
-def skip_rms_norm(x: Any, *, weight: Any = None, bias: Any = None, skip: Any = None, epsilon: _float = 1e-05, alpha: _float = 10.0) -> Any:
+def skip_rms_norm(x: Tensor, *, weight: Tensor | None = None, bias: Tensor | None = None, skip: Tensor | None = None, epsilon: _float = 1e-05, alpha: _float = 10.0) -> _Tensor:
     """RMS norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
     declares it.
     """
     ...
 
-def slice(x: Any, start: Any, stop: Any, step: Any, enable_view_slice: Any = None) -> Any:
+def slice(x: Tensor, start: Sequence[_int], stop: Sequence[_int], step: Sequence[_int], enable_view_slice: Any = None) -> _Tensor:
     """x[start[0]:stop[0]:step[0], ...], a view."""
     ...
 
-def slice_update(ref: Any, value: Any, start: Any, stop: Any, step: Any, inplace: _bool = False) -> Any:
+def slice_update(ref: Tensor, value: Tensor, start: Sequence[_int], stop: Sequence[_int], step: Sequence[_int], inplace: _bool = False) -> _Tensor:
     """ref with x[start:stop:step] = value; a copy unless `inplace`."""
     ...
 
-def slice_view_1d_contiguous(x: Any, start: Any, end: Any) -> Any:
+def slice_view_1d_contiguous(x: Tensor, start: _int, end: _int) -> _Tensor:
     """x[start:end] of a 1-d tensor, a view."""
     ...
 
-def smooth_l1_loss(logits: Any, label: Any, beta: _float = 1.0, reduction: str = 'mean') -> _Tensor:
+def smooth_l1_loss(logits: Tensor, label: Tensor, beta: _float = 1.0, reduction: str = 'mean') -> _Tensor:
     """torch.nn.functional.smooth_l1_loss, beta and reduction also by position."""
     ...
 
-def softmax_cross_entropy(logits: Any, label: Any) -> Any:
+def softmax_cross_entropy(logits: Tensor, label: Tensor) -> _Tensor:
     """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes)."""
     ...
 
-def softmax_cross_entropy_grad(dy: Any, label: Any, prob: Any) -> Any:
+def softmax_cross_entropy_grad(dy: Tensor, label: Tensor, prob: Tensor) -> _Tensor:
     """Gradient of softmax_cross_entropy with respect to the logits: dy * (prob - label)."""
     ...
 
-def sparse_cross_entropy(prediction: Any, label: Any, depth: Any) -> Any:
+def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: _int) -> _Tensor:
     """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
     ids.
     """
     ...
 
-def sparse_softmax_cross_entropy(logits: Any, label: Any) -> Any:
+def sparse_softmax_cross_entropy(logits: Tensor, label: Tensor) -> _Tensor:
     """Cross entropy of each sample: logits (..., classes), label (...) class ids."""
     ...
 
-def split_like(x: Any, like: Any, axis: Any) -> Any:
+def split_like(x: Any, like: Any, axis: Any) -> tuple[_Tensor, ...]:
     """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
     ...
 
-def sqrt_square_sum(x: Any) -> Any:
+def sqrt_square_sum(x: Tensor) -> _Tensor:
     """The L2 norm of all elements, 0-d."""
     ...
 
-def stack(inputs: Any, dim: _int = 0) -> _Tensor:
+def stack(inputs: Any, dim: Any = 0) -> _Tensor:
     """torch.stack."""
     ...
 
-def stream_touch(x: Any) -> Any:
+def stream_touch(x: Any) -> None:
     """Nothing: torch orders tensors by stream itself."""
     ...
 
-def tan_grad(x: Any, dy: Any) -> Any:
+def tan_grad(x: Any, dy: Any) -> _Tensor:
     """dy / cos(x)^2."""
     ...
 
-def tanh_grad(y: Any, dy: Any) -> Any:
+def tanh_grad(y: Any, dy: Any) -> _Tensor:
     """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
     ...
 
@@ -993,18 +993,18 @@ def tensor_buffer_to_tensor(input: Tensor, instance_shape: Any, dtype: torch.dty
     """
     ...
 
-def tensor_constant(shape: Any, value: Any, *, dtype: torch.dtype | None, device: torch.device | str | _int | None = None) -> Any:
+def tensor_constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> _Tensor:
     """A tensor of `shape` filled with the 0-d tensor `value`."""
     ...
 
-def tensor_scatter_nd_update(tensor: Any, indices: Any, updates: Any, inplace: _bool = False) -> Any:
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor, inplace: _bool = False) -> _Tensor:
     """The tensor with rows replaced: out[indices[i]] = updates[i].
 
     Of repeated indices one wins. `inplace` writes into it.
     """
     ...
 
-def tensor_setitem(x: Any, index: Any, value: Any) -> Any:
+def tensor_setitem(x: Tensor, index: Any, value: Any) -> None:
     """x[index] = value."""
     ...
 
@@ -1018,7 +1018,7 @@ def tensordot(a: Any, b: Any, dims_a: Any = None, dims_b: Any = None, dims: Any 
     """
     ...
 
-def throw_error(input: Tensor) -> Any:
+def throw_error(input: Any) -> None:
     """Always raises: the test operator of OneFlow's error handling."""
     ...
 
@@ -1034,15 +1034,15 @@ def to_local(x: Any, copy: _bool = False) -> Any:
     """The local shard of a global tensor."""
     ...
 
-def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: _float = 1.0, p: _float = 2.0, eps: _float = 1e-06, swap: _bool = False, reduction: str = 'mean') -> _Tensor:
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: Any = 2.0, eps: Any = 1e-06, swap: _bool = False, reduction: str = 'mean') -> _Tensor:
     """torch's triplet_margin_loss, by position."""
     ...
 
-def trunc_divide(input: Tensor, other: Any, *, inplace: _bool = False) -> Any:
+def trunc_divide(input: Any, other: Any, *, inplace: _bool = False) -> _Tensor:
     """Division rounded toward zero; integers stay integers."""
     ...
 
-def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> Any:
+def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> _Tensor:
     """Tensor.unfold."""
     ...
 
@@ -1052,14 +1052,14 @@ def unique(x: Any, sorted: _bool = True, return_inverse: _bool = False, return_c
     """
     ...
 
-def unsorted_segment_sum(x: Any, segment_ids: Any, axis: Any, num_segments: Any) -> Any:
+def unsorted_segment_sum(x: Tensor, segment_ids: Tensor, axis: _int, num_segments: _int) -> _Tensor:
     """Rows of x along `axis` added up by segment id; segment_ids 1-d.
 
     Ids outside 0..num_segments-1 are dropped.
     """
     ...
 
-def unsorted_segment_sum_like(x: Any, segment_ids: Any, like: Any, axis: Any) -> Any:
+def unsorted_segment_sum_like(x: Tensor, segment_ids: Tensor, like: Tensor, axis: _int) -> _Tensor:
     """unsorted_segment_sum with as many segments as `like` has along `axis`."""
     ...
 
@@ -1067,31 +1067,31 @@ def upsample(x: Any, height_scale: Any, width_scale: Any, align_corners: Any | N
     """Images resized by two factors; `interpolation` is "nearest" or "bilinear"."""
     ...
 
-def upsample_bicubic_2d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_bicubic_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'bicubic': upsample_bicubic_2d(x, height_scale, width_scale, align_corners, output_size, data_format)."""
     ...
 
-def upsample_bilinear_2d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_bilinear_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'bilinear': upsample_bilinear_2d(x, height_scale, width_scale, align_corners, output_size, data_format)."""
     ...
 
-def upsample_linear_1d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_linear_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'linear': upsample_linear_1d(x, scale_factor, align_corners, output_size, data_format)."""
     ...
 
-def upsample_nearest_1d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_nearest_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_1d(x, scale_factor, output_size, data_format)."""
     ...
 
-def upsample_nearest_2d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_nearest_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_2d(x, height_scale, width_scale, output_size, data_format)."""
     ...
 
-def upsample_nearest_3d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_nearest_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_3d(x, depth_scale, height_scale, width_scale, output_size, data_format)."""
     ...
 
-def upsample_trilinear_3d(x: Any, *args: Any, **kwargs: Any) -> Any:
+def upsample_trilinear_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'trilinear': upsample_trilinear_3d(x, depth_scale, height_scale, width_scale, align_corners, output_size, data_format)."""
     ...
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 
@@ -32,7 +35,7 @@ def rate(name: str, p: float) -> float:
     return float(p)
 
 
-def one_of(name: str, argument: str, value, allowed):
+def one_of(name: str, argument: str, value: Any, allowed: Sequence[Any]) -> Any:
     if value not in allowed:
         raise ValueError(
             f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, found {value!r}"
@@ -45,7 +48,7 @@ def along(bias: torch.Tensor, axis: int, ndim: int) -> torch.Tensor:
     return bias.reshape((-1,) + (1,) * (ndim - 1 - axis))
 
 
-def tensor_in(name, value, kwargs):
+def tensor_in(name: str, value: torch.Tensor | None, kwargs: dict) -> torch.Tensor:
     """The tensor OneFlow calls `in`, which no Python parameter can be called."""
     value = kwargs.pop("in", value)
     if kwargs or value is None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -60,7 +62,7 @@ def _has_kernels(device_type: str) -> bool:
     )
 
 
-def use(*tensors, dtypes=_FLOATS) -> bool:
+def use(*tensors: Any, dtypes: Any = _FLOATS) -> bool:
     """Whether the kernel can take these tensors; None is skipped. They need one floating dtype, on the CPU or
     on a GPU that the library has kernels for.
 
@@ -90,7 +92,7 @@ def use(*tensors, dtypes=_FLOATS) -> bool:
     return True
 
 
-def needs_deterministic_gradient(*tensors) -> bool:
+def needs_deterministic_gradient(*tensors: Any) -> bool:
     """Whether torch.use_deterministic_algorithms asks for a gradient that a CUDA kernel computes
     by atomics.
     """
@@ -102,7 +104,7 @@ def needs_deterministic_gradient(*tensors) -> bool:
     )
 
 
-def follows_input(function):
+def follows_input(function: Callable) -> Callable:
     """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating
     tensors after the first take its dtype, and the operator runs with autocast off. (Matrix products keep
     torch's rule: the lower type.)
@@ -111,7 +113,7 @@ def follows_input(function):
     first_name = function.__code__.co_varnames[0]
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         x = args[0] if args else kwargs.get(first_name)
         if (
             not isinstance(x, torch.Tensor)
@@ -120,7 +122,7 @@ def follows_input(function):
         ):
             return function(*args, **kwargs)
 
-        def cast(t):
+        def cast(t: Any) -> Any:
             return t.to(x.dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t
 
         with torch.autocast(x.device.type, enabled=False):
@@ -129,7 +131,7 @@ def follows_input(function):
     return call
 
 
-def seed(x: torch.Tensor, generator=None) -> torch.Tensor:
+def seed(x: torch.Tensor, generator: Any = None) -> torch.Tensor:
     """A random int64 on x's device, sampled from the generator (default: torch's). Dropout kernels start
     their counter from it.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -19,21 +21,21 @@ __all__ = [
 ]
 
 
-def dropout(x, p, training=True, generator=None):
+def dropout(x: torch.Tensor, p: float, training: bool = True, generator: Any = None) -> torch.Tensor:
     """torch's dropout, optionally with another generator."""
     if generator is None or not training or p in (0.0, 1.0):
         return F.dropout(x, p, training)
     return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)
 
 
-def bias_add(x, bias, axis=1):
+def bias_add(x: torch.Tensor, bias: torch.Tensor, axis: int = 1) -> torch.Tensor:
     """x + bias along `axis`. x any shape, bias 1-d of that dimension's size."""
     axis = _check.bias_along("bias_add", x, bias, axis)
     return x + _check.along(bias, axis, x.ndim)
 
 
 @_ext.follows_input
-def fused_bias_add_gelu(a, b, *, axis):
+def fused_bias_add_gelu(a: torch.Tensor, b: torch.Tensor, *, axis: int) -> torch.Tensor:
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     axis = _check.bias_along("fused_bias_add_gelu", a, b, axis)
     if _ext.use(a, b):
@@ -41,12 +43,16 @@ def fused_bias_add_gelu(a, b, *, axis):
     return references.fused_bias_add_gelu_ref(a, b, axis)
 
 
-def fused_bias_add_dropout_ref(a, b, p, axis, generator=None):
+def fused_bias_add_dropout_ref(
+    a: torch.Tensor, b: torch.Tensor, p: float, axis: int, generator: Any = None
+) -> torch.Tensor:
     return dropout(a + _check.along(b, axis, a.ndim), p, True, generator)
 
 
 @_ext.follows_input
-def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
+def fused_bias_add_dropout(
+    a: torch.Tensor, b: torch.Tensor, *, p: float = 0.5, axis: int, generator: Any = None
+) -> torch.Tensor:
     """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
     _check.rate("fused_bias_add_dropout", p)
     axis = _check.bias_along("fused_bias_add_dropout", a, b, axis)
@@ -55,13 +61,13 @@ def fused_bias_add_dropout(a, b, *, p=0.5, axis, generator=None):
     return fused_bias_add_dropout_ref(a, b, p, axis, generator)
 
 
-def fast_gelu(x):
+def fast_gelu(x: torch.Tensor) -> torch.Tensor:
     """The tanh approximation of gelu."""
     return F.gelu(x, approximate="tanh")
 
 
 @_ext.follows_input
-def fused_fast_gelu_mul(x, multiplier):
+def fused_fast_gelu_mul(x: torch.Tensor, multiplier: torch.Tensor) -> torch.Tensor:
     """fast_gelu(x) * multiplier, same shape and dtype."""
     if x.shape != multiplier.shape:
         raise RuntimeError(
@@ -74,18 +80,18 @@ def fused_fast_gelu_mul(x, multiplier):
 
 
 @_ext.follows_input
-def quick_gelu(x):
+def quick_gelu(x: torch.Tensor) -> torch.Tensor:
     """x * sigmoid(1.702 x)."""
     return kernels.point("quick_gelu", (x,), 1)[0] if _ext.use(x) else references.quick_gelu_ref(x)
 
 
 @_ext.follows_input
-def square_relu(x):
+def square_relu(x: torch.Tensor) -> torch.Tensor:
     """relu(x) squared."""
     return kernels.point("square_relu", (x,), 1)[0] if _ext.use(x) else references.square_relu_ref(x)
 
 
-def gelu_with_approximate(x, approximate="none"):
+def gelu_with_approximate(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """gelu, `approximate` "none" (erf) or "tanh"."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(

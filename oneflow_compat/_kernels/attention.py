@@ -6,6 +6,8 @@ masks. Rotary embedding is in rotary.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -21,7 +23,9 @@ __all__ = [
 ]
 
 
-def fused_self_attention(hidden_states, head_size=8, alpha=1.0):
+def fused_self_attention(
+    hidden_states: torch.Tensor, head_size: int = 8, alpha: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
     head_size).
     """
@@ -35,27 +39,27 @@ def fused_self_attention(hidden_states, head_size=8, alpha=1.0):
 
 
 def fused_multi_head_attention_inference(
-    query,
-    key,
-    value,
-    num_heads,
-    causal=False,
-    query_hidden_slice_start=0,
-    query_hidden_slice_end=-1,
-    key_hidden_slice_start=0,
-    key_hidden_slice_end=-1,
-    value_hidden_slice_start=0,
-    value_hidden_slice_end=-1,
-    attn_bias=None,
-    causal_diagonal_offset=0,
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    num_heads: int,
+    causal: bool = False,
+    query_hidden_slice_start: int = 0,
+    query_hidden_slice_end: int = -1,
+    key_hidden_slice_start: int = 0,
+    key_hidden_slice_end: int = -1,
+    value_hidden_slice_start: int = 0,
+    value_hidden_slice_end: int = -1,
+    attn_bias: torch.Tensor | None = None,
+    causal_diagonal_offset: int = 0,
+) -> torch.Tensor:
     """Attention of (B, M, hidden) tensors, each cut to its hidden slice and split into num_heads; no
     gradient.
 
     `causal` keeps keys up to query + causal_diagonal_offset. attn_bias is added to the scaled scores.
     """
 
-    def cut(x, start, end):
+    def cut(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         end = x.shape[-1] if end == -1 else end
         x = x[..., start:end]
         if x.shape[-1] % num_heads:
@@ -84,25 +88,25 @@ _MASKS = ("none", "causal_from_top_left", "causal_from_bottom_right")
 
 def fused_multi_head_attention_inference_v2(
     *,
-    query,
-    query_layout,
-    query_head_size=None,
-    query_seq_start=None,
-    query_max_seq_len=None,
-    key=None,
-    key_layout=None,
-    key_seq_start=None,
-    key_seq_len=None,
-    key_max_seq_len=None,
-    value=None,
-    value_layout=None,
-    attn_bias=None,
-    output_layout="BM(HK)",
-    scale=None,
-    causal=None,
-    attn_mask_type=None,
-    causal_diagonal_offset=0,
-):
+    query: torch.Tensor,
+    query_layout: str,
+    query_head_size: int | None = None,
+    query_seq_start: torch.Tensor | None = None,
+    query_max_seq_len: int | None = None,
+    key: torch.Tensor | None = None,
+    key_layout: str | None = None,
+    key_seq_start: torch.Tensor | None = None,
+    key_seq_len: torch.Tensor | None = None,
+    key_max_seq_len: int | None = None,
+    value: torch.Tensor | None = None,
+    value_layout: str | None = None,
+    attn_bias: torch.Tensor | None = None,
+    output_layout: str = "BM(HK)",
+    scale: float | None = None,
+    causal: bool | None = None,
+    attn_mask_type: str | None = None,
+    causal_diagonal_offset: int = 0,
+) -> torch.Tensor:
     """Attention over layouts (layout.py), no gradient.
 
     A missing key or value is packed in the query's or the key's tensor.
@@ -149,12 +153,12 @@ def fused_multi_head_attention_inference_v2(
         return L.merge_heads(out, output_layout)
 
 
-def _check_layouts(name, **layouts):
+def _check_layouts(name: str, **layouts: Any) -> None:
     for argument, layout in layouts.items():
         L.check(name, argument, layout)
 
 
-def _mask_type(name, attn_mask_type, causal):
+def _mask_type(name: str, attn_mask_type: str | None, causal: Any) -> str:
     """Return the kind of mask, given by its name or by OneFlow's older `causal`."""
     if attn_mask_type is None:
         return "causal_from_top_left" if causal else "none"
@@ -162,36 +166,44 @@ def _mask_type(name, attn_mask_type, causal):
     return attn_mask_type
 
 
-def _or(value, default):
+def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _padded(key, value, start, longest):
+def _padded(
+    key: torch.Tensor, value: torch.Tensor, start: torch.Tensor, longest: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return concatenated keys and values as padded batches, and the lengths of the sequences."""
     key, lengths = L.pad_sequences(key, start, longest)
     return key, L.pad_sequences(value, start, longest)[0], lengths
 
 
-def _value_size(value, layout, q, head_size):
+def _value_size(value: torch.Tensor, layout: str, q: torch.Tensor, head_size: int | None) -> int | None:
     """The head size of a merged value: the query's when packed with it, else what the number of
     heads leaves.
     """
     return head_size if L.packed(layout) > 1 else value.shape[-1] // q.shape[-2]
 
 
-def _starts(name, argument, start):
+def _starts(name: str, argument: str, start: torch.Tensor | None) -> torch.Tensor:
     if start is None:
         raise RuntimeError(f"{name}: a concatenated layout '(BM)...' needs {argument}, found None")
     return start
 
 
-def _diagonal(mask_type, q, k, offset):
+def _diagonal(mask_type: str, q: torch.Tensor, k: torch.Tensor, offset: int) -> int | None:
     if mask_type == "none":
         return None
     return offset if mask_type == "causal_from_top_left" else offset + k.shape[-2] - q.shape[-2]
 
 
-def _mask(q, k, bias, diagonal, key_seq_len):
+def _mask(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    bias: torch.Tensor | None,
+    diagonal: int | None,
+    key_seq_len: torch.Tensor | None,
+) -> torch.Tensor | None:
     """None, or what is added to the scores (B, H, M, N)."""
     keep = None
     if diagonal is not None:
@@ -208,16 +220,16 @@ def _mask(q, k, bias, diagonal, key_seq_len):
 
 def fused_attention_concat_past_key_value(
     *,
-    past_key=None,
-    past_key_layout,
-    past_value=None,
-    past_value_layout,
-    key,
-    key_layout,
-    value,
-    value_layout,
-    key_head_size=None,
-):
+    past_key: torch.Tensor | None = None,
+    past_key_layout: str,
+    past_value: torch.Tensor | None = None,
+    past_value_layout: str,
+    key: torch.Tensor,
+    key_layout: str,
+    value: torch.Tensor,
+    value_layout: str,
+    key_head_size: Any = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
 
     Without a past: key and value, converted.
@@ -229,7 +241,9 @@ def fused_attention_concat_past_key_value(
             f" {'no past_key' if past_key is None else 'no past_value'}"
         )
 
-    def join(past, past_layout, new, new_layout, index):
+    def join(
+        past: torch.Tensor | None, past_layout: str, new: torch.Tensor, new_layout: str, index: int
+    ) -> torch.Tensor:
         for layout in (past_layout, new_layout):
             L.check(name, "layout", layout)
         size = key_head_size
@@ -253,6 +267,8 @@ def fused_attention_concat_past_key_value(
     )
 
 
-def fused_codegeex_qkv_reshape(query, key, value, num_attention_heads):
+def fused_codegeex_qkv_reshape(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, num_attention_heads: int
+) -> tuple[torch.Tensor, ...]:
     """Each (..., hidden) as (..., heads, hidden / heads), contiguous."""
     return tuple(t.unflatten(-1, (num_attention_heads, -1)).contiguous() for t in (query, key, value))

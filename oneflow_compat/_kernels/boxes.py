@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from . import _ext, kernels, references
 
 __all__ = [
@@ -15,7 +17,16 @@ __all__ = [
 ]
 
 
-def fused_get_boundding_boxes_coord(x1, y1, w1, h1, x2, y2, w2, h2):
+def fused_get_boundding_boxes_coord(
+    x1: torch.Tensor,
+    y1: torch.Tensor,
+    w1: torch.Tensor,
+    h1: torch.Tensor,
+    x2: torch.Tensor,
+    y2: torch.Tensor,
+    w2: torch.Tensor,
+    h2: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
     """Corners of two lists of boxes from centre and size: (b1_x1, b1_x2, b1_y1, b1_y2, b2_x1, b2_x2, b2_y1,
     b2_y2).
     """
@@ -25,7 +36,16 @@ def fused_get_boundding_boxes_coord(x1, y1, w1, h1, x2, y2, w2, h2):
     )
 
 
-def fused_get_intersection_area(b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2):
+def fused_get_intersection_area(
+    b1_x1: torch.Tensor,
+    b1_x2: torch.Tensor,
+    b2_x1: torch.Tensor,
+    b2_x2: torch.Tensor,
+    b1_y1: torch.Tensor,
+    b1_y2: torch.Tensor,
+    b2_y1: torch.Tensor,
+    b2_y2: torch.Tensor,
+) -> torch.Tensor:
     """Area of the overlap of the boxes, 0 where they are apart."""
     inputs = (b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2)
     return (
@@ -35,7 +55,9 @@ def fused_get_intersection_area(b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1,
     )
 
 
-def fused_get_iou(w1, h1, w2, h2, inter, eps):
+def fused_get_iou(
+    w1: torch.Tensor, h1: torch.Tensor, w2: torch.Tensor, h2: torch.Tensor, inter: torch.Tensor, eps: float
+) -> torch.Tensor:
     """Intersection over union: inter / (w1 h1 + w2 h2 - inter + eps)."""
     inputs = (w1, h1, w2, h2, inter)
     return (
@@ -43,7 +65,17 @@ def fused_get_iou(w1, h1, w2, h2, inter, eps):
     )
 
 
-def fused_get_convex_diagonal_squared(b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2, eps):
+def fused_get_convex_diagonal_squared(
+    b1_x1: torch.Tensor,
+    b1_x2: torch.Tensor,
+    b2_x1: torch.Tensor,
+    b2_x2: torch.Tensor,
+    b1_y1: torch.Tensor,
+    b1_y2: torch.Tensor,
+    b2_y1: torch.Tensor,
+    b2_y2: torch.Tensor,
+    eps: float,
+) -> torch.Tensor:
     """Squared diagonal of the smallest box around both, plus eps."""
     inputs = (b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2)
     return (
@@ -53,7 +85,16 @@ def fused_get_convex_diagonal_squared(b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, 
     )
 
 
-def fused_get_center_dist(b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2):
+def fused_get_center_dist(
+    b1_x1: torch.Tensor,
+    b1_x2: torch.Tensor,
+    b2_x1: torch.Tensor,
+    b2_x2: torch.Tensor,
+    b1_y1: torch.Tensor,
+    b1_y2: torch.Tensor,
+    b2_y1: torch.Tensor,
+    b2_y2: torch.Tensor,
+) -> torch.Tensor:
     """Squared distance of the centres."""
     inputs = (b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2)
     return (
@@ -63,7 +104,9 @@ def fused_get_center_dist(b1_x1, b1_x2, b2_x1, b2_x2, b1_y1, b1_y2, b2_y1, b2_y2
     )
 
 
-def fused_get_ciou_diagonal_angle(w1, h1, w2, h2, eps):
+def fused_get_ciou_diagonal_angle(
+    w1: torch.Tensor, h1: torch.Tensor, w2: torch.Tensor, h2: torch.Tensor, eps: float
+) -> torch.Tensor:
     """The aspect term v = 4/pi^2 (atan(w2 / (h2 + eps)) - atan(w1 / (h1 + eps)))^2."""
     inputs = (w1, h1, w2, h2)
     return (
@@ -73,7 +116,9 @@ def fused_get_ciou_diagonal_angle(w1, h1, w2, h2, eps):
     )
 
 
-def fused_get_ciou_result(v, iou, rho2, c2, eps):
+def fused_get_ciou_result(
+    v: torch.Tensor, iou: torch.Tensor, rho2: torch.Tensor, c2: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(iou - (rho2 / c2 + v alpha), alpha) with alpha = v / (v - iou + 1 + eps); no gradient goes through
     alpha.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -11,7 +13,7 @@ from . import _check, _ext, kernels, references
 __all__ = ["deform_conv2d", "nms", "nms_mask", "raw_deform_conv2d", "roi_align"]
 
 
-def nms_mask_ref(x, iou_threshold, keep_n):
+def nms_mask_ref(x: torch.Tensor, iou_threshold: float, keep_n: int) -> torch.Tensor:
     """int8 [N]: 1 where the box survives."""
     left_top = torch.maximum(x[:, None, :2], x[None, :, :2])
     right_bottom = torch.minimum(x[:, None, 2:], x[None, :, 2:])
@@ -31,7 +33,7 @@ def nms_mask_ref(x, iou_threshold, keep_n):
 
 
 @torch.no_grad()
-def nms_mask(x, iou_threshold, keep_n=-1):
+def nms_mask(x: torch.Tensor, iou_threshold: float, keep_n: int = -1) -> torch.Tensor:
     """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
     later ones whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
     """
@@ -44,7 +46,7 @@ def nms_mask(x, iou_threshold, keep_n=-1):
 
 
 @torch.no_grad()
-def nms(boxes, scores, iou_threshold):
+def nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
     """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
     if scores.shape != boxes.shape[:1]:
         raise RuntimeError(
@@ -57,7 +59,9 @@ def nms(boxes, scores, iou_threshold):
 _MAX_POINTS = 2**31  # as kMaxPoints of csrc/cpu/detection.cpp
 
 
-def _axis_points(start, length, bins, sampling_ratio, size):
+def _axis_points(
+    start: torch.Tensor, length: torch.Tensor, bins: int, sampling_ratio: int, size: int
+) -> tuple[int, torch.Tensor, torch.Tensor]:
     """(points a bin, their positions in the image, the bin of each) along one axis; see axis_points of
     csrc/cpu/detection.cpp.
     """
@@ -77,7 +81,15 @@ def _axis_points(start, length, bins, sampling_ratio, size):
     return a_bin, positions[inside], points[inside] // a_bin
 
 
-def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
+def roi_align_ref(
+    x: torch.Tensor,
+    rois: torch.Tensor,
+    spatial_scale: float,
+    pooled_h: int,
+    pooled_w: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> torch.Tensor:
     out = []
     for row, roi in enumerate(rois.unbind(0)):
         if not -1 < roi[0] < x.shape[0]:
@@ -103,7 +115,15 @@ def roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, al
     return torch.stack(out) if out else x.new_zeros(0, x.shape[1], pooled_h, pooled_w)
 
 
-def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned):
+def roi_align(
+    x: torch.Tensor,
+    rois: torch.Tensor,
+    spatial_scale: float,
+    pooled_h: int,
+    pooled_w: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> torch.Tensor:
     """Regions of x (N, C, H, W) resampled to (R, C, pooled_h, pooled_w). rois (R, 5) = (image index, x1, y1,
     x2, y2).
 
@@ -122,7 +142,7 @@ def roi_align(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligne
     return roi_align_ref(x, rois, spatial_scale, pooled_h, pooled_w, sampling_ratio, aligned)
 
 
-def _need_geometry(input, weight, steps):
+def _need_geometry(input: torch.Tensor, weight: torch.Tensor, steps: Sequence[int]) -> None:
     """Raise RuntimeError unless the image and the kernel have four dimensions and strides and dilations are
     at least 1.
     """
@@ -136,21 +156,21 @@ def _need_geometry(input, weight, steps):
 
 
 def raw_deform_conv2d(
-    input,
-    weight,
-    offset,
-    mask=None,
-    bias=None,
-    stride_h=1,
-    stride_w=1,
-    pad_h=0,
-    pad_w=0,
-    dilation_h=1,
-    dilation_w=1,
-    groups=1,
-    offset_groups=1,
-    use_mask=False,
-):
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    offset: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    stride_h: int = 1,
+    stride_w: int = 1,
+    pad_h: int = 0,
+    pad_w: int = 0,
+    dilation_h: int = 1,
+    dilation_w: int = 1,
+    groups: int = 1,
+    offset_groups: int = 1,
+    use_mask: bool = False,
+) -> torch.Tensor:
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
     x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
     kh, kw).
@@ -188,8 +208,15 @@ def raw_deform_conv2d(
 
 
 def deform_conv2d(
-    input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), mask=None
-):
+    input: torch.Tensor,
+    offset: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    mask: Any = None,
+) -> torch.Tensor:
     """raw_deform_conv2d with groups and offset groups read off the shapes, as
     torchvision.ops.deform_conv2d.
     """

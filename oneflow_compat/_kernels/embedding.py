@@ -4,6 +4,8 @@ looked-up rows.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .._errors import difference_hint
@@ -21,7 +23,7 @@ __all__ = [
 ]
 
 
-def unique_key_value_pair_ref(keys, values):
+def unique_key_value_pair_ref(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """(count, unique keys, a value of each, index of each key among them); the middle two padded by zeros to
     the keys' number.
     """
@@ -43,14 +45,14 @@ def unique_key_value_pair_ref(keys, values):
     )
 
 
-def _unique(keys, values):
+def _unique(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     if keys.dtype is torch.int64 and _ext.use(keys, dtypes=(torch.int64,)):
         count, unique, of, inverse = kernels.run.unique_pairs(keys.reshape(-1), values.reshape(-1))
         return count, unique, of, inverse.reshape(keys.shape)
     return unique_key_value_pair_ref(keys, values)
 
 
-def _tables(name, keys, values, num_tables):
+def _tables(name: str, keys: torch.Tensor, values: Any, num_tables: int) -> torch.Tensor:
     """The table of each key: as given, else by the last dimension, else 0."""
     if values is not None:
         if values.shape != keys.shape:
@@ -69,7 +71,9 @@ def _tables(name, keys, values, num_tables):
 
 
 @torch.no_grad()
-def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embedding_name=""):
+def one_embedding_unique_key_value_pair(
+    keys: torch.Tensor, values: Any = None, num_tables: int = 1, embedding_name: str = ""
+) -> tuple[torch.Tensor, ...]:
     """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is
     unique_keys[inverse_indices[i]].
 
@@ -79,7 +83,7 @@ def one_embedding_unique_key_value_pair(keys, values=None, num_tables=1, embeddi
     return _unique(keys, _tables("one_embedding_unique_key_value_pair", keys, values, num_tables))
 
 
-def _one_rank(name):
+def _one_rank(name: str) -> None:
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise NotImplementedError(
@@ -89,7 +93,9 @@ def _one_rank(name):
 
 
 @torch.no_grad()
-def one_embedding_id_shuffle(ids, table_ids=None, num_tables=1, embedding_name=""):
+def one_embedding_id_shuffle(
+    ids: torch.Tensor, table_ids: Any = None, num_tables: int = 1, embedding_name: str = ""
+) -> tuple[torch.Tensor, ...]:
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
     cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
     each id's unique index, the last is 0, 1, 2, ...
@@ -103,24 +109,24 @@ def one_embedding_id_shuffle(ids, table_ids=None, num_tables=1, embedding_name="
 
 
 def one_embedding_embedding_shuffle(
-    cur_rank_embeddings,
-    num_unique_matrix,
-    cur_rank_inverse_indices,
-    inverse_unique_partition_indices,
-    embedding_name="",
-):
+    cur_rank_embeddings: torch.Tensor,
+    num_unique_matrix: torch.Tensor,
+    cur_rank_inverse_indices: torch.Tensor,
+    inverse_unique_partition_indices: torch.Tensor,
+    embedding_name: str = "",
+) -> torch.Tensor:
     """Rows (unique, E) spread to every id: inverse_unique_partition_indices.shape + (E,)."""
     _one_rank("one_embedding_embedding_shuffle")
     return cur_rank_embeddings[cur_rank_inverse_indices.long()[inverse_unique_partition_indices.long()]]
 
 
 def one_embedding_embedding_gradient_shuffle(
-    embedding_grad,
-    num_unique_matrix,
-    cur_rank_inverse_indices,
-    inverse_unique_partition_indices,
-    embedding_name="",
-):
+    embedding_grad: torch.Tensor,
+    num_unique_matrix: torch.Tensor,
+    cur_rank_inverse_indices: torch.Tensor,
+    inverse_unique_partition_indices: torch.Tensor,
+    embedding_name: str = "",
+) -> torch.Tensor:
     """Gradients of every id summed to their unique row: (ids, E), zeros after num_unique."""
     _one_rank("one_embedding_embedding_gradient_shuffle")
     grad = embedding_grad.reshape(-1, embedding_grad.shape[-1])
@@ -129,19 +135,19 @@ def one_embedding_embedding_gradient_shuffle(
 
 
 def _rows(
-    name,
-    slots,
-    num_unique_ids,
-    unique_embeddings,
-    embedding_grad,
-    learning_rate,
-    down_scale_by_tensor,
-    skip_if,
-    learning_rate_val,
-    scale,
-    line_size,
-    embedding_size,
-):
+    name: str,
+    slots: int,
+    num_unique_ids: Any,
+    unique_embeddings: torch.Tensor,
+    embedding_grad: torch.Tensor,
+    learning_rate: Any,
+    down_scale_by_tensor: Any,
+    skip_if: torch.Tensor | None,
+    learning_rate_val: float,
+    scale: float,
+    line_size: int,
+    embedding_size: int,
+) -> Any:
     """(a copy of the rows, its live part split into model and `slots` states, the gradient, lr), or the copy
     alone when skipped.
     """
@@ -162,20 +168,20 @@ def _rows(
 
 @torch.no_grad()
 def one_embedding_sgd_update(
-    num_unique_ids,
-    unique_embeddings,
-    embedding_grad,
-    learning_rate=None,
-    down_scale_by_tensor=None,
-    skip_if=None,
-    learning_rate_val=0.0,
-    scale=1.0,
-    weight_decay=0.0,
-    momentum=0.0,
-    line_size=0,
-    embedding_size=0,
-    embedding_name="",
-):
+    num_unique_ids: Any,
+    unique_embeddings: torch.Tensor,
+    embedding_grad: torch.Tensor,
+    learning_rate: Any = None,
+    down_scale_by_tensor: Any = None,
+    skip_if: torch.Tensor | None = None,
+    learning_rate_val: float = 0.0,
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    line_size: int = 0,
+    embedding_size: int = 0,
+    embedding_name: str = "",
+) -> torch.Tensor:
     """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the
     updated rows.
     """
@@ -205,27 +211,27 @@ def one_embedding_sgd_update(
 
 @torch.no_grad()
 def one_embedding_adam_update(
-    num_unique_ids,
-    unique_embeddings,
-    embedding_grad,
-    learning_rate=None,
-    down_scale_by_tensor=None,
-    skip_if=None,
-    bias_correction1=None,
-    bias_correction2=None,
-    learning_rate_val=0.0,
-    scale=1.0,
-    weight_decay=0.0,
-    beta1=0.9,
-    beta2=0.999,
-    bias_correction1_val=1.0,
-    bias_correction2_val=1.0,
-    epsilon=1e-8,
-    do_bias_correction=True,
-    line_size=0,
-    embedding_size=0,
-    embedding_name="",
-):
+    num_unique_ids: torch.Tensor,
+    unique_embeddings: torch.Tensor,
+    embedding_grad: torch.Tensor,
+    learning_rate: Any = None,
+    down_scale_by_tensor: Any = None,
+    skip_if: Any = None,
+    bias_correction1: Any = None,
+    bias_correction2: Any = None,
+    learning_rate_val: float = 0.0,
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    bias_correction1_val: float = 1.0,
+    bias_correction2_val: float = 1.0,
+    epsilon: float = 1e-8,
+    do_bias_correction: bool = True,
+    line_size: int = 0,
+    embedding_size: int = 0,
+    embedding_name: str = "",
+) -> torch.Tensor:
     """Adam on rows [model | m | v]; the updated rows."""
     out, parts, grad, lr = _rows(
         "one_embedding_adam_update",
@@ -255,23 +261,23 @@ def one_embedding_adam_update(
 
 @torch.no_grad()
 def one_embedding_adagrad_update(
-    num_unique_ids,
-    unique_embeddings,
-    embedding_grad,
-    learning_rate=None,
-    down_scale_by_tensor=None,
-    skip_if=None,
-    train_step=None,
-    train_step_val=0,
-    learning_rate_val=0.0,
-    scale=1.0,
-    weight_decay=0.0,
-    lr_decay=0.0,
-    epsilon=1e-10,
-    line_size=0,
-    embedding_size=0,
-    embedding_name="",
-):
+    num_unique_ids: torch.Tensor,
+    unique_embeddings: torch.Tensor,
+    embedding_grad: torch.Tensor,
+    learning_rate: Any = None,
+    down_scale_by_tensor: Any = None,
+    skip_if: Any = None,
+    train_step: Any = None,
+    train_step_val: int = 0,
+    learning_rate_val: float = 0.0,
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    lr_decay: float = 0.0,
+    epsilon: float = 1e-10,
+    line_size: int = 0,
+    embedding_size: int = 0,
+    embedding_name: str = "",
+) -> torch.Tensor:
     """Adagrad on rows [model | sum of squares]; the updated rows."""
     out, parts, grad, lr = _rows(
         "one_embedding_adagrad_update",
@@ -298,23 +304,23 @@ def one_embedding_adagrad_update(
 
 @torch.no_grad()
 def one_embedding_ftrl_update(
-    num_unique_ids,
-    unique_embeddings,
-    embedding_grad,
-    learning_rate=None,
-    down_scale_by_tensor=None,
-    skip_if=None,
-    learning_rate_val=0.0,
-    scale=1.0,
-    weight_decay=0.0,
-    lr_power=-0.5,
-    lambda1=0.0,
-    lambda2=0.0,
-    beta=0.0,
-    line_size=0,
-    embedding_size=0,
-    embedding_name="",
-):
+    num_unique_ids: torch.Tensor,
+    unique_embeddings: torch.Tensor,
+    embedding_grad: torch.Tensor,
+    learning_rate: Any = None,
+    down_scale_by_tensor: Any = None,
+    skip_if: Any = None,
+    learning_rate_val: float = 0.0,
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    lr_power: float = -0.5,
+    lambda1: float = 0.0,
+    lambda2: float = 0.0,
+    beta: float = 0.0,
+    line_size: int = 0,
+    embedding_size: int = 0,
+    embedding_name: str = "",
+) -> torch.Tensor:
     """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
     as in OneFlow.
     """

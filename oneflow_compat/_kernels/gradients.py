@@ -6,6 +6,9 @@ differentiated again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from . import references
@@ -14,7 +17,7 @@ from .kernels import POINT, POINT_NAMES, point, run
 _DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 
 
-def _again(function, inputs, grads):
+def _again(function: Any, inputs: Any, grads: Any) -> Any:
     """Compute differentiable gradients of function(*inputs) by running it again under autograd."""
     with torch.enable_grad():
         outputs = function(*inputs)
@@ -34,7 +37,7 @@ def _again(function, inputs, grads):
 
 
 # --------------------------------------------------------------------------- elementwise
-def _plain(name, scalars):
+def _plain(name: Any, scalars: Any) -> Any:
     return {
         "quick_gelu": references.quick_gelu_ref,
         "square_relu": references.square_relu_ref,
@@ -49,7 +52,7 @@ def _plain(name, scalars):
     }[name]
 
 
-def point_setup(ctx, inputs, output):
+def point_setup(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:
     op, tensors, _, ctx.scalars = inputs
     ctx.name = POINT_NAMES[op]
     if ctx.name == "boxes_coord":
@@ -57,7 +60,7 @@ def point_setup(ctx, inputs, output):
     ctx.save_for_backward(*tensors, *(output[1:] if ctx.name == "ciou" else ()))
 
 
-def _point_backward(ctx, grads):
+def _point_backward(ctx: Any, grads: Any) -> Any:
     return (
         None,
         list(point_gradients(ctx, grads)),
@@ -66,7 +69,7 @@ def _point_backward(ctx, grads):
     )  # an empty list counts as a list of tensors
 
 
-def point_gradients(ctx, grads):
+def point_gradients(ctx: Any, grads: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     name, saved = ctx.name, ctx.saved_tensors
     if name not in _DIFFERENTIABLE:
         raise NotImplementedError(
@@ -94,17 +97,17 @@ def point_gradients(ctx, grads):
 
 
 # --------------------------------------------------------------------------- bias
-def bias_sum(dx, axis):
+def bias_sum(dx: torch.Tensor, axis: int) -> torch.Tensor:
     """The gradient of a 1-d bias along `axis`."""
     return dx.sum([d for d in range(dx.ndim) if d != axis])
 
 
-def _gelu_setup(ctx, inputs, output):
+def _gelu_setup(ctx: Any, inputs: Any, output: Any) -> None:
     x, bias, ctx.axis = inputs
     ctx.save_for_backward(x, bias)
 
 
-def _gelu_backward(ctx, dy):
+def _gelu_backward(ctx: Any, dy: Any) -> Any:
     x, bias = ctx.saved_tensors
     if torch.is_grad_enabled():
         return *_again(
@@ -117,12 +120,12 @@ def _gelu_backward(ctx, dy):
     return dx, bias_sum(dx, ctx.axis) if ctx.needs_input_grad[1] else None, None
 
 
-def _dropout_setup(ctx, inputs, output):
+def _dropout_setup(ctx: Any, inputs: Any, output: Any) -> None:
     _, _, ctx.axis, ctx.p, seed = inputs
     ctx.save_for_backward(seed)
 
 
-def _dropout_backward(ctx, dy):
+def _dropout_backward(ctx: Any, dy: Any) -> Any:
     (seed,) = ctx.saved_tensors
     if dy.device.type == "cpu" and ctx.needs_input_grad[1] and not torch.is_grad_enabled():
         dx, sums = run.bias_dropout_backward_sums(dy, ctx.axis, ctx.p, seed)
@@ -131,23 +134,23 @@ def _dropout_backward(ctx, dy):
     return dx, bias_sum(dx, ctx.axis) if ctx.needs_input_grad[1] else None, None, None, None
 
 
-def _dropout_backward_setup(ctx, inputs, output):
+def _dropout_backward_setup(ctx: Any, inputs: Any, output: Any) -> None:
     _, ctx.p, seed = inputs
     ctx.save_for_backward(seed)
 
 
-def _dropout_backward_backward(ctx, grad):  # linear in dy, so its own gradient is itself
+def _dropout_backward_backward(ctx: Any, grad: Any) -> Any:  # linear in dy, so its own gradient is itself
     return run.bias_dropout_backward(grad, ctx.p, *ctx.saved_tensors), None, None
 
 
 # --------------------------------------------------------------------------- softmax
-def _softmax_setup(ctx, inputs, output):
+def _softmax_setup(ctx: Any, inputs: Any, output: Any) -> None:
     _, mask, ctx.diagonal, ctx.scale, _, ctx.p, seed = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(mask, seed, output[0])
 
 
-def _softmax_backward(ctx, dy, ddropped):
+def _softmax_backward(ctx: Any, dy: Any, ddropped: Any) -> Any:
     mask, seed, y = ctx.saved_tensors
     ddropped = ddropped if ctx.p > 0 else None
     if dy is None and ddropped is None:
@@ -181,21 +184,21 @@ def _softmax_backward(ctx, dy, ddropped):
     )
 
 
-def _tril_setup(ctx, inputs, output):
+def _tril_setup(ctx: Any, inputs: Any, output: Any) -> None:
     _, ctx.diagonal, ctx.scale, _ = inputs
 
 
-def _tril_backward(ctx, dy):
+def _tril_backward(ctx: Any, dy: Any) -> Any:
     return run.scale_tril(dy, ctx.diagonal, ctx.scale, 0.0), None, None, None
 
 
 # --------------------------------------------------------------------------- rotary, dots
-def _rotary_setup(ctx, inputs, output):
+def _rotary_setup(ctx: Any, inputs: Any, output: Any) -> None:
     _, cos, sin, ctx.parts, ctx.interval, ctx.order, ctx.flipped = inputs
     ctx.save_for_backward(cos, sin)
 
 
-def _rotary_backward(ctx, dy):
+def _rotary_backward(ctx: Any, dy: Any) -> Any:
     back = [ctx.order.index(d) for d in range(4)]
     dx = run.rotary(
         dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped
@@ -203,12 +206,12 @@ def _rotary_backward(ctx, dy):
     return dx, None, None, None, None, None, None
 
 
-def _dots_setup(ctx, inputs, output):
+def _dots_setup(ctx: Any, inputs: Any, output: Any) -> None:
     x, ctx.self_interaction = inputs
     ctx.save_for_backward(x)
 
 
-def _dots_backward(ctx, dout):
+def _dots_backward(ctx: Any, dout: Any) -> Any:
     (x,) = ctx.saved_tensors
     if torch.is_grad_enabled():
         return (
@@ -223,23 +226,23 @@ def _dots_backward(ctx, dout):
 
 
 # --------------------------------------------------------------------------- detection
-def _roi_setup(ctx, inputs, output):
+def _roi_setup(ctx: Any, inputs: Any, output: Any) -> None:
     x, rois, ctx.scale, _, _, ctx.ratio, ctx.aligned = inputs
     ctx.shape = list(x.shape)
     ctx.save_for_backward(rois)
 
 
-def _roi_backward(ctx, dy):
+def _roi_backward(ctx: Any, dy: Any) -> Any:
     dx = run.roi_align_backward(dy, *ctx.saved_tensors, ctx.shape, ctx.scale, ctx.ratio, ctx.aligned)
     return dx, None, None, None, None, None, None
 
 
-def _deform_setup(ctx, inputs, output):
+def _deform_setup(ctx: Any, inputs: Sequence[Any], output: torch.Tensor) -> None:
     x, offset, mask, *ctx.how = inputs
     ctx.save_for_backward(x, offset, mask)
 
 
-def _deform_backward(ctx, dcolumns):
+def _deform_backward(ctx: Any, dcolumns: torch.Tensor) -> Any:
     x, offset, mask = ctx.saved_tensors
     if torch.is_grad_enabled():
         grads = _again(

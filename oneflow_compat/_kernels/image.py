@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from . import _ext, kernels
 
 
-def crop_mirror_normalize(images, mirror, top, left, mean, scale, out):
+def crop_mirror_normalize(
+    images: torch.Tensor,
+    mirror: torch.Tensor | None,
+    top: int,
+    left: int,
+    mean: Sequence[float],
+    scale: Sequence[float],
+    out: torch.Tensor,
+) -> None:
     """out (N, C, h, w) float32 = (window - mean) * scale of uint8 images (N, H, W, C), C 1 or 3, the window
     of size (h, w) at (top, left).
 
@@ -21,7 +31,15 @@ def crop_mirror_normalize(images, mirror, top, left, mean, scale, out):
     run(images, mirror, top, left, mean, scale, out)
 
 
-def crop_mirror_normalize_ref(images, mirror, top, left, mean, scale, out):
+def crop_mirror_normalize_ref(
+    images: torch.Tensor,
+    mirror: torch.Tensor | None,
+    top: int,
+    left: int,
+    mean: Sequence[float],
+    scale: Sequence[float],
+    out: torch.Tensor,
+) -> None:
     height, width = out.shape[2:]
     window = images[:, top : top + height, left : left + width]
     if mirror is not None:

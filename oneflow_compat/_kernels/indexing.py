@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 
-def arg_sort(input=None, direction="ASCENDING", **kwargs):
+def arg_sort(input: torch.Tensor | None = None, direction: str = "ASCENDING", **kwargs: Any) -> torch.Tensor:
     """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING".
 
     OneFlow calls the first argument `in`.
@@ -41,7 +43,7 @@ def arg_sort(input=None, direction="ASCENDING", **kwargs):
     return torch.argsort(x, dim=-1, descending=direction == "DESCENDING", stable=True).int()
 
 
-def gather(x, indices, axis):
+def gather(x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
     """x.index_select for indices of any shape: the dimension `axis` is replaced by the shape of indices
     (numpy.take).
     """
@@ -53,12 +55,14 @@ def gather(x, indices, axis):
     )
 
 
-def dim_gather(input, dim, index, sparse_grad=False):
+def dim_gather(input: torch.Tensor, dim: int, index: torch.Tensor, sparse_grad: bool = False) -> torch.Tensor:
     """torch.gather."""
     return torch.gather(input, dim, index.long(), sparse_grad=sparse_grad)
 
 
-def _nd(name, shape, indices, updates=None):
+def _nd(
+    name: str, shape: Any, indices: torch.Tensor, updates: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
     """The index tuple of `indices` (..., K) into a tensor of `shape`."""
     k = indices.shape[-1] if indices.ndim else 0
     if k == 0 or k > len(shape):
@@ -73,19 +77,21 @@ def _nd(name, shape, indices, updates=None):
     return indices.long().unbind(-1)
 
 
-def scatternd(indices, updates, shape):
+def scatternd(indices: torch.Tensor, updates: torch.Tensor, shape: Any) -> torch.Tensor:
     """Zeros of `shape` with the updates added at the index tuples; repeated tuples add up."""
     shape = tuple(shape)
     at = _nd("scatter_nd", shape, indices, updates)
     return updates.new_zeros(shape).index_put(at, updates, accumulate=True)
 
 
-def scatterndlike(like, updates, indices):
+def scatterndlike(like: torch.Tensor, updates: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """scatternd to the shape of `like`."""
     return scatternd(indices, updates, like.shape)
 
 
-def tensor_scatter_nd_update(tensor, indices, updates, inplace=False):
+def tensor_scatter_nd_update(
+    tensor: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, inplace: bool = False
+) -> torch.Tensor:
     """The tensor with rows replaced: out[indices[i]] = updates[i].
 
     Of repeated indices one wins. `inplace` writes into it.
@@ -95,7 +101,9 @@ def tensor_scatter_nd_update(tensor, indices, updates, inplace=False):
     return tensor.index_put_(at, updates) if inplace else tensor.index_put(at, updates)
 
 
-def _slices(name, x, start, stop, step):
+def _slices(
+    name: str, x: torch.Tensor, start: Sequence[int], stop: Sequence[int], step: Sequence[int]
+) -> Any:
     if not len(start) == len(stop) == len(step) <= x.ndim:
         raise RuntimeError(
             f"{name}: start, stop and step must be equally long and at most {x.ndim}, found {len(start)},"
@@ -106,12 +114,25 @@ def _slices(name, x, start, stop, step):
     return tuple(builtins.slice(a, b, c) for a, b, c in zip(start, stop, step))
 
 
-def slice(x, start, stop, step, enable_view_slice=None):
+def slice(
+    x: torch.Tensor,
+    start: Sequence[int],
+    stop: Sequence[int],
+    step: Sequence[int],
+    enable_view_slice: Any = None,
+) -> torch.Tensor:
     """x[start[0]:stop[0]:step[0], ...], a view."""
     return x[_slices("slice", x, start, stop, step)]
 
 
-def slice_update(ref, value, start, stop, step, inplace=False):
+def slice_update(
+    ref: torch.Tensor,
+    value: torch.Tensor,
+    start: Sequence[int],
+    stop: Sequence[int],
+    step: Sequence[int],
+    inplace: bool = False,
+) -> torch.Tensor:
     """ref with x[start:stop:step] = value; a copy unless `inplace`."""
     at = _slices("slice_update", ref, start, stop, step)
     out = ref if inplace else ref.clone()
@@ -123,17 +144,19 @@ def slice_update(ref, value, start, stop, step, inplace=False):
     return out
 
 
-def slice_view_1d_contiguous(x, start, end):
+def slice_view_1d_contiguous(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
     """x[start:end] of a 1-d tensor, a view."""
     return x[start:end]
 
 
-def tensor_setitem(x, index, value):
+def tensor_setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """x[index] = value."""
     x[index] = value
 
 
-def one_hot(input, num_classes=-1, on_value=1, off_value=0):
+def one_hot(
+    input: torch.Tensor, num_classes: int = -1, on_value: float = 1, off_value: int = 0
+) -> torch.Tensor:
     """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float.
     num_classes -1: largest + 1.
     """
@@ -154,7 +177,9 @@ def one_hot(input, num_classes=-1, on_value=1, off_value=0):
     return torch.where(hot, on, off)
 
 
-def unsorted_segment_sum(x, segment_ids, axis, num_segments):
+def unsorted_segment_sum(
+    x: torch.Tensor, segment_ids: torch.Tensor, axis: int, num_segments: int
+) -> torch.Tensor:
     """Rows of x along `axis` added up by segment id; segment_ids 1-d.
 
     Ids outside 0..num_segments-1 are dropped.
@@ -170,6 +195,8 @@ def unsorted_segment_sum(x, segment_ids, axis, num_segments):
     return x.new_zeros(shape).index_add(axis, at, x).narrow(axis, 0, num_segments)
 
 
-def unsorted_segment_sum_like(x, segment_ids, like, axis):
+def unsorted_segment_sum_like(
+    x: torch.Tensor, segment_ids: torch.Tensor, like: torch.Tensor, axis: int
+) -> torch.Tensor:
     """unsorted_segment_sum with as many segments as `like` has along `axis`."""
     return unsorted_segment_sum(x, segment_ids, axis, like.shape[axis])

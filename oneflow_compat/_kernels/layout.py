@@ -7,6 +7,8 @@ seq_start tensor gives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 PLAIN = ("BMHK", "MBHK", "BHMK", "BHKM")
@@ -27,7 +29,9 @@ def packed(layout: str) -> int:
     return 3 if "3" in layout else 2 if "2" in layout else 1
 
 
-def split_heads(name: str, x: torch.Tensor, layout: str, head_size: int | None, index: int | None):
+def split_heads(
+    name: str, x: torch.Tensor, layout: str, head_size: int | None, index: int | None
+) -> torch.Tensor:
     """x as (B, M, H, K), or (BM, H, K) for a concatenated layout; a view where the layout allows it."""
     need = 4 if layout in PLAIN else 2 + (not layout.startswith("(BM)")) if layout.endswith(")") else 3
     if x.ndim != need:
@@ -63,7 +67,7 @@ def merge_heads(x: torch.Tensor, layout: str) -> torch.Tensor:
     return (x.transpose(0, 1) if layout.startswith("MB") else x).flatten(-2).contiguous()
 
 
-def order(layout: str):
+def order(layout: str) -> Sequence[int] | None:
     """The dimensions of (B, M, H, K) in the order `layout` keeps them in memory, K last; None where the
     layout has no such order.
     """
@@ -71,7 +75,9 @@ def order(layout: str):
     return ["BMHK".index(c) for c in plain] if plain in ("BMHK", "MBHK", "BHMK") else None
 
 
-def pad_sequences(x: torch.Tensor, start: torch.Tensor, longest: int | None):
+def pad_sequences(
+    x: torch.Tensor, start: torch.Tensor, longest: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(BM, H, K) with starts [B + 1] as (B, longest, H, K) padded by zeros, and the lengths [B]."""
     lengths = start[1:] - start[:-1]
     rows = torch.arange(longest if longest is not None else int(lengths.max()), device=x.device)

@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 
-def _labels(name, scores, label):
+def _labels(name: str, scores: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     need_labels(name, scores, label)
     return label.long().unsqueeze(-1)
 
 
-def sparse_cross_entropy(prediction, label, depth):
+def sparse_cross_entropy(prediction: torch.Tensor, label: torch.Tensor, depth: int) -> torch.Tensor:
     """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
     ids.
     """
@@ -47,7 +47,7 @@ def sparse_cross_entropy(prediction, label, depth):
 distributed_sparse_cross_entropy = sparse_cross_entropy
 
 
-def sparse_softmax_cross_entropy(logits, label):
+def sparse_softmax_cross_entropy(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Cross entropy of each sample: logits (..., classes), label (...) class ids."""
     return (
         -torch.log_softmax(logits, -1)
@@ -56,7 +56,7 @@ def sparse_softmax_cross_entropy(logits, label):
     )
 
 
-def softmax_cross_entropy(logits, label):
+def softmax_cross_entropy(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes)."""
     if logits.dtype is not label.dtype and not torch.is_autocast_enabled(logits.device.type):
         raise TypeError(
@@ -71,24 +71,38 @@ def softmax_cross_entropy(logits, label):
     return -(label * torch.log_softmax(logits, -1)).sum(-1)
 
 
-def softmax_cross_entropy_grad(dy, label, prob):
+def softmax_cross_entropy_grad(dy: torch.Tensor, label: torch.Tensor, prob: torch.Tensor) -> torch.Tensor:
     """Gradient of softmax_cross_entropy with respect to the logits: dy * (prob - label)."""
     return dy.unsqueeze(-1) * (prob - label)
 
 
-def binary_cross_entropy_loss(input, target, weight=None, reduction="mean"):
+def binary_cross_entropy_loss(
+    input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: str = "mean"
+) -> torch.Tensor:
     """torch.nn.functional.binary_cross_entropy."""
     return F.binary_cross_entropy(input, target, weight, reduction=reduction)
 
 
-def binary_cross_entropy_with_logits_loss(input, target, weight=None, pos_weight=None, reduction="mean"):
+def binary_cross_entropy_with_logits_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: str = "mean",
+) -> torch.Tensor:
     """torch.nn.functional.binary_cross_entropy_with_logits."""
     return F.binary_cross_entropy_with_logits(
         input, target, weight, reduction=reduction, pos_weight=pos_weight
     )
 
 
-def binary_cross_entropy_with_logits_loss_grad(dy, input, target, weight=None, pos_weight=None):
+def binary_cross_entropy_with_logits_loss_grad(
+    dy: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Gradient of the unreduced loss with respect to the input."""
     grad = torch.sigmoid(input) - target
     if pos_weight is not None:
@@ -96,23 +110,35 @@ def binary_cross_entropy_with_logits_loss_grad(dy, input, target, weight=None, p
     return dy * (grad if weight is None else grad * weight)
 
 
-def kl_div_loss(input, target, log_target=False, reduction="mean"):
+def kl_div_loss(
+    input: torch.Tensor, target: torch.Tensor, log_target: bool = False, reduction: str = "mean"
+) -> torch.Tensor:
     """torch.nn.functional.kl_div; terms of negative targets are 0."""
     target = target if log_target else target.clamp(min=0)
     return F.kl_div(input, target, reduction=reduction, log_target=log_target)
 
 
-def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> torch.Tensor:
     """torch.nn.functional.nll_loss, ignore_index and reduction also by position."""
     return F.nll_loss(input, target.long(), weight, ignore_index=ignore_index, reduction=reduction)
 
 
-def smooth_l1_loss(logits, label, beta=1.0, reduction="mean"):
+def smooth_l1_loss(
+    logits: torch.Tensor, label: torch.Tensor, beta: float = 1.0, reduction: str = "mean"
+) -> torch.Tensor:
     """torch.nn.functional.smooth_l1_loss, beta and reduction also by position."""
     return F.smooth_l1_loss(logits, label, reduction=reduction, beta=beta)
 
 
-def combined_margin_loss(x, label, m1, m2, m3):
+def combined_margin_loss(
+    x: torch.Tensor, label: torch.Tensor, m1: float, m2: float, m3: float
+) -> torch.Tensor:
     """The logits with the label's entry replaced by cos(m1 * acos(x) + m2) - m3 (ArcFace, CosFace,
     SphereFace).
 
@@ -132,21 +158,23 @@ def combined_margin_loss(x, label, m1, m2, m3):
 
 
 def ctc_loss(
-    log_probs,
-    targets,
-    input_lengths,
-    target_lengths,
-    max_target_length=None,
-    blank=0,
-    zero_infinity=False,
-    reduction="mean",
-):
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    max_target_length: int | None = None,
+    blank: int = 0,
+    zero_infinity: bool = False,
+    reduction: str = "mean",
+) -> torch.Tensor:
     """torch.nn.functional.ctc_loss; max_target_length only sized OneFlow's buffers."""
     return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
 @torch.no_grad()
-def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True):
+def ctc_greedy_decoder(
+    log_probs: torch.Tensor, input_lengths: torch.Tensor, merge_repeated: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
     C). The blank is class C - 1.
     """
@@ -162,7 +190,9 @@ def ctc_greedy_decoder(log_probs, input_lengths, merge_repeated=True):
     return ctc_greedy_decoder_ref(log_probs, input_lengths, merge_repeated)
 
 
-def ctc_greedy_decoder_ref(log_probs, input_lengths, merge_repeated):
+def ctc_greedy_decoder_ref(
+    log_probs: torch.Tensor, input_lengths: torch.Tensor, merge_repeated: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     steps, _, classes = log_probs.shape
     best, path = log_probs.transpose(0, 1).max(-1)
     inside = torch.arange(steps, device=path.device) < input_lengths.reshape(-1, 1)

@@ -5,6 +5,9 @@ torch's addmm and linear already fuse bias and product, so these are composition
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -33,18 +36,22 @@ _ACTIVATIONS = {
 }
 
 
-def batch_matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
+def batch_matmul(
+    a: torch.Tensor, b: torch.Tensor, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0
+) -> torch.Tensor:
     """alpha * op(a) @ op(b) for operands of three or more dimensions and equal batch."""
     y = torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b)
     return y if alpha == 1.0 else y * alpha
 
 
-def matrix_vector_product(input, vec):
+def matrix_vector_product(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     """input @ vec."""
     return torch.mv(input, vec)
 
 
-def _linear_shapes(name, x, weight, bias=None):
+def _linear_shapes(
+    name: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> None:
     if weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         raise RuntimeError(
             f"{name}: the weight must be (out, {x.shape[-1]}) for an input {tuple(x.shape)}, found"
@@ -57,14 +64,21 @@ def _linear_shapes(name, x, weight, bias=None):
         )
 
 
-def fused_matmul_bias(x, weight, bias, _add_to_output=None, alpha=1.0, beta=1.0):
+def fused_matmul_bias(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    _add_to_output: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> torch.Tensor:
     """alpha * x @ weight.T + bias, plus beta * _add_to_output. weight is (out, in)."""
     _linear_shapes("fused_matmul_bias", x, weight, bias)
     y = F.linear(x, weight, bias) if alpha == 1.0 else alpha * F.linear(x, weight) + bias
     return y if _add_to_output is None else y + beta * _add_to_output
 
 
-def _layers(name, weights, biases):
+def _layers(name: str, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> Any:
     if len(weights) != len(biases) or not weights:
         raise RuntimeError(
             f"{name}: weights and biases must be equally many and at least one, found {len(weights)} and"
@@ -73,7 +87,12 @@ def _layers(name, weights, biases):
     return list(zip(weights, biases))
 
 
-def fused_mlp(x, weights, biases, skip_final_activation):
+def fused_mlp(
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    skip_final_activation: bool,
+) -> torch.Tensor:
     """linear + relu for each (weight, bias); `skip_final_activation` leaves the last relu out."""
     layers = _layers("fused_mlp", weights, biases)
     for i, (w, b) in enumerate(layers):
@@ -85,8 +104,13 @@ def fused_mlp(x, weights, biases, skip_final_activation):
 
 
 def fused_matmul_bias_add_relu_dropout(
-    x, weights, biases, skip_final_activation, dropout_rate_list, generator=None
-):
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    skip_final_activation: bool,
+    dropout_rate_list: Sequence[float],
+    generator: Any = None,
+) -> torch.Tensor:
     """fused_mlp with dropout after each layer, the last one included.
 
     Always drops, whatever the module's mode.
@@ -106,14 +130,16 @@ def fused_matmul_bias_add_relu_dropout(
     return x
 
 
-def grouped_matmul(xs, weights):
+def grouped_matmul(xs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """(x @ weight.T for each pair)."""
     if len(xs) != len(weights):
         raise RuntimeError(f"grouped_matmul: as many inputs as weights, found {len(xs)} and {len(weights)}")
     return tuple(F.linear(x, w) for x, w in zip(xs, weights))
 
 
-def grouped_matmul_bias(xs, weights, biases):
+def grouped_matmul_bias(
+    xs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
     """(x @ weight.T + bias for each triple)."""
     if not len(xs) == len(weights) == len(biases):
         raise RuntimeError(
@@ -123,7 +149,14 @@ def grouped_matmul_bias(xs, weights, biases):
     return tuple(F.linear(x, w, b) for x, w, b in zip(xs, weights, biases))
 
 
-def fused_glu(x, w, b=None, v=None, c=None, activation="none"):
+def fused_glu(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    c: torch.Tensor | None = None,
+    activation: str = "none",
+) -> torch.Tensor:
     """(x @ w.T + b) * activation(gate); the gate is x @ v.T + c, or without v the second half of the first
     product.
 
@@ -145,7 +178,12 @@ def fused_glu(x, w, b=None, v=None, c=None, activation="none"):
     return hidden * _ACTIVATIONS[activation](gate)
 
 
-def fused_weighted_sum(inputs=None, weights=None, alpha=1.0, **kwargs):
+def fused_weighted_sum(
+    inputs: Sequence[torch.Tensor] | None = None,
+    weights: Sequence[float] | None = None,
+    alpha: float = 1.0,
+    **kwargs: Any,
+) -> torch.Tensor:
     """alpha * sum of weights[i] * inputs[i] (OneFlow calls the first argument `in`)."""
     inputs = kwargs.pop("in", inputs)
     if kwargs:

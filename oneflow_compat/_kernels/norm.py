@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -22,7 +25,7 @@ __all__ = [
 ]
 
 
-def _tail(name, x, begin_norm_axis, begin_params_axis):
+def _tail(name: str, x: torch.Tensor, begin_norm_axis: int, begin_params_axis: int) -> Any:
     begin = _check.axis_of(name, begin_norm_axis, x.ndim)
     params = _check.axis_of(name, begin_params_axis, x.ndim)
     if params != begin:
@@ -33,19 +36,31 @@ def _tail(name, x, begin_norm_axis, begin_params_axis):
     return x.shape[begin:]
 
 
-def layer_norm(x, begin_norm_axis, begin_params_axis, epsilon):
+def layer_norm(x: torch.Tensor, begin_norm_axis: int, begin_params_axis: int, epsilon: float) -> torch.Tensor:
     """Layer norm over the dimensions from `begin_norm_axis` on, without scale and shift."""
     return F.layer_norm(x, _tail("layer_norm", x, begin_norm_axis, begin_params_axis), None, None, epsilon)
 
 
-def layer_norm_affine(x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon):
+def layer_norm_affine(
+    x: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    begin_norm_axis: int,
+    begin_params_axis: int,
+    epsilon: float,
+) -> torch.Tensor:
     """Layer norm over the dimensions from `begin_norm_axis` on, times gamma plus beta."""
     return F.layer_norm(
         x, _tail("layer_norm_affine", x, begin_norm_axis, begin_params_axis), gamma, beta, epsilon
     )
 
 
-def rms_norm(x, weight=None, normalized_shape=None, epsilon=1e-6):
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    normalized_shape: Sequence[int] | None = None,
+    epsilon: float = 1e-6,
+) -> torch.Tensor:
     """x / sqrt(mean(x^2) + epsilon) over the trailing `normalized_shape`, times weight."""
     shape = weight.shape if normalized_shape is None and weight is not None else normalized_shape
     if shape is None:
@@ -53,27 +68,48 @@ def rms_norm(x, weight=None, normalized_shape=None, epsilon=1e-6):
     return F.rms_norm(x, (shape,) if isinstance(shape, int) else tuple(shape), weight, epsilon)
 
 
-def rms_layer_norm(hidden_states, weight, variance_epsilon):
+def rms_layer_norm(
+    hidden_states: torch.Tensor, weight: torch.Tensor, variance_epsilon: float
+) -> torch.Tensor:
     """T5's layer norm: RMS norm over the last dimension, times a weight that broadcasts."""
     if weight.dim() != 1:
         return F.rms_norm(hidden_states, hidden_states.shape[-1:], None, variance_epsilon) * weight
     return F.rms_norm(hidden_states, hidden_states.shape[-1:], weight, variance_epsilon)
 
 
-def _skip(x, bias, skip, alpha):
+def _skip(
+    x: torch.Tensor, bias: torch.Tensor | None, skip: torch.Tensor | None, alpha: float
+) -> torch.Tensor:
     if bias is not None:
         x = x + bias
     return x if skip is None else x + alpha * skip
 
 
-def skip_layer_norm(x, *, gamma=None, beta=None, bias=None, skip=None, epsilon=1e-5, alpha=1e1):
+def skip_layer_norm(
+    x: torch.Tensor,
+    *,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    skip: torch.Tensor | None = None,
+    epsilon: float = 1e-5,
+    alpha: float = 1e1,
+) -> torch.Tensor:
     """Layer norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
     declares it.
     """
     return F.layer_norm(_skip(x, bias, skip, alpha), x.shape[-1:], gamma, beta, epsilon)
 
 
-def skip_rms_norm(x, *, weight=None, bias=None, skip=None, epsilon=1e-5, alpha=1e1):
+def skip_rms_norm(
+    x: torch.Tensor,
+    *,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    skip: torch.Tensor | None = None,
+    epsilon: float = 1e-5,
+    alpha: float = 1e1,
+) -> torch.Tensor:
     """RMS norm over the last dimension of x + bias + alpha * skip. alpha is 10 by default, as OneFlow
     declares it.
     """
@@ -81,15 +117,15 @@ def skip_rms_norm(x, *, weight=None, bias=None, skip=None, epsilon=1e-5, alpha=1
 
 
 def group_norm(
-    x,
-    gamma=None,
-    beta=None,
-    affine=None,
-    num_groups=None,
-    epsilon=1e-5,
-    data_format="channels_first",
-    activation="none",
-):
+    x: torch.Tensor,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    affine: bool | None = None,
+    num_groups: int | None = None,
+    epsilon: float = 1e-5,
+    data_format: str = "channels_first",
+    activation: str = "none",
+) -> torch.Tensor:
     """Group norm; `activation` "none" or "silu" is applied to the result, `data_format` names the channel
     dimension.
     """
@@ -108,16 +144,16 @@ def group_norm(
 
 
 def normalization(
-    x,
-    moving_mean=None,
-    moving_variance=None,
-    gamma=None,
-    beta=None,
-    axis=1,
-    epsilon=1e-5,
-    momentum=0.9,
-    is_training=False,
-):
+    x: torch.Tensor,
+    moving_mean: torch.Tensor | None = None,
+    moving_variance: torch.Tensor | None = None,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    is_training: bool = False,
+) -> torch.Tensor:
     """Batch norm with channels on `axis`.
 
     `momentum` is the share of the batch's own value in the moving one, as torch's.
@@ -137,22 +173,22 @@ def normalization(
 
 
 def normalization_add_relu(
-    x,
-    addend=None,
-    moving_mean=None,
-    moving_variance=None,
-    gamma=None,
-    beta=None,
-    axis=1,
-    epsilon=1e-5,
-    momentum=0.9,
-    is_training=False,
-):
+    x: torch.Tensor,
+    addend: torch.Tensor | None = None,
+    moving_mean: torch.Tensor | None = None,
+    moving_variance: torch.Tensor | None = None,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    is_training: bool = False,
+) -> torch.Tensor:
     """relu(normalization(x) + addend)."""
     y = normalization(x, moving_mean, moving_variance, gamma, beta, axis, epsilon, momentum, is_training)
     return torch.relu(y if addend is None else y + addend)
 
 
-def sqrt_square_sum(x):
+def sqrt_square_sum(x: torch.Tensor) -> torch.Tensor:
     """The L2 norm of all elements, 0-d."""
     return torch.linalg.vector_norm(x)

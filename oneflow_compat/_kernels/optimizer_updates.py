@@ -6,6 +6,9 @@ but by fused_clip_grad.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from . import _ext, kernels
@@ -19,7 +22,7 @@ __all__ = [
 ]
 
 
-def _lists(name, **lists):
+def _lists(name: str, **lists: Any) -> Any:
     lengths = {key: len(value) for key, value in lists.items()}
     if len(set(lengths.values())) != 1:
         raise RuntimeError(
@@ -35,7 +38,7 @@ def _lists(name, **lists):
     return [list(v) for v in lists.values()]
 
 
-def _fits(model, *others):
+def _fits(model: Sequence[torch.Tensor], *others: Any) -> bool:
     """Whether the kernel can update these lists. They need contiguous tensors of one dtype and device."""
     parameter = model[0]
     return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(
@@ -43,7 +46,9 @@ def _fits(model, *others):
     )
 
 
-def _gradients(model, diff, scale, l2=0.0):
+def _gradients(
+    model: Sequence[torch.Tensor], diff: Sequence[torch.Tensor], scale: float, l2: float = 0.0
+) -> tuple[torch.Tensor, ...]:
     """scale * diff + l2 * model, in the model's dtype; never the caller's tensors."""
     diff = [d if d.dtype is m.dtype else d.to(m.dtype) for m, d in zip(model, diff)]
     grads = torch._foreach_mul(diff, scale)
@@ -53,7 +58,13 @@ def _gradients(model, diff, scale, l2=0.0):
 
 
 @torch.no_grad()
-def multi_tensor_sgd_update(model, model_diff, scale, weight_decay, learning_rate_val):
+def multi_tensor_sgd_update(
+    model: Sequence[torch.Tensor],
+    model_diff: Sequence[torch.Tensor],
+    scale: float,
+    weight_decay: float,
+    learning_rate_val: float,
+) -> Any:
     """model -= lr * (scale * diff + weight_decay * model)."""
     model, diff = _lists("multi_tensor_sgd_update", model=model, model_diff=model_diff)
     if not model:
@@ -65,17 +76,17 @@ def multi_tensor_sgd_update(model, model_diff, scale, weight_decay, learning_rat
 
 @torch.no_grad()
 def multi_tensor_momentum_update(
-    model,
-    model_diff,
-    momentum_buf,
-    scale,
-    weight_decay,
-    learning_rate_val,
-    momentum,
-    dampening,
-    nesterov,
-    maximize,
-):
+    model: Sequence[torch.Tensor],
+    model_diff: Sequence[torch.Tensor],
+    momentum_buf: Sequence[torch.Tensor],
+    scale: float,
+    weight_decay: float,
+    learning_rate_val: float,
+    momentum: float,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+) -> Any:
     """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
     weight_decay * model.
     """
@@ -109,21 +120,21 @@ def multi_tensor_momentum_update(
 
 @torch.no_grad()
 def multi_tensor_adam_update(
-    model,
-    model_diff,
-    m,
-    v,
-    learning_rate_val,
-    l2,
-    beta1,
-    beta2,
-    bias_correction1_val,
-    bias_correction2_val,
-    do_bias_correction,
-    scale,
-    weight_decay,
-    epsilon,
-):
+    model: Sequence[torch.Tensor],
+    model_diff: Sequence[torch.Tensor],
+    m: Sequence[torch.Tensor],
+    v: Sequence[torch.Tensor],
+    learning_rate_val: float,
+    l2: float,
+    beta1: float,
+    beta2: float,
+    bias_correction1_val: float,
+    bias_correction2_val: float,
+    do_bias_correction: bool,
+    scale: float,
+    weight_decay: float,
+    epsilon: float,
+) -> Any:
     """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
     (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 
@@ -159,7 +170,9 @@ def multi_tensor_adam_update(
 
 
 @torch.no_grad()
-def multi_tensor_yolov5_weight_update(model, model_update, d):
+def multi_tensor_yolov5_weight_update(
+    model: Sequence[torch.Tensor], model_update: Sequence[torch.Tensor], d: float
+) -> None:
     """model = d * model + (1 - d) * model_update: YOLOv5's moving average of the weights."""
     model, update = _lists("multi_tensor_yolov5_weight_update", model=model, model_update=model_update)
     if model:
@@ -169,7 +182,7 @@ def multi_tensor_yolov5_weight_update(model, model_update, d):
 
 
 @torch.no_grad()
-def fused_clip_grad(model_diff, max_norm, norm_type):
+def fused_clip_grad(model_diff: Sequence[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
     """Scale the gradients in place so that their joint norm is at most max_norm; the norm before, 0-d."""
     grads = list(model_diff)
     if not grads:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from . import _check, _ext, kernels
@@ -16,7 +18,7 @@ __all__ = [
 ]
 
 
-def _scheme(name, formula, bit, scheme):
+def _scheme(name: str, formula: str, bit: int, scheme: str) -> bool:
     """Check the triple; True for symmetric, which the cambricon formula always is."""
     _check.one_of(name, "quantization_formula", formula, ("google", "cambricon"))
     _check.one_of(name, "quantization_scheme", scheme, ("symmetric", "affine"))
@@ -25,7 +27,9 @@ def _scheme(name, formula, bit, scheme):
     return scheme == "symmetric" or formula == "cambricon"
 
 
-def _scale_and_zero(low, high, formula, bit, symmetric):
+def _scale_and_zero(
+    low: torch.Tensor, high: torch.Tensor, formula: str, bit: int, symmetric: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Scale and zero point of the range low..high (symmetric: of -high..high)."""
     if formula == "cambricon":
         return torch.floor(torch.log2(high)) - (bit - 2), torch.zeros_like(high)
@@ -37,13 +41,13 @@ def _scale_and_zero(low, high, formula, bit, symmetric):
 
 @torch.no_grad()
 def min_max_observer(
-    input=None,
-    quantization_formula="google",
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    per_layer_quantization=True,
-    **kwargs,
-):
+    input: torch.Tensor | None = None,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    per_layer_quantization: bool = True,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(scale, zero point) from the extremes: of the whole tensor, [1], or of each row of dimension 0, [rows].
 
     google: scale = max|x| / (2^(bit-1) - 1) or (max - min) / (2^bit - 1); cambricon: scale is the exponent
@@ -58,18 +62,18 @@ def min_max_observer(
 
 @torch.no_grad()
 def moving_average_min_max_observer(
-    input=None,
-    current_train_step=None,
-    moving_max=None,
-    moving_min=None,
-    training=True,
-    stop_update_after_iters=1,
-    quantization_formula="google",
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    momentum=0.95,
-    **kwargs,
-):
+    input: torch.Tensor | None = None,
+    current_train_step: torch.Tensor | None = None,
+    moving_max: torch.Tensor | None = None,
+    moving_min: torch.Tensor | None = None,
+    training: bool = True,
+    stop_update_after_iters: int = 1,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    momentum: float = 0.95,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(scale, zero point), each [1], from running extremes.
 
     While training and current_train_step <= stop_update_after_iters, moving_max and moving_min (in place)
@@ -89,7 +93,15 @@ def moving_average_min_max_observer(
     return _scale_and_zero(moving_min, moving_max, quantization_formula, quantization_bit, symmetric)
 
 
-def _rounded(name, x, scale, zero_point, formula, bit, scheme):
+def _rounded(
+    name: str,
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor,
+    formula: str,
+    bit: int,
+    scheme: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(x in quantized units, clamped; the scale to multiply back with; the zero point), broadcast over
     dimension 0.
     """
@@ -111,14 +123,14 @@ def _rounded(name, x, scale, zero_point, formula, bit, scheme):
 
 
 def quantization(
-    input=None,
-    scale=None,
-    zero_point=None,
-    quantization_formula="google",
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    **kwargs,
-):
+    input: torch.Tensor | None = None,
+    scale: torch.Tensor | None = None,
+    zero_point: torch.Tensor | None = None,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    **kwargs: Any,
+) -> torch.Tensor:
     """x in quantized units, rounded half to even and clamped to the bit range, still in x's floating dtype.
 
     No gradient.
@@ -131,14 +143,14 @@ def quantization(
 
 
 def fake_quantization(
-    input=None,
-    scale=None,
-    zero_point=None,
-    quantization_formula="google",
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    **kwargs,
-):
+    input: torch.Tensor | None = None,
+    scale: torch.Tensor | None = None,
+    zero_point: torch.Tensor | None = None,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    **kwargs: Any,
+) -> torch.Tensor:
     """x quantized and multiplied back.
 
     The gradient passes straight through, also where the value was clamped.
@@ -172,23 +184,31 @@ class _StraightThrough(torch.autograd.Function):
     """The value of y with the gradient of x."""
 
     @staticmethod
-    def forward(ctx, x, y):
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return grad, None
 
 
-def _unpack4(x):
+def _unpack4(x: torch.Tensor) -> torch.Tensor:
     """Two 4-bit values a byte, the high one first, along the last dimension. int8 values are signed."""
     low = (x << 4) >> 4 if x.dtype is torch.int8 else x & 15
     return torch.stack((x >> 4, low), -1).flatten(-2)
 
 
 def groupwise_dequantize(
-    input=None, scale=None, *, zero=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1, **kwargs
-):
+    input: torch.Tensor | None = None,
+    scale: torch.Tensor | None = None,
+    *,
+    zero: torch.Tensor | None = None,
+    num_bits: int = 8,
+    symmetric: bool = True,
+    group_dim: int = -1,
+    group_size: int = -1,
+    **kwargs: Any,
+) -> torch.Tensor:
     """Floating values of packed integers quantized in groups of `group_size` along `group_dim` (-1: the whole
     dimension).
 
@@ -228,8 +248,17 @@ def groupwise_dequantize(
 
 
 def fused_linear_with_groupwise_quantized_weight(
-    x, w, w_scale, *, w_zero=None, b=None, num_bits=8, symmetric=True, group_dim=-1, group_size=-1
-):
+    x: torch.Tensor,
+    w: torch.Tensor,
+    w_scale: torch.Tensor,
+    *,
+    w_zero: torch.Tensor | None = None,
+    b: torch.Tensor | None = None,
+    num_bits: int = 8,
+    symmetric: bool = True,
+    group_dim: int = -1,
+    group_size: int = -1,
+) -> torch.Tensor:
     """x @ groupwise_dequantize(w).T + b."""
     weight = groupwise_dequantize(
         w,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -76,7 +79,7 @@ __all__ = [
 ]
 
 
-def identity(input=None, **kwargs):
+def identity(input: Any = None, **kwargs: Any) -> torch.Tensor:
     """The input, as a view. OneFlow calls the argument `in`."""
     x = _check.tensor_in("identity", input, kwargs)
     return x.view_as(x)
@@ -85,13 +88,13 @@ def identity(input=None, **kwargs):
 amp_white_identity = amp_black_identity = identity
 
 
-def T(input):
+def T(input: Any) -> torch.Tensor:
     """The transpose of a tensor of at most 2 dimensions."""
     return input.t()
 
 
 @spelled("inputs=input")
-def add(input, other=None, *rest, alpha=1, inplace=False):
+def add(input: Any, other: Any = None, *rest: Any, alpha: Any = 1, inplace: bool = False) -> torch.Tensor:
     """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of
     three or more.
     """
@@ -106,22 +109,22 @@ def add(input, other=None, *rest, alpha=1, inplace=False):
     return torch.add(input, other, alpha=alpha) if isinstance(input, torch.Tensor) else input + alpha * other
 
 
-def assign_local_tensor(ref, value):
+def assign_local_tensor(ref: Any, value: Any) -> None:
     """Copy value into ref."""
     with torch.no_grad():
         ref.copy_(value)
 
 
 def avg_pool2d_nhwc(
-    x,
-    kernel_size,
-    stride,
-    padding,
-    padding_before,
-    padding_after,
-    data_format="channels_first",
-    ceil_mode=False,
-):
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: str,
+    padding_before: Any,
+    padding_after: Any,
+    data_format: str = "channels_first",
+    ceil_mode: bool = False,
+) -> torch.Tensor:
     """Average pooling of x (N, H, W, C).
 
     Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
@@ -136,39 +139,41 @@ def avg_pool2d_nhwc(
     ).movedim(1, -1)
 
 
-def broadcast_equal(input, other):
+def broadcast_equal(input: Any, other: Any) -> torch.Tensor:
     """input == other, broadcast."""
     return torch.eq(input, other) if isinstance(input, torch.Tensor) else torch.eq(other, input)
 
 
-def concat(inputs, dim=0):
+def concat(inputs: Any, dim: Any = 0) -> torch.Tensor:
     """torch.cat."""
     return torch.cat(tuple(inputs), dim)
 
 
-def stack(inputs, dim=0):
+def stack(inputs: Any, dim: Any = 0) -> torch.Tensor:
     """torch.stack."""
     return torch.stack(tuple(inputs), dim)
 
 
-def constant(shape, value, *, dtype, device=None):
+def constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> torch.Tensor:
     """torch.full."""
     return torch.full(tuple(shape), value, dtype=dtype, device=device)
 
 
-def tensor_constant(shape, value, *, dtype, device=None):
+def tensor_constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> torch.Tensor:
     """A tensor of `shape` filled with the 0-d tensor `value`."""
     return torch.empty(tuple(shape), dtype=dtype, device=device).fill_(value)
 
 
-def contiguous_(input):
+def contiguous_(input: Any) -> torch.Tensor:
     """Make the tensor's own storage contiguous, in place."""
     if not input.is_contiguous():
         input.data = input.data.contiguous()
     return input
 
 
-def copy(x, device_type=None, device_id=None, pin_memory=False, device=None):
+def copy(
+    x: Any, device_type: Any = None, device_id: Any = None, pin_memory: bool = False, device: Any = None
+) -> torch.Tensor:
     """A copy on the device given by name and number, or by `device`."""
     if device is None:
         device = (
@@ -181,49 +186,49 @@ def copy(x, device_type=None, device_id=None, pin_memory=False, device=None):
     return out.pin_memory() if pin_memory else out
 
 
-def to(x, *args, other=None, **kwargs):
+def to(x: Any, *args: Any, other: Any = None, **kwargs: Any) -> torch.Tensor:
     """Tensor.to, device, dtype and copy also as None; `other` is a tensor whose device and dtype to take."""
     return x.to(
         *(a for a in (other, *args) if a is not None), **{k: v for k, v in kwargs.items() if v is not None}
     )
 
 
-def leaky_relu(x, alpha=0.01, inplace=False):
+def leaky_relu(x: Any, alpha: Any = 0.01, inplace: bool = False) -> torch.Tensor:
     """torch's leaky_relu."""
     return F.leaky_relu(x, alpha, inplace)
 
 
-def elu(x, alpha=1.0):
+def elu(x: Any, alpha: Any = 1.0) -> torch.Tensor:
     """torch's elu."""
     return F.elu(x, alpha)
 
 
-def expand_dims(input, dim):
+def expand_dims(input: Any, dim: Any) -> torch.Tensor:
     """torch.unsqueeze."""
     return input.unsqueeze(dim)
 
 
-def flatten(x, start_dim=0, end_dim=-1):
+def flatten(x: Any, start_dim: Any = 0, end_dim: Any = -1) -> torch.Tensor:
     """torch.flatten."""
     return torch.flatten(x, start_dim, end_dim)
 
 
-def eye_(x):
+def eye_(x: Any) -> torch.Tensor:
     """torch.nn.init.eye_."""
     return torch.nn.init.eye_(x)
 
 
-def host_scalar_add_by_tensor(x, scalar):
+def host_scalar_add_by_tensor(x: Any, scalar: Any) -> torch.Tensor:
     """x plus a one-element CPU tensor."""
     return x + scalar.to(x.device)
 
 
-def inv(x):
+def inv(x: Any) -> torch.Tensor:
     """torch.linalg.inv."""
     return torch.linalg.inv(x)
 
 
-def linalg_cross(input, other, dim=None):
+def linalg_cross(input: Any, other: Any, dim: Any = None) -> torch.Tensor:
     """torch.linalg.cross; dim None is the first dimension of size 3."""
     if dim is None:
         dim = next((i for i, n in enumerate(input.shape) if n == 3), None)
@@ -235,42 +240,44 @@ def linalg_cross(input, other, dim=None):
 _BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 
 
-def noncontiguous_binary_op(lhs, rhs, op="add", inplace=False):
+def noncontiguous_binary_op(lhs: Any, rhs: Any, op: str = "add", inplace: bool = False) -> torch.Tensor:
     """add, sub, mul or div of tensors of any strides."""
     out = _BINARY[_check.one_of("noncontiguous_binary_op", "op", op, tuple(_BINARY))](lhs, rhs)
     return lhs.copy_(out) if inplace else out
 
 
-def pack_padded_sequence(input, lengths, batch_first):
+def pack_padded_sequence(input: Any, lengths: Any, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """(data, batch sizes) of torch.nn.utils.rnn.pack_padded_sequence, lengths in descending order."""
     packed = torch.nn.utils.rnn.pack_padded_sequence(input, lengths.cpu(), batch_first)
     return packed.data, packed.batch_sizes
 
 
-def pixel_shuffle(input, h_upscale_factor, w_upscale_factor):
+def pixel_shuffle(input: Any, h_upscale_factor: Any, w_upscale_factor: Any) -> torch.Tensor:
     """(N, C * h * w, H, W) as (N, C, H * h, W * w)."""
     x = input.unflatten(1, (-1, h_upscale_factor, w_upscale_factor))
     return x.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
 
 
-def reciprocal_no_nan(x):
+def reciprocal_no_nan(x: Any) -> torch.Tensor:
     """1 / x, and 0 where x is 0."""
     return torch.where(
         x == 0, torch.zeros_like(x), torch.reciprocal(torch.where(x == 0, torch.ones_like(x), x))
     )
 
 
-def rint(x):
+def rint(x: Any) -> torch.Tensor:
     """Round half to even."""
     return torch.round(x)
 
 
-def _dims(dim):
+def _dims(dim: Any) -> Any:
     return tuple(range(0)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
 
 
-def _reduction(name, whole, doc):
-    def reduce(x, dim=None, keepdim=False, *, dtype=None, axis=None):
+def _reduction(name: str, whole: Any, doc: str) -> Callable:
+    def reduce(
+        x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None
+    ) -> torch.Tensor:
         dims = _dims(dim if axis is None else axis)
         keyword = {} if dtype is None else {"dtype": dtype}
         return whole(x, dims or tuple(range(x.ndim)), keepdim, **keyword)
@@ -280,7 +287,7 @@ def _reduction(name, whole, doc):
     return reduce
 
 
-def _prod(x, dims, keepdim, **keyword):
+def _prod(x: torch.Tensor, dims: Sequence[int], keepdim: bool, **keyword: Any) -> torch.Tensor:
     for d in sorted((d % x.ndim for d in dims), reverse=True):
         x = x.prod(d, keepdim, **keyword)
     return x
@@ -296,8 +303,10 @@ reduce_all = _reduction("reduce_all", torch.all, "All")
 reduce_any = _reduction("reduce_any", torch.any, "Any")
 
 
-def _device_stage(extreme):
-    def stage(input=None, axis=(), **kwargs):
+def _device_stage(extreme: Any) -> Callable:
+    def stage(
+        input: Any = None, axis: Any = (), **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         x = _check.tensor_in("reduce_device_stage", input, kwargs)
         value = extreme(x, tuple(axis), True)
         mask = x == value
@@ -309,8 +318,10 @@ def _device_stage(extreme):
     return stage
 
 
-def _global_stage(extreme):
-    def stage(input=None, device_count=None, axis=(), keepdims=False, **kwargs):
+def _global_stage(extreme: Any) -> Callable:
+    def stage(
+        input: Any = None, device_count: Any = None, axis: Any = (), keepdims: bool = False, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         x = _check.tensor_in("reduce_global_stage", input, kwargs)
         value = extreme(x, tuple(axis), True)
         return (value if keepdims else value.squeeze(tuple(axis))), x == value
@@ -323,23 +334,23 @@ reduce_max_device_stage, reduce_min_device_stage = _device_stage(torch.amax), _d
 reduce_max_global_stage, reduce_min_global_stage = _global_stage(torch.amax), _global_stage(torch.amin)
 
 
-def reduce_sum_like(input=None, like=None, axis=(), **kwargs):
+def reduce_sum_like(input: Any = None, like: Any = None, axis: Any = (), **kwargs: Any) -> torch.Tensor:
     """Sum over `axis`, in the shape of `like`. OneFlow calls the first argument `in`."""
     x = _check.tensor_in("reduce_sum_like", input, kwargs)
     return (x.sum(tuple(axis)) if len(axis) else x).reshape(like.shape)
 
 
-def reshape_like(input=None, like=None, **kwargs):
+def reshape_like(input: Any = None, like: Any = None, **kwargs: Any) -> torch.Tensor:
     """Reshape to the shape of `like`. OneFlow calls the first argument `in`."""
     return _check.tensor_in("reshape_like", input, kwargs).reshape(like.shape)
 
 
-def select_top_n(inputs, n):
+def select_top_n(inputs: Any, n: Any) -> tuple:
     """The first n tensors."""
     return tuple(inputs[:n])
 
 
-def split_like(x, like, axis):
+def split_like(x: Any, like: Any, axis: Any) -> tuple[torch.Tensor, ...]:
     """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
     axis = axis + x.dim() if axis < 0 else axis
     for t in like:
@@ -356,23 +367,30 @@ def split_like(x, like, axis):
     return torch.split(x, [t.shape[axis] for t in like], axis)
 
 
-def stream_touch(x):
+def stream_touch(x: Any) -> None:
     """Nothing: torch orders tensors by stream itself."""
 
 
-def throw_error(input):
+def throw_error(input: Any) -> None:
     """Always raises: the test operator of OneFlow's error handling."""
     raise RuntimeError("throw error kernel")
 
 
 def triplet_margin_loss(
-    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
-):
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: Any = 1.0,
+    p: Any = 2.0,
+    eps: Any = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> torch.Tensor:
     """torch's triplet_margin_loss, by position."""
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
 
 
-def trunc_divide(input, other, *, inplace=False):
+def trunc_divide(input: Any, other: Any, *, inplace: bool = False) -> torch.Tensor:
     """Division rounded toward zero; integers stay integers."""
     return (
         input.div_(other, rounding_mode="trunc")
@@ -381,28 +399,28 @@ def trunc_divide(input, other, *, inplace=False):
     )
 
 
-def unfold_tensor(x, dimension, size, step):
+def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> torch.Tensor:
     """Tensor.unfold."""
     return x.unfold(dimension, size, step)
 
 
 # --------------------------------------------------------------------------- gradients by hand
-def cosh_grad(x, dy):
+def cosh_grad(x: Any, dy: Any) -> torch.Tensor:
     """dy * sinh(x)."""
     return dy * torch.sinh(x)
 
 
-def sigmoid_grad(y, dy):
+def sigmoid_grad(y: Any, dy: Any) -> torch.Tensor:
     """dy * y * (1 - y)."""
     return dy * y * (1 - y)
 
 
-def tan_grad(x, dy):
+def tan_grad(x: Any, dy: Any) -> torch.Tensor:
     """dy / cos(x)^2."""
     return dy / torch.cos(x).square()
 
 
-def tanh_grad(y, dy):
+def tanh_grad(y: Any, dy: Any) -> torch.Tensor:
     """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
     return dy * (1 - torch.tanh(y).square())
 
@@ -411,11 +429,11 @@ def tanh_grad(y, dy):
 deconv1d, deconv2d, deconv3d = nn_conv.conv_transpose1d, nn_conv.conv_transpose2d, nn_conv.conv_transpose3d
 
 
-def _upsample(name, mode, axes, corners):
+def _upsample(name: str, mode: str, axes: Sequence[Any], corners: bool) -> Callable:
     scale_names = [f"{a}_scale" for a in axes] if len(axes) > 1 else ["scale_factor"]
     parameters = scale_names + (["align_corners"] if corners else []) + ["output_size", "data_format"]
 
-    def upsample(x, *args, **kwargs):
+    def upsample(x: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if len(args) > len(parameters):
             raise TypeError(f"{name}() takes at most {len(parameters) + 1} arguments, found {len(args) + 1}")
         arguments = dict(zip(parameters, args))

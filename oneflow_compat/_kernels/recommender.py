@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 
@@ -11,8 +13,12 @@ __all__ = ["fused_cross_feature_interaction", "fused_dot_feature_interaction"]
 
 
 def fused_dot_feature_interaction(
-    features, output_concat=None, self_interaction=False, output_padding=0, pooling="none"
-):
+    features: Sequence[torch.Tensor],
+    output_concat: torch.Tensor | None = None,
+    self_interaction: bool = False,
+    output_padding: int = 0,
+    pooling: str = "none",
+) -> torch.Tensor:
     """Dot products of every pair of feature vectors.
 
     features: tensors (B, E) or (B, F_i, E), joined to (B, F, E). pooling "none": (B, pairs), the lower
@@ -40,7 +46,7 @@ def fused_dot_feature_interaction(
     return references.fused_dot_feature_interaction_ref(x, output_concat, self_interaction, output_padding)
 
 
-def _joined(name, features):
+def _joined(name: str, features: Sequence[torch.Tensor]) -> torch.Tensor:
     """Join feature tensors (B, E) or (B, F_i, E) to one of (B, F, E)."""
     sizes = {(f.shape[0], f.shape[-1]) for f in features}
     if len(sizes) != 1 or any(f.ndim not in (2, 3) for f in features):
@@ -52,7 +58,9 @@ def _joined(name, features):
     return torch.cat(vectors, 1) if len(vectors) > 1 else vectors[0]
 
 
-def fused_cross_feature_interaction(x, weight, x_0, bias, interaction_mode):
+def fused_cross_feature_interaction(
+    x: torch.Tensor, weight: torch.Tensor, x_0: torch.Tensor, bias: torch.Tensor, interaction_mode: str
+) -> torch.Tensor:
     """A cross layer of DCN.
 
     "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -13,7 +15,7 @@ _below = torch._C._AutoDispatchBelowAutograd
 
 
 # --------------------------------------------------------------------------- shapes
-def _sums_fake(x, axis):
+def _sums_fake(x: Any, axis: Any) -> Any:
     """(like x, the parts of the bias's gradient): see csrc/cpu/register.cpp fresh_sums."""
     last = axis == x.ndim - 1 or x.shape[axis + 1 :].numel() == 1
     parts = (x.shape[:axis].numel() + 63) // 64 if last else x.shape[:axis].numel()
@@ -22,26 +24,28 @@ def _sums_fake(x, axis):
     )
 
 
-def _softmax_fake(x, mask, diagonal, scale, fill, p, seed):
+def _softmax_fake(x: Any, mask: Any, diagonal: Any, scale: Any, fill: Any, p: Any, seed: Any) -> Any:
     y = x.new_empty(x.shape)
     return y, x.new_empty(x.shape if p > 0 else (0,))
 
 
-def _rotary_fake(x, cos, sin, parts, interval, order, backward):
+def _rotary_fake(x: Any, cos: Any, sin: Any, parts: Any, interval: Any, order: Any, backward: Any) -> Any:
     return x.new_empty([x.shape[d] for d in order])
 
 
-def _lstm_fake(x, weight, h0, c0, reverse):
+def _lstm_fake(x: Any, weight: Any, h0: Any, c0: Any, reverse: Any) -> Any:
     sizes = (*x.shape[:2], h0.shape[1])
     return x.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), x.new_empty(5, *sizes)
 
 
-def _gru_backward_fake(dhidden, dlast, hidden, work, h0, weight, reverse):
+def _gru_backward_fake(
+    dhidden: Any, dlast: Any, hidden: Any, work: Any, h0: Any, weight: Any, reverse: Any
+) -> Any:
     gates = (*hidden.shape[:2], 3 * hidden.shape[2])
     return hidden.new_empty(gates), hidden.new_empty(gates), h0.new_empty(h0.shape)
 
 
-def _convolution_fake(x, weight, *window):
+def _convolution_fake(x: Any, weight: Any, *window: Any) -> Any:
     sizes = zip(x.shape[2:], weight.shape[2:], window[:2], window[2:4], window[4:])
     return x.new_empty(
         x.shape[0],
@@ -53,7 +57,7 @@ def _convolution_fake(x, weight, *window):
     )
 
 
-def _unique_fake(keys, values):
+def _unique_fake(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     n = keys.numel()
     return (
         keys.new_empty(1, dtype=torch.int32),
@@ -129,7 +133,7 @@ FAKES = {
 
 
 # --------------------------------------------------------------------------- callables
-def _callable(name):
+def _callable(name: str) -> Any:
     """Return the operator without torch.library's Python wrapper around its gradient. If no gradient is
     needed, the call runs below autograd; otherwise it is an autograd.Function of the same two functions.
     (torch's stable ABI has no autograd to register in C++.)
@@ -141,7 +145,7 @@ def _callable(name):
 
     class Kernel(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, *args):
+        def forward(ctx: Any, *args: Any) -> torch.Tensor:
             with _below():
                 out = op(*args)
             setup(ctx, args, out)
@@ -151,7 +155,7 @@ def _callable(name):
 
     apply, any_requires_grad = Kernel.apply, torch._C._any_requires_grad
 
-    def call(*args):
+    def call(*args: Any) -> Any:
         if torch.is_grad_enabled() and any_requires_grad(*args):
             return apply(*args)
         with _below():
@@ -160,7 +164,7 @@ def _callable(name):
     return call
 
 
-def _pointwise_callable():
+def _pointwise_callable() -> Callable:
     """Do the same as _callable for torch.ops.oneflow.pointwise, whose list of inputs autograd.Function needs
     as separate arguments.
     """
@@ -168,7 +172,9 @@ def _pointwise_callable():
 
     class Pointwise(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, point, outputs, scalars, *inputs):
+        def forward(
+            ctx: Any, point: int, outputs: int, scalars: Sequence[Any], *inputs: Any
+        ) -> tuple[torch.Tensor, ...]:
             ctx.set_materialize_grads(False)
             with _below():
                 out = op(point, list(inputs), outputs, scalars)
@@ -176,10 +182,12 @@ def _pointwise_callable():
             return tuple(out)
 
         @staticmethod
-        def backward(ctx, *grads):
+        def backward(ctx: Any, *grads: Any) -> Any:
             return None, None, None, *gradients.point_gradients(ctx, grads)
 
-    def call(point, inputs, outputs, scalars):
+    def call(
+        point: int, inputs: Sequence[torch.Tensor], outputs: int, scalars: Sequence[float]
+    ) -> Sequence[torch.Tensor]:
         if torch.is_grad_enabled() and any_requires_grad(*inputs):
             return Pointwise.apply(point, outputs, scalars, *inputs)
         with _below():
@@ -194,7 +202,7 @@ NOT_DETERMINISTIC_ON_CUDA = ("roi_align_backward", "deform_columns_backward")
 _library = torch.library.Library("oneflow", "FRAGMENT")
 
 
-def _alert_not_deterministic(name):
+def _alert_not_deterministic(name: Any) -> None:
     """The error or warning of torch's alertNotDeterministic, which the stable ABI lacks."""
     message = (
         f"oneflow::{name} on CUDA does not have a deterministic implementation, but you set"
@@ -206,13 +214,13 @@ def _alert_not_deterministic(name):
     warnings.warn(message, stacklevel=2)
 
 
-def _register_alert(name):
+def _register_alert(name: str) -> Any:
     """Check before each call of a CUDA kernel, whoever calls the operator, whether it must be
     deterministic.
     """
     op = getattr(torch.ops.oneflow, name).default
 
-    def call(keys, *args):
+    def call(keys: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if torch.are_deterministic_algorithms_enabled() and args[0].device.type == "cuda":
             _alert_not_deterministic(name)
         return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args)
@@ -220,7 +228,7 @@ def _register_alert(name):
     _library.impl(name, call, "ADInplaceOrView", with_keyset=True)
 
 
-def register():
+def register() -> None:
     """Register everything above; called once, after the library is loaded."""
     for name, fake in FAKES.items():
         torch.library.register_fake(f"oneflow::{name}", fake)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .._global.tensor import beside
@@ -11,7 +13,7 @@ from . import layout as L
 __all__ = ["fused_apply_rotary_emb"]
 
 
-def _turned(x, mode):
+def _turned(x: torch.Tensor, mode: str) -> torch.Tensor:
     """The vector that sin multiplies: plane pairs i with i + K/2, interval pairs 2i with 2i + 1."""
     if mode == "plane":
         a, b = x.chunk(2, -1)
@@ -19,7 +21,7 @@ def _turned(x, mode):
     return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
 
 
-def rotate_ref(x, cos, sin, mode):
+def rotate_ref(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mode: str) -> torch.Tensor:
     """x (B, M, H, K) turned by cos and sin (B or 1, M, R): the first R of K, the rest passed on."""
     size = cos.shape[-1]
     part, rest = x[..., :size], x[..., size:]
@@ -28,7 +30,9 @@ def rotate_ref(x, cos, sin, mode):
     return torch.cat((out, rest), -1) if rest.shape[-1] else out
 
 
-def angles(size, positions, base, mode, dtype):
+def angles(
+    size: int, positions: torch.Tensor, base: float, mode: str, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin of position * base ** (-2 i / size), (..., M, size)."""
     k = torch.arange(size, device=positions.device)
     i = k % (size // 2) if mode == "plane" else k // 2
@@ -37,19 +41,19 @@ def angles(size, positions, base, mode, dtype):
 
 
 def fused_apply_rotary_emb(
-    x,
+    x: torch.Tensor,
     *,
-    cos=None,
-    sin=None,
-    position_ids=None,
-    x_layout="BHMK",
-    output_layout=None,
-    mode="plane",
-    tensor_index=None,
-    k_size=None,
-    base=1e4,
-    rotary_size=None,
-):
+    cos: torch.Tensor | None = None,
+    sin: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
+    x_layout: str = "BHMK",
+    output_layout: str | None = None,
+    mode: str = "plane",
+    tensor_index: int | None = None,
+    k_size: int | None = None,
+    base: float = 1e4,
+    rotary_size: int | None = None,
+) -> torch.Tensor:
     """x with each head turned by its position: x * cos + turned(x) * sin. Computed in float32 for 16-bit x.
 
     mode "plane" pairs the two halves, "interval" neighbours. cos and sin (positions, rotary_size / dims) come
@@ -81,7 +85,7 @@ def fused_apply_rotary_emb(
     return L.merge_heads(out.to(x.dtype), output_layout)
 
 
-def _positions(name, position_ids):
+def _positions(name: str, position_ids: torch.Tensor | None) -> Any:
     """Return position_ids as (batch, dims, length), and dims."""
     if position_ids is None:
         return None, 1
@@ -94,7 +98,9 @@ def _positions(name, position_ids):
     return position_ids, dims
 
 
-def _check_size(name, heads, size, dims, cos, sin):
+def _check_size(
+    name: str, heads: torch.Tensor, size: int, dims: int, cos: torch.Tensor | None, sin: torch.Tensor | None
+) -> None:
     """Raise RuntimeError if rotary_size does not fit the heads, or cos and sin do not fit rotary_size."""
     if size > heads.shape[-1] or size % (2 * dims):
         raise RuntimeError(
@@ -109,7 +115,9 @@ def _check_size(name, heads, size, dims, cos, sin):
         )
 
 
-def _rotated(heads, cos, sin, size, dims, mode):
+def _rotated(
+    heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, size: int, dims: int, mode: str
+) -> torch.Tensor:
     """Return the rotated heads, in the dtype of cos."""
     if dims == 1:
         return rotate_ref(heads.to(cos.dtype), cos, sin, mode)
@@ -121,12 +129,23 @@ def _rotated(heads, cos, sin, size, dims, mode):
     )
 
 
-def _kernel(heads, cos, sin, dims, mode, output_layout):
+def _kernel(
+    heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dims: int, mode: str, output_layout: str
+) -> torch.Tensor:
     out = kernels.run.rotary(heads, cos, sin, dims, mode == "interval", L.order(output_layout), False)
     return out.flatten(2) if output_layout.endswith("K)") else out
 
 
-def _tables(x, cos, sin, position_ids, part, dims, base, mode):
+def _tables(
+    x: torch.Tensor,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    part: int,
+    dims: int,
+    base: float,
+    mode: str,
+) -> tuple[torch.Tensor, ...]:
     """cos and sin of each position of x (B, M, H, K): (B or 1, M, dims * part), in the dtype to
     compute in.
     """

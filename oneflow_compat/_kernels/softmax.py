@@ -5,6 +5,8 @@ Softmax is over the last dimension.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from . import _check, _ext, kernels
@@ -20,7 +22,7 @@ __all__ = [
 ]
 
 
-def _keep(name, x, mask):
+def _keep(name: str, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the mask as bool after checking that it broadcasts to x."""
     shape, size = x.shape, mask.shape
     if shape != size and (
@@ -30,7 +32,15 @@ def _keep(name, x, mask):
     return mask if mask.dtype is torch.bool else mask.bool()
 
 
-def _kernel(x, mask, diagonal, scale, fill, p, generator):
+def _kernel(
+    x: torch.Tensor,
+    mask: torch.Tensor | None,
+    diagonal: int,
+    scale: float,
+    fill: float,
+    p: float,
+    generator: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropped, softmax) by the kernel; without dropout both are one tensor."""
     if mask is not None:
         mask = mask.expand(x.shape)
@@ -40,12 +50,16 @@ def _kernel(x, mask, diagonal, scale, fill, p, generator):
     return (dropped if p > 0 else y), y
 
 
-def fused_scale_mask_softmax_ref(x, mask, fill_value, scale):
+def fused_scale_mask_softmax_ref(
+    x: torch.Tensor, mask: torch.Tensor, fill_value: float, scale: float
+) -> torch.Tensor:
     return torch.softmax(torch.where(mask, x * scale, fill_value), -1)
 
 
 @_ext.follows_input
-def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
+def fused_scale_mask_softmax(
+    x: torch.Tensor, mask: torch.Tensor, *, fill_value: float = 0.0, scale: float = 1.0
+) -> torch.Tensor:
     """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
     mask = _keep("fused_scale_mask_softmax", x, mask)
     if x.ndim and _ext.use(x):
@@ -55,8 +69,15 @@ def fused_scale_mask_softmax(x, mask, *, fill_value=0.0, scale=1.0):
 
 @_ext.follows_input
 def fused_scale_mask_softmax_dropout(
-    x, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None
-):
+    x: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    fill_value: float = 0.0,
+    scale: float = 1.0,
+    p: float = 0.5,
+    training: bool = True,
+    generator: Any = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
     _check.rate("fused_scale_mask_softmax_dropout", p)
     if x.ndim and _ext.use(x):
@@ -75,8 +96,16 @@ def fused_scale_mask_softmax_dropout(
 
 @_ext.follows_input
 def fused_bias_add_scale_mask_softmax_dropout(
-    x, bias, mask, *, fill_value=0.0, scale=1.0, p=0.5, training=True, generator=None
-):
+    x: torch.Tensor,
+    bias: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    fill_value: float = 0.0,
+    scale: float = 1.0,
+    p: float = 0.5,
+    training: bool = True,
+    generator: Any = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
     return fused_scale_mask_softmax_dropout(
         x + bias, mask, fill_value=fill_value, scale=scale, p=p, training=training, generator=generator
@@ -84,7 +113,13 @@ def fused_bias_add_scale_mask_softmax_dropout(
 
 
 @_ext.follows_input
-def fused_scale_mask_bias_softmax(x, mask, bias=None, scale=0.35355, inplace=False):
+def fused_scale_mask_bias_softmax(
+    x: torch.Tensor,
+    mask: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale: float = 0.35355,
+    inplace: bool = False,
+) -> torch.Tensor:
     """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x."""
     y = x * scale + mask
     if bias is not None:
@@ -93,13 +128,15 @@ def fused_scale_mask_bias_softmax(x, mask, bias=None, scale=0.35355, inplace=Fal
     return x.copy_(y) if inplace else y
 
 
-def fused_scale_tril_ref(x, diagonal, fill_value, scale):
+def fused_scale_tril_ref(x: torch.Tensor, diagonal: int, fill_value: float, scale: float) -> torch.Tensor:
     keep = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(diagonal)
     return torch.where(keep, x * scale, torch.as_tensor(fill_value, dtype=x.dtype, device=x.device))
 
 
 @_ext.follows_input
-def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
+def fused_scale_tril(
+    x: torch.Tensor, diagonal: int = 0, fill_value: float = 0, scale: float = 1
+) -> torch.Tensor:
     """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or
     more dimensions.
     """
@@ -116,8 +153,14 @@ def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1):
 
 @_ext.follows_input
 def fused_scale_tril_softmax_mask_scale(
-    a, *, p=0.5, diagonal, tril_scale_value, tril_fill_value=0.0, generator=None
-):
+    a: torch.Tensor,
+    *,
+    p: float = 0.5,
+    diagonal: int,
+    tril_scale_value: float,
+    tril_fill_value: float = 0.0,
+    generator: Any = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
     _check.rate("fused_scale_tril_softmax_mask_scale", p)
     if a.ndim > 1 and _ext.use(a):

@@ -109,13 +109,13 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     """
     ...
 
-def ctc_greedy_decoder(log_probs: Any, input_lengths: Any, merge_repeated: _bool = True) -> _Tensor:
+def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: _bool = True) -> tuple[_Tensor, _Tensor]:
     """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
     C). The blank is class C - 1.
     """
     ...
 
-def deform_conv2d(input: Tensor, offset: Any, weight: Any, bias: Any = None, stride: Any = ..., padding: Any = ..., dilation: Any = ..., mask: Any = None) -> _Tensor:
+def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = ..., padding: Any = ..., dilation: Any = ..., mask: Any = None) -> _Tensor:
     """raw_deform_conv2d with groups and offset groups read off the shapes, as
     torchvision.ops.deform_conv2d.
     """
@@ -243,7 +243,7 @@ def prelu(x: Any, alpha: Any, **kwargs: Any) -> _Tensor:
     """torch's `prelu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `weight`). torch's names are accepted too."""
     ...
 
-def quick_gelu(x: Any) -> _Tensor:
+def quick_gelu(x: Tensor) -> _Tensor:
     """x * sigmoid(1.702 x)."""
     ...
 
@@ -297,7 +297,7 @@ def sparse_softmax_cross_entropy(labels: Any, logits: Any) -> _Tensor:
     """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced."""
     ...
 
-def square_relu(x: Any) -> _Tensor:
+def square_relu(x: Tensor) -> _Tensor:
     """relu(x) squared."""
     ...
 
