@@ -80,7 +80,7 @@ RENAMES = {
         "adaptive_avg_pool3d": ("_ops.nn_pooling:adaptive_avg_pool3d", "x=input output_size data_format"),
         "vector_norm": ("_ops.linalg_ops:vector_norm", "input=self ord dim keepdim dtype"),
         "matrix_norm": ("_ops.linalg_ops:matrix_norm", "input=self ord dim keepdim dtype"),
-        "reduce_nansum": ("_kernels.raw:reduce_nansum", "input=x dim keepdim dtype"),
+        "reduce_nansum": ("_kernels.reductions:reduce_nansum", "input=x dim keepdim dtype"),
         "tensor_to_tensor_buffer": ("_data.buffers:tensor_to_tensor_buffer", "input=x instance_dims"),
     },
 }
