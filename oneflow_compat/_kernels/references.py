@@ -191,7 +191,7 @@ def deform_columns_ref(
     n, c, height, width = input.shape
     kh, kw = kernel
     oh, ow = offset.shape[-2:]
-    like = {"dtype": input.dtype, "device": input.device}
+    like: dict[str, Any] = {"dtype": input.dtype, "device": input.device}
     ky = (torch.arange(kh, **like) * dilation[0]).repeat_interleave(kw).reshape(-1, 1, 1)
     kx = (torch.arange(kw, **like) * dilation[1]).repeat(kh).reshape(-1, 1, 1)
     y = torch.arange(oh, **like).reshape(1, -1, 1) * stride[0] - padding[0] + ky
