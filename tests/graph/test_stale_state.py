@@ -582,3 +582,67 @@ def test_changed_mode_is_announced_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         graph(x)
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def tie_data(model, optimizer):
+    model.second.weight.data = model.first.weight.data
+
+
+def replace_data(model, optimizer):
+    for p in model.parameters():
+        p.data = p.data.clone() * 2
+
+
+def transpose_data(model, optimizer):
+    model.first.weight.data = model.first.weight.data.clone().t()
+
+
+def freeze_and_load(model, optimizer):
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    model.first.weight.requires_grad_(False)
+    model.first.weight.grad = None
+
+
+@pytest.mark.parametrize("change", [tie_data, replace_data, transpose_data, freeze_and_load])
+def test_changed_memory_is_followed(change):
+    assert_follows(change, make=Pair)
+
+
+def programs_after(change):
+    torch.manual_seed(0)
+    model = Pair()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def build(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    step = graph_of(build, optimizer, model=model)
+    for k in range(4):
+        if k == 2:
+            change(model, optimizer)
+        step(torch.ones(2, 4))
+    return len(step._engine.programs)
+
+
+def test_tied_memory_is_another_program_and_new_memory_is_not():
+    assert programs_after(tie_data) == 2
+    assert programs_after(replace_data) == programs_after(lambda model, optimizer: None) == 1
+
+
+def test_loading_a_checkpoint_makes_no_program():
+    def load(model, optimizer):
+        model.load_state_dict(copy.deepcopy(model.state_dict()))
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    assert programs_after(load) == 1

@@ -25,7 +25,7 @@ class MemoryIdentity:
         written = [i for i in indices if program.slots[i].written]
         self.written_state = [i for i in written if i not in self.arguments]
         self.writes_arguments = len(written) > len(self.written_state)
-        self.is_needed = bool(written and self.arguments or self.merged)
+        self.is_needed = bool(written or self.merged)
         self.state_replaced()
 
     def state_replaced(self):
@@ -35,8 +35,10 @@ class MemoryIdentity:
     def holds(self, values: Sequence) -> bool:
         """Whether the values of the slots share memory as at the capture."""
         if self._storages is None:
+            if not self._merged_hold(values) or overlapping_slots(self.slots, values) != self.expected:
+                return False
             self._storages = {storage_of(values[i]) for i in self.written_state} - {None}
-            return self._merged_hold(values) and overlapping_slots(self.slots, values) == self.expected
+            return True
         storages = [storage_of(values[i]) for i in self.arguments]
         separate = self._storages.isdisjoint(storages) and not (
             self.writes_arguments and len({*storages}) < len(storages)

@@ -2,7 +2,8 @@
 
 Each tensor of a module or optimizer still lies under all of its names, and the trained ones are still trained:
 one loop over versions of containers (observe/checkers.py). A tensor that was replaced by one with the same
-metadata is read from then on, unless it is trained.
+metadata is read from then on, unless it is trained. Where the program writes named tensors, their memory is
+compared, too: `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations
@@ -34,7 +35,19 @@ class TensorIdentity:
         # None of them is replaced while the program holds.
         self.parameters = [(slot.slot.name, slot.live, slot.live.requires_grad) for slot in parameters]
         self.changed: str | None = None
+        self._note()
+
+    def bind(self, tensors: Sequence[TensorSlot]) -> None:
+        """Take the same slots, resolved anew, for those to compare with what the program has read so far."""
+        self.tensors = tensors
+        self._note()
+
+    def _note(self):
         self.checker = checker_of([*self._guards()])
+        plain = torch.Tensor, torch.nn.Parameter
+        self.with_memory = [t for t in self.expected if type(t) in plain and t.layout is torch.strided]
+        self.pointers = [*map(torch.Tensor.data_ptr, self.with_memory)]
+        self._metadata = [*map(tensor_meta, self.expected)]
 
     def _guards(self) -> Iterator[Guard]:
         locations = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
@@ -51,7 +64,7 @@ class TensorIdentity:
         """Whether the program accepts the tensors that lie there now; it reads them from now on."""
         current = [get_item(tensor.container, tensor.key) for tensor in self.tensors]
         for tensor, before, now in zip(self.tensors, self.expected, current):
-            if now is not before and not self._accepts(tensor, before, now):
+            if now is not before and not self._accepts(tensor, now):
                 self.changed = tensor.slot.name
                 return False
         for index, container, key in self.aliases:
@@ -62,11 +75,14 @@ class TensorIdentity:
             if tensor.requires_grad is not was_trained:
                 self.changed = f"requires_grad of {name}"
                 return False
+        for tensor, before, now in zip(self.tensors, self._metadata, current):
+            if tensor_meta(now) != before:
+                self.changed = tensor.slot.name
+                return False
         self.expected = current
-        self.checker = checker_of([*self._guards()])
+        self._note()
         return True
 
-    def _accepts(self, tensor, before, now):
+    def _accepts(self, tensor, now):
         is_trainable = self.training and tensor.slot.role == "param"
-        is_tensor = isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks)
-        return is_tensor and not is_trainable and tensor_meta(now) == tensor_meta(before)
+        return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable

@@ -46,6 +46,8 @@ class Validity:
         self.watch = self.guards.python_values
         self.watch.bind(self.guards.free_index, self.live.entries.values())
         self.options = tuple(_fixed_options(captured))
+        self.tensors: TensorIdentity | None = None
+        self.structure = None if self.watch.follows_modules else ModuleStructure(self.live.modules)
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
         self.prologue = Prologue(self.program, self.live, self.tests)
 
@@ -53,7 +55,10 @@ class Validity:
         """Return all validity tests in their order."""
         self._names = scope.names
         self.optimizers = OptimizerIdentity(self.live.optimizers)
-        self.tensors = TensorIdentity(tensors, self.live.aliases, self.program.training)
+        if self.tensors is None:
+            self.tensors = TensorIdentity(tensors, self.live.aliases, self.program.training)
+        else:
+            self.tensors.bind(tensors)
         self.memory = MemoryIdentity(self.program, self.guards)
         self._optimizer_checker = scope.bind(self.optimizers.checker)
         self._tensor_checker = scope.bind(self.tensors.checker)
@@ -76,6 +81,7 @@ class Validity:
                 Stage.TENSORS,
                 self._look_at_tensors,
             ),
+            Test("memory of named tensors", self._same_pointers(scope), Stage.TENSORS, self._look_at_tensors),
             Test("dtype and device of parameters", _same_dtypes(scope, tensors), Stage.TENSORS),
             Test("values that build() read", self._same_values(scope), Stage.VALUES, self._note_values),
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
@@ -89,10 +95,7 @@ class Validity:
     # -- modules and optimizers --------------------------------------------------------
     def _same_structure(self, scope):
         """An observed build() has guards of what it read of modules."""
-        if self.watch.follows_modules:
-            return ""
-        self.structure = ModuleStructure(self.live.modules)
-        return f"{scope.bind(self.structure.holds)}()"
+        return f"{scope.bind(self.structure.holds)}()" if self.structure is not None else ""
 
     def _note_structure(self):
         self.watch.changed = self.structure.changed
@@ -136,6 +139,14 @@ class Validity:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
+    def _same_pointers(self, scope):
+        """Whether a program that writes named tensors finds their memory where it was."""
+        self._with_memory = scope.bind(self.tensors.with_memory)
+        self._pointers = scope.bind(self.tensors.pointers)
+        if not self.memory.written_state:
+            return ""
+        return f"[*map({scope.bind(torch.Tensor.data_ptr)}, {self._with_memory})] == {self._pointers}"
+
     def _look_at_tensors(self):
         """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
@@ -145,6 +156,8 @@ class Validity:
         for tensor in self.prologue.tensors:
             self._names[tensor.name] = tensor.live
         self._names[self._tensor_checker] = self.tensors.checker
+        self._names[self._with_memory] = self.tensors.with_memory
+        self._names[self._pointers] = self.tensors.pointers
         return True
 
     # -- values ------------------------------------------------------------------------
