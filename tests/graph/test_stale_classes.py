@@ -208,6 +208,33 @@ def test_state_of_an_optimizer_with_a_schedule_may_be_cleared():
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("change", [
+    lambda model: setattr(model, "bias", None),
+    lambda model: setattr(model, "weight", nn.Parameter(model.weight.detach() * 2)),
+    lambda model: nn.utils.parametrizations.weight_norm(model),
+], ids=["no bias", "another weight", "weight norm"])  # fmt: skip
+def test_a_change_of_the_model_beside_a_replaced_state_is_followed(change):
+    """The program can read the new state of the optimizer, but not the changed model."""
+    results = []
+    for graph_mode in (True, False):
+        torch.manual_seed(1)
+        model, x = nn.Linear(4, 4), torch.ones(3, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        graph = training(model, optimizer) if graph_mode else None
+        for step in range(4):
+            if step == 2:
+                optimizer.load_state_dict(optimizer.state_dict())
+                change(model)
+            if graph_mode:
+                graph(x)
+            else:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+        results.append([p.detach().clone() for p in model.parameters()])
+    assert all(map(torch.equal, *results))
+
+
 def test_lstm_beside_a_sparse_matrix():
     """oneDNN's LSTM needs gradients enabled, and operators of sparse tensors need them disabled."""
 

@@ -110,6 +110,9 @@ class Validity:
         if not optimizers.same_layout:
             self.watch.changed, self.dead = optimizers.changed, optimizers.state_replaced
             return False
+        if not self.tensors.holds():  # bind() would take any tensor that lies there now
+            self.watch.changed = self.tensors.changed
+            return False
         self.prologue.bind()
         return True
 
