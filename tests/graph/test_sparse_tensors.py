@@ -95,3 +95,32 @@ def test_arguments_with_other_numbers_of_rows():
     for d in (torch.diag(torch.tensor([1.0, 2, 3])), torch.diag(torch.tensor([0.0, 5, 3])), torch.ones(3, 3)):
         d = d.to_sparse()
         assert torch.equal(graph(d), d.values().mean() + d.indices().sum())
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_sparse_gradients_of_bags_of_embeddings_are_eager(mode):
+    def trained(graph):
+        torch.manual_seed(0)
+        bag = torch.nn.EmbeddingBag(10, 4, sparse=True, mode=mode)
+        optimizer = torch.optim.SGD(bag.parameters(), lr=0.1)
+
+        class Squares(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.bag = bag
+
+            def forward(self, ids):
+                return self.bag(ids).square().sum()
+
+        model = Squares()
+        step = Train(model, optimizer) if graph else None
+        for ids in ([[1, 2, 3], [4, 5, 5]], [[9, 2, 3], [4, 4, 4]], [[0, 0, 1], [1, 2, 3]]):
+            if graph:
+                step(torch.tensor(ids))
+            else:
+                optimizer.zero_grad()
+                model(torch.tensor(ids)).backward()
+                optimizer.step()
+        return bag.weight
+
+    assert torch.equal(trained(True), trained(False))

@@ -135,6 +135,17 @@ def test_a_cleared_cache_is_followed():
     assert len(graph._engine.programs) == 2
 
 
+def test_a_function_registered_for_a_class_is_followed():
+    """The second graph takes the function from the cache of singledispatch."""
+
+    @functools.singledispatch
+    def scale(value):
+        return 1.0
+
+    scale(1)
+    check(Base(lambda m, y: y * scale(1)), lambda m: scale.register(int, lambda value: 3.0))
+
+
 def test_a_change_beside_a_replaced_tensor_is_followed():
     """The program goes on with the new tensor, whose place is tested before the class."""
 

@@ -118,6 +118,8 @@ def _example(func, args, kwargs, apart):
         try:
             out = func(*tree_map(of_numbers, args), **tree_map(of_numbers, kwargs))
             return out if out.layout is torch.sparse_coo else None
+        except IndexError:  # ones are no offsets of bags, for example, and zeros are
+            return _example(func, args, kwargs, False) if apart else None
         except (RuntimeError, NotImplementedError, _TooLarge):
             return None
 

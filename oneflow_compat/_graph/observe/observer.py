@@ -14,7 +14,17 @@ from .free_classes import FREE, FREE_OF_ATTRIBUTES
 from .guards import Guards
 from .instructions import READS
 from .outliving import made_by_build, outliving
-from .places import CONTAINS, CONTENTS, ITEM, MODE, OF_CAPTURE, contents, is_plain, is_same_plain
+from .places import (
+    CONTAINS,
+    CONTENTS,
+    ITEM,
+    MODE,
+    OF_CAPTURE,
+    WEAK_CONTAINERS,
+    contents,
+    is_plain,
+    is_same_plain,
+)
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .reads import Reads
 
@@ -106,6 +116,9 @@ class Observer:
                     guard.access, current = ITEM, dict.get(guard.owner, guard.key)
                 guard.value = current
                 kept.append(guard)
+        elif isinstance(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
+            guard.value = current
+            kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))

@@ -8,6 +8,7 @@ import functools
 import operator
 import threading
 import types
+import weakref
 from enum import Enum
 
 import numpy as np
@@ -114,6 +115,7 @@ def _dict_contents(value):
     return (*dict.keys(value), *dict.values(value))
 
 
+WEAK_CONTAINERS = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 _IN_ORDER = collections.OrderedDict.__iter__  # move_to_end() changes nothing else
 _PICTURES = {
     list: lambda value: tuple(list.__iter__(value)),
@@ -129,6 +131,9 @@ _PICTURES = {
     memoryview: lambda value: (value.tobytes(), f"{value.format}{value.shape}"),
     array.array: lambda value: (value.tobytes(), value.typecode),
     functools.partial: lambda value: (value.func, *value.args, *value.keywords, *value.keywords.values()),
+    weakref.WeakKeyDictionary: lambda value: _dict_contents(value.data),
+    weakref.WeakValueDictionary: lambda value: _dict_contents(value.data),
+    weakref.WeakSet: lambda value: (frozenset(value.data),),
     types.MethodType: lambda value: (value.__func__, value.__self__),
 }
 
