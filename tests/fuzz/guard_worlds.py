@@ -143,6 +143,7 @@ SCHEDULES = (
 )
 MODEL_SHARE = 0.02  # programs with a model of an installed package: they take ten times as long
 SMALL_SHARE = 0.5  # programs with a small model: a capture takes as long as it records operators
+_NUMBERS = itertools.count()
 _FOLDER = tempfile.TemporaryDirectory(prefix="guard_programs")
 
 
@@ -191,7 +192,7 @@ class World:
     """One instance of a program: its namespace, and steps of training in one of several modes."""
 
     def __init__(self, program: Program, mode: str):
-        name = f"user_file_{mode}"
+        name = f"user_file_{mode}_{next(_NUMBERS)}"  # Dynamo remembers modules by their names
         self.space = sys.modules[name] = types.ModuleType(name)
         self.space.settings = sys.modules[f"{name}_settings"] = types.ModuleType(f"{name}_settings")
         self.path = Path(_FOLDER.name, f"{mode}_{program.seed}.py")
@@ -232,18 +233,14 @@ class World:
         return step
 
     def compiled(self, mode):
-        """Dynamo's guards, and eager's kernels; `served` is the number of the graph that ran last."""
+        """Dynamo's guards, and eager's kernels; `served` is how many graphs were compiled."""
         torch._dynamo.reset()
-        numbers = itertools.count()
+        torch._dynamo.config.recompile_limit = 64  # beyond it Dynamo runs eager, which hides a missing guard
+        self.served = 0
 
         def backend(graph, inputs):
-            number = next(numbers)
-
-            def run(*args):
-                self.served = number
-                return graph(*args)
-
-            return run
+            self.served += 1
+            return graph
 
         model = torch.compile(lambda *args: self.model(*args).square().mean(), backend=backend)
 

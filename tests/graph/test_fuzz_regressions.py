@@ -167,6 +167,33 @@ def test_learning_rate_as_a_tensor(make):
     follow(lambda: nn.Linear(4, 4), make)
 
 
+@pytest.mark.parametrize("rates", [(0.1, 0.5, 0.01), (0.1, 0.1, 0.5)], ids=["at once", "after an equal one"])
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+def test_a_replaced_learning_rate_as_a_tensor_is_read(make, rates):
+    results = []
+    for graph_mode in (True, False):
+        torch.manual_seed(0)
+        model, x = nn.Linear(4, 4), torch.ones(3, 4)
+        optimizer = make(model.parameters(), lr=torch.tensor(0.2))
+
+        def build(x, model=model):
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        step = graph_of(build, optimizer, model=model) if graph_mode else build
+        for rate in (None, None, *rates):
+            if rate is not None:
+                optimizer.param_groups[0]["lr"] = torch.tensor(rate)
+            optimizer.zero_grad()
+            step(x)
+            if not graph_mode:
+                optimizer.step()
+            optimizer.param_groups[0]["lr"].mul_(0.5)
+        results.append(model.weight.detach().clone())
+    assert torch.equal(*results)
+
+
 # -- .data -----------------------------------------------------------------------------------
 def test_assigning_data_in_build_is_recorded_and_leaves_the_parameter_real():
     def forward(module, x):

@@ -64,6 +64,25 @@ def test_cached_tables_have_eager_values():
     assert torch.equal(graph(x), result)
 
 
+def test_tensors_that_share_memory_share_it_afterwards():
+    def build(x):
+        if not COUNTS:
+            table = torch.arange(6.0)
+            COUNTS.update(whole=table, rows=table.view(2, 3), last=table[4:])
+            table.add_(1)
+        return x * COUNTS["rows"].sum()
+
+    x = torch.ones(2)
+    graph = graph_of(build)
+    assert torch.equal(graph(x), build(x))
+    assert COUNTS["rows"].tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    COUNTS["whole"][4] = 50.0
+    assert COUNTS["last"].tolist() == [50.0, 6.0] and COUNTS["rows"][1, 1] == 50.0
+    assert torch.equal(graph(x), build(x))  # the program computed the table, and the caller has written it
+    COUNTS["last"].mul_(2)
+    assert torch.equal(graph(x), build(x))
+
+
 def test_cached_tensor_that_build_writes_is_followed():
     def build(x):
         if "n" not in COUNTS:

@@ -11,6 +11,7 @@ import torch
 
 from ..program.captured import Captured
 from ..program.locations import ModuleTensor
+from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
 from .module_structure import ModuleStructure
@@ -29,10 +30,16 @@ class FixedOptions:
     group: int
     names: tuple[str, ...]
     values: tuple
+    has_tensors: bool = False
 
     def getter(self) -> Callable[[dict], tuple]:
-        """Return the function from a parameter group to its values of these options."""
+        """Return the function from a parameter group to its values of these options.
+
+        A program reads a tensor where it lies, so only its metadata is fixed.
+        """
         names = self.names
+        if self.has_tensors:
+            return lambda group: tuple(_fixed_part(group.get(name, MISSING)) for name in names)
         return operator.itemgetter(*names) if len(names) > 1 else lambda group: tuple(group[n] for n in names)
 
 
@@ -206,10 +213,20 @@ def _fixed_options(captured: Captured):
                 name
                 for name, value in group.items()
                 if name != "params"
-                and (is_read or name not in ("lr", "initial_lr") and name not in live)
-                and not isinstance(value, torch.Tensor)
+                and (
+                    isinstance(value, torch.Tensor)
+                    or is_read
+                    or name not in ("lr", "initial_lr")
+                    and name not in live
+                )
             )
-            yield FixedOptions(o, g, names, tuple(group[name] for name in names))
+            values = tuple(_fixed_part(group[name]) for name in names)
+            has_tensors = any(isinstance(group[name], torch.Tensor) for name in names)
+            yield FixedOptions(o, g, names, values, has_tensors)
+
+
+def _fixed_part(value):
+    return tensor_meta(value) if isinstance(value, torch.Tensor) else value
 
 
 def _is_numeric(value: Any) -> bool:

@@ -106,7 +106,7 @@ def constant_value(recorder, node) -> Any:
 
 def _replayed(recorder, node):
     """Return the constant in a tensor that was written in place: everything that wrote it runs again."""
-    small, copies, inputs = part(recorder.graph, {node})
+    small, copies, inputs = part(recorder.graph, set(roots([node])))  # a base may be written after its view
     if (
         inputs
         or len(small.nodes) > _MOST_NODES

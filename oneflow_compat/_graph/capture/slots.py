@@ -100,9 +100,13 @@ def _metadata(node, written):
 
 
 def _optimizer_locations(capture):
-    """Return {id(tensor): location} of the tensors in optimizer state."""
+    """Return {id(tensor): location} of the tensors in optimizer state and in options of parameter groups."""
     locations: dict = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):
+        for g, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if isinstance(value, torch.Tensor):
+                    locations[id(memory_of(value))] = GroupOption(o, g, (key,))
         for param, state in optimizer.state.items():
             for path, value in leaves(state):
                 if isinstance(value, torch.Tensor):

@@ -7,6 +7,7 @@ eager would have left. Any other survivor is announced, and raises a readable er
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import sys
@@ -21,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._errors import OneFlowError
 from ..errors import location_text
+from ..observe import Guard, places
 from ..program.captured import Captured
 from ..program.program import roots, written_args
 from ..program.python_values import get_item
@@ -58,9 +60,18 @@ def settle_survivors(references: Sequence, name: str, captured: Captured) -> Cap
     lost = _give_values(survivors, captured.program)
     for tensor in lost:
         _announce(tensor, name, (survivors, lost))
+    _guard_values([tensor for tensor in survivors if not isinstance(tensor, LostTensor)], captured)
     if not any(_is_written(captured.program.graph, node) for node in nodes):
         return captured
     return replace(captured, guards=replace(captured.guards, serves_one_call=True))
+
+
+def _guard_values(tensors, captured):
+    """Guard that nobody writes tensors whose values the program computes again."""
+    captured.guards.python_values.guards.extend(
+        Guard(places.ATTRIBUTE, tensor, "_version", tensor._version, "a tensor that build() keeps", None)
+        for tensor in tensors
+    )
 
 
 def settle_failed(recorder) -> None:
@@ -74,14 +85,17 @@ def _give_values(survivors, program):
     for node in program.graph.nodes:
         if node.op == "get_attr" or node.op == "call_function" and fixed.issuperset(node.all_input_nodes):
             fixed.add(node)
-    lost = []
+    lost, by_memory = [], collections.defaultdict(list)
     for tensor in survivors:
         node = tensor._of_node
         value = constant_value(program, node) if node in fixed else None
         if value is None:
             lost.append(tensor)
         else:
-            _become(tensor, value)
+            by_memory[tensor.untyped_storage()._cdata].append((tensor, value))
+    order = {node: index for index, node in enumerate(program.graph.nodes)}
+    for sharing in by_memory.values():
+        _become_real(sorted(sharing, key=lambda pair: order[pair[0]._of_node]))
     return lost
 
 
@@ -109,9 +123,26 @@ def _is_written(graph, node):
     return any(not memory.isdisjoint(roots(written_args(call))) for call in calls)
 
 
-def _become(tensor, value):
-    """Turn a fake tensor into a real one with this value, for everyone who holds it."""
-    real = value.detach().clone().requires_grad_(tensor.requires_grad)
+def _become_real(sharing):
+    """Turn fake tensors that share memory into real ones that share memory, for everyone who holds them.
+
+    `sharing` are (fake tensor, its value) in the order of the program: a later one may have been written.
+    """
+    first, value = sharing[0]
+    reals = [value.detach().clone()]
+    if len(sharing) > 1:
+        size = first.untyped_storage().nbytes() // first.element_size()
+        memory = torch.empty(size, dtype=first.dtype, device=first.device)
+        reals = [memory.as_strided(t.shape, t.stride(), t.storage_offset()) for t, _ in sharing]
+        for real, (_, value) in zip(reals, sharing):
+            real.copy_(value.detach())
+    for real, (tensor, _) in zip(reals, sharing):
+        _become(tensor, real)
+
+
+def _become(tensor, real):
+    """Turn a fake tensor into a real one."""
+    real = real.requires_grad_(tensor.requires_grad)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     tensor.__class__ = torch.nn.Parameter if is_parameter else torch.Tensor
     vars(tensor).clear()
