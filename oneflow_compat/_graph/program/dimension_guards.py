@@ -12,10 +12,7 @@ import ast
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .program import Program, Slot
+from typing import Any
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -116,13 +113,6 @@ def _compiled(name: str, source: str) -> Callable:
     scope = {"math": math}
     exec(compile(source, "<guards on dimensions>", "exec"), scope)
     return scope[name]
-
-
-def example_shape(program: Program, slot: Slot) -> tuple:
-    """Return the shape of an argument at the capture."""
-    dimensions = program.dimensions.dimensions if program.dimensions is not None else ()
-    sizes = {(d.argument, d.dim): d.example for d in dimensions}
-    return tuple(sizes.get((slot.location.index, dim), size) for dim, size in enumerate(slot.shape))
 
 
 def evaluate(size: int | str, symbols: Mapping[str, int]) -> Any:

@@ -12,7 +12,7 @@ from torch.utils._pytree import TreeSpec
 from ..errors import ProgramError
 from .codegen import readable
 from .dimension_guards import DimensionGuards
-from .locations import Location
+from .locations import Argument, Location
 from .operators import facts_of
 
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
@@ -79,6 +79,14 @@ class Program:
 
     def with_(self, **changes) -> Program:
         return replace(self, **changes)
+
+    def example_shape(self, slot: Slot) -> tuple:
+        """Return the shape of an argument at the capture."""
+        dimensions = self.dimensions.dimensions if self.dimensions is not None else ()
+        sizes = {(d.argument, d.dim): d.example for d in dimensions}
+        location, shape = slot.location, slot.shape
+        assert isinstance(location, Argument) and shape is not None, slot.name
+        return tuple(sizes.get((location.index, dim), size) for dim, size in enumerate(shape))
 
     @property
     def placeholders(self):

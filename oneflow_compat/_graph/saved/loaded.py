@@ -17,7 +17,6 @@ from ..config import Config
 from ..errors import ProgramError
 from ..explanations import list_text
 from ..program.captured import Effects
-from ..program.dimension_guards import example_shape
 from ..program.locations import LiveState, SavedValue
 from ..program.program import Program
 from ..program.pytree import keys_of, plain_spec, tree_flatten
@@ -288,7 +287,7 @@ class LoadedGraph:
         loaded = self.programs[0]
         leaves = [None] * loaded.program.in_spec.num_leaves
         for slot in loaded.args:
-            shape = example_shape(loaded.program, slot)
+            shape = loaded.program.example_shape(slot)
             leaves[slot.location.index] = torch.zeros(shape, dtype=slot.dtype, device=slot.device)
         placed = loaded.placed(leaves)
         self._ran(loaded, loaded.untested_values(placed), leaves, placed)

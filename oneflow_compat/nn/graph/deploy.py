@@ -14,7 +14,6 @@ from ... import _bind
 from ..._errors import unsupported
 from ..._graph.program import html_report
 from ..._graph.program.codegen import compile_program
-from ..._graph.program.dimension_guards import example_shape
 from ..._graph.program.locations import GroupOption
 from ..._graph.saved import package, schedules, writer
 
@@ -182,9 +181,7 @@ def export(graph, path, format="pt2"):
         )
     module = _Exported(program, entry.values_besides_arguments())
     arguments = [s for s in program.slots if s.role == "arg"]
-    examples = tuple(
-        torch.zeros(example_shape(program, s), dtype=s.dtype, device=s.device) for s in arguments
-    )
+    examples = tuple(torch.zeros(program.example_shape(s), dtype=s.dtype, device=s.device) for s in arguments)
     with torch.no_grad():
         exported = torch.export.export(module, examples, dynamic_shapes=_dynamic_shapes(program, arguments))
     os.makedirs(os.path.dirname(os.path.abspath(os.fspath(path))), exist_ok=True)
