@@ -9,6 +9,7 @@ Calls that are alike except for sizes and strides are one *family*: a signature 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +19,7 @@ from .._global.tensor import is_global, several
 
 VARIES = object()
 _MAX_FAMILIES = 256  # a Python number that differs in each call makes a family each time
+_MAX_COMPARED = 8  # sizes of a dimension that comparisons fixed, before all its sizes are fixed
 
 
 @dataclass
@@ -27,6 +29,8 @@ class Family:
     sizes: list  # for each tensor argument {dimension: its size, or VARIES}; None if its sizes are in the key
     # index of a flat argument -> dimensions that captures needed as numbers
     fixed: dict = field(default_factory=dict)
+    # (index of a flat argument, dimension) -> how many captures needed a number because a comparison held
+    compared: Counter = field(default_factory=Counter)
     is_static: bool = False  # symbols could not be captured: each set of sizes gets its own program
 
 
@@ -42,11 +46,12 @@ class ArgumentSizes:
             return (*signature[:-1], self.key_of(signature[-1]))
         return ("any sizes", *(_without_sizes(entry) for entry in signature))
 
-    def symbolic_dims(self, signature, leaves, dynamic, names):
+    def symbolic_dims(self, signature, leaves, dynamic, names, excluded=frozenset()):
         """Return {index of a flat argument: dimensions that the next program has as symbols}.
 
         The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option
         config.dynamic; `names` are those of the flat arguments, if that option names some.
+        `excluded`: (index, dimension) that this call needs as numbers.
         """
         shapes = shapes_of(signature)
         tensors = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
@@ -60,16 +65,23 @@ class ArgumentSizes:
         for (index, tensor), shape, sizes, (varying, fixed) in zip(tensors, shapes, family.sizes, asked):
             if shape is not None:
                 varying |= {dim for dim, size in sizes.items() if size is VARIES}
-                fixed |= family.fixed.get(index, set())
+                fixed |= family.fixed.get(index, set()) | {dim for i, dim in excluded if i == index}
                 plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
                 dims[index] = {dim for dim in varying - fixed if plain and shape[dim] > 1}
         return dims if any(dims.values()) else {}
 
     def fix(self, signature, specializations):
-        """Note dimensions that a capture needed as numbers."""
-        family = self.families[self.key_of(signature)]
+        """Note dimensions that a capture needed as numbers. Return those that have no symbol from now on.
+
+        A comparison needs the number for this size only, unless many sizes were compared.
+        """
+        family, fixed = self.families[self.key_of(signature)], []
         for item in specializations:
-            family.fixed.setdefault(item.argument, set()).add(item.dim)
+            family.compared[item.argument, item.dim] += item.is_compared
+            if not item.is_compared or family.compared[item.argument, item.dim] > _MAX_COMPARED:
+                family.fixed.setdefault(item.argument, set()).add(item.dim)
+                fixed.append(item)
+        return fixed
 
     def keep_static(self, signature):
         """Note that symbols could not be captured for these calls."""

@@ -260,13 +260,14 @@ class Engine:
         sizes, (leaves, spec) = self.argument_sizes, tree_flatten((args, kwargs))
         names = argument_names(spec, self.arg_names) if isinstance(config.dynamic, dict) else ()
         dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
-        failure = None
-        while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names)):
+        failure, excluded = None, set()
+        while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names, excluded)):
             try:
                 return self._captured(args, kwargs, config, dims)
             except SizesNeeded as needed:
-                sizes.fix(key, needed.specializations)
-                self._explain_fixed(needed.specializations)
+                fixed = sizes.fix(key, needed.specializations)
+                excluded |= {(item.argument, item.dim) for item in needed.specializations}
+                self._explain_fixed(needed.specializations, fixed)
             except Exception as error:
                 failure = error
         captured = self._captured(args, kwargs, config)
@@ -296,10 +297,12 @@ class Engine:
         reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
         self._explain(Explanation("each set of sizes has its own program", reason, location))
 
-    def _explain_fixed(self, specialized):
-        for item in specialized:
+    def _explain_fixed(self, specializations, fixed):
+        for item in specializations:
             subject = f"dimension {item.dim} of the argument {item.name!r}"
-            reason = "each size has its own program, because build() needs it as a number"
+            sizes = "each size" if item in fixed else f"the size {item.size}"
+            cause = "compares it with a number" if item.is_compared else "needs it as a number"
+            reason = f"{sizes} has its own program, because build() {cause}"
             self._explain(Explanation(subject, reason, item.location))
 
     def _explain(self, explanation):

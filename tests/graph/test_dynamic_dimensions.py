@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import math
 
 import pytest
 import torch
@@ -114,8 +115,24 @@ def kept_by_size(x, cache={}):
     return x + cache.setdefault(str(x.shape[0]), len(str(x.shape[0])))
 
 
+def scaled_if_an_int(x):
+    return x * 2 if isinstance(x.shape[0], int) else x * 3
+
+
+def scaled_if_of_type_int(x):
+    return x * 2 if type(x.shape[0]) is int else x * 3
+
+
 @pytest.mark.parametrize(
-    "function", [by_steps, named_by_the_size, kept_by_size, lambda x: x * int(x.shape[0])]
+    "function",
+    [
+        by_steps,
+        named_by_the_size,
+        kept_by_size,
+        scaled_if_an_int,
+        scaled_if_of_type_int,
+        lambda x: x * int(x.shape[0]),
+    ],
 )
 def test_a_size_that_python_needs_has_a_program_for_each_value(function):
     graph = Inference(function)
@@ -126,6 +143,101 @@ def test_a_size_that_python_needs_has_a_program_for_each_value(function):
     assert len(graph._engine.programs) == (5 if function is kept_by_size else 4)
     [told] = [e for e in graph._engine.explanations if e.subject == "dimension 0 of the argument 'arg0'"]
     assert told.location[2] == function.__name__
+
+
+def halved_until_short(x):
+    while x.shape[0] > 2:
+        x = x[: x.shape[0] // 2] * 2
+    return x
+
+
+def padded_to_8(x):
+    return F.pad(x, (0, 0, 0, -x.shape[0] % 8)).view(-1, 8, 3).sum(1)
+
+
+# programs for 4, 7, 5, 9 and 12 rows: the first one is static
+QUESTIONS = {
+    "a known symbol": (lambda x: x * 2 if isinstance(x.shape[0], (int, torch.SymInt)) else x * 3, 2),
+    "square root as a power": (lambda x: x * (1 / x.shape[0] ** 0.5), 2),
+    "quotient": (lambda x: x * (x.shape[0] / 7) + x.numel() / len(x), 2),
+    "floor and ceiling": (lambda x: x[: math.ceil(x.shape[0] / 2)] * math.floor(x.shape[0] * 0.5), 2),
+    "least and greatest": (lambda x: x[: min(x.shape[0], 6)] * max(x.shape[0], 3), 2),
+    "negative bounds": (lambda x: x[-3:] + x[x.shape[0] - 3 :], 2),
+    "slices that end early": (lambda x: x[2:6], 3),
+    "a chain of comparisons": (lambda x: x * 2 if 5 < x.shape[0] < 10 else x - 1, 4),
+    "equal dimensions": (lambda x: x @ x.t() if x.shape[0] != x.shape[1] else x, 2),
+    "divisibility": (lambda x: x.view(-1, 2) if x.numel() % 2 == 0 else x, 3),
+    "padding": (padded_to_8, 2),
+    "a loop of halving": (halved_until_short, 5),
+    "logarithm": (lambda x: x * math.log(x.shape[0]), 5),
+    "bits": (lambda x: x * (1 << x.shape[0].bit_length()), 5),
+    "a set": (lambda x: x * (x.shape[0] in {4, 7}), 5),
+    "a table": (lambda x: x * (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9)[x.shape[0]], 5),
+    "a shape that is compared": (lambda x: x * 2 if x.shape == (7, 3) else x, 3),
+    "pieces": (lambda x: torch.cat([p * 2 for p in x.split(4)]), 5),
+    "random numbers": (lambda x: F.dropout(x) + torch.rand(x.shape[0], 1) + torch.randperm(len(x))[:, None], 2),
+    "values and sizes": (lambda x: x[x[:, 0] > 0] / x.shape[0], 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_python_that_computes_with_sizes(name):
+    function, programs = QUESTIONS[name]
+    graph = Inference(function)
+    for n in (4, 7, 5, 9, 12) * 2:
+        x = torch.randn(n, 3)
+        torch.manual_seed(n)
+        expected = function(x)
+        torch.manual_seed(n)
+        assert torch.equal(graph(x), expected), n
+    assert len(graph._engine.programs) == programs, graph.explain()
+
+
+ACCIDENTS = {
+    "two lengths": (lambda x, y: torch.cat([x, y]), [((4, 3), (4, 3)), ((7, 3), (7, 3)), ((5, 3), (6, 3)), ((1, 3), (9, 3))]),
+    "rows and columns": (lambda x, y: x.t() + y.sum(), [((4, 4), (1,)), ((7, 7), (1,)), ((5, 6), (1,)), ((2, 9), (1,))]),
+    "a product": (lambda x, y: x @ y, [((4, 4), (4, 4)), ((7, 7), (7, 7)), ((5, 6), (6, 2)), ((1, 3), (3, 1))]),
+    "broadcasting": (lambda x, y: x * y, [((4, 3), (4, 3)), ((7, 3), (7, 3)), ((5, 3), (1, 3)), ((1, 3), (6, 3))]),
+    "empty": (lambda x, y: torch.cat([x, y]).sum(0), [((4, 3), (4, 3)), ((7, 3), (5, 3)), ((0, 3), (6, 3)), ((0, 3), (0, 3))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACCIDENTS)
+def test_sizes_that_were_equal_by_accident_may_differ_later(name):
+    function, shapes = ACCIDENTS[name]
+    graph = Inference(function)
+    for first, second in shapes * 2:
+        x, y = torch.randn(first), torch.randn(second)
+        assert torch.equal(graph(x, y), function(x, y)), (first, second)
+
+
+def test_a_size_that_equals_a_number_leaves_symbols_to_the_other_sizes():
+    function = lambda x: x * 2 if x.shape[0] == 7 or x.shape[0] == 3 * 4 else x
+    graph = Inference(function)
+    for n in (4, 7, 5, 12, 9, 33, 7, 12):
+        x = torch.randn(n, 3)
+        assert torch.equal(graph(x), function(x))
+    assert len(graph._engine.programs) == 4
+    assert "the size 7 has its own program" in graph.explain()
+    graph = Inference(lambda x: x * next(i for i in range(100) if i == x.shape[0]))
+    for n in range(2, 20):
+        assert torch.equal(graph(torch.ones(n, 3)), torch.full((n, 3), float(n)))
+    assert len(graph._engine.explanations) == 9  # no symbol is tried after that
+    assert "each size has its own program" in str(graph._engine.explanations[-1])
+
+
+def test_layouts_decide_as_in_eager_mode():
+    function = lambda x: x.reshape(-1) * (2 if x.is_contiguous() else 3) + x.stride(0)
+    graph = Inference(function)
+    for n in (4, 7, 5, 9, 6) * 2:
+        for x in (
+            torch.randn(n, 3),
+            torch.randn(3, n).t(),
+            torch.randn(2 * n, 3)[::2],
+            torch.randn(1, 3).expand(n, 3),
+        ):
+            assert torch.equal(graph(x), function(x)), (n, x.stride())
+    assert len(graph._engine.programs) <= 10
 
 
 def test_a_program_that_symbols_cannot_capture_is_made_for_each_size_without_an_error():

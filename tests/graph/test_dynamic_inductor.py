@@ -3,17 +3,21 @@
 import copy
 import shutil
 import sys
+import time
 
 import pytest
 import torch
 from dynamic_cases import CASES, squared
 from time_limits import seconds
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
 from oneflow._graph.compile import auto
 from oneflow._graph.compile.inductor import compiler, symbols
+from oneflow._graph.compile.inductor.matmul import multiply_in_blocks
 from oneflow._graph.compile.program_cache.store import Store
+from oneflow._kernels import _ext
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
@@ -110,27 +114,59 @@ def test_sizes_outside_the_guards_of_the_code_get_another_variant(folder, compil
     assert len(variants(other)) == 1
 
 
-def test_the_default_backend_compiles_a_dynamic_program_in_the_background(folder, monkeypatch):
+def test_the_default_backend_compiles_each_variant_in_the_background(folder, monkeypatch):
     monkeypatch.setattr(auto, "experience", auto.Experience())
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
     module = perceptron()
     reference = copy.deepcopy(module)
     graph = Training(module, loss_of, backend="auto", dynamic=True)
     batches, sizes = [], (24, 16, 33, 8, 50)
-    import time
 
-    begin = time.monotonic()
-    while graph._engine.program is None or graph._engine._last.run.backend != "inductor":
-        assert time.monotonic() - begin < seconds(120), "the child process did not end"
-        batches.append((torch.randn(sizes[len(batches) % 5], 8),))
-        graph(*batches[-1])
-        time.sleep(0.05)
-    for n in sizes:
-        batches.append((torch.randn(n, 8),))
-        graph(*batches[-1])
-    assert len(graph._engine.programs) == 1
+    def train_until(condition, rows):
+        begin = time.monotonic()
+        while not condition():
+            assert time.monotonic() - begin < seconds(120), "the child process did not end"
+            batches.append((torch.randn(rows[len(batches) % len(rows)], 8),))
+            graph(*batches[-1])
+            time.sleep(0.05)
+
+    def switched():
+        return graph._engine.program is not None and graph._engine._last.run.backend == "inductor"
+
+    train_until(switched, sizes)
+    table = graph._engine._last.run.compiled.region
+    train_until(lambda: len(table.variants) == 2, (24, 3000, 16))  # sums of many rows are compiled otherwise
+    assert len(graph._engine.programs) == 1 and len(Store(folder).entries()) == 2
     train_in_eager_mode(reference, loss_of, batches)
     torch.testing.assert_close(module.state_dict(), reference.state_dict(), rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_in_another_order_find_the_variants_in_the_cache(folder, compilations, monkeypatch):
+    monkeypatch.setattr(auto.background, "start", None)
+    rows = (24, 3000, 16, 2000)
+    for backend, sizes in (("inductor", rows), ("inductor", rows[::-1]), ("auto", (*rows[1:], *rows))):
+        graph = Training(module := perceptron(), loss_of, backend, dynamic=True)
+        assert_trains_like_eager(graph, module, loss_of, [(torch.randn(n, 8),) for n in sizes])
+        assert len(compilations) == len(Store(folder).entries()) == 2
+    assert len(graph._engine._last.run.compiled.region.variants) == 2
+
+
+def test_a_variant_that_cannot_be_compiled_gives_one_warning(folder, monkeypatch, recwarn):
+    graph = Training(module := perceptron(), loss_of, dynamic=True)
+    graph(torch.randn(24, 8))
+    monkeypatch.setattr(auto, "experience", auto.Experience())
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)
+    monkeypatch.setattr(auto.background, "_CODE", "import sys; sys.exit('no room for a child')")
+    graph = Training(module := perceptron(), loss_of, "auto", dynamic=True)
+    batches = [(torch.randn(n, 8),) for n in (16, 24, 33)]
+    assert_trains_like_eager(graph, module, loss_of, batches)
+    others = graph._engine._last.run.compiled.region.other_variant
+    begin = time.monotonic()
+    while not others.has_failed:
+        assert time.monotonic() - begin < seconds(60)
+        graph(torch.randn(3000, 8))
+    graph(torch.randn(3000, 8))
+    assert len([w for w in recwarn if "no room for a child" in str(w.message)]) == 1
 
 
 def without_dropout(module):
@@ -159,3 +195,12 @@ def test_compiled_programs_train_like_eager_at_every_size(name):
     batches = [case.batch(n) for n in case.sizes]
     assert_trains_like_eager(graph, module, case.loss, batches, ROUNDING.get(name, 1e-4))
     assert len(graph._engine.programs) <= PROGRAMS.get(name, case.programs), graph.explain()
+
+
+@pytest.mark.skipif(_ext.status() != "loaded", reason="needs the compiled library")
+def test_products_of_symbolic_sizes_use_the_block_kernels_without_a_guard():
+    traced = make_fx(lambda a, b: a @ b, tracing_mode="symbolic")(torch.ones(9, 128), torch.ones(128, 300))
+    guards = len(traced.shape_env.guards)
+    multiply_in_blocks(traced.graph)
+    assert traced.graph.find_nodes(op="call_function", target=torch.ops.oneflow.mm.default)
+    assert len(traced.shape_env.guards) == guards

@@ -18,13 +18,17 @@ from ..program.symbol_environment import conditions_of, new_symbol, printed
 
 @dataclass(frozen=True)
 class Specialization:
-    """A dimension that was to be symbolic, and that the capture needed as a number."""
+    """A dimension that was to be symbolic, and that the capture needed as a number.
+
+    `is_compared`: only because a comparison such as `n == 7` holds. Other sizes may have a symbol.
+    """
 
     argument: int
     name: str
     dim: int
     size: int
     location: object  # (file, line, function), or None
+    is_compared: bool
 
     def __str__(self):
         return f"dimension {self.dim} of the argument {self.name!r}, {location_text(self.location)}"
@@ -91,7 +95,7 @@ class DynamicDimensions:
                 self.names[dimension.argument],
                 dimension.dim,
                 dimension.example,
-                environment.asked_at.get(symbol),
+                *environment.asked_at.get(symbol, (None, True)),
             )
             for symbol, dimension in self.dimensions.items()
             if environment.simplify(symbol).is_number

@@ -33,14 +33,15 @@ class SizeEnvironment(ShapeEnv):
     def __init__(self, branch: Callable[..., bool], **options):
         super().__init__(**options)
         self.branch = branch
-        self.asked_at: dict = {}  # symbol of a dimension -> the line that first needed its number
+        # symbol of a dimension -> (line that first needed its number, whether a comparison fixed it)
+        self.asked_at: dict = {}
 
     def evaluate_sym_node(self, sym_node, size_oblivious=False, fallback_value=None):
         guards = len(self.guards)
         try:
             result = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
             if len(self.guards) > guards:
-                self._note_location(self.guards[-1].expr)
+                self._note_location(self.guards[-1].expr, sym_node.pytype is bool)
             return result
         except GuardOnDataDependentSymNode:
             if size_oblivious or sym_node.pytype is not bool:  # of a number torch would take the smallest
@@ -71,11 +72,11 @@ class SizeEnvironment(ShapeEnv):
         location = user_location() if is_of_layer else (code.co_filename, frame.f_lineno, code.co_name)
         return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
-    def _note_location(self, guard):
+    def _note_location(self, guard, is_compared):
         for symbol in guard.free_symbols:
             if isinstance(guard, sympy.Eq) and symbol not in self.asked_at:
                 if self.simplify(symbol).is_number:
-                    self.asked_at[symbol] = user_location()
+                    self.asked_at[symbol] = user_location(), is_compared
 
 
 def _is_of_sizes(condition, sizes) -> bool:

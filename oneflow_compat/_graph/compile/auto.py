@@ -9,6 +9,9 @@ and follow what the compilations of this process took and saved:
 - the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
 - a compiled program saves a part of each call.
 
+A program with symbols may have several compiled variants; each is compiled in the background when calls at its
+sizes have taken long enough (background_variants.py).
+
 A compiled program whose calls turn out to take longer goes back to aten. The numbers change by rounding at a
 switch; set_backend() fixes one backend from the first call.
 """
@@ -23,6 +26,7 @@ import torch
 
 from ..program.random_functions import replays_random_numbers
 from . import aten, background, compiling, program_cache
+from .background_variants import BackgroundVariants
 from .inductor import compiler
 from .inductor.decompositions import talks
 from .notices import say
@@ -123,24 +127,28 @@ class Tiered:
         """Choose the next `current`. Return False if the timed runs go on."""
         if self.plan is None and self._look_up():
             return True
-        if self.spent * experience.saving < self.capture_seconds * experience.cost:
+        if not self._is_worth(self.spent):
             return False
         if self.plan.request is None or not background.is_available():
             self._compile()
             return True
         return self._start()
 
+    def _is_worth(self, seconds):
+        """Whether calls that took so long pay for a compilation."""
+        return seconds * experience.saving >= self.capture_seconds * experience.cost
+
     def _look_up(self):
-        """Use the binary of the program cache, if there is one."""
+        """Use the binaries of the program cache, if there are any."""
         try:
             self.plan = compiler.plan_for(self.program, self.config)
-            function = self.plan and self.plan.request and program_cache.load(self.plan.request)
+            functions = self.plan and self.plan.request and program_cache.load_variants(self.plan.request)
         except Exception as error:
             return self._stay_on_aten(error)
         if self.plan is None:
             return self._stay_on_aten()
         self.capture_seconds *= _share_left(self.program, self.plan)
-        return bool(function) and self._try(function)
+        return bool(functions) and self._try(*functions)
 
     def _start(self):
         """Start a child process, unless another one compiles for this process."""
@@ -189,8 +197,10 @@ class Tiered:
             self._stay_on_aten(error)
         self._report(time.perf_counter() - begin)
 
-    def _try(self, function):
-        self.compiled = self.plan.program_with(function)
+    def _try(self, *functions):
+        name = self.program.name
+        others = BackgroundVariants(self.plan, self._is_worth, lambda error: _warn_once(name, error))
+        self.compiled = self.plan.program_with(*functions, other_variant=others)
         self.backend, self.current = "inductor", self._tried
         return True
 

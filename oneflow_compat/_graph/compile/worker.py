@@ -32,12 +32,12 @@ def main() -> None:
     region, infos, options = module_of(document["record"])
     request = program_cache.request_for(region, infos, options)
     wanted = program_cache.Request(document["record"], document["environment"])
-    if request is None or request.key != wanted.key:
+    if request is None or request.keys != wanted.keys:
         sys.exit(f"the child process differs from its parent: {_differences(request, wanted)}")
     with Announcement(document["name"], 0) as notice:
         compile_region(region, infos, options, notice, request)
     store = default_store()
-    if store is None or store.find(request.key) is None:
+    if store is None or program_cache.find(request, store) is None:
         sys.exit("inductor made no library that the program cache can keep")
 
 

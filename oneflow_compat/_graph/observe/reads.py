@@ -29,6 +29,7 @@ from .places import (
     is_python_class,
 )
 from .policy import Policy, is_installed_module, policy_of
+from .size_types import fix_size_whose_type_decides
 from .unfollowed import calling_site, unfollowed_call, unfollowed_object
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
@@ -265,7 +266,7 @@ class Reads(ClassReads):
     # -- calls -----------------------------------------------------------------------------
     def call(self, function, arguments, site):
         if id(function) in _QUIET_IDS:
-            return
+            return fix_size_whose_type_decides(function, arguments, site)
         cls, owner = type(function), None
         if cls is types.MethodType:
             owner, function = function.__self__, function.__func__

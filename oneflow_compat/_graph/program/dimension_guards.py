@@ -66,6 +66,14 @@ class DimensionGuards:
             n for layout in self.layouts.values() for n in (*layout.shape, *layout.stride) if type(n) is str
         ]
 
+    def serves(self, sizes: tuple) -> bool:
+        """Whether these sizes of the dimensions, in their order, satisfy the conditions."""
+        symbols = {d.symbol: size for d, size in zip(self.dimensions, sizes)}
+        try:
+            return all(evaluate(condition, symbols) for condition in self.conditions)
+        except ZeroDivisionError:
+            return False
+
     def compile(self, with_strides: bool = True) -> Callable[[list], bool]:
         """Return a function of the flat arguments: whether the program serves their sizes.
 

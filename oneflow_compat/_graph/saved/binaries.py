@@ -47,10 +47,12 @@ def binary_plans(programs: list[Program]) -> list[Plan]:
 
 def save_binaries(plans: list[Plan], folder: str) -> None:
     """Write the binary of each plan. Programs that are not compiled yet are compiled."""
-    store, keys = Store(os.path.join(folder, FOLDER), private=False), set()
+    store = Store(os.path.join(folder, FOLDER), private=False)
+    keys: set[str] = set()
     for plan in plans:
-        keys.add(plan.request.key)
-        if store.find(plan.request.key) is None and not program_cache.copy(plan.request, store):
+        keys.update(plan.request.keys)
+        program_cache.copy(plan.request, store)
+        if program_cache.find(plan.request, store) is None:
             with Announcement(plan.program.name, plan.operators) as notice:
                 compile_region(plan.region, plan.infos, (), notice, plan.request, store)
     for entry in store.entries():
@@ -80,14 +82,19 @@ class SavedBinaries:
         plan = plan_for(program, Config()) if not program.unknown_sizes else None
         if plan is None or plan.request is None:
             return None
+        functions: list[Callable] = []
         unfit: list[str] = []
         for entry in self.store.entries():
             if entry.record["region"] == plan.request.region_key:
                 differences = _differences(entry.record["environment"], plan.request.environment)
-                function = None if differences else program_cache.load_entry(self.store, entry.key)
+                whole = None if differences else self.store.find(entry.key)
+                function = program_cache.load_entry(self.store, whole) if whole is not None else None
                 if function is not None:
-                    return plan.program_with(function)
-                unfit += differences or ["its library is damaged or could not be loaded"]
+                    functions.append(function)
+                else:
+                    unfit += differences or ["its library is damaged or could not be loaded"]
+        if functions:
+            return plan.program_with(*functions)
         reasons = "; ".join(dict.fromkeys(unfit)) or "none is of this program"
         warnings.warn(
             f"graph {program.name}: no binary in {self.store.folder} fits ({reasons}); the {backend} backend"

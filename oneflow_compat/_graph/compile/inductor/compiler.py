@@ -24,7 +24,7 @@ from ...program.codegen import compile_program
 from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.tensor_info import TensorInfo, describe
-from .. import aten, program_cache
+from .. import aten, compiling, program_cache
 from ..call_wrapper import runner
 from ..notices import Announcement
 from ..program_cache.store import Store
@@ -77,11 +77,17 @@ class Plan:
     def operators(self) -> int:
         return sum(n.op == "call_function" for n in self.region.graph.nodes)
 
-    def program_with(self, function: Callable) -> Callable:
-        """Return the function over the slot values that calls `function` for the region."""
+    def program_with(
+        self, function: Callable, *others: Callable, other_variant: Callable | None = None
+    ) -> Callable:
+        """Return the function over the slot values that calls `function` for the region.
+
+        A region with symbols may have other compiled variants; see Variants for `other_variant`.
+        """
         if self.region.guards is not None:
-            compile_for = self._compile_for if self.config.backend == "inductor" else None
-            function = Variants(function, self._captured_region(), compile_for)
+            if other_variant is None and self.config.backend == "inductor":
+                other_variant = self._compile_variant
+            function = Variants([function, *others], self._captured_region(), other_variant)
         parts = self.program, self.inputs, self.outputs, self.late, function
         run = runner(lambda: in_blocks(host_program(*parts), self.config.skip))
         run.region = function  # type: ignore[attr-defined]
@@ -92,11 +98,15 @@ class Plan:
         graph, constants = self.region.graph, dict(self.region.named_buffers())
         return compile_program(self.program.with_(graph=graph, constants=constants), "region")
 
-    def _compile_for(self, values):
-        """Compile the region for the sizes of these inputs."""
-        region = at_sizes_of(self.region, values)
-        with Announcement(self.program.name, self.operators) as notice:
-            return compile_region(region, self.infos, self.config.backend_options, notice)
+    def _compile_variant(self, variants, values):
+        """Compile the region for the sizes of these inputs, while the call waits."""
+        with compiling:
+            function = variants.variant_for(values)  # another thread may have added it meanwhile
+            if function is not None:
+                return function
+            region = at_sizes_of(self.region, values)
+            with Announcement(self.program.name, self.operators) as notice:
+                return variants.add(compile_region(region, self.infos, self.config.backend_options, notice))
 
 
 def plan_for(program: Program, config: Config) -> Plan | None:

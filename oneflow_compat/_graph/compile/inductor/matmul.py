@@ -74,6 +74,7 @@ def part_biases(graph: Graph) -> None:
 
 
 _WORTH_EACH = 50_000  # of one matrix of a batch
+_TYPICAL = 64  # size of a dimension that differs from call to call
 _LEAST = 4  # rows and columns of the result; MKL reads a weight for few of them as fast as memory gives it
 
 
@@ -118,11 +119,16 @@ def multiply_in_blocks(graph: Graph) -> None:
 
 
 def _is_worth_blocks(a, b):
-    *batch, m, k, n = sizes = (*a.shape, b.shape[-1])
-    if a.device.type != "cpu" or a.dtype is not torch.float32 or not all(type(s) is int for s in sizes):
+    *batch, m, k, n = map(_size_or_typical, (*a.shape, b.shape[-1]))
+    if a.device.type != "cpu" or a.dtype is not torch.float32:
         return False
     each = 2 * m * k * n
     return each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST
+
+
+def _size_or_typical(size):
+    """A typical number for a symbol, so that a program chooses the same kernels whatever its first call was."""
+    return size if type(size) is int else _TYPICAL
 
 
 def rows_into_product(graph: Graph) -> None:

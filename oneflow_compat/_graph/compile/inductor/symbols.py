@@ -15,7 +15,6 @@ import torch
 from ...program.dimension_guards import DimensionGuards, evaluate
 from ...program.program import Program
 from ...program.symbol_environment import conditions_of, new_symbol
-from .. import compiling
 
 MAX_VARIANTS = 8  # compiled forms of one region
 
@@ -100,27 +99,26 @@ class Variants:
 
     __name__ = "region"  # torch.fx names the node of a call by it
 
-    def __init__(self, first, captured, compile_for=None):
-        """`captured` runs the operators of the region; `compile_for(values)` returns another variant."""
-        self.variants = [(first.guards.compile(), first)]
-        self.captured, self.compile_for = captured, compile_for
-        self.graph = getattr(first, "graph", None)
+    def __init__(self, functions, captured, other_variant=None):
+        """`captured` runs the operators of the region. `other_variant(self, values)` returns a variant for
+        other sizes, or None if there is none yet.
+        """
+        self.variants = [(function.guards.compile(), function) for function in functions]
+        self.captured, self.other_variant = captured, other_variant
+        self.graph = getattr(functions[0], "graph", None)
 
     def __call__(self, *values):
-        for serves, function in self.variants:
-            if serves(values):
-                return function(*values)
-        return self._other(values)(*values)
+        function = self.variant_for(values)
+        if function is None and self.other_variant is not None and len(self.variants) < MAX_VARIANTS:
+            function = self.other_variant(self, values)
+        return (function or self.captured)(*values)
 
-    def _other(self, values):
-        if self.compile_for is None or len(self.variants) >= MAX_VARIANTS:
-            return self.captured
-        with compiling:
-            for serves, function in self.variants:  # another thread may have added one meanwhile
-                if serves(values):
-                    return function
-            function = self.compile_for(values)
-            self.variants.append((function.guards.compile(), function))
+    def variant_for(self, values):
+        """Return the variant that serves the sizes of these inputs, or None."""
+        return next((function for serves, function in self.variants if serves(values)), None)
+
+    def add(self, function):
+        self.variants.append((function.guards.compile(), function))
         return function
 
 

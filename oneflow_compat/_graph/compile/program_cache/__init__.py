@@ -1,18 +1,23 @@
 """Compiled regions on disk: a second process loads the machine code instead of lowering the region again.
 
-`request_for` gives a region its key, `load` returns the function of an entry, `keep` writes one. See store.py
+`request_for` gives a region its keys, `load` returns the function of an entry, `keep` writes one. See store.py
 for who may write there.
+
+A region with symbols has several keys, one for each compiled variant. An entry serves a call whose sizes
+satisfy the guards in its record, so the sizes of the call that made it do not matter.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...._kernels import _ext
 from ...program.dimension_guards import DimensionGuards
+from ..inductor.symbols import MAX_VARIANTS
 from ..known_operators import known_operator
 from .environment import environment
 from .library import load_library, with_sizes
@@ -28,7 +33,7 @@ from .region_record import (
     target_name,
     target_of,
 )
-from .store import default_store
+from .store import Entry, Store, default_store
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,28 @@ class Request:
 
     record: dict
     environment: dict
-    region_key: str = field(init=False)  # of the region alone
-    key: str = field(init=False)
+    region_key: str = field(init=False)  # of the region alone, without the sizes of the call
+    keys: tuple = field(init=False)  # of its variants; a region without symbols has one
 
     def __post_init__(self):
-        object.__setattr__(self, "region_key", _digest(self.record))
-        object.__setattr__(self, "key", _digest([self.region_key, self.environment]))
+        guards = self.record["guards"]
+        symbols = guards and {**guards, "symbols": [row[:-1] for row in guards["symbols"]]}
+        key = _digest({**self.record, "guards": symbols})
+        object.__setattr__(self, "region_key", key)
+        variants = range(MAX_VARIANTS if guards else 1)
+        object.__setattr__(self, "keys", tuple(_digest([key, self.environment, i]) for i in variants))
+
+    @property
+    def sizes(self) -> tuple | None:
+        """The sizes of the symbols for which the region is compiled, or None without symbols."""
+        guards = self.record["guards"]
+        return guards and tuple(row[-1] for row in guards["symbols"])
+
+    def at(self, sizes) -> Request:
+        """Return the request for the same region at other sizes."""
+        guards = self.record["guards"]
+        symbols = [[*row[:-1], size] for row, size in zip(guards["symbols"], sizes)]
+        return replace(self, record={**self.record, "guards": {**guards, "symbols": symbols}})
 
 
 @dataclass(frozen=True)
@@ -68,17 +89,43 @@ def request_for(module, infos, options) -> Request | None:
         return None
 
 
-def load(request: Request, store=None):
-    """Return the function of the region if the cache has its binary, else None."""
+def find(request: Request, store: Store) -> Entry | None:
+    """Return the entry of a store that serves the region at its sizes, or None."""
+    return next((entry for _, entry in _entries(request, store) if _serves(entry, request.sizes)), None)
+
+
+def _entries(request: Request, store):
+    """Return (key, entry) of each variant of the region in a store."""
+    entries = ((key, store.find(key)) for key in request.keys)
+    return ((key, entry) for key, entry in entries if entry is not None)
+
+
+def _serves(entry, sizes):
+    try:
+        guards = decode_guards(entry.record["guards"])
+    except (LookupError, TypeError, ValueError):  # the record is damaged
+        return False
+    return guards is None or guards.serves(sizes)
+
+
+def load(request: Request, store: Store | None = None) -> Callable | None:
+    """Return the function of the region if the cache has a binary for its sizes, else None."""
     store = store or default_store()
-    return store and load_entry(store, request.key)
+    entry = find(request, store) if store is not None else None
+    return load_entry(store, entry) if entry is not None else None
 
 
-def load_entry(store, key: str):
-    """Return the function of an entry of a store, or None. An entry that cannot be loaded is removed."""
-    entry = store.find(key)
-    if entry is None:
-        return None
+def load_variants(request: Request) -> list[Callable]:
+    """Return the functions of all variants of the region in the user's cache."""
+    store = default_store()
+    functions = [load_entry(store, entry) for _, entry in _entries(request, store)] if store else []
+    return [function for function in functions if function is not None]
+
+
+def load_entry(store: Store, entry: Entry) -> Callable | None:
+    """Return the function of an entry that the store has checked (`find`), or None. An entry that cannot be
+    loaded is removed.
+    """
     try:
         return function_of(Binary(entry.record, entry.library))
     except (ImportError, LookupError, AttributeError, TypeError, ValueError, RuntimeError):
@@ -105,19 +152,16 @@ def function_of(binary: Binary):
 
 
 def is_kept(request: Request) -> bool:
-    """Whether the user's cache has the binary of a region."""
+    """Whether the user's cache has a binary for a region at its sizes."""
     store = default_store()
-    return store is not None and store.find(request.key) is not None
+    return store is not None and find(request, store) is not None
 
 
-def copy(request: Request, target) -> bool:
-    """Copy the binary of a region from the user's cache into another store. Return False if there is none."""
+def copy(request: Request, target: Store) -> None:
+    """Copy the binaries of a region from the user's cache into another store."""
     store = default_store()
-    entry = store and store.find(request.key)
-    if entry is None:
-        return False
-    target.put(entry.key, entry.record, entry.library.read_bytes())
-    return True
+    for key, entry in _entries(request, store) if store else ():
+        target.put(key, entry.record, entry.library.read_bytes())
 
 
 def keep(request: Request, built: Built, name: str, seconds: float, store=None) -> None:
@@ -125,8 +169,10 @@ def keep(request: Request, built: Built, name: str, seconds: float, store=None) 
     store = store or default_store()
     if store is None:
         return
+    others = {key for key, entry in _entries(request, store) if not _serves(entry, request.sizes)}
+    key = next((key for key in request.keys if key not in others), request.keys[-1])
     try:
-        store.put(request.key, record_for(request, built, name, seconds), built.library.read_bytes())
+        store.put(key, record_for(request, built, name, seconds), built.library.read_bytes())
     except (NotCacheable, OSError):
         pass
 

@@ -1,0 +1,38 @@
+"""Code that asks for the type of a size, which is a symbol and no int while build() is captured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import torch
+
+from ..program.symbolic import SYMBOLIC_NUMBERS
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
+def fix_size_whose_type_decides(function, arguments, site) -> None:
+    """Ask a size for its number if the answer of `function`, isinstance or type, is another one for an int.
+
+    Each size then has its own program, in which it is an int. torch's own code knows the symbols. Installed
+    packages call type() on any object, and treat one of an unknown type as a leaf.
+    """
+    if not arguments or type(arguments[0]) not in SYMBOLIC_NUMBERS:
+        return
+    size = arguments[0]
+    if site.code.co_filename.startswith(_TORCH) or function is type and not site.is_user:
+        return
+    if not _decides(function, size, arguments[1:]):
+        return
+    with contextlib.suppress(Exception):  # a size that depends on values has no number yet
+        float(size)
+
+
+def _decides(function, size, rest) -> bool:
+    if function is type:
+        return not rest
+    number = {torch.SymInt: 2, torch.SymFloat: 2.5, torch.SymBool: True}[type(size)]
+    return (
+        function is isinstance and len(rest) == 1 and isinstance(number, rest[0]) != isinstance(size, rest[0])
+    )
