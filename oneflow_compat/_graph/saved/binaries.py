@@ -50,11 +50,13 @@ def save_binaries(plans: list[Plan], folder: str) -> None:
     store = Store(os.path.join(folder, FOLDER), private=False)
     keys: set[str] = set()
     for plan in plans:
-        keys.update(plan.request.keys)
-        program_cache.copy(plan.request, store)
-        if program_cache.find(plan.request, store) is None:
+        request = plan.request
+        assert request is not None  # binary_plans left out the others
+        keys.update(request.keys)
+        program_cache.copy(request, store)
+        if program_cache.find(request, store) is None:
             with Announcement(plan.program.name, plan.operators) as notice:
-                compile_region(plan.region, plan.infos, (), notice, plan.request, store)
+                compile_region(plan.region, plan.infos, (), notice, request, store)
     for entry in store.entries():
         if entry.key not in keys:
             store.remove(entry)
