@@ -32,9 +32,9 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> Hashable:
             return tuple(key)
     flat, spec = tree_flatten((args, kwargs))
     try:
-        key = (spec, *map(_leaf_key, flat))
-        hash(key)
-        return key
+        flat_key = (spec, *map(_leaf_key, flat))
+        hash(flat_key)
+        return flat_key
     except TypeError:
         return (
             str(spec),
@@ -51,8 +51,8 @@ def _leaf_key(leaf: Any) -> Hashable:
                 leaf.dtype,
                 leaf.device,
                 leaf.requires_grad,
-                leaf._of_placement,
-                leaf._of_sbp,
+                leaf._of_placement,  # type: ignore[attr-defined]
+                leaf._of_sbp,  # type: ignore[attr-defined]
             )
         if leaf.layout is torch.strided:
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)

@@ -42,7 +42,7 @@ def snapshot(value: Any, seen: dict | None = None) -> Any:
     return {k: (v, snapshot(v, seen)) for k, v in value.items()}
 
 
-def _items(value):
+def _items(value: list | dict) -> list[tuple]:
     return list(value.items()) if type(value) is dict else list(enumerate(value))
 
 

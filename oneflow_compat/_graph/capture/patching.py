@@ -7,7 +7,7 @@ logs its undo function before it is made, and a capture runs what is left in the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_torch_function_stack
@@ -19,7 +19,7 @@ _MISSING = object()
 
 
 @contextlib.contextmanager
-def undone(undo: Callable[[], None]):
+def undone(undo: Callable[[], None]) -> Iterator[None]:
     """Call `undo` at the end of the block. It must be safe to call twice, and before anything changed."""
     log(undo)
     try:
@@ -30,7 +30,7 @@ def undone(undo: Callable[[], None]):
 
 
 @contextlib.contextmanager
-def everything_undone():
+def everything_undone() -> Iterator[None]:
     """Undo at the end of the block what an interrupt left changed, the modes of dispatch included."""
     modes, functions = _len_torch_dispatch_stack(), _len_torch_function_stack()
     grad, outer = torch.is_grad_enabled(), len(_log)
@@ -54,12 +54,12 @@ def everything_undone():
 
 
 @contextlib.contextmanager
-def patched_attributes(changes: Iterable[tuple[object, str, object]]):
+def patched_attributes(changes: Iterable[tuple[object, str, object]]) -> Iterator[None]:
     """Set `name` of `owner` to `value` for each (owner, name, value) while the block runs."""
     changes = list(changes)
     before = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in changes]
 
-    def undo():
+    def undo() -> None:
         for owner, name, value in reversed(before):
             if value is not _MISSING:
                 setattr(owner, name, value)
@@ -72,6 +72,6 @@ def patched_attributes(changes: Iterable[tuple[object, str, object]]):
         yield
 
 
-def patched(owner, name, make):
+def patched(owner: object, name: str, make: Callable) -> contextlib.AbstractContextManager[None]:
     """Set `name` of `owner` to `make(its value)` while the block runs."""
     return patched_attributes([(owner, name, make(getattr(owner, name)))])

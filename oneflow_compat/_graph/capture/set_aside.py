@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -15,8 +16,9 @@ class GradientsAside:
     def __init__(self, tensors: Iterable[torch.Tensor]):
         self.tensors = list(tensors)
 
-    def __enter__(self):
-        self.saved, self.seen = [], set()
+    def __enter__(self) -> GradientsAside:
+        self.saved: list = []
+        self.seen: set[int] = set()
         log(self.restore)
         for tensor in self.tensors:
             self.hide(tensor)
@@ -29,7 +31,7 @@ class GradientsAside:
             if tensor.grad is not None:
                 tensor.grad = None
 
-    def __exit__(self, *exc):
+    def __exit__(self, *error: object) -> None:
         self.restore()
         forget(self.restore)
 
@@ -44,18 +46,18 @@ class GradientsAside:
 class ModesOfFirstCapture:
     """Run build() with train() or eval() of each module as at the first capture of the engine."""
 
-    def __init__(self, engine, modules):
+    def __init__(self, engine: Any, modules: Iterable[tuple[str, torch.nn.Module]]):
         if engine.modes is None:
             engine.modes = {id(m): (m, m.training) for _, m in modules}
         self.modes = engine.modes
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.before = [(m, m.training) for m, _ in self.modes.values()]
         log(self.restore)
         for module, training in self.modes.values():
             module.training = training
 
-    def __exit__(self, *exc):
+    def __exit__(self, *error: object) -> None:
         self.restore()
         forget(self.restore)
 

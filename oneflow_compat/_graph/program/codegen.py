@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,12 +32,12 @@ _PYTHON = {
 class _Names:
     """Binds values that have no literal form to names of the generated function's globals."""
 
-    def __init__(self, graph):
-        self.globals = {}
-        self._of = {}
+    def __init__(self, graph: torch.fx.Graph):
+        self.globals: dict = {}
+        self._of: dict = {}
         self._local = {node.name for node in graph.nodes}
 
-    def bind(self, prefix, value):
+    def bind(self, prefix: str, value: Any) -> str:
         name = self._of.get((prefix, id(value)))
         if name is None:
             name = f"{prefix}{len(self.globals)}"
@@ -48,22 +48,22 @@ class _Names:
         return name
 
 
-def _fast(target):
+def _fast(target: Any) -> Any:
     """The C function behind an operator, which saves one Python frame per call."""
     if isinstance(target, torch._ops.OpOverload):
         return _IN_ONE_FORMAT.get(target, target._op)
     return target
 
 
-def _in_one_format(x):
+def _in_one_format(x: torch.Tensor) -> torch.Tensor:
     return x if x.is_contiguous() else x.contiguous(memory_format=suggest_memory_format(x))
 
 
-def _group_norm(x, *args):
+def _group_norm(x: torch.Tensor, *args: Any) -> tuple:
     return torch.ops.aten.native_group_norm(_in_one_format(x), *args)
 
 
-def _group_norm_backward(grad, x, *args):
+def _group_norm_backward(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> tuple:
     x = _in_one_format(x)
     return torch.ops.aten.native_group_norm_backward(
         grad.contiguous(memory_format=suggest_memory_format(x)), x, *args
@@ -79,7 +79,7 @@ _IN_ONE_FORMAT = {
 }
 
 
-def _text(value, names):
+def _text(value: Any, names: _Names) -> str:
     if isinstance(value, torch.fx.Node):
         return value.name
     if value is None or type(value) in (int, bool, str):
@@ -96,7 +96,7 @@ def _text(value, names):
     return names.bind("c", value)
 
 
-def _arguments(node, names):
+def _arguments(node: torch.fx.Node, names: _Names) -> str:
     """The source code of a call's arguments."""
     by_name = (
         f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
@@ -105,16 +105,16 @@ def _arguments(node, names):
     return ", ".join((*(_text(a, names) for a in node.args), *by_name))
 
 
-def _is_name(name):
+def _is_name(name: str) -> bool:
     return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
 
 
-def _comment(line):
+def _comment(line: str) -> str:
     """The contents of a # comment, kept on one line whatever characters it contains."""
     return line if line.isprintable() else ascii(line)
 
 
-def _last_uses(graph):
+def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     """Map each node to the nodes that die after it."""
     dies = {}
     seen = set()
@@ -151,7 +151,7 @@ def compile_program(
     return function
 
 
-def _body(program, names, labels):
+def _body(program: Any, names: _Names, labels: Callable | None) -> Iterator[str]:
     """Yield the statements of the function."""
     dies, current = _last_uses(program.graph), None
     for node in program.graph.nodes:
@@ -174,16 +174,16 @@ def _body(program, names, labels):
             yield "del " + ", ".join(dead)
 
 
-def _return(node, names):
+def _return(node: Any, names: _Names) -> str:
     results = [_text(v, names) for v in node.args[0]]
     return f"return ({', '.join(results)}{',' if len(results) == 1 else ''})"
 
 
-def _assigns(line):
+def _assigns(line: str) -> bool:
     return " = " in line.split("(", 1)[0]
 
 
-def _statement(node, names, constants):
+def _statement(node: Any, names: _Names, constants: dict) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {names.bind('k', constants[node.target])}"
     template = _PYTHON.get(node.target)
@@ -195,16 +195,16 @@ def _statement(node, names, constants):
     return call if not node.users else f"{node.name} = {call}"
 
 
-def _paren(expression):
+def _paren(expression: str) -> str:
     return f"({expression})" if expression.startswith("-") else expression
 
 
 class _ReadableNames(_Names):
-    def literal(self, value):
+    def literal(self, value: Any) -> str:
         return str(value)
 
 
-def _target_text(target, names):
+def _target_text(target: Any, names: _Names) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"ops.{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
     if getattr(target, "__module__", None) == "math":
@@ -258,12 +258,12 @@ def readable(program: Any) -> str:
     return "\n".join(lines + head + body) + "\n"
 
 
-def _identifier(name):
+def _identifier(name: str) -> str:
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in name) or "program"
     return name if _is_name(name) else f"_{name}"
 
 
-def _readable_statement(node, names):
+def _readable_statement(node: Any, names: _Names) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {node.target}"
     template = _PYTHON.get(node.target)

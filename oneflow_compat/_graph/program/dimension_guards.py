@@ -56,7 +56,7 @@ class DimensionGuards:
     layouts: dict  # index of a flat argument -> Layout
     conditions: tuple  # expressions of the symbols
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         symbols = {d.symbol for d in self.dimensions}
         for expression in (*self.conditions, *self._expressions()):
             check_expression(expression, symbols)
@@ -118,7 +118,7 @@ def _listed(values: tuple) -> str:
 
 
 def _compiled(name: str, source: str) -> Callable:
-    scope = {"math": math}
+    scope: dict[str, Any] = {"math": math}
     exec(compile(source, "<guards on dimensions>", "exec"), scope)
     return scope[name]
 

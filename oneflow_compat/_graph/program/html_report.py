@@ -6,11 +6,12 @@ import html
 import operator
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 
 from .codegen import _PYTHON, readable
-from .program import Program
+from .program import Program, Slot
 
 _STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1b1b1b}
@@ -24,7 +25,7 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 """
 
 
-def times(program: Program, values, repeats: int = 3) -> dict:
+def times(program: Program, values: Sequence, repeats: int = 3) -> dict:
     """{node name: seconds}, the minimum of `repeats` runs.
 
     The runs use copies of `values`, so that no state is changed.
@@ -34,7 +35,7 @@ def times(program: Program, values, repeats: int = 3) -> dict:
         return _times(program, values, repeats, on_cuda)
 
 
-def _times(program, values, repeats, on_cuda):
+def _times(program: Program, values: Sequence, repeats: int, on_cuda: bool) -> dict:
     best: dict = {}
     for _ in range(repeats):
         env = {}
@@ -61,7 +62,7 @@ def page(program: Program, seconds: dict | None = None) -> str:
     groups = defaultdict(list)
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and node.target not in _PYTHON:
-            groups[_place(node)].append(node)
+            groups[_path(node)].append(node)
     total = sum(seconds.values())
     tree: dict = {}
     for path, nodes in groups.items():
@@ -95,12 +96,12 @@ def page(program: Program, seconds: dict | None = None) -> str:
     )
 
 
-def _place(node):
+def _path(node: torch.fx.Node) -> tuple[str, ...]:
     phase, module = node.meta.get("phase") or "forward", node.meta.get("module") or ""
     return (phase, *module.split(".")) if module else (phase,)
 
 
-def _slot(slot):
+def _slot(slot: Slot) -> str:
     return (
         "number"
         if slot.shape is None
@@ -109,14 +110,14 @@ def _slot(slot):
     )
 
 
-def _time_of(tree, seconds):
+def _time_of(tree: dict, seconds: dict) -> float:
     return sum(
         _time_of(v, seconds) if isinstance(v, dict) else sum(seconds.get(n.name, 0) for n in v)
         for v in tree.values()
     )
 
 
-def _block(tree, seconds, total, opened=False):
+def _block(tree: dict, seconds: dict, total: float, opened: bool = False) -> str:
     out = []
     if "" in tree:
         rows = []

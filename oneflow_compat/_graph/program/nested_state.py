@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
 
-def copied(value):
+def copied(value: Any) -> Any:
     """Copy nested lists and dicts; the leaves are not copied."""
     if isinstance(value, dict):
         return {k: copied(v) for k, v in value.items()}
     return [copied(v) for v in value] if type(value) is list else value
 
 
-def leaves(value, path=()):
+def leaves(value: Any, path: tuple = ()) -> list[tuple[tuple, Any]]:
     """[(path, leaf)] of all leaves in nested lists and dicts."""
     if isinstance(value, dict):
         return [leaf for k, v in value.items() for leaf in leaves(v, (*path, k))]
@@ -23,7 +25,7 @@ def leaves(value, path=()):
     return [(path, value)]
 
 
-def found_at(value, path):
+def found_at(value: Any, path: Iterable) -> Any:
     """The value at the path, or None."""
     try:
         for key in path:
@@ -33,16 +35,17 @@ def found_at(value, path):
     return value
 
 
-def put_at(value, path, leaf):
+def put_at(value: Any, path: Sequence, leaf: Any) -> None:
     for key in path[:-1]:
         value = value[key]
     value[path[-1]] = leaf
 
 
-def symbolic(value, depth=0, apart_from=None):
+def symbolic(value: Any, depth: int = 0, apart_from: Any = None) -> bool:
     """Whether a value is a fake tensor or contains one, a few levels down, outside of `apart_from`."""
     if isinstance(value, FakeTensor) or depth > 3 or value is apart_from:
         return isinstance(value, FakeTensor)
+    elements: Iterable
     if isinstance(value, dict):
         elements = value.values()
     elif isinstance(value, (list, tuple, set, deque)):

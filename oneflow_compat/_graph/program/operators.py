@@ -80,19 +80,19 @@ class Operator:
     refusal: Refusal | None = None
 
 
-def _has_bool(dtypes):
+def _has_bool(dtypes: list) -> bool:
     return torch.bool in dtypes
 
 
-def _has_several(dtypes):
+def _has_several(dtypes: list) -> bool:
     return len(set(dtypes)) > 1
 
 
-def _has_floating(dtypes):
+def _has_floating(dtypes: list) -> bool:
     return any(d is float or isinstance(d, torch.dtype) and d.is_floating_point for d in dtypes)
 
 
-def _has_no_bool_mask(dtypes):
+def _has_no_bool_mask(dtypes: list) -> bool:
     return dtypes[1] is not torch.bool
 
 

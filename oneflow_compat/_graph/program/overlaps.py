@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch._C._dynamo.guards import compute_overlapping_tensors
@@ -16,7 +17,7 @@ from ..._global.tensor import memory_of
 from .program import Slot
 
 
-def storage_of(value) -> int | None:
+def storage_of(value: Any) -> int | None:
     """An identity of the memory of a tensor; None for a value that has no storage."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None

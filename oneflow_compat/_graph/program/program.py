@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.fx
@@ -31,7 +33,7 @@ class Slot:
     stride: tuple | None = None
     written: bool = False  # the program writes it in place
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.shape is None:
             return f"{self.role} {self.name}: number"
         dtype = str(self.dtype).replace("torch.", "")
@@ -77,7 +79,7 @@ class Program:
     dimensions: DimensionGuards | None = None
     history: tuple = ()  # (stage name, seconds, nodes after it)
 
-    def with_(self, **changes) -> Program:
+    def with_(self, **changes: Any) -> Program:
         return replace(self, **changes)
 
     def example_shape(self, slot: Slot) -> tuple:
@@ -89,7 +91,7 @@ class Program:
         return tuple(sizes.get((location.index, dim), size) for dim, size in enumerate(shape))
 
     @property
-    def placeholders(self):
+    def placeholders(self) -> list[torch.fx.Node]:
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
     def check(self) -> Program:
@@ -118,7 +120,7 @@ class Program:
         for slot in self.slots:
             if slot.role not in ROLES:
                 raise ProgramError(f"program {self.name}: slot {slot.name} has unknown role {slot.role!r}")
-        returned = self.output_node.args[0]
+        returned: Any = self.output_node.args[0]
         if len(returned) != len(self.outputs):
             raise ProgramError(
                 f"program {self.name}: returns {len(returned)} values, {len(self.outputs)} outputs are"
@@ -127,7 +129,7 @@ class Program:
         return self
 
     @property
-    def output_node(self):
+    def output_node(self) -> torch.fx.Node:
         return next(n for n in reversed(self.graph.nodes) if n.op == "output")
 
     def count(self) -> int:
@@ -135,18 +137,19 @@ class Program:
             1 for n in self.graph.nodes if n.op == "call_function" and n.target is not operator.getitem
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         return readable(self)
 
     __repr__ = __str__
 
 
-def written_args(node):
+def written_args(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The argument nodes that an ATen node writes in place."""
     statistics = facts_of(node.target).written_statistics
     if statistics is not None:
         mean, var, training = statistics
-        return [node.args[i] for i in (mean, var) if node.args[i] is not None] if node.args[training] else []
+        args: Any = node.args
+        return [args[i] for i in (mean, var) if args[i] is not None] if args[training] else []
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
@@ -162,7 +165,7 @@ def written_args(node):
     return written
 
 
-def is_view(node) -> bool:
+def is_view(node: torch.fx.Node) -> bool:
     """Return True if the node's result shares memory with an argument without writing it."""
     if node.target is operator.getitem:
         return True
@@ -172,10 +175,11 @@ def is_view(node) -> bool:
     )
 
 
-def roots(nodes):
+def roots(nodes: Iterable[torch.fx.Node]) -> Iterator[torch.fx.Node]:
     """Yield the nodes themselves and the nodes they are views of."""
     for node in nodes:
         while node.op == "call_function" and is_view(node):
             yield node
-            node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else node.args[0][0]
+            base: Any = node.args[0]
+            node = base if isinstance(base, torch.fx.Node) else base[0]
         yield node

@@ -36,7 +36,7 @@ def same_value(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple)):
-        base = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
+        base: Any = list if isinstance(a, list) else tuple  # a subclass may have other elements, or no length
         return base.__len__(a) == base.__len__(b) and all(map(same_value, base.__iter__(a), base.__iter__(b)))
     if isinstance(a, dict):
         return _same_entries(a, b)
@@ -110,10 +110,10 @@ class Cell:
 
     __slots__ = ("cell",)
 
-    def __init__(self, cell):
+    def __init__(self, cell: types.CellType):
         self.cell = cell
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         return self.cell.cell_contents
 
 
@@ -122,10 +122,10 @@ class Length:
 
     __slots__ = ("of",)
 
-    def __init__(self, of):
+    def __init__(self, of: list | dict):
         self.of = of
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         return len(self.of)
 
 
@@ -134,10 +134,10 @@ class Elements:
 
     __slots__ = ("container", "key")
 
-    def __init__(self, container, key):
+    def __init__(self, container: Any, key: Any):
         self.container, self.key = container, key
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         return array_contents(self.container[self.key])
 
 

@@ -8,7 +8,7 @@ constructor. The user's classes are not registered anywhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ def tree_leaves(tree: Any) -> list:
     return tree_flatten(tree)[0]
 
 
-def _opens(leaf):
+def _opens(leaf: Any) -> bool:
     if isinstance(leaf, (torch.Tensor, torch.Size)):
         return False
     return (
@@ -47,10 +47,10 @@ def _opens(leaf):
     )
 
 
-def _packed(tree):
+def _packed(tree: Any) -> Any:
     """The tree with every container that pytree treats as a leaf replaced by a _Held."""
 
-    def pack(leaf):
+    def pack(leaf: Any) -> Any:
         if not _opens(leaf):
             return leaf
         rest = dict(getattr(leaf, "__dict__", ()))
@@ -75,11 +75,11 @@ def _packed(tree):
 class _Rest(dict):
     """Further attributes, part of the structure: compared, and never hashed by content."""
 
-    def __hash__(self):
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(sorted(self)))
 
 
-def _made(values, context):
+def _rebuilt(values: Iterable, context: tuple) -> Any:
     cls, keys, rest = context
     if issubclass(cls, dict):
         new = cls.__new__(cls)
@@ -102,12 +102,12 @@ def _made(values, context):
 pytree._private_register_pytree_node(
     _Held,
     lambda opened: (opened.values, (opened.cls, opened.keys, opened.rest)),
-    _made,
+    _rebuilt,
     serialized_type_name="oneflow._Held",
 )
 
 
-def _whole(values, context):
+def _size(values: Iterable, context: Any) -> Any:
     return torch.Size(values) if all(type(v) is int for v in values) else tuple(values)
 
 
@@ -119,7 +119,7 @@ class _Size:
 
 
 pytree._private_register_pytree_node(
-    _Size, lambda size: (list(size), None), _whole, serialized_type_name="oneflow._Size"
+    _Size, lambda size: (list(size), None), _size, serialized_type_name="oneflow._Size"
 )
 
 

@@ -5,38 +5,38 @@ from __future__ import annotations
 import torch
 
 
-def get_cpu_state():
+def get_cpu_state() -> torch.Tensor:
     return torch.default_generator.get_state()
 
 
-def set_cpu_state(state):
+def set_cpu_state(state: torch.Tensor) -> None:
     torch.default_generator.set_state(state)
 
 
-def get_cuda_state(index):
+def get_cuda_state(index: int) -> torch.Tensor:
     return torch.cuda.get_rng_state(index)
 
 
-def set_cuda_state(state, index):
+def set_cuda_state(state: torch.Tensor, index: int) -> None:
     torch.cuda.set_rng_state(state, index)
 
 
-def seed_all(seed):
+def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def seed_cpu(seed):
+def seed_cpu(seed: torch.Tensor) -> None:
     torch.default_generator.manual_seed(int(seed))
 
 
-def seed_cuda(seed, index):
+def seed_cuda(seed: int, index: int | None) -> None:
     """Seed one CUDA device; `index` is None if there was no CUDA where the program was captured."""
     if index is not None:
         with torch.cuda.device(index):
             torch.cuda.manual_seed(seed)
 
 
-def seed_every_cuda(seed):
+def seed_every_cuda(seed: int) -> None:
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
 
@@ -53,7 +53,7 @@ PYTHON_NAMES = {
 }
 
 
-def replays_random_numbers(graph) -> bool:
+def replays_random_numbers(graph: torch.fx.Graph) -> bool:
     """Whether random numbers come from a generator object, or generator states are used between samplings.
 
     A compiler that samples by itself would give other numbers.
@@ -68,5 +68,5 @@ def replays_random_numbers(graph) -> bool:
     )
 
 
-def seed_generator(generator, seed):
+def seed_generator(generator: torch.Generator, seed: int) -> None:
     generator.manual_seed(seed)

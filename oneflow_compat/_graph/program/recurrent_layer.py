@@ -31,21 +31,19 @@ class Layer:
         self.name, self.reverse, self.steps, self.index = name, reverse, steps, index
         self.marks, self.differentiated = 0, False
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict) -> Layer:
         return self  # the nodes of a copied program belong to the same layer
 
-    def mark(self, tensor, role, step=0):
+    def mark(self, tensor: torch.Tensor, role: str, step: int = 0) -> None:
         self.marks += 1
         if type(tensor) is FakeTensor:
-            tensor._of_node.meta["recurrent"] = (
-                *tensor._of_node.meta.get("recurrent", ()),
-                (self, role, step),
-            )
+            meta = tensor._of_node.meta  # type: ignore[attr-defined]
+            meta["recurrent"] = (*meta.get("recurrent", ()), (self, role, step))
 
-    def mark_gradient(self, tensor, role, step=0):
+    def mark_gradient(self, tensor: torch.Tensor, role: str, step: int = 0) -> None:
         """Mark the gradient that reaches the operator that computed the tensor, after all hooks."""
 
-        def see(grads):
+        def see(grads: tuple) -> None:
             self.differentiated = True
             if grads[0] is not None:
                 self.mark(grads[0], role, step)

@@ -109,10 +109,11 @@ def guard_graph(
 
 def compile_guard(program: Program) -> Callable[..., bool]:
     """Return a function of all slot values that returns True if every condition is as at the capture."""
+    assert program.guard is not None, "the program has no conditions"
     graph, inputs = program.guard
     function = compile_program(program.with_(graph=graph), "guard")
 
-    def holds(*values):
+    def holds(*values: Any) -> bool:
         try:
             with torch.no_grad():
                 return all(function(*(values[i] for i in inputs)))

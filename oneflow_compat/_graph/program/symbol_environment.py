@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
+from typing import Any
 
 import torch
 
 _UNBOUNDED = 2**62
 
 
-def new_symbol(environment, name, dim, size) -> torch.SymInt:
+def new_symbol(environment: Any, name: str, dim: int, size: int) -> torch.SymInt:
     """Return a new symbol that has this size now, for a dimension of the tensor `name`."""
     from torch.fx.experimental.symbolic_shapes import DimDynamic
 
@@ -18,12 +20,12 @@ def new_symbol(environment, name, dim, size) -> torch.SymInt:
     return environment.create_symintnode(symbol, hint=size, source=source)
 
 
-def printed(expression) -> str:
+def printed(expression: Any) -> str:
     """A sympy expression as Python."""
     return str(_printer().doprint(expression))
 
 
-def conditions_of(environment, symbols) -> tuple:
+def conditions_of(environment: Any, symbols: Collection) -> tuple:
     """The bounds of the symbols, and each question that a trace asked about them with its answer.
 
     Expressions of other symbols, whose values are not known before a run, are left out.
@@ -41,33 +43,35 @@ def conditions_of(environment, symbols) -> tuple:
 
 
 @functools.cache
-def _printer():
+def _printer() -> Any:
     from torch.utils._sympy.printers import PythonPrinter
 
     class Printer(PythonPrinter):
-        def _print_ToFloat(self, expression):
+        def _print_ToFloat(self, expression: Any) -> str:
             return f"float({self._print(expression.args[0])})"
 
     return Printer()
 
 
 @functools.cache
-def _source_class():
+def _source_class() -> type:
     from torch._guards import GuardSource, Source
 
     class SizeOfTensor(Source):
         """Where torch reads a symbol: one dimension of a tensor."""
 
-        def __init__(self, expression):
+        _expression: str
+
+        def __init__(self, expression: str):
             object.__setattr__(self, "_expression", expression)
 
         name = property(lambda self: self._expression)
         guard_source = property(lambda self: GuardSource.LOCAL)
 
-        def __hash__(self):
+        def __hash__(self) -> int:
             return hash(self._expression)
 
-        def __eq__(self, source):
+        def __eq__(self, source: object) -> bool:
             return isinstance(source, SizeOfTensor) and self._expression == source._expression
 
     return SizeOfTensor

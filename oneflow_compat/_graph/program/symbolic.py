@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ _BRANCH_TAKEN_OTHERWISE = (
 SYMBOLIC_NUMBERS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
-def is_run_value(value) -> bool:
+def is_run_value(value: Any) -> bool:
     """Whether a value of the capture differs from run to run: a tensor, or a number computed from sizes."""
     return isinstance(value, torch.Tensor) or type(value) in SYMBOLIC_NUMBERS
 
@@ -30,7 +31,7 @@ def branch_of_message(message: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def checks_branches(program) -> bool:
+def checks_branches(program: Any) -> bool:
     """Whether the program checks the outcome of branches on sizes."""
     return any(
         n.target is aten._assert_async.msg and branch_of_message(n.args[1]) is not None
@@ -38,12 +39,9 @@ def checks_branches(program) -> bool:
     )
 
 
-def known_size(size):
-    """A dimension for node.meta: its number, or the expression of an unknown size as a string."""
-    return (
-        size
-        if type(size) is int
-        else str(size.node.expr)
-        if size.node.maybe_as_int() is None
-        else size.node.maybe_as_int()
-    )
+def known_size(size: int | torch.SymInt) -> int | str:
+    """Return a dimension for node.meta: its number, or the expression of an unknown size as a string."""
+    if isinstance(size, int):
+        return size
+    value = size.node.maybe_as_int()
+    return str(size.node.expr) if value is None else value

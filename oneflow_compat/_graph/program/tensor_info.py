@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
@@ -9,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .symbolic import known_size
 
 
-def describe(tensor):
+def describe(tensor: torch.Tensor) -> TensorInfo:
     """(shape, dtype, device, stride) as a small record for node.meta["tensor"]."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
     if type(tensor) is FakeTensor and tensor._has_symbolic_sizes_strides:
@@ -25,7 +27,7 @@ def describe(tensor):
 class TensorInfo(tuple):
     """(shape, dtype, device, stride) of a tensor."""
 
-    def __new__(cls, shape, dtype, device, stride):
+    def __new__(cls, shape: Any, dtype: torch.dtype, device: torch.device, stride: Any) -> TensorInfo:
         return tuple.__new__(cls, (shape, dtype, device, stride))
 
     shape = property(lambda self: self[0])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.fx
 
-from .program import roots, written_args
+from .program import Program, roots, written_args
 
 
-def first_of_update(graph):
+def first_of_update(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """The nodes from the first one of the update on, as a set (empty for inference)."""
     late, seen = set(), False
     for node in graph.nodes:
@@ -21,7 +23,7 @@ def first_of_update(graph):
     return late
 
 
-def silent_writes(program):
+def silent_writes(program: Program) -> list[int]:
     """Indices of the slots whose version counter the runtime must raise.
 
     These are written by compiled regions and fused optimizers; every other operator of the update raises the
@@ -36,7 +38,7 @@ def silent_writes(program):
     ]
 
 
-def written_before_the_last_check(program):
+def written_before_the_last_check(program: Program) -> list[int]:
     """Indices of the slots that are written before the last branch check."""
     aten, nodes = torch.ops.aten, list(program.graph.nodes)
     last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
@@ -44,7 +46,7 @@ def written_before_the_last_check(program):
     return [i for i, node in enumerate(program.placeholders) if node in written]
 
 
-def written_inputs(nodes):
+def written_inputs(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
     """Placeholders that the nodes write, with views followed to their base."""
     return {
         r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"

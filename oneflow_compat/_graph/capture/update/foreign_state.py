@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from ...errors import CaptureError
+from ..state_map import StateMap
+
+Aside = list[tuple[torch.optim.Optimizer, dict]]
 
 
-def take_foreign_state(state) -> list[tuple[torch.optim.Optimizer, dict]]:
+def take_foreign_state(state: StateMap) -> list[tuple[torch.optim.Optimizer, dict]]:
     """Take values under other keys than parameters out of the state of each optimizer, and return them."""
     return [
         (o, {k: o.state.pop(k) for k, v in list(o.state.items()) if not isinstance(v, dict)})
@@ -15,12 +20,12 @@ def take_foreign_state(state) -> list[tuple[torch.optim.Optimizer, dict]]:
     ]
 
 
-def foreign_keys_of(error: KeyError | TypeError, aside) -> list:
+def foreign_keys_of(error: KeyError | TypeError, aside: Aside) -> list:
     """Return the keys that step() may have missed when it raised the error."""
     return list(error.args[:1]) if isinstance(error, KeyError) else [k for _, kept in aside for k in kept]
 
 
-def refuse_foreign_state(state, aside, missed=()) -> None:
+def refuse_foreign_state(state: StateMap, aside: Aside, missed: Iterable = ()) -> None:
     """Raise if step() made state under other keys than parameters, or missed a key that was taken out."""
     for optimizer, kept in aside:
         foreign_keys = [

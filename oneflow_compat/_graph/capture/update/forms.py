@@ -42,33 +42,33 @@ def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, 
     return {"foreach": True, "fused": False} if multi and "foreach" in group else {}
 
 
-def _has_chosen_form(group):
+def _has_chosen_form(group: dict) -> bool:
     is_set = any(group.get(option) is not None for option in ("foreach", "fused"))
     return is_set or bool(group.get("differentiable"))
 
 
-def _has_sparse_gradients(params):
+def _has_sparse_gradients(params: list[torch.Tensor]) -> bool:
     return any(p.grad is not None and p.grad.is_sparse for p in params)
 
 
-def _has_tensor_options(optimizer):
+def _has_tensor_options(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a rate or a beta is a tensor, which the multi-tensor forms reject."""
     options = (v for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ())))
     return any(isinstance(v, torch.Tensor) for v in options)
 
 
-def _has_fused_kernel(optimizer, params):
+def _has_fused_kernel(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     on_device = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
     return on_device and not _half_on_cpu(optimizer, params)
 
 
-def _counts_beside_parameters(optimizer, params):
+def _counts_beside_parameters(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     """Whether every step counter that is a tensor lies on the device of its parameter."""
     steps = [(optimizer.state[p].get("step"), p) for p in params if p in optimizer.state]
     return all(not isinstance(step, torch.Tensor) or step.device == p.device for step, p in steps)
 
 
-def _equals_multi_tensor(optimizer, params):
+def _equals_multi_tensor(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     """Whether torch's multi-tensor form gives the same values and replaces many small operators."""
     size = sum(p.numel() * p.element_size() for p in params)
     return (
@@ -80,7 +80,7 @@ def _equals_multi_tensor(optimizer, params):
     )
 
 
-def _half_on_cpu(optimizer, params):
+def _half_on_cpu(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     """Whether torch's fused form is wrong for these parameters.
 
     On the CPU, the fused SGD of torch 2.13 leaves most elements of half precision unchanged, and its fused
