@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(
         f"autotest: {totals['cases']} cases of {totals['tests']} tests agree"
         f" ({totals['attempts'] - totals['cases']} refused by both, {totals['graphs']} as graphs, "
-        f"{rate:.2g} cases/s)"
+        f"{rate:.{0 if rate >= 10 else 1}f} cases/s)"
     )
     for reason, count in sorted(summary.graph_refusals.items(), key=lambda item: -item[1])[:10]:
         terminalreporter.write_line(f"autotest: {count} cases without a graph check: {reason}")

@@ -25,6 +25,7 @@ from guard_changes import CHANGES, GROUPS
 from guard_worlds import Program, World, same
 
 from oneflow._errors import OneFlowError
+from oneflow_autotest.progress import Progress
 
 TRIALS = 8
 VERDICTS = ("same", "noticed", "warned", "error", "both", "lenient", "SILENT", "UNREADABLE")
@@ -123,6 +124,7 @@ def changes(change, world, rng) -> bool:
 def run_all(seeds, mode="aten", trials=TRIALS, share=0.5, verbose=False, seconds=float("inf")):
     """{change: Counter of verdicts}, and the failing (seed, change, verdict)."""
     table, failures, end = collections.defaultdict(collections.Counter), [], time.monotonic() + seconds
+    progress = Progress("fuzz_guards", "programs", len(seeds), 10)
     for seed in seeds:
         if time.monotonic() > end:
             break
@@ -132,6 +134,7 @@ def run_all(seeds, mode="aten", trials=TRIALS, share=0.5, verbose=False, seconds
                 print(f"{mode} seed {seed}: {change}: {result}", flush=True)
             if result.isupper():
                 failures.append((seed, change, result))
+        progress.add()
     return table, failures
 
 
