@@ -116,7 +116,8 @@ def relation_of_object(name, target, owner):
     if isinstance(target, types.ModuleType):
         return SUBMODULE
     module = getattr(target, "__module__", None) or getattr(owner, "__module__", None) or ""
-    if target is resolve(in_torch(name))[0] or module.split(".")[0] == "torch":
+    added_to_torch = module.split(".")[0] == "oneflow"  # a method that this package gives to torch's class
+    if module.split(".")[0] == "torch" or (target is resolve(in_torch(name))[0] and not added_to_torch):
         return ALIAS
     return CUSTOM if module.startswith(KERNEL_PACKAGES) else OWN
 
