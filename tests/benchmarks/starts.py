@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/starts.py                          # both models, nn.Graph and torch.compile
     OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --models transformer --turns 5
     OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --variants graph --against OLD   # OLD: a folder with another package oneflow
+    OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --models transformer --variants graph,compile,jax   # if jax is installed
 
 Each figure is the CPU time (user and system, child processes included) from the first call of the step to its result.
 Modules are imported, and model and optimizer are made before. Each variant has caches of its own, empty in its first
@@ -73,7 +74,15 @@ def compile_step(model, optimizer):
     return step
 
 
-VARIANTS = {"graph": graph_step, "compile": compile_step}
+def jax_step(model, optimizer):
+    """Return the step of a GPT of the same size, written for JAX; `model` and `optimizer` are not used."""
+    import graph_jax
+
+    step = graph_jax.make("gpt2", "adamw", False)
+    return lambda x, y: step(x)
+
+
+VARIANTS = {"graph": graph_step, "compile": compile_step, "jax": jax_step}
 
 
 def cpu_seconds():
@@ -105,6 +114,8 @@ def caches_in(folder):
         "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
         "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 
 
