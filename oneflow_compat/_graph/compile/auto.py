@@ -9,8 +9,8 @@ and follow what the compilations of this process took and saved:
 - the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
 - a compiled program saves a part of each call.
 
-A program with symbols may have several compiled variants; each is compiled in the background when calls at its
-sizes have taken long enough (background_variants.py).
+A program with symbols may have several compiled variants. Each is compiled in the background when calls at
+its sizes have taken long enough (background_variants.py).
 
 A compiled program whose calls turn out to take longer goes back to aten. The numbers change by rounding at a
 switch; set_backend() fixes one backend from the first call.
@@ -265,9 +265,9 @@ def _share_left(program, plan):
 def _warn_once(name, error):
     if name not in _failed:
         _failed.add(name)
-        text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
         warnings.warn(
-            f"graph {name}: inductor could not compile it ({text}); it stays on the aten backend",
+            f"graph {name}: inductor could not compile it ({reason}); it stays on the aten backend",
             stacklevel=9,
         )
 

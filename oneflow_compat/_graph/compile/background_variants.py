@@ -1,4 +1,4 @@
-"""Variants of a region with symbols, compiled in the background for sizes that the compiled ones do not serve."""
+"""Variants of a region with symbols, compiled in the background for sizes that no variant serves."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ def main() -> None:
     _apply(document["environment"])
     region, infos, options = module_of(document["record"])
     request = program_cache.request_for(region, infos, options)
-    wanted = program_cache.Request(document["record"], document["environment"])
-    if request is None or request.keys != wanted.keys:
-        sys.exit(f"the child process differs from its parent: {_differences(request, wanted)}")
+    requested = program_cache.Request(document["record"], document["environment"])
+    if request is None or request.keys != requested.keys:
+        sys.exit(f"the child process differs from its parent: {_differences(request, requested)}")
     with Announcement(document["name"], 0) as notice:
         compile_region(region, infos, options, notice, request)
     store = default_store()
@@ -62,8 +62,8 @@ def _apply(environment):
             setattr(config, name, ast.literal_eval(value))
 
 
-def _differences(request, wanted):
+def _differences(request, requested):
     if request is None:
         return "the region cannot be kept"
-    names = [k for k, v in wanted.environment.items() if request.environment.get(k) != v]
+    names = [k for k, v in requested.environment.items() if request.environment.get(k) != v]
     return ", ".join(names) or "the region"

@@ -33,13 +33,14 @@ def binary_plans(programs: list[Program]) -> list[Plan]:
             plans.append(plan)
             if not has_compiler() and not program_cache.is_kept(plan.request):
                 raise RuntimeError(
-                    f"save: compiled=True of graph {program.name} needs a C++ compiler, and no g++ or clang++ is"
-                    " on the PATH; install one, set CXX to its path, or save without compiled=True"
+                    f"save: compiled=True of graph {program.name} needs a C++ compiler, and no g++ or clang++"
+                    " is on the PATH; install one, set CXX to its path, or save without compiled=True"
                 )
             continue
         warnings.warn(
             f"save: a program of graph {program.name} has no binary that can be saved (it is for a GPU, has"
-            " sizes that depend on values, or calls operators of your own); it is compiled where it is loaded",
+            " sizes that depend on values, or calls operators of your own); it is compiled where it is"
+            " loaded",
             stacklevel=5,
         )
     return plans

@@ -127,7 +127,7 @@ def _is_worth_blocks(a, b):
 
 
 def _size_or_typical(size):
-    """A typical number for a symbol, so that a program chooses the same kernels whatever its first call was."""
+    """Return the size; of a symbol a typical one, so that the first call does not decide the kernels."""
     return size if type(size) is int else _TYPICAL
 
 

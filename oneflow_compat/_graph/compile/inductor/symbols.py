@@ -70,8 +70,9 @@ class SymbolicInputs:
         examples = []
         for index, info in enumerate(infos):
             layout = self.guards.layouts.get(index)
-            shape, stride = (info.shape, info.stride) if layout is None else (layout.shape, layout.stride)
-            shape, stride = ([evaluate(n, self.sizes) for n in numbers] for numbers in (shape, stride))
+            source = info if layout is None else layout
+            shape = [evaluate(n, self.sizes) for n in source.shape]
+            stride = [evaluate(n, self.sizes) for n in source.stride]
             examples.append(torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device))
         return examples
 
@@ -124,10 +125,10 @@ class Variants:
 
 def at_sizes_of(region, values):
     """Return the region with the sizes of these inputs as examples."""
-    other = copy.copy(region)
+    resized = copy.copy(region)
     dimensions = (replace(d, example=values[d.argument].shape[d.dim]) for d in region.guards.dimensions)
-    other.guards = replace(region.guards, dimensions=tuple(dimensions))
-    return other
+    resized.guards = replace(region.guards, dimensions=tuple(dimensions))
+    return resized
 
 
 def caller_with_sizes(call, dimensions):

@@ -1,7 +1,7 @@
 """Compiled regions on disk: a second process loads the machine code instead of lowering the region again.
 
-`request_for` gives a region its keys, `load` returns the function of an entry, `keep` writes one. See store.py
-for who may write there.
+`request_for` returns the keys of a region, `load` the function of an entry, and `keep` writes an entry.
+store.py checks who may write there.
 
 A region with symbols has several keys, one for each compiled variant. An entry serves a call whose sizes
 satisfy the guards in its record, so the sizes of the call that made it do not matter.

@@ -214,9 +214,8 @@ def _check_own(path, status):
     if status.st_uid != os.getuid():
         raise Unsafe(f"{path} belongs to user {status.st_uid}, this is user {os.getuid()}; remove it")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Unsafe(
-            f"{path} has the mode {stat.S_IMODE(status.st_mode):o}, so others may write it; run chmod go-w {path}"
-        )
+        mode = f"{stat.S_IMODE(status.st_mode):o}"
+        raise Unsafe(f"{path} has the mode {mode}, so others may write it; run chmod go-w {path}")
 
 
 def _discard(path: Path) -> None:
@@ -245,7 +244,7 @@ def _locked(folder):
         os.close(handle)
 
 
-def _warn_once(text):
-    if text not in _told:
-        _told.add(text)
-        warnings.warn(text, stacklevel=2)
+def _warn_once(message):
+    if message not in _told:
+        _told.add(message)
+        warnings.warn(message, stacklevel=2)
