@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import faulthandler
 import itertools
 import os
 import pathlib
@@ -344,6 +345,7 @@ def _limit(memory) -> None:
 def _child(items, results) -> None:
     """Load (form, path, expected) one after another, and write each outcome to the pipe."""
     warnings.simplefilter("ignore")
+    faulthandler.disable()  # the parent reports a crash; pytest's handler would print all threads
     seen: list[str] = []
     _watch(any(form.read is _read_hub_zip for form, _, _ in items), seen)
     limits = [MEMORY + FACTOR * _size(path) for _, path, _ in items]
