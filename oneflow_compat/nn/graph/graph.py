@@ -10,11 +10,12 @@ from collections import Counter
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ... import _graph
 from ..._errors import RefusedKind, StateError
 from ..._global.collectives import checking
 from ..._global.failures import is_lost, lost
 from ..._global.tensor import OfSeveralRanks, of_several_ranks, several
-from ..._graph import Config, Engine, capturing, inside_another
+from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained
 from ..._ops.core import get_dialect
@@ -85,7 +86,7 @@ class Graph(StoredGraph, GraphInternals):
         set_(
             self,
             "_engine",
-            Engine(
+            _graph.Engine(  # loaded with the first graph: most programs that only import nn need no engine
                 recorded,
                 modules=lambda: {name: block._origin for name, block in self._blocks.items()},
                 optimizers=self._opts,
