@@ -246,6 +246,27 @@ def test_a_change_of_the_model_beside_a_replaced_state_is_followed(change):
     assert all(map(torch.equal, *results))
 
 
+def test_state_of_a_parameter_that_left_the_model_and_the_optimizer_stays():
+    results = []
+    for graph_mode in (True, False):
+        torch.manual_seed(1)
+        model, x = nn.Linear(4, 4), torch.ones(3, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        graph = training(model, optimizer) if graph_mode else None
+        for step in range(4):
+            if step == 2:
+                bias = optimizer.param_groups[0]["params"].pop()
+                model.bias = None
+            if graph_mode:
+                graph(x)
+            else:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+        results.append([model.weight.detach(), optimizer.state[bias]["momentum_buffer"]])
+    assert all(map(torch.equal, *results))
+
+
 def test_lstm_beside_a_sparse_matrix():
     """oneDNN's LSTM needs gradients enabled, and operators of sparse tensors need them disabled."""
 

@@ -12,12 +12,19 @@ from ..state_map import StateMap
 Aside = list[tuple[torch.optim.Optimizer, dict]]
 
 
-def take_foreign_state(state: StateMap) -> list[tuple[torch.optim.Optimizer, dict]]:
-    """Take values under other keys than parameters out of the state of each optimizer, and return them."""
+def take_foreign_state(state: StateMap) -> Aside:
+    """Take values under other keys than parameters out of the state of each optimizer, and return them.
+
+    A parameter that left both the model and the optimizer may have left its state behind.
+    """
     return [
-        (o, {k: o.state.pop(k) for k, v in list(o.state.items()) if not isinstance(v, dict)})
+        (o, {k: o.state.pop(k) for k, v in list(o.state.items()) if _is_foreign(state, k, v)})
         for o, _ in state.optimizers
     ]
+
+
+def _is_foreign(state: StateMap, key, value) -> bool:
+    return not isinstance(value, dict) or isinstance(key, torch.Tensor) and state.name_of(key) is None
 
 
 def foreign_keys_of(error: KeyError | TypeError, aside: Aside) -> list:
