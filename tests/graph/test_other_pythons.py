@@ -6,7 +6,7 @@ from graph_cases import graph_of
 from torch import nn
 
 from oneflow._graph import observe
-from oneflow._graph.observe import checkers
+from oneflow._graph.observe import checkers, messages
 
 
 @pytest.fixture(autouse=True, params=["unknown version", "no compiler"])
@@ -108,3 +108,11 @@ def test_a_parameter_frozen_alone_and_changed_optimizers_are_followed():
         return values
 
     assert losses(True) == losses(False)
+
+
+def test_fewer_guards_are_announced_once(recwarn):
+    messages.report_fewer_guards.cache_clear()
+    for _ in range(2):
+        graph_of(lambda x: x + 1)(torch.ones(2))
+    announced = [w for w in recwarn if "cannot be observed" in str(w.message)]
+    assert len(announced) == (not observe.can_observe())

@@ -267,6 +267,32 @@ def test_state_of_a_parameter_that_left_the_model_and_the_optimizer_stays():
     assert all(map(torch.equal, *results))
 
 
+def test_an_error_in_the_first_step_leaves_the_optimizer_as_it_was():
+    def stop(*_):
+        raise ValueError("stop")
+
+    results, x = [], torch.ones(3, 4)
+    for graph_mode in (True, False):
+        torch.manual_seed(1)
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        if graph_mode:
+            graph, handle = training(model, optimizer), optimizer.register_step_pre_hook(stop)
+            with pytest.raises(ValueError, match="stop"):
+                graph(x)
+            assert not optimizer.state and all(p.grad is None for p in model.parameters())
+            handle.remove()
+        for _ in range(2):
+            if graph_mode:
+                graph(x)
+            else:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+        results.append(model.weight.detach())
+    assert torch.equal(*results)
+
+
 def test_lstm_beside_a_sparse_matrix():
     """oneDNN's LSTM needs gradients enabled, and operators of sparse tensors need them disabled."""
 

@@ -14,7 +14,7 @@ from .attribute_reads import AttributeReads
 from .bytecode import VERSION
 from .guards import Change, Guards, checker_of
 from .instructions import VERSIONS
-from .messages import report_mode, report_repeated, report_unfollowed
+from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
 from .places import Guard
 from .torch_settings import torch_settings
 
@@ -42,6 +42,7 @@ def observe(build, owner, on_module):
         from .observer import Observer  # not before it is known that torch has the hook
 
         return Observer(capturing, on_module)
+    report_fewer_guards()
     return AttributeReads(build, owner, capturing, on_module)
 
 
