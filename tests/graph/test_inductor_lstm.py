@@ -90,11 +90,16 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
 
 def test_what_the_kernel_does_not_take():
     tensors = arguments(2, 1, 3, 4, True)
-    how = dict(reverse=False, batch_sizes=[], mode=2, hidden_size=4, num_layers=1, has_biases=True)
-    assert lstm.layer(*tensors, **how) is not NotImplemented
-    assert lstm.layer(*tensors, **{**how, "hidden_size": 700}) is NotImplemented
-    assert lstm.layer(*tensors, **{**how, "mode": 3}) is NotImplemented
-    assert lstm.layer(*(t.bfloat16() for t in tensors), **how) is NotImplemented
+
+    def is_taken(tensors, mode=2, hidden_size=4):
+        reverse, batch_sizes, num_layers, has_biases = False, [], 1, True
+        options = reverse, batch_sizes, mode, hidden_size, num_layers, has_biases
+        return lstm.layer(*tensors, *options) is not NotImplemented
+
+    assert is_taken(tensors)
+    assert not is_taken(tensors, hidden_size=700)
+    assert not is_taken(tensors, mode=3)
+    assert not is_taken([t.bfloat16() for t in tensors])
 
 
 class Step(flow.nn.Graph):
