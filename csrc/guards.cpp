@@ -39,6 +39,9 @@ uint64_t type_version(PyObject* type) {
 
 uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->version; }
 
+// Raised with each change of the tests that build() takes; checkers.py uses a library of its own number only.
+constexpr int kInterface = 2;
+
 enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall };
 
 // One key of a dict: `value` is null for a key that must be absent, `any_value` for one that must be present.
@@ -352,4 +355,11 @@ PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "_guards", nullptr, -1, kMethods, 
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__guards() { return PyModule_Create(&kModule); }
+PyMODINIT_FUNC PyInit__guards() {
+  PyObject* module = PyModule_Create(&kModule);
+  if (module != nullptr && PyModule_AddIntConstant(module, "INTERFACE", kInterface) < 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
+}

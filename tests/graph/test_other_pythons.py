@@ -1,5 +1,7 @@
 """Other Pythons: a version that the observer does not know, and one without the compiled loop of guards."""
 
+import types
+
 import pytest
 import torch
 from graph_cases import graph_of
@@ -116,3 +118,10 @@ def test_fewer_guards_are_announced_once(recwarn):
         graph_of(lambda x: x + 1)(torch.ones(2))
     announced = [w for w in recwarn if "cannot be observed" in str(w.message)]
     assert len(announced) == (not observe.can_observe())
+
+
+def test_a_library_of_another_version_is_not_used(monkeypatch):
+    monkeypatch.setattr(checkers, "_guards", types.SimpleNamespace(build=None))
+    checkers.probed_features.cache_clear()
+    with pytest.warns(UserWarning, match="compiled guards of nn.Graph belong to another version"):
+        assert checkers.probed_features() is None

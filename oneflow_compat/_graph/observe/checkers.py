@@ -6,6 +6,7 @@ import functools
 import inspect
 import sysconfig
 import types
+import warnings
 from dataclasses import dataclass
 
 from ..program.python_values import MISSING
@@ -16,6 +17,7 @@ try:
 except ImportError:  # not built: there was no compiler
     _guards = None
 
+_INTERFACE = 2  # kInterface of csrc/guards.cpp
 # The operations of csrc/guards.cpp, in its order.
 _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL = range(10)
 _PRESENT = object()  # any value
@@ -166,6 +168,13 @@ class _Probe:
 def probed_features() -> Features | None:
     """Return what the compiled loop can rely on in this Python, or None if it cannot be used."""
     if _guards is None or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    if getattr(_guards, "INTERFACE", None) != _INTERFACE:
+        warnings.warn(
+            "the compiled guards of nn.Graph belong to another version of this package, so a slower check in Python"
+            " is used; install the package again, or run `python csrc/build.py` in its sources",
+            stacklevel=2,
+        )
         return None
     instance, plain = _Probe(), {"value": 0}
     attributes = vars(instance)
