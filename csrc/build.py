@@ -167,7 +167,7 @@ def _compile(units, folder, sanitize):
 
 
 def environments_torch():
-    """Return torch. In pip's isolated builds it is that of the environment that the package is installed into."""
+    """Return torch. In pip's isolated builds it is torch of the environment that is installed into."""
     try:
         import torch
     except ImportError:
@@ -217,7 +217,7 @@ def _link(objects, output, cuda, sanitize, steps):
 
 
 def build_guards(output: Path):
-    """Compile the test of nn.Graph's guards, which needs Python's headers. Return True if there is a library."""
+    """Compile the test of nn.Graph's guards, for which Python's headers are needed. Return whether it is built."""
     headers, source = Path(sysconfig.get_paths()["include"]), SOURCES / "guards.cpp"
     if compiler() is None or not (headers / "Python.h").exists():
         print(

@@ -1,8 +1,8 @@
-// The test before each call of a graph that no place which build() read was written: one loop over dicts, classes,
-// cells and lists. Built against Python's limited API, so one library serves every Python from 3.10 on.
+// The test before each call of a graph that no place which build() read was written: one loop over dicts,
+// classes, cells and lists. Built against Python's limited API, one library serves every Python from 3.10.
 //
-// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. Python code probes each of
-// them when the library is loaded (oneflow_compat/_graph/observe/checkers.py) and uses no test whose probe fails.
+// The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. observe/checkers.py
+// probes each of them when the library is loaded, and uses no test whose probe fails.
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -61,8 +61,9 @@ struct Test {
   std::vector<Entry> entries;
 };
 
-// The references are borrowed from the tuples of the tests. The Python object behind a checker holds them, because
-// the garbage collector does not look into a capsule, and guards refer to the graph that they belong to.
+// The references are borrowed from the tuples of the tests. The Python object behind a checker holds them,
+// because the garbage collector does not look into a capsule, and guards refer to the graph that they belong
+// to.
 struct Checker {
   std::vector<Test> tests;
   bool dict_versions;
@@ -171,31 +172,21 @@ int holds(const Checker& checker, Test& test) {
       test.version = version;  // other keys were written
       return 1;
     }
-    case kType:
-      return reinterpret_cast<PyObject*>(Py_TYPE(test.owner)) == test.expected;
-    case kCell:
-      return reinterpret_cast<Cell*>(test.owner)->value == test.expected;
-    case kList:
-      return list_holds(test);
-    case kClass:
-      return test.version != 0 && type_version(test.owner) == test.version;
-    case kAttribute:
-      return attribute_holds(test);
-    case kElement:
-      return element_holds(test);
-    case kFlags:
-      return flags_hold(test);
-    case kCall:
-      return call_holds(test);
+    case kType: return reinterpret_cast<PyObject*>(Py_TYPE(test.owner)) == test.expected;
+    case kCell: return reinterpret_cast<Cell*>(test.owner)->value == test.expected;
+    case kList: return list_holds(test);
+    case kClass: return test.version != 0 && type_version(test.owner) == test.version;
+    case kAttribute: return attribute_holds(test);
+    case kElement: return element_holds(test);
+    case kFlags: return flags_hold(test);
+    case kCall: return call_holds(test);
   }
   return 0;
 }
 
 constexpr const char* kName = "oneflow.guards";
 
-Checker* checker_of(PyObject* capsule) {
-  return static_cast<Checker*>(PyCapsule_GetPointer(capsule, kName));
-}
+Checker* checker_of(PyObject* capsule) { return static_cast<Checker*>(PyCapsule_GetPointer(capsule, kName)); }
 
 PyObject* first_from(PyObject* capsule, Py_ssize_t start) {
   Checker* checker = checker_of(capsule);
@@ -234,25 +225,18 @@ bool check_classes(const Test& test) {
   const bool is_tuple = PyTuple_Check(test.expected);
   switch (test.operation) {
     case kEntries:
-    case kPicture:
-      return PyDict_Check(test.owner) && is_tuple;
-    case kList:
-      return PyList_Check(test.owner) && is_tuple;
+    case kPicture: return PyDict_Check(test.owner) && is_tuple;
+    case kList: return PyList_Check(test.owner) && is_tuple;
     case kElement:
       return PyList_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 2 &&
              PyLong_Check(PyTuple_GetItem(test.expected, 0));
-    case kAttribute:
-      return is_tuple && PyTuple_Size(test.expected) == 2;
-    case kFlags:
-      return PyTuple_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 2;
-    case kClass:
-      return PyType_Check(test.owner);
-    case kType:
-      return PyType_Check(test.expected);
+    case kAttribute: return is_tuple && PyTuple_Size(test.expected) == 2;
+    case kFlags: return PyTuple_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 2;
+    case kClass: return PyType_Check(test.owner);
+    case kType: return PyType_Check(test.expected);
     case kCell:  // the limited API does not name its class
       return true;
-    case kCall:
-      return PyCallable_Check(test.expected);
+    case kCall: return PyCallable_Check(test.expected);
   }
   return false;
 }
@@ -277,7 +261,8 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
   }
   if (operation == kEntries && !read_entries(checker, test)) return false;
   if (operation == kClass) {
-    PyObject* looked_up = PyObject_GetAttrString(test.owner, "mro");  // a lookup in the class gives it a version
+    PyObject* looked_up =
+        PyObject_GetAttrString(test.owner, "mro");  // a lookup in the class gives it a version
     if (looked_up == nullptr) return false;
     Py_DECREF(looked_up);
     test.version = type_version(test.owner);
@@ -289,15 +274,14 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
   return true;
 }
 
-void destroy(PyObject* capsule) {
-  delete checker_of(capsule);
-}
+void destroy(PyObject* capsule) { delete checker_of(capsule); }
 
 PyObject* update(PyObject* capsule, PyObject* arguments) {
   Checker* checker = checker_of(capsule);
   Py_ssize_t index;
   PyObject* tuple;
-  if (checker == nullptr || !PyArg_ParseTuple(arguments, "nO!", &index, &PyTuple_Type, &tuple)) return nullptr;
+  if (checker == nullptr || !PyArg_ParseTuple(arguments, "nO!", &index, &PyTuple_Type, &tuple))
+    return nullptr;
   if (index < 0 || index >= static_cast<Py_ssize_t>(checker->tests.size())) {
     PyErr_SetString(PyExc_IndexError, "guards: no test with this index");
     return nullptr;
@@ -312,12 +296,14 @@ PyMethodDef kFirst = {"first_change", first_change, METH_NOARGS, nullptr};
 PyMethodDef kAfter = {"first_change_after", first_change_after, METH_O, nullptr};
 PyMethodDef kUpdate = {"update", update, METH_VARARGS, nullptr};
 
-// build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update). The caller keeps the
-// tuples of the tests, and after update(index, test) the new tuple, as long as it keeps the functions.
+// build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update). The caller
+// keeps the tuples of the tests, and after update(index, test) the new tuple, as long as it keeps the
+// functions.
 PyObject* build(PyObject*, PyObject* arguments) {
   PyObject *tests, *missing, *present;
   int dict_versions;
-  if (!PyArg_ParseTuple(arguments, "O!pOO", &PyList_Type, &tests, &dict_versions, &missing, &present)) return nullptr;
+  if (!PyArg_ParseTuple(arguments, "O!pOO", &PyList_Type, &tests, &dict_versions, &missing, &present))
+    return nullptr;
   Checker* checker = new Checker{{}, dict_versions != 0, missing, present};
   PyObject* capsule = PyCapsule_New(checker, kName, destroy);
   if (capsule == nullptr) {
@@ -348,10 +334,12 @@ PyObject* build(PyObject*, PyObject* arguments) {
 }
 
 PyMethodDef kMethods[] = {
-    {"build", build, METH_VARARGS, "build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update)"},
+    {"build", build, METH_VARARGS,
+     "build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update)"},
     {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "_guards", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
+PyModuleDef kModule = {
+    PyModuleDef_HEAD_INIT, "_guards", nullptr, -1, kMethods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

@@ -84,7 +84,8 @@ _NN_MODULES = {
     "argwhere": "argwhere_op=argwhere",
     "as_tensor": "as_tensor",
     "batchnorm_fused": (
-        "FusedBatchNorm1d=nn.modules.fused:FusedBatchNorm1d FusedBatchNorm2d=nn.modules.fused:FusedBatchNorm2d"
+        "FusedBatchNorm1d=nn.modules.fused:FusedBatchNorm1d"
+        " FusedBatchNorm2d=nn.modules.fused:FusedBatchNorm2d"
         " FusedBatchNorm3d=nn.modules.fused:FusedBatchNorm3d"
     ),
     "broadcast_ops": "broadcast_shapes broadcast_tensors broadcast_to",

@@ -54,6 +54,7 @@ EAGER = {
     "fused SGD, half precision": Defect(
         "The fused SGD of the CPU leaves most elements of float16 and bfloat16 unchanged.",
         "_graph/capture/update/forms.py:_half_on_cpu",
+        last_version="2.13",
     ),
 }
 
@@ -68,11 +69,14 @@ DTENSOR = {
         _RULES + "logsumexp with keepdim",
     ),
     "negative dim of cumsum": Defect(
-        "A negative dimension of cumsum is taken for one that is not sharded.", _RULES + "negative dim"
+        "A negative dimension of cumsum is taken for one that is not sharded.",
+        _RULES + "negative dim",
+        last_version="2.13",
     ),
     "mean of a class loss": Defect(
         "The mean of nll_loss is the mean of the shards' means, which may ignore different targets.",
         _RULES + "means of class losses",
+        last_version="2.13",
     ),
     "gradient of a mean": Defect(
         "The gradients of mse_loss and its kin divide by the size of a shard.", _PARTIAL + "call"

@@ -1,7 +1,7 @@
 """A notice of torch that tells a user of this package nothing.
 
-`torch.utils.cpp_extension`, which inductor imports, logs a warning on a machine with a CUDA compiler and without
-a GPU, although no CUDA code is compiled there. Checked with torch 2.11 to 2.14.
+`torch.utils.cpp_extension`, which inductor imports, logs a warning on a machine with a CUDA compiler and
+without a GPU, although no CUDA code is compiled there. Checked with torch 2.11 to 2.14.
 """
 
 from __future__ import annotations

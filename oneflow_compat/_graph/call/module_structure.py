@@ -24,7 +24,7 @@ _GLOBAL_HOOKS = tuple(getattr(torch_module, f"_global{name}") for name in _HOOKS
 
 
 class ModuleStructure:
-    """The facts about modules that one program relies on. `changed` names the fact that made holds() False."""
+    """The facts about modules that a program relies on. `changed` names the fact that made holds() False."""
 
     def __init__(self, modules: Sequence[tuple[str, torch.nn.Module]]):
         self.modules = modules

@@ -26,8 +26,8 @@ class OptimizerIdentity:
     """The facts about optimizers that one program relies on.
 
     After `holds()` returned False, `changed` names the fact. `state_replaced` tells whether an optimizer has
-    other state, and `same_layout` whether new groups and new state are laid out like the old ones, so that the
-    program can read them instead: load_state_dict() makes such groups and such state.
+    other state, and `same_layout` whether new groups and new state are laid out like the old ones, so that
+    the program can read them instead: load_state_dict() makes such groups and such state.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]):

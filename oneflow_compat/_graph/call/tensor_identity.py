@@ -1,9 +1,9 @@
 """The check before each call that the named tensors of a program are those that it reads.
 
-Each tensor of a module or optimizer still lies under all of its names, and the trained ones are still trained:
-one loop over versions of containers (observe/checkers.py). A tensor that was replaced by one with the same
-metadata is read from then on, unless it is trained. Where the program writes named tensors, their memory is
-compared, too: `p.data = q.data` ties two parameters.
+Each tensor of a module or optimizer still lies under all of its names, and the trained ones are still
+trained: one loop over versions of containers (observe/checkers.py). A tensor that was replaced by one with
+the same metadata is read from then on, unless it is trained. Where the program writes named tensors, their
+memory is compared, too: `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations

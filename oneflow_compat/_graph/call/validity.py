@@ -48,7 +48,7 @@ class Validity:
 
     def __init__(self, captured: Captured):
         self.program, self.guards, self.live = captured.program, captured.guards, captured.live
-        # whether no later call can be served: optimizer state was replaced, or the program served its only call
+        # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
         self.watch = self.guards.python_values
         self.watch.bind(self.guards.free_index, self.live.entries.values())

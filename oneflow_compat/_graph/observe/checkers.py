@@ -171,8 +171,8 @@ def probed_features() -> Features | None:
         return None
     if getattr(_guards, "INTERFACE", None) != _INTERFACE:
         warnings.warn(
-            "the compiled guards of nn.Graph belong to another version of this package, so a slower check in Python"
-            " is used; install the package again, or run `python csrc/build.py` in its sources",
+            "the compiled guards of nn.Graph belong to another version of this package, so a slower check in"
+            " Python is used; install the package again, or run `python csrc/build.py` in its sources",
             stacklevel=2,
         )
         return None

@@ -30,9 +30,9 @@ def unfollowed_lines(unfollowed) -> list[str]:
 def report_fewer_guards() -> None:
     """Warn once in a process that build() cannot be observed here."""
     warnings.warn(
-        f"Python {sys.version.split()[0]} with torch {torch.__version__}: what build() reads cannot be observed, so"
-        " fewer changes of Python values are followed than elsewhere (docs/graph/python-state.md lists them)."
-        " Use Python 3.10 to 3.13, or make a new graph after such a change.",
+        f"Python {sys.version.split()[0]} with torch {torch.__version__}: what build() reads cannot be"
+        " observed, so fewer changes of Python values are followed than elsewhere (docs/graph/python-state.md"
+        " lists them). Use Python 3.10 to 3.13, or make a new graph after such a change.",
         stacklevel=2,
     )
 
