@@ -348,6 +348,29 @@ def test_a_forward_of_the_instance_is_followed():
     check(Base(), change)
 
 
+def test_a_forward_of_the_instance_is_followed_after_torch_compile():
+    """torch.compile notes for the code of modules that their frames are none of its business."""
+    compiled = nn.Sequential(nn.Linear(3, 3))
+    compiled.compile(backend="eager")
+    compiled(torch.ones(2, 3))
+    test_a_forward_of_the_instance_is_followed()
+
+
+COMPILED_SCALE = 2.0
+
+
+def scaled(x, power):
+    return x**power * COMPILED_SCALE
+
+
+def test_a_function_that_torch_compile_has_given_up_is_followed(monkeypatch):
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    compiled = torch.compile(scaled, backend="eager", dynamic=False)
+    for power in range(4):
+        compiled(torch.ones(3), power)
+    check(Base(lambda m, y: scaled(y, 2)), lambda m: monkeypatch.setitem(globals(), "COMPILED_SCALE", 5.0))
+
+
 @pytest.mark.parametrize("change", [
     lambda m: m.linear.register_forward_hook(lambda module, args, result: result * 3),
     lambda m: m.linear.register_forward_pre_hook(lambda module, args: (args[0] * 3,)),

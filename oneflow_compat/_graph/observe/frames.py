@@ -77,7 +77,11 @@ class observed_frames:
 
     def make_visible(self, code):
         """Undo what torch.compile may have noted for this code: that its frames run without a question."""
-        if id(code) not in self.codes and not eval_frame._debug_get_cache_entry_list(code):
+        if id(code) in self.codes:
+            return
+        if eval_frame._debug_get_cache_entry_list(code):  # torch.compile has compiled it; its results stay
+            eval_frame.set_code_exec_strategy(code, _RUN)
+        else:
             eval_frame.reset_code(code)
 
     def leave_out(self, code):

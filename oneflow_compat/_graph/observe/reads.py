@@ -290,6 +290,7 @@ class Reads(ClassReads):
 
     def object_call(self, instance, arguments, site):
         if isinstance(instance, torch.nn.Module):
+            self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
         if cls is LRU_CACHE:
@@ -309,10 +310,11 @@ class Reads(ClassReads):
     def python_call(self, function, site):
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
         policy = policy_of(function.__code__)
+        if policy in (Policy.USER, Policy.INSTALLED):
+            self.make_visible(function.__code__)
         if policy is Policy.USER and ("function", id(function)) not in self.seen:
             self.seen.add(("function", id(function)))
             self.objects[id(function)] = function
-            self.make_visible(function.__code__)
             label = f"the code of {function.__qualname__}"
             self.add(ATTRIBUTE, function, "__code__", function.__code__, label, site)
             for name in ("__defaults__", "__kwdefaults__"):
