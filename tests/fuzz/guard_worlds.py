@@ -225,7 +225,7 @@ class World:
 
     def eager(self, mode):
         def step(*args):
-            self.optimizer.zero_grad()
+            self.model.zero_grad()  # also of parameters that left the optimizer: a graph leaves no gradient behind
             loss = self.loss(*args)
             self.update()
             return loss
@@ -245,7 +245,7 @@ class World:
         model = torch.compile(lambda *args: self.model(*args).square().mean(), backend=backend)
 
         def step(*args):
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
             loss = model(*args)
             loss.backward()
             self.update()
