@@ -686,8 +686,7 @@ _ROWS = (
     ),
     (
         "torch._C._dynamo.eval_frame",
-        "_FrameAction _FrameExecStrategy _debug_get_cache_entry_list reset_code set_code_exec_strategy"
-        " set_eval_frame",
+        "_FrameAction _FrameExecStrategy reset_code set_code_exec_strategy set_eval_frame",
         "frames of build() run as instrumented copies of their code",
         "tests/graph/test_observe_bytecode.py",
     ),

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import settings_of_stale as settings
 import torch
+import torch._dynamo
 import torch.nn.functional as F
 from stale_cases import Base, check, graph_of
 from torch import nn
@@ -364,11 +365,56 @@ def scaled(x, power):
 
 
 def test_a_function_that_torch_compile_has_given_up_is_followed(monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
     compiled = torch.compile(scaled, backend="eager", dynamic=False)
-    for power in range(4):
-        compiled(torch.ones(3), power)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for power in range(4):
+            compiled(torch.ones(3), power)
     check(Base(lambda m, y: scaled(y, 2)), lambda m: monkeypatch.setitem(globals(), "COMPILED_SCALE", 5.0))
+
+
+class Sized:
+    """Asks a global in a special method, which no call in the source names."""
+
+    def __len__(self):
+        return LENGTH
+
+
+LENGTH = 3
+
+
+def test_a_special_method_that_torch_compile_has_met_is_followed(monkeypatch):
+    sized = Sized()
+    torch.compile(lambda x: x * len(sized), backend="eager")(torch.ones(2))
+    check(Base(lambda m, y: y * len(sized)), lambda m: monkeypatch.setitem(globals(), "LENGTH", 5))
+
+
+class CompiledInside(Base):
+    @torch.compile(backend="eager")
+    def scaled(self, x):
+        return self.linear(x) * self.scale
+
+    def forward(self, x):
+        return self.scaled(x)
+
+
+@pytest.mark.parametrize("compiled_first", [False, True])
+def test_a_method_under_torch_compile_is_captured_and_compiles_again(compiled_first):
+    module = CompiledInside(scale=2.0)
+    if compiled_first:
+        module(torch.ones(3, 4))
+    check(module, lambda m: setattr(m, "scale", 3.0))
+    module.scale = 4.0
+    x = torch.ones(3, 4)
+    assert torch.equal(module(x), module.linear(x) * 4.0)
+
+
+def test_a_module_of_torch_compile_is_captured():
+    module = Base(scale=2.0)
+    graph, eager = graph_of(torch.compile(module, backend="eager"))
+    x = torch.ones(3, 4)
+    for _ in range(3):
+        assert torch.equal(graph(x), eager(x))
+    assert len(graph._engine.programs) == 1
 
 
 @pytest.mark.parametrize("change", [

@@ -16,7 +16,11 @@ class ModeNotice:
     """The modes of the modules whose code reads them; `changed` tells whether one is another now."""
 
     def __init__(self, modes: Iterable[tuple[torch.nn.Module, bool]]):
-        readers = [(module, training) for module, training in modes if _reads_training(type(module))]
+        readers = [
+            (module, training)
+            for module, training in modes
+            if "training" in module.__dict__ and _reads_training(type(module))
+        ]  # torch.compile's module has the mode of the module inside
         self._attributes = [module.__dict__ for module, _ in readers]
         self._modes = [training for _, training in readers]
 

@@ -53,13 +53,15 @@ class ClassReads:
         if ("special methods", id(cls)) in self.seen or not is_python_class(cls):
             return
         self.seen.add(("special methods", id(cls)))
-        for base in cls.__mro__:
-            module = sys.modules.get(base.__module__)
-            if is_python_class(base) and (module is None or not is_installed_module(module)):
+        for base in filter(is_python_class, cls.__mro__):
+            module, methods = sys.modules.get(base.__module__), special_methods(base)
+            for method in methods:
+                self.visible(method)
+            if module is None or not is_installed_module(module):
                 label = f"the bases of {base.__name__}"
                 self.add(CLASS_ATTRIBUTE, base, "__mro__", base.__mro__, label, site)
                 label = f"the special methods of {base.__name__}"
-                self.add(SPECIAL_METHODS, base, None, special_methods(base), label, site)
+                self.add(SPECIAL_METHODS, base, None, methods, label, site)
 
     def cache(self, function, site):
         """Guard that a cache of the user's which may answer without a call of its function is not cleared."""

@@ -72,30 +72,17 @@ class observed_frames:
         for name, original in self.setters.items():
             setattr(sys.modules[_DYNAMO], name, original)
         for code in self.codes.values():
-            if not self._is_compiled(code):
-                eval_frame.reset_code(code)
+            eval_frame.reset_code(code)  # torch.compile compiles it again if it meets it again
 
     def make_visible(self, code):
         """Undo what torch.compile may have noted for this code: that its frames run without a question."""
-        if id(code) in self.codes:
-            return
-        if eval_frame._debug_get_cache_entry_list(code):  # torch.compile has compiled it; its results stay
-            eval_frame.set_code_exec_strategy(code, _RUN)
-        else:
+        if id(code) not in self.codes:
             eval_frame.reset_code(code)
 
     def leave_out(self, code):
         """Frames of this code run as they are: a generator of it started before build()."""
         if id(code) in self.codes:
             eval_frame.set_code_exec_strategy(code, _SKIP)
-
-    @staticmethod
-    def _is_compiled(code):
-        """Whether torch.compile has compiled an observed function; its result stays."""
-        copy = _copies.get(id(code), (None, None))[1]
-        return copy is not None and any(
-            entry.code is not copy for entry in eval_frame._debug_get_cache_entry_list(code)
-        )
 
     def _decide(self, frame, cache_entry, frame_state):
         code = frame.f_code
