@@ -15,10 +15,11 @@ from torch.hub import (  # noqa: F401
     MODULE_HUBCONF,
     READ_DATA_CHUNK,
     VAR_DEPENDENCY,
+    download_url_to_file,
 )
 
 from . import _bind, _env
-from ._files import atomic, downloads, serialization
+from ._files import atomic, serialization
 from ._files.errors import RefusedError, named_errors
 
 DEFAULT_CACHE_DIR = "~/.cache"
@@ -50,19 +51,6 @@ def _our_folder():
         yield
     finally:
         _hub._hub_dir = before
-
-
-def download_url_to_file(url, dst, hash_prefix=None, progress=True):
-    """Download the file at `url` to the path `dst`, with a progress bar on stderr.
-
-    An existing file is replaced when the download is complete. `hash_prefix` is the beginning of the
-    expected SHA-256; another one raises RuntimeError. ONEFLOW_QUIET=1 hides the progress bar.
-    """
-    progress = progress and downloads.shows_progress()
-    if progress:
-        downloads.announce(url, dst)
-    with downloads.named_failures(url):
-        _hub.download_url_to_file(url, os.fspath(dst), hash_prefix, progress=progress)
 
 
 def list(github, force_reload=False, skip_validation=False, trust_repo=None, **kwargs):
