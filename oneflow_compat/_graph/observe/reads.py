@@ -311,7 +311,7 @@ class Reads(ClassReads):
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
         policy = policy_of(function.__code__)
         if policy in (Policy.USER, Policy.INSTALLED):
-            self.make_visible(function.__code__)
+            self.visible(function)
         if policy is Policy.USER and ("function", id(function)) not in self.seen:
             self.seen.add(("function", id(function)))
             self.objects[id(function)] = function
@@ -326,7 +326,7 @@ class Reads(ClassReads):
 
     def visible(self, function):
         code = getattr(function, "__code__", None)
-        if code is not None:
+        if code is not None and not getattr(function, "_torchdynamo_disable", False):
             self.make_visible(code)
 
     def c_call(self, function, owner, arguments, site):
