@@ -15,6 +15,7 @@ import collections
 import contextlib
 import dataclasses
 import faulthandler
+import gc
 import itertools
 import os
 import pathlib
@@ -346,6 +347,7 @@ def _limit(memory) -> None:
 def _child(items, results) -> None:
     """Load (form, path, expected) one after another, and write each outcome to the pipe."""
     warnings.simplefilter("ignore")
+    gc.freeze()  # garbage of the parent, collected during a load, would hide what the load takes
     faulthandler.disable()  # the parent reports a crash; pytest's handler would print all threads
     seen: list[str] = []
     _watch(any(form.read is _read_hub_zip for form, _, _ in items), seen)
