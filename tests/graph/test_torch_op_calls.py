@@ -152,13 +152,11 @@ def test_attention_with_a_bias_that_is_a_class_of_tensors(bias, rows):
 
 def test_what_oneflow_looks_up_during_a_capture_is_torchs_own():
     looked_up = "Generator", "any", "cond", "ctc_loss", "get_rng_state"
-    kept = {n: vars(flow).pop(n) for n in looked_up if n in vars(flow)}
+    before = {n: getattr(flow, n) for n in looked_up}
+    for n in looked_up:
+        vars(flow).pop(n)
     graph_of(lambda x: [getattr(flow, n) for n in looked_up] and x + 1)(torch.ones(1))
-    assert all(
-        getattr(flow, n) is getattr(torch, n)
-        for n in looked_up
-        if n not in kept or kept[n] is getattr(torch, n)
-    )
+    assert all(getattr(flow, n) is before[n] for n in looked_up)
 
 
 def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
