@@ -46,7 +46,7 @@ VARIABLES = {
         "1024",
         "largest size of that folder in MiB; the programs used longest ago are removed; 0: keep none",
     ),
-    "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled"),
+    "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled, no progress bar of downloads"),
     "ONEFLOW_DEBUG_MODE": (
         "",
         "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv",

@@ -15,11 +15,11 @@ from torch.hub import (  # noqa: F401
     MODULE_HUBCONF,
     READ_DATA_CHUNK,
     VAR_DEPENDENCY,
-    download_url_to_file,
 )
 
 from . import _bind, _env
 from ._files import atomic, serialization
+from ._files.downloads import download_url_to_file
 from ._files.errors import RefusedError, named_errors
 
 DEFAULT_CACHE_DIR = "~/.cache"

@@ -24,6 +24,14 @@ class RefusedError:
         """Return the error with the name of its file."""
         ...
 
+def download_url_to_file(url: str, dst: Any, hash_prefix: str | None = None, progress: _bool = True) -> None:
+    """Download the file at `url` to the path `dst`, with a progress bar on stderr.
+
+    An existing file is replaced when the download is complete. `hash_prefix` is the beginning of the
+    expected SHA-256; another one raises RuntimeError. ONEFLOW_QUIET=1 hides the progress bar.
+    """
+    ...
+
 def get_dir() -> str:
     """The folder of repositories and weights."""
     ...

@@ -47,7 +47,6 @@ ALIASES = {
         "fft fft2 fftn hfft hfft2 hfftn ifft ifft2 ifftn ihfft ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2"
         " rfftn"
     ),
-    "oneflow.hub": "download_url_to_file",
     "oneflow.jit": "ignore",
     "oneflow.linalg": "det",
     "oneflow.multiprocessing": (

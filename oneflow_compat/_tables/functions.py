@@ -61,6 +61,7 @@ FUNCTIONS = {
         "cuda.type_tensor": "ComplexFloatTensor ComplexDoubleTensor",
         "cuda.current": "current_device set_device synchronize",
     },
+    "oneflow.hub": {"_files.downloads": "download_url_to_file"},
     "oneflow.jit": {
         "_ops.misc": "script=jit_script",
     },

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+
+from ...._files import downloads
 
 
 def load_mnist(
@@ -43,24 +46,48 @@ def _digest(path):
 
 
 def _fetch(url, path, expected_digest):
+    expected_digest = expected_digest or None
     if os.path.isfile(path) and (not expected_digest or _digest(path) == expected_digest):
         return path
     if "://" not in url:
-        raise FileNotFoundError(f"load_mnist: there is no file {url!r}, and it is no address to fetch")
-    import sys
-    import urllib.request
-
-    def progress(block, size, total):
-        if total > 0:
-            done = min(1.0, block * size / total)
-            print(f"\rmnist.npz [{'#' * int(done * 30):<30}] {done:4.0%}", end="", file=sys.stderr)
-
+        raise FileNotFoundError(
+            f"load_mnist: {url!r} is no file, and no address to fetch. Pass the path of a file, or an address"
+            " such as https://..."
+        )
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     part = path + ".part"
-    urllib.request.urlretrieve(url, part, progress)
-    print(file=sys.stderr)
-    if expected_digest and _digest(part) != expected_digest:
-        os.remove(part)
-        raise ValueError(f"load_mnist: what {url} delivered has another sha256 than {expected_digest}")
-    os.replace(part, path)
+    try:
+        _download(url, part)
+        digest = _digest(part) if expected_digest else None
+        if digest != expected_digest:
+            raise ValueError(
+                f"load_mnist: {url} has the sha256 {digest}, expected {expected_digest}. The download was"
+                " removed; try again, or pass the hash_check of this file"
+            )
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(part)
     return path
+
+
+def _download(url, path):
+    """Download a file with a progress bar on stderr, unless ONEFLOW_QUIET is set."""
+    import urllib.request
+
+    from torch.hub import tqdm
+
+    visible = downloads.shows_progress()
+    if visible:
+        downloads.announce(url, path.removesuffix(".part"))
+    with (
+        downloads.named_failures(url),
+        tqdm(disable=not visible, unit="B", unit_scale=True, unit_divisor=1024) as bar,
+    ):
+
+        def advance(block, size, total):
+            if total > 0:
+                bar.total = total
+            bar.update(min(block * size, bar.total or block * size) - bar.n)
+
+        urllib.request.urlretrieve(url, path, advance)
