@@ -101,10 +101,9 @@ class _Optimizer:
     def guards(self) -> Iterator[Guard]:
         """Yield guards of the places that are compared."""
         attributes = vars(self.optimizer)
-        if not attributes.keys() >= {
-            "param_groups",
-            "state",
-        }:  # properties of a class that wraps an optimizer
+        if (
+            not {"param_groups", "state"} <= attributes.keys()
+        ):  # a class that wraps an optimizer has properties
             yield _guard(places.FLAG, (self,), "is_same", True)
         for name in ("param_groups", "state", "step"):
             yield _guard(places.ITEM, attributes, name, attributes.get(name, MISSING))

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 
 from ..._global.global_mode import symbolic_kernels
 from ..program.operators import facts_of
+from ..program.schemas import has_new_results
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
 from .frequent_results import known_results
@@ -150,10 +151,9 @@ def _described(tensor):
 def _lasts(func):
     cacheable = _lasting.get(func)
     if cacheable is None:
-        returns = func._schema.returns
         is_plain_aten = func.namespace == "aten" and not facts_of(func).has_other_memory
         on_values = func._schema.is_mutable or _ON_VALUES & set(func.tags)
-        is_fresh = bool(returns) and all(r.alias_info is None for r in returns)
+        is_fresh = bool(func._schema.returns) and has_new_results(func)
         cacheable = _lasting[func] = is_plain_aten and is_fresh and not on_values
     return cacheable
 

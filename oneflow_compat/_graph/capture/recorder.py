@@ -8,10 +8,8 @@ closures) are lifted to placeholders; they keep their identity, so hooks and `p.
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
 import weakref
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -27,6 +25,7 @@ from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
 from ..program.operators import facts_of
 from ..program.scalar_guards import Condition
+from ..program.schemas import written_returns
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .branch_values import known_shape
@@ -41,28 +40,6 @@ aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
 _DEVICE = torch.ops.prim.device.default
 _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
-
-
-@functools.cache
-def _written_returns(func: torch._ops.OpOverload) -> tuple[tuple[int, str] | None, ...]:
-    """Return the (position, name) of the written argument that each result of an operator is.
-
-    The entry is None for a result that is no written argument.
-    """
-    arguments = [(position, a) for position, a in enumerate(func._schema.arguments) if _is_written(a)]
-    return tuple(
-        next(((i, a.name) for i, a in arguments if _is_written(r) and _is_alias(a, r)), None)
-        for r in func._schema.returns
-    )
-
-
-def _is_written(value: Any) -> bool:
-    """Whether an operator writes an argument, or a result is a written argument, by its schema."""
-    return value.alias_info is not None and value.alias_info.is_write
-
-
-def _is_alias(argument: Any, result: Any) -> bool:
-    return bool(argument.alias_info.before_set & result.alias_info.before_set)
 
 
 class Recorder(KnownValues, TorchDispatchMode):
@@ -286,7 +263,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _bind(self, func, node, out, args, kwargs):
         """Give each result its node, and return what build() gets: for a written argument, the argument."""
-        written = _written_returns(func)
+        written = written_returns(func)
         if isinstance(out, torch.Tensor):
             return self._bind_tensor(node, out, _argument(written[0] if written else None, args, kwargs))
         if isinstance(out, (tuple, list)):

@@ -12,7 +12,7 @@ from .notices import say
 
 
 class BackgroundVariants:
-    """What `auto` gives a region as `other_variant`: no call waits for the compiler.
+    """The `other_variant` of a region under `auto`: it compiles further variants while calls go on.
 
     Calls at sizes that no variant serves run the captured operators. Once they have taken as long as a
     variant must save, a child process compiles one for the sizes of the present call.

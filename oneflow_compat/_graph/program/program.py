@@ -16,6 +16,7 @@ from .codegen import readable
 from .dimension_guards import DimensionGuards
 from .locations import Argument, Location
 from .operators import facts_of
+from .schemas import is_written
 
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
@@ -155,7 +156,7 @@ def written_args(node: torch.fx.Node) -> list[torch.fx.Node]:
         return []
     written = []
     for position, arg in enumerate(schema.arguments):
-        if arg.alias_info is None or not arg.alias_info.is_write:
+        if not is_written(arg):
             continue
         value = node.args[position] if position < len(node.args) else node.kwargs.get(arg.name)
         if isinstance(value, torch.fx.Node):
@@ -170,9 +171,7 @@ def is_view(node: torch.fx.Node) -> bool:
     if node.target is operator.getitem:
         return True
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(
-        r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
-    )
+    return schema is not None and any(r.alias_info is not None and not is_written(r) for r in schema.returns)
 
 
 def roots(nodes: Iterable[torch.fx.Node]) -> Iterator[torch.fx.Node]:

@@ -23,6 +23,7 @@ from ...config import Config
 from ...program.codegen import compile_program
 from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
+from ...program.schemas import has_new_results
 from ...program.tensor_info import TensorInfo, describe
 from .. import aten, compiling, program_cache
 from ..call_wrapper import runner
@@ -323,8 +324,7 @@ def _is_new(node):
     """Return True if the result of the node is a fresh buffer."""
     while node.target is operator.getitem:
         node = node.args[0]
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and all(r.alias_info is None for r in schema.returns)
+    return has_new_results(node.target)
 
 
 def _have_equal_strides(shape, stride, captured_stride):

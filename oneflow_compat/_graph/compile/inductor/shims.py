@@ -6,6 +6,7 @@ import functools
 
 import torch
 
+from ...program.schemas import has_new_results
 from .decompositions import plain_pointwise, table, talks
 
 
@@ -15,7 +16,7 @@ def no_shim(target: object) -> bool:
     if (
         not isinstance(target, torch._ops.OpOverload)
         or target.namespace != "aten"
-        or any(r.alias_info for r in target._schema.returns)
+        or not has_new_results(target)
     ):
         return False
     if not any(

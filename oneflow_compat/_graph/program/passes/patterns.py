@@ -16,6 +16,7 @@ from torch.fx import Node
 from ...._kernels import _ext
 from ...capture.recorder import Recorder
 from ..program import is_view, written_args
+from ..schemas import has_new_results
 from ..tensor_info import describe
 from .cleanup import drop_aliases, drop_dead, has_effect
 
@@ -49,11 +50,9 @@ def _one_of_several(node):
 
 
 def _makes_memory(node):
-    schema = getattr(node.target, "_schema", None)
     return (
-        schema is not None
-        and not schema.is_mutable
-        and all(r.alias_info is None for r in schema.returns)
+        has_new_results(node.target)
+        and not node.target._schema.is_mutable
         and node.target is not aten._unsafe_view.default
     )
 
