@@ -19,6 +19,7 @@ from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
 from .capture.capture import Capture
+from .capture.interrupts import interrupts_at_operators
 from .capture.leaves import check_leaves
 from .capture.survivors import settle_failed, settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
@@ -322,7 +323,7 @@ class Engine:
         while True:
             capture = Capture(self, args, kwargs, config, outcomes, dims)
             try:
-                with _no_collection():
+                with interrupts_at_operators(), _no_collection():
                     captured = capture.run()
                 break
             except MoreNumbers as request:

@@ -6,6 +6,7 @@ Scopes are reported, never acted on: the engine takes stage and recomputation fr
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 
 from .._message import Message
@@ -83,20 +84,27 @@ class Scope:
         )
 
 
-_stack = [Scope()]
+_outermost = Scope()
+_current = contextvars.ContextVar("scope")
+graph_name = contextvars.ContextVar("graph", default=None)  # of the graph whose build() runs in this thread
 
 
 def current_scope() -> Scope:
-    """The innermost scope: that of the block being built, or the one around everything."""
-    return _stack[-1]
+    """The innermost scope of this thread: that of the block being built, or the one around everything."""
+    return _current.get(_outermost)
+
+
+def set_current_scope(scope: Scope) -> None:
+    """Make `scope` the current one of this thread."""
+    _current.set(scope)
 
 
 @contextlib.contextmanager
 def ScopeContext(scope):
     """Make `scope` the current one in the block."""
-    depth = len(_stack)
-    _stack.append(scope)
+    outer = current_scope()
+    set_current_scope(scope)
     try:
         yield
     finally:
-        del _stack[depth:]
+        set_current_scope(outer)

@@ -13,6 +13,7 @@ import types
 import torch
 
 from .._errors import OneFlowError
+from .._graph.scopes import graph_name
 
 _open: list = []  # the name of the open job, and its settings once they were given
 
@@ -34,14 +35,13 @@ def JobBuildAndInferCtx_Close():
 
 def JobBuildAndInferCtx_GetCurrentJobName() -> str:
     """The job being built: one opened by hand, or the nn.Graph whose build() runs."""
-    from ..nn.graph.graph_debug import building  # nn.graph loads on demand
-
-    if not _open and not building:
+    name = _open[0] if _open else graph_name.get()
+    if name is None:
         raise OneFlowError(
             "no job is being built: JobBuildAndInferCtx_Open() begins one, and build() of an nn.Graph runs"
             " in one"
         )
-    return _open[0] if _open else building[-1].name
+    return name
 
 
 def CurJobBuildAndInferCtx_SetJobConf(job_conf):

@@ -661,6 +661,18 @@ _ROWS = (
     ),
     ("torch.testing", "_internal", "samples for the parity suite", "tests/autotest"),
     (
+        "torch.nn.modules.module",
+        "_global_forward_hooks _global_forward_pre_hooks",
+        "hooks of a capture are removed although an interrupt took their handles",
+        "tests/graph/test_interrupted_capture.py",
+    ),
+    (
+        "torch.optim.optimizer",
+        "_global_optimizer_pre_hooks",
+        "hooks of a capture are removed although an interrupt took their handles",
+        "tests/graph/test_interrupted_capture.py",
+    ),
+    (
         "torch.nn.modules.conv",
         "_ConvNd",
         "derived attributes of a loaded convolution",

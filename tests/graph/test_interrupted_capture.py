@@ -70,7 +70,7 @@ def test_interrupt_leaves_nothing_changed():
         return loss
 
     def interrupt(*_):
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     graph_of(build, optimizer, model=model)(x)
     start = time.perf_counter()
@@ -95,3 +95,41 @@ def test_interrupt_leaves_nothing_changed():
     assert interrupted > 5
     loss = build(x)
     assert type(loss) is torch.Tensor and torch.isfinite(loss)
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_acts_at_the_next_operator_and_pressed_again_at_once(presses):
+    reached = []
+
+    def build(x):
+        for press in range(presses):
+            signal.raise_signal(signal.SIGINT)
+            reached.append(press)
+        y = x + 1
+        reached.append("operator")
+        return y
+
+    with pytest.raises(KeyboardInterrupt):
+        graph_of(build)(torch.ones(2))
+    assert reached == [0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_after_the_last_operator_acts_at_the_end_of_the_capture():
+    def build(x):
+        y = x + 1
+        signal.raise_signal(signal.SIGINT)
+        return y
+
+    with pytest.raises(KeyboardInterrupt):
+        graph_of(build)(torch.ones(2))
+
+
+def test_a_handler_of_the_user_stays_in_force():
+    calls = []
+    previous = signal.signal(signal.SIGINT, lambda *_: calls.append(capturing()))
+    try:
+        graph_of(lambda x: (signal.raise_signal(signal.SIGINT), x + 1)[1])(torch.ones(2))
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert calls == [True]

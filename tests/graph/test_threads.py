@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import oneflow as flow
+from oneflow._graph.scopes import current_scope
 
 
 def together(*functions):
@@ -81,3 +82,53 @@ def test_captures_in_one_thread_leave_eager_training_in_another_alone():
     models, found = [nn.Linear(8, 8) for _ in range(6)], []
     together(lambda: found.append(trained()), lambda: [Step(m)(torch.ones(2, 8)) for m in models])
     assert torch.equal(found[0], trained())
+
+
+@pytest.mark.parametrize("begun", ["before", "during"])
+def test_a_capture_ignores_calls_of_its_modules_in_other_threads(begun):
+    """Two threads call a module of the graph before build(), or in it, and their calls end in it or later."""
+
+    class Waiting(nn.Module):
+        def forward(self, x):
+            inside.wait()
+            end.wait()
+            return x
+
+    model, waiting, outside, errors = nn.Linear(2, 2), Waiting(), current_scope(), []
+    waiting.register_forward_hook(lambda *_: None)  # without it torch asks for hooks at the begin only
+    inside, end, names = threading.Barrier(3), threading.Event(), []
+
+    def call():
+        try:
+            waiting(torch.ones(1, 2))
+        except BaseException as error:
+            errors.append(error)
+
+    others = [threading.Thread(target=call) for _ in range(2)]
+
+    def start():
+        for thread in others:
+            thread.start()
+        inside.wait()
+
+    def finish():
+        end.set()
+        for thread in others:
+            thread.join()
+
+    class Both(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model, self.waiting = model, waiting
+
+        def build(self, x):
+            start() if begun == "during" else finish()
+            names.append(current_scope().name)
+            return self.model(x)
+
+    if begun == "before":
+        start()
+    graph, x = Both(), torch.ones(1, 2)
+    assert torch.equal(graph(x), model(x))
+    finish()
+    assert (errors, names) == ([], [graph.name]) and current_scope() is outside

@@ -14,8 +14,14 @@ from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_
 from torch.utils._python_dispatch import _pop_mode
 
 _log: list = []  # undo functions of the changes in force, each safe to run again
-log, forget = _log.append, _log.remove
+log = _log.append
 _MISSING = object()
+
+
+def forget(undo: Callable[[], None]) -> None:
+    """Take `undo` out of the log, where an interrupt may have left it or not."""
+    with contextlib.suppress(ValueError):
+        _log.remove(undo)
 
 
 @contextlib.contextmanager
@@ -69,6 +75,26 @@ def patched_attributes(changes: Iterable[tuple[object, str, object]]) -> Iterato
     with undone(undo):
         for owner, name, value in changes:
             setattr(owner, name, value)
+        yield
+
+
+@contextlib.contextmanager
+def global_hook(register: Callable, hooks: dict, hook: Callable, **options) -> Iterator[None]:
+    """Register a hook of all modules or of all optimizers while the block runs.
+
+    `hooks` is torch's table of these hooks. An interrupt may come after torch has stored the hook and before
+    there is a handle, so the hook is looked for in the table.
+    """
+    handles: list = []
+
+    def undo() -> None:
+        for handle in handles:
+            handle.remove()
+        for key in [key for key, value in hooks.items() if value is hook]:
+            hooks.pop(key, None)
+
+    with undone(undo):
+        handles.append(register(hook, **options))
         yield
 
 

@@ -30,6 +30,7 @@ from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .branch_values import known_shape
 from .fake_results import Results
+from .interrupts import raise_waiting_interrupt
 from .known import KnownValues
 from .recurrent import whole_layers
 from .refusals import refuse
@@ -181,6 +182,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._item(args[0])
         if func.namespace in ("profiler", "prim"):
             return self._run_unrecorded(func, args, kwargs or {})
+        raise_waiting_interrupt()
         facts = facts_of(func)
         if facts.counts_sparse_rows and self.phase == "update":
             _refuse_sparse_count(args[0])

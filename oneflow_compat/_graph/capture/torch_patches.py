@@ -11,6 +11,7 @@ import sys
 import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import optimizer
 
 from ..._active import capturing
 from ..._global.tensor import several, view_or_copy
@@ -22,7 +23,7 @@ from .caller_tensors import same_contents, warn_of_changed_containers
 from .checkpointing import recomputed, torch_checkpoints
 from .generators import generators_of_build
 from .integer_indexing import tensors_as_indices
-from .patching import patched, patched_attributes, undone
+from .patching import global_hook, patched, patched_attributes, undone
 from .random_state import states_of_generators
 from .recurrent import recurrent_layers
 from .size_builtins import builtins_of_sizes
@@ -103,8 +104,6 @@ def _formulas(recorder):
 @contextlib.contextmanager
 def _module_paths(recorder, state_map):
     """recorder.module_path follows the module that runs."""
-    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-
     paths = {id(m): p for p, m in state_map.all_modules()}
     stack = []
 
@@ -118,15 +117,11 @@ def _module_paths(recorder, state_map):
         if stack and capturing():
             recorder.module_path = stack.pop()
 
-    handles: list = []
-
-    def undo():
-        for handle in handles:
-            handle.remove()
-
-    with undone(undo):
-        handles += [register_module_forward_pre_hook(enter)]
-        handles += [register_module_forward_hook(leave, always_call=True)]
+    hooks = torch.nn.modules.module
+    with (
+        global_hook(hooks.register_module_forward_pre_hook, hooks._global_forward_pre_hooks, enter),
+        global_hook(hooks.register_module_forward_hook, hooks._global_forward_hooks, leave, always_call=True),
+    ):
         yield
 
 
@@ -183,24 +178,18 @@ def _no_step_in_build(recorder):
     """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate
     as a constant.
     """
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    def refuse(optimizer, args, kwargs):
+    def refuse(stepped, args, kwargs):
         if capturing() and recorder.phase != "update":
             raise CaptureError(
-                f"build() calls step() of {type(optimizer).__name__}",
+                f"build() calls step() of {type(stepped).__name__}",
                 "Give the optimizer to add_optimizer() in __init__ and leave out zero_grad() and step(): the"
                 " graph does both.",
             )
 
-    handles: list = []
-
-    def undo():
-        for handle in handles:
-            handle.remove()
-
-    with undone(undo):
-        handles += [register_optimizer_step_pre_hook(refuse)]
+    with global_hook(
+        optimizer.register_optimizer_step_pre_hook, optimizer._global_optimizer_pre_hooks, refuse
+    ):
         yield
 
 

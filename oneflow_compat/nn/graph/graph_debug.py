@@ -4,18 +4,17 @@ print(graph).
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import torch
 
 from ... import _processes
+from ..._active import capturing
 from ..._errors import RefusedKind, StateError
+from ..._graph.capture.patching import global_hook
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
 from .graph_scope import Views
-
-building: list = []  # the graph whose build() is running
 
 
 class Debug:
@@ -82,8 +81,12 @@ class _Calls:
             self.debug.say(1, f"({tag}:{n}:{description})")
         return leaves
 
+    def name_of(self, module):
+        """The name of a module of the graph that build() calls; another thread may call the same module."""
+        return self.names.get(id(module)) if capturing() else None
+
     def before(self, module, inputs):
-        name = self.names.get(id(module))
+        name = self.name_of(module)
         if name is None:
             return
         self.views.enter(module)
@@ -97,7 +100,7 @@ class _Calls:
                         print(tensor_line(tag, f"{name}.{n}", t))
 
     def after(self, module, inputs, output):
-        name = self.names.get(id(module))
+        name = self.name_of(module)
         if name is not None:
             self.views.leave()
             self.calls[name] = (
@@ -116,16 +119,12 @@ def record(graph, build, args, kwargs):
     begin = time.perf_counter()
     debug.say(0, f"{title} start building graph.")
     ins = calls.note("INPUT", f"{graph.name}_input", args, kwargs, lazy=False)
-    hooks = torch.nn.modules.module
-    with contextlib.ExitStack() as stack:
-        for hook in (
-            hooks.register_module_forward_pre_hook(calls.before),
-            hooks.register_module_forward_hook(calls.after),
-        ):
-            stack.callback(hook.remove)
-        building.append(graph)
-        stack.callback(building.pop)
-        stack.enter_context(views)
+    hooks, before, after = torch.nn.modules.module, calls.before, calls.after
+    with (
+        global_hook(hooks.register_module_forward_pre_hook, hooks._global_forward_pre_hooks, before),
+        global_hook(hooks.register_module_forward_hook, hooks._global_forward_hooks, after, always_call=True),
+        views,
+    ):
         try:
             out = build(*args, **kwargs)
         except BaseException:

@@ -19,10 +19,12 @@ class Views(contextlib.ExitStack):
 
     def __init__(self, graph):
         super().__init__()
-        self._graph, self._blocks = graph, None
+        self._graph, self._blocks, self._outer = graph, None, []
 
     def __enter__(self):
         super().__enter__()
+        outer = scopes.graph_name.set(self._graph.name)
+        self.callback(scopes.graph_name.reset, outer)
         self.enter_context(scopes.ScopeContext(scopes.Scope(scopes.current_scope(), self._graph.name)))
         for cls, view, find in (
             (torch.nn.Module, GraphModule, self._module),
@@ -58,11 +60,14 @@ class Views(contextlib.ExitStack):
         return None
 
     def enter(self, module):
-        config = self._module(module)
-        scopes._stack.append(scopes.current_scope() if config is None else config.scope)
+        """The scope of `module`, which is called now, becomes the current one."""
+        config, outer = self._module(module), scopes.current_scope()
+        self._outer.append(outer)
+        scopes.set_current_scope(outer if config is None else config.scope)
 
     def leave(self):
-        scopes._stack.pop()
+        """The scope around the module that was entered last becomes the current one again."""
+        scopes.set_current_scope(self._outer.pop())
 
 
 def _looking(original, view, find):
