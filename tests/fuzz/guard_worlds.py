@@ -223,9 +223,14 @@ class World:
         if self.schedule is not None:
             self.schedule.step()
 
+    def clear_gradients(self):
+        """Clear them as a graph does: also of parameters that left the optimizer or the model."""
+        self.optimizer.zero_grad()
+        self.model.zero_grad()
+
     def eager(self, mode):
         def step(*args):
-            self.model.zero_grad()  # also of parameters that left the optimizer: a graph leaves no gradient behind
+            self.clear_gradients()
             loss = self.loss(*args)
             self.update()
             return loss
@@ -245,7 +250,7 @@ class World:
         model = torch.compile(lambda *args: self.model(*args).square().mean(), backend=backend)
 
         def step(*args):
-            self.model.zero_grad()
+            self.clear_gradients()
             loss = model(*args)
             loss.backward()
             self.update()

@@ -55,6 +55,14 @@ def picture(model, optimizer):
     }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """SIGINT raises KeyboardInterrupt; a process that was started in the background ignores it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
 @pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only"
 )
