@@ -19,7 +19,7 @@ class RefusedValue(ValueError, AssertionError):
     """
 
 
-class RefusedKind(TypeError, AssertionError):
+class RefusedType(TypeError, AssertionError):
     """An argument of a wrong type, where OneFlow asserts."""
 
 
@@ -27,7 +27,7 @@ class EmptyParameters(RefusedValue, IndexError):
     """An empty list of parameters: torch raises ValueError, OneFlow IndexError."""
 
 
-class NotAParameter(RefusedKind, ValueError):
+class NotAParameter(RefusedType, ValueError):
     """A parameter that is no tensor: torch raises TypeError, OneFlow ValueError."""
 
 
@@ -41,7 +41,7 @@ def asserted(error):
     """Return a ValueError or TypeError as an error that is also an AssertionError; return any other error
     unchanged.
     """
-    error_class = {ValueError: RefusedValue, TypeError: RefusedKind}.get(type(error))
+    error_class = {ValueError: RefusedValue, TypeError: RefusedType}.get(type(error))
     return error if error_class is None else error_class(*error.args).with_traceback(error.__traceback__)
 
 

@@ -110,14 +110,14 @@ class Message:
         self._default(name)
         self._values.pop(name, None)
 
-    def CopyFrom(self, other):
-        if type(other).__name__ != type(self).__name__:
-            raise TypeError(f"CopyFrom() takes {type(self).__name__}, found {type(other).__name__}")
-        super().__setattr__("_values", copy.deepcopy(other._values))
-        super().__setattr__("_present", other._present)
+    def CopyFrom(self, message):
+        if type(message).__name__ != type(self).__name__:
+            raise TypeError(f"CopyFrom() takes {type(self).__name__}, found {type(message).__name__}")
+        super().__setattr__("_values", copy.deepcopy(message._values))
+        super().__setattr__("_present", message._present)
 
-    def __eq__(self, other):
-        return type(other).__name__ == type(self).__name__ and str(self) == str(other)
+    def __eq__(self, value):
+        return type(value).__name__ == type(self).__name__ and str(self) == str(value)
 
     def __deepcopy__(self, memo):
         copy = type(self)()

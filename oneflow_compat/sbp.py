@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from ._errors import RefusedKind
+from ._errors import RefusedType
 
 
 class sbp:
@@ -21,8 +21,8 @@ class sbp:
     def _ToAttrStr(self):
         return {"split": f"S({self._dim})", "broadcast": "B", "partial_sum": "P"}[self._kind]
 
-    def __eq__(self, other):
-        return isinstance(other, sbp) and (self._kind, self._dim) == (other._kind, other._dim)
+    def __eq__(self, value):
+        return isinstance(value, sbp) and (self._kind, self._dim) == (value._kind, value._dim)
 
     def __hash__(self):
         return hash((self._kind, self._dim))
@@ -46,7 +46,7 @@ def split(dim=None, **kwargs):
     try:
         axis = operator.index(axis)
     except TypeError:
-        raise RefusedKind(
+        raise RefusedType(
             f"sbp.split: the dimension must be an int, found {type(axis).__name__} {axis!r}"
         ) from None
     if axis < 0:

@@ -123,7 +123,7 @@ logical_xor = _operator(lambda original, a, b: torch.logical_xor(a, torch.as_ten
 
 def rebinding(original):
     """No in-place form: Python falls back to the operator and binds a new tensor."""
-    return lambda self, other: NotImplemented
+    return lambda self, operand: NotImplemented
 
 
 def to_float(original):

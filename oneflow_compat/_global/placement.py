@@ -122,13 +122,13 @@ class placement:
             )
         return placement(type, list(range(_processes.get_world_size())))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, placement):
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, placement):
             return NotImplemented
         return (
-            self._type == other._type
-            and self._ranks.shape == other._ranks.shape
-            and bool((self._ranks == other._ranks).all())
+            self._type == value._type
+            and self._ranks.shape == value._ranks.shape
+            and bool((self._ranks == value._ranks).all())
         )
 
     def __hash__(self) -> int:

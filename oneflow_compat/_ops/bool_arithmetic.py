@@ -53,11 +53,11 @@ def negative(original, error, self):
 def minus(original):
     """tensor - other of bool tensors."""
 
-    def method(self, other):
+    def method(self, operand):
         try:
-            return original(self, other)
+            return original(self, operand)
         except RuntimeError:
-            out = difference(self, other)
+            out = difference(self, operand)
             if out is NotImplemented:
                 raise
             return out
@@ -69,11 +69,11 @@ def rminus(original):
     """number - bool tensor; array - tensor as `reflected` has it."""
     plain = reflected(original)
 
-    def method(self, other):
+    def method(self, operand):
         try:
-            return plain(self, other)
+            return plain(self, operand)
         except RuntimeError:
-            out = difference(other, self)
+            out = difference(operand, self)
             if out is NotImplemented:
                 raise
             return out

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 import torch
 
-from .._errors import RefusedKind
+from .._errors import RefusedType
 from .._global import collectives, process_group
 from .._global import global_mode as _mode
 from .._global.marks import is_global, several
@@ -84,7 +84,7 @@ def _check_placement(function, placement, sbp, device):
     """Refuse arguments that do not say where a global tensor lies."""
     if placement is None or sbp is None:
         missing, present = ("placement", "sbp") if placement is None else ("sbp", "placement")
-        raise RefusedKind(
+        raise RefusedType(
             f"{function}() got {present}= without {missing}=; a global tensor needs both, a local one neither"
         )
     if not isinstance(placement, Placement):
@@ -92,7 +92,7 @@ def _check_placement(function, placement, sbp, device):
             f"{function}(): placement must be an oneflow.placement, found {type(placement).__name__}"
         )
     if device is not None:
-        raise RefusedKind(
+        raise RefusedType(
             f"{function}() got device= and placement=; a global tensor's device is its placement's"
         )
 

@@ -22,19 +22,19 @@ def reflected(original):
     logical = getattr(torch, f"logical_{symbol}", None)
 
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self, other):
+    def method(self, operand):
         try:
-            out = original(self, other)
+            out = original(self, operand)
         except NotImplementedError:
             if logical is None:
                 raise
-            return logical(torch.as_tensor(other, device=self.device), self)
+            return logical(torch.as_tensor(operand, device=self.device), self)
         if (
             out is NotImplemented
-            and type(other).__module__ == "numpy"
-            and hasattr(other, "__array_interface__")
+            and type(operand).__module__ == "numpy"
+            and hasattr(operand, "__array_interface__")
         ):
-            return function(other, self.numpy())
+            return function(operand, self.numpy())
         return out
 
     del method.__wrapped__
@@ -48,10 +48,10 @@ def compared(original):
     """
 
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self, other):
-        out = original(self, other)
-        if out is NotImplemented and isinstance(other, np.ndarray):
-            return original(self, torch.as_tensor(other, device=self.device))
+    def method(self, operand):
+        out = original(self, operand)
+        if out is NotImplemented and isinstance(operand, np.ndarray):
+            return original(self, torch.as_tensor(operand, device=self.device))
         return out
 
     del method.__wrapped__

@@ -18,7 +18,7 @@ from .._errors import (
     EmptyParameters,
     MissingKey,
     NotAParameter,
-    RefusedKind,
+    RefusedType,
     RefusedValue,
     asserted,
     unsupported,
@@ -141,11 +141,11 @@ class AlsoTorchs(type):
             else super().__instancecheck__(obj)
         )
 
-    def __subclasscheck__(cls, other):
+    def __subclasscheck__(cls, subclass):
         return (
-            issubclass(other, vars(cls)["_stands_for"])
+            issubclass(subclass, vars(cls)["_stands_for"])
             if "_stands_for" in vars(cls)
-            else super().__subclasscheck__(other)
+            else super().__subclasscheck__(subclass)
         )
 
     def __subclasses__(cls):
@@ -198,7 +198,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     # ------------------------------------------------------------------ groups
     def add_param_group(self, param_group: dict) -> None:
         if not isinstance(param_group, dict):
-            raise RefusedKind(
+            raise RefusedType(
                 f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}"
             )
         if "params" not in param_group:

@@ -79,8 +79,8 @@ class EventBase(ABC):
         """What two equal events of one class agree in."""
         return self.name, self.count, self.cpu_time_total, self.cuda_time_total
 
-    def __eq__(self, other) -> bool:
-        return type(self) is type(other) and self._values() == other._values()
+    def __eq__(self, value) -> bool:
+        return type(self) is type(value) and self._values() == value._values()
 
     __hash__ = None  # type: ignore[assignment]  # an event changes in update()
 

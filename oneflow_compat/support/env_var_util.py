@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .._errors import RefusedKind
+from .._errors import RefusedType
 
 __all__ = ["parse_boolean_from_env", "string_to_bool"]
 
@@ -20,7 +20,7 @@ def parse_boolean_from_env(env_var: str, defalut_value: bool) -> bool:
     OneFlow spells the second argument so.
     """
     if not isinstance(env_var, str) or not isinstance(defalut_value, bool):
-        raise RefusedKind(
+        raise RefusedType(
             f"parse_boolean_from_env() takes a name and a bool, found {env_var!r} and {defalut_value!r}"
         )
     value = os.environ.get(env_var)

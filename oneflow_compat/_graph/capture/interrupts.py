@@ -40,7 +40,7 @@ def interrupts_at_operators() -> Iterator[None]:
         raise_waiting_interrupt()
 
 
-def _wait(number: int, frame: object) -> None:
+def _wait(signal_number: int, frame: object) -> None:
     if _waiting:
         raise_waiting_interrupt()
-    _waiting.append(number)
+    _waiting.append(signal_number)

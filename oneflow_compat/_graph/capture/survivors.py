@@ -128,11 +128,11 @@ def _become_real(sharing):
 
     `sharing` are (fake tensor, its value) in the order of the program: a later one may have been written.
     """
-    first, value = sharing[0]
+    earliest, value = sharing[0]
     reals = [value.detach().clone()]
     if len(sharing) > 1:
-        size = first.untyped_storage().nbytes() // first.element_size()
-        memory = torch.empty(size, dtype=first.dtype, device=first.device)
+        size = earliest.untyped_storage().nbytes() // earliest.element_size()
+        memory = torch.empty(size, dtype=earliest.dtype, device=earliest.device)
         reals = [memory.as_strided(t.shape, t.stride(), t.storage_offset()) for t, _ in sharing]
         for real, (_, value) in zip(reals, sharing):
             real.copy_(value.detach())

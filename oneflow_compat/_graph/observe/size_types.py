@@ -32,7 +32,9 @@ def fix_size_whose_type_decides(function, arguments, site) -> None:
 def _decides(function, size, rest) -> bool:
     if function is type:
         return not rest
-    number = {torch.SymInt: 2, torch.SymFloat: 2.5, torch.SymBool: True}[type(size)]
+    example = {torch.SymInt: 2, torch.SymFloat: 2.5, torch.SymBool: True}[type(size)]
     return (
-        function is isinstance and len(rest) == 1 and isinstance(number, rest[0]) != isinstance(size, rest[0])
+        function is isinstance
+        and len(rest) == 1
+        and isinstance(example, rest[0]) != isinstance(size, rest[0])
     )

@@ -32,7 +32,7 @@ __all__ = [
 class Distribute:
     """ "split" along an axis, "broadcast", or "auto"."""
 
-    kind: str
+    strategy: str
     axis: int | None = None
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ... import _graph
-from ..._errors import RefusedKind, StateError
+from ..._errors import RefusedType, StateError
 from ..._global.collectives import checking
 from ..._global.failures import is_lost, lost
 from ..._global.tensor import OfSeveralRanks, of_several_ranks, several
@@ -119,7 +119,7 @@ class Graph(StoredGraph, GraphInternals):
                 if isinstance(optim, type)
                 else f"a value of type {type(optim).__name__}"
             )
-            raise RefusedKind(
+            raise RefusedType(
                 f"add_optimizer takes an optimizer, got {description}; pass an instance, as"
                 " flow.optim.SGD(model.parameters(), lr=0.1)"
             )
@@ -154,7 +154,7 @@ class Graph(StoredGraph, GraphInternals):
     def set_grad_scaler(self, grad_scaler=None):
         """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
         if not isinstance(grad_scaler, (torch.amp.GradScaler, type(None))):
-            raise RefusedKind(
+            raise RefusedType(
                 "set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found"
                 f" {type(grad_scaler).__name__} {grad_scaler!r}"
             )

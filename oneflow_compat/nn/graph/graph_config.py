@@ -9,7 +9,7 @@ import functools
 
 import torch
 
-from ..._errors import RefusedKind, RefusedValue
+from ..._errors import RefusedType, RefusedValue
 from ..._graph import Config
 from ..._graph.compile import check_name
 from ..._tables.graph_config import GRAPH_CONFIG
@@ -210,7 +210,7 @@ class GraphConfig:
 
 def _switch(name, mode) -> bool:
     if not isinstance(mode, bool):
-        raise RefusedKind(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
+        raise RefusedType(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
     return mode
 
 
@@ -219,14 +219,14 @@ def _dimensions(dims):
     if dims is None or isinstance(dims, bool):
         return dims
     if not isinstance(dims, dict):
-        raise RefusedKind(f"dynamic takes True, False or a dict of argument names, found {dims!r}")
+        raise RefusedType(f"dynamic takes True, False or a dict of argument names, found {dims!r}")
     checked = {}
     for name, dimensions in dims.items():
         if not isinstance(name, str):
-            raise RefusedKind(f"dynamic takes the name of an argument of build(), found {name!r}")
+            raise RefusedType(f"dynamic takes the name of an argument of build(), found {name!r}")
         dimensions = (dimensions,) if isinstance(dimensions, int) else dimensions
         if not isinstance(dimensions, (tuple, list, set, frozenset)):
-            raise RefusedKind(f"dynamic takes dimensions (numbers) of {name!r}, found {dimensions!r}")
+            raise RefusedType(f"dynamic takes dimensions (numbers) of {name!r}, found {dimensions!r}")
         checked[name] = tuple(_positive(f"dynamic: a dimension of {name!r}", n, 0) for n in dimensions)
     return checked
 

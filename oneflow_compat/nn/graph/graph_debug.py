@@ -10,7 +10,7 @@ import torch
 
 from ... import _processes
 from ..._active import capturing
-from ..._errors import RefusedKind, StateError
+from ..._errors import RefusedType, StateError
 from ..._graph.capture.patching import global_hook
 from .graph_proto import operator_lines
 from .graph_repr import module_lines, named_leaves, tensor_line, value_text
@@ -41,7 +41,7 @@ class Debug:
         op_repr_with_py_stack=False,
     ):
         if isinstance(v_level, bool) or not isinstance(v_level, int):
-            raise RefusedKind(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
+            raise RefusedType(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
         if v_level > 3:
             raise ValueError(f"debug(v_level): the highest level is 3, found {v_level}")
         if v_level < -1:

@@ -72,8 +72,8 @@ class ProxyModule(Proxy):
     # looking a layer up, wrapping it.
     __class__ = property(lambda self: type(self._origin) if capturing() else ProxyModule)
 
-    def __eq__(self, other):
-        return self._origin is (other._origin if type(other) is ProxyModule else other)
+    def __eq__(self, value):
+        return self._origin is (value._origin if type(value) is ProxyModule else value)
 
     def __hash__(self):
         return hash(self._origin)

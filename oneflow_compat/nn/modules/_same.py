@@ -38,8 +38,8 @@ class SameAsTorch(ABCMeta):
     def __subclasscheck__(cls, subclass):
         return type.__subclasscheck__(vars(cls).get("_torch_class", cls), subclass)
 
-    def __eq__(cls, other):
-        return cls is other or other is not None and other is vars(cls).get("_torch_class")
+    def __eq__(cls, value):
+        return cls is value or value is not None and value is vars(cls).get("_torch_class")
 
     def __hash__(cls):
         return type.__hash__(vars(cls).get("_torch_class", cls))
