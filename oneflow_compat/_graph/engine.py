@@ -31,6 +31,7 @@ from .explanations import Explanation
 from .observe import report_mode, report_repeated
 from .program import passes
 from .program.captured import Captured
+from .program.live_numbers import NumberNeeded
 from .program.pytree import argument_names, tree_flatten
 from .signature import signature
 
@@ -80,6 +81,8 @@ class Engine:
         self._mode_notice = None  # until a changed mode was announced
         # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict = {}
+        # locations of options that build() needs as constants; others that it reads are inputs
+        self.constant_options: set = set()
         # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict = OrderedDict()
         self._last = None
@@ -306,12 +309,42 @@ class Engine:
             reason = f"{sizes} has its own program, because build() {cause}"
             self._explain(Explanation(subject, reason, item.location))
 
+    def _explain_constant_options(self, error):
+        cause = error.__cause__ or error
+        detail = "" if isinstance(cause, NumberNeeded) else f" ({type(cause).__name__}: {first_line(cause)})"
+        reason = f"each value has its own program, because build() needs it as a number{detail}"
+        self._explain(Explanation("an option of an optimizer that build() reads", reason, raised_at(error)))
+
     def _explain(self, explanation):
         if explanation not in self.explanations:
             self.explanations.append(explanation)
 
     def _captured(self, args, kwargs, config, dims=None) -> Captured:
         """Capture build(), with these dimensions of arguments as symbols.
+
+        Options of optimizers that build() reads are inputs of the program, unless build() fails with these.
+        """
+        inputs: set = set()
+        try:
+            return self._captured_with_branches(args, kwargs, config, dims, inputs)
+        except SizesNeeded:
+            raise
+        except Exception as error:
+            if inputs <= self.constant_options:
+                raise
+            failure = error
+        before = set(self.constant_options)
+        self.constant_options |= inputs
+        try:
+            captured = self._captured_with_branches(args, kwargs, config, dims, inputs)
+        except Exception:
+            self.constant_options = before
+            raise
+        self._explain_constant_options(failure)
+        return captured
+
+    def _captured_with_branches(self, args, kwargs, config, dims, inputs) -> Captured:
+        """Capture build(). Add the options of optimizers that are inputs to `inputs`.
 
         The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
         outcome is captured, and the program tests it.
@@ -322,6 +355,7 @@ class Engine:
         outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
         while True:
             capture = Capture(self, args, kwargs, config, outcomes, dims)
+            capture.option_inputs = inputs
             try:
                 with interrupts_at_operators(), _no_collection():
                     captured = capture.run()
@@ -330,6 +364,9 @@ class Engine:
                 settle_failed(capture.recorder)
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
             except SizesNeeded:
+                raise
+            except NumberNeeded:
+                settle_failed(capture.recorder)
                 raise
             except Exception as error:
                 settle_failed(capture.recorder)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..program.captured import Captured
-from ..program.locations import ModuleTensor
+from ..program.locations import GroupOption, ModuleTensor
 from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
@@ -130,6 +130,9 @@ class Validity:
             tests.append(
                 f"{scope.bind(options.getter())}({scope.bind(group)}) == {scope.bind(options.values)}"
             )
+        for option in self.guards.options_as_inputs:
+            group = self.live.optimizers[option.optimizer].param_groups[option.group]
+            tests.append(f"type({scope.bind(group)}.get({option.keys[0]!r})) is float")
         return _all(tests)
 
     def changed_options(self) -> dict[int, set]:
@@ -184,6 +187,8 @@ class Validity:
     def _note_values(self):
         if self.guards.reads_values:
             self.watch.changed = VALUES
+        elif self.guards.branches_on_options:
+            self.watch.changed = "an option of an optimizer that build() branches on"
         return False
 
 
@@ -204,7 +209,7 @@ def _same_dtypes(scope, tensors):
 def _fixed_options(captured: Captured):
     """Yield the fixed options of each group.
 
-    If build() read the options, each of them is fixed, although the update takes some as inputs.
+    If build() read the options, those that only the update takes as inputs are fixed, too.
     """
     for o, optimizer in enumerate(captured.live.optimizers):
         is_read, live = o in captured.guards.options_read, captured.guards.live_options.get(o, ())
@@ -216,6 +221,7 @@ def _fixed_options(captured: Captured):
                 and (
                     isinstance(value, torch.Tensor)
                     or is_read
+                    and GroupOption(o, g, (name,)) not in captured.guards.options_as_inputs
                     or name not in ("lr", "initial_lr")
                     and name not in live
                 )

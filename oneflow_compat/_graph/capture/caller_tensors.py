@@ -85,7 +85,7 @@ def _writers(graph):
 def _arguments(capture, graph):
     recorder = capture.recorder
     no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
-        capture.update.scalar_inputs if capture.update is not None else ()
+        capture.update.inputs.values() if capture.update is not None else ()
     )
     return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
 

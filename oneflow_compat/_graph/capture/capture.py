@@ -20,7 +20,7 @@ from .caller_tensors import keep_callers_values, warn_of_kept_values
 from .dynamic_dimensions import DynamicDimensions
 from .leaves import check_leaves, leaf_name
 from .module_changes import ModuleChanges, memories, with_own_memory
-from .option_reads import option_reads
+from .option_reads import OptionReads
 from .patching import everything_undone, undone
 from .random_state import python_draws
 from .recorder import Recorder
@@ -46,6 +46,7 @@ class Capture:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
         self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
+        self.option_inputs: set = set()  # options of optimizers that build() reads as inputs
         self.new_state: list = []
         self.global_results: dict = {}  # result -> (placement, sbp, shape)
         self.update, self.aside = None, ()
@@ -171,10 +172,14 @@ class Capture:
 
     def _build(self, flat):
         optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
-        with (
-            python_draws(self.engine.name, "build()"),
-            option_reads(optimizers, self.recorder) as self.options_read,
-        ):
+        self.options = OptionReads(
+            optimizers,
+            self.recorder,
+            self.engine.live_options,
+            self.engine.constant_options,
+            self.option_inputs,
+        )
+        with python_draws(self.engine.name, "build()"), self.options.observed():
             return run_build(self, flat)
 
     def _late_state(self, early):
@@ -199,7 +204,9 @@ class Capture:
         scaler = resolve_scaler(self.engine.grad_scaler)
         if not self.state.optimizers:
             return
-        self.update = Update(self.recorder, self.state, self.config, scaler, self.engine.live_options)
+        self.update = Update(
+            self.recorder, self.state, self.config, scaler, self.engine.live_options, self.options.nodes
+        )
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
@@ -248,7 +255,8 @@ class Capture:
         nodes, outputs, constants = self._results(flat_out, out_spec)
         for created in self.new_state:
             self._replace_by_input(created.node, created.tensor)
-        conditions = recorder.guards + (self.update.trace.guards if self.update is not None else [])
+        conditions = recorder.guards + self.options.numbers.conditions
+        conditions += self.update.trace.guards if self.update is not None else []
         guard = guard_graph(recorder.graph, conditions) if conditions else None
         graph = recorder.finish(nodes)
         self._keep_callers_values(graph)
@@ -299,10 +307,12 @@ class Capture:
             live_options={o: frozenset(names) for o, names in live_options.items()},
             overlaps=overlaps,
             merged=merged,
-            options_read=frozenset(self.options_read),
+            options_read=frozenset(self.options.indices),
+            options_as_inputs=frozenset(self.options.nodes),
             branches=recorder.sizes.branches,
             fixes_sizes=recorder.sizes.fixed,
             reads_values=bool(recorder.guards),
+            branches_on_options=bool(self.options.numbers.conditions),
             serves_one_call=self.update is not None and self.update.first_only,
             reads_global_tensors=any(
                 isinstance(value, torch.Tensor) and is_global(value) for value in (*self.args_flat, *named)

@@ -1,33 +1,76 @@
-"""Notes which optimizers build() looks at: their options then decide the program like other Python values."""
+"""Options of optimizers that build() reads: numbers become inputs of the program, other options constants."""
 
 from __future__ import annotations
 
 import contextlib
 
 from ..._active import capturing
-from .patching import patched_attributes
+from ..program.live_numbers import LiveNumbers, NumberNeeded
+from ..program.locations import GroupOption
+from .patching import patched_attributes, undone
 
 
-@contextlib.contextmanager
-def option_reads(optimizers, recorder):
-    """Yield the set of the indices of the optimizers whose param_groups build() reads.
+class OptionReads:
+    """The optimizers whose `param_groups` build() reads, and the options that are inputs then.
 
-    `param_groups` is an attribute of the instance. A property of the class comes before it.
+    At the first read, learning rates and options seen to change become numbers of the program (live_numbers.py)
+    until build() returns.
     """
-    index_of = {id(optimizer): index for index, optimizer in enumerate(optimizers)}
-    read: set = set()
 
-    def get(optimizer):
-        if capturing() and recorder.phase != "update":
+    def __init__(self, optimizers, recorder, live_options, constants, inputs):
+        """`live_options`: {optimizer: names of options that were seen to change}.
+
+        `constants`: locations of options that stay floats. The locations of the others go to `inputs`.
+        """
+        self.optimizers, self.recorder = optimizers, recorder
+        self.live_options, self.constants, self.inputs = live_options, constants, inputs
+        self.indices: set[int] = set()  # of the optimizers whose groups build() reads
+        self.nodes: dict[GroupOption, object] = {}  # location of an option -> its placeholder
+        self.numbers = LiveNumbers(lambda function, nodes: recorder.sizes.record(function, nodes))
+        self._replaced: list = []  # (group, name, float, the number that build() sees)
+
+    @contextlib.contextmanager
+    def observed(self):
+        """Note reads in this context. `param_groups` is an attribute, so a property of the class hides it."""
+        index_of = {id(optimizer): index for index, optimizer in enumerate(self.optimizers)}
+
+        def get(optimizer):
+            groups = optimizer.__dict__["param_groups"]
             index = index_of.get(id(optimizer))
-            if index is not None:
-                read.add(index)
-        return optimizer.__dict__["param_groups"]
+            if index is not None and index not in self.indices:
+                if capturing() and self.recorder.phase != "update":
+                    self._read(index, groups)
+            return groups
 
-    def put(optimizer, groups):
-        optimizer.__dict__["param_groups"] = groups
+        def put(optimizer, groups):
+            optimizer.__dict__["param_groups"] = groups
 
-    classes = {type(optimizer) for optimizer in optimizers if "param_groups" in optimizer.__dict__}
-    classes = [cls for cls in classes if not hasattr(cls, "param_groups")]
-    with patched_attributes((cls, "param_groups", property(get, put)) for cls in classes):
-        yield read
+        classes = {type(optimizer) for optimizer in self.optimizers if "param_groups" in vars(optimizer)}
+        classes = [cls for cls in classes if not hasattr(cls, "param_groups")]
+        properties = ((cls, "param_groups", property(get, put)) for cls in classes)
+        with undone(self._restore), patched_attributes(properties):
+            yield
+        if self.numbers.is_needed:
+            raise NumberNeeded("build() changes an option of an optimizer, or suppressed this error")
+
+    def _read(self, index, groups):
+        self.indices.add(index)
+        names = {"lr", *self.live_options.get(index, ())}
+        for g, group in enumerate(groups):
+            for name in sorted(names & group.keys()):
+                location = GroupOption(index, g, (name,))
+                if type(group[name]) is float and location not in self.constants:
+                    self.inputs.add(location)
+                    node = self.nodes[location] = self.recorder.placeholder(name, group[name])
+                    number = self.numbers.number(group[name], node)
+                    self._replaced.append((group, name, group[name], number))
+                    group[name] = number
+
+    def _restore(self):
+        """Give the groups their floats again. build() may have changed them, which a constant allows."""
+        while self._replaced:
+            group, name, value, number = self._replaced[-1]
+            if group.get(name) is not number:
+                self.numbers.is_needed = True
+            group[name] = value
+            self._replaced.pop()

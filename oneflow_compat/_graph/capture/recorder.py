@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
+from ..program.live_numbers import live_number
 from ..program.operators import facts_of
 from ..program.scalar_guards import Condition
 from ..program.schemas import written_returns
@@ -318,14 +319,19 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._node_of(a), a
         if isinstance(a, torch.Tensor):
             scalar = getattr(a, "_wrapped_number", None)
-            return self.lift(a) if scalar is None else (self.sizes.node(scalar), scalar)
+            return self.lift(a) if scalar is None else self._convert_number(scalar)
         if value_type is float:
             return self.markers.get(a, a), a
         if value_type in SYMBOLIC_NUMBERS:
-            return self.sizes.node(a), a
+            return self._convert_number(a)
         if value_type is list or value_type is tuple:
             return self._convert_list(a)
         return a, a
+
+    def _convert_number(self, a):
+        """Return the same of a number that each run computes, from sizes or from options of optimizers."""
+        number = live_number(a)
+        return (self.sizes.node(a), a) if number is None else (number.node, number.value)
 
     def _convert_list(self, values):
         has_tensors = bool(values) and isinstance(values[0], (torch.Tensor, float, type(None)))

@@ -35,7 +35,8 @@ class _Naming:
         for tensor, node, _ in recorder.lifted.values():
             self.owners.setdefault(node, tensor)
         self.optimizer_locations = _optimizer_locations(capture)
-        self.scalar_inputs = update.scalar_inputs if update is not None else {}
+        inputs = update.inputs if update is not None else {}
+        self.scalar_inputs = {node: location for location, node in inputs.items()}
         self.arguments = [
             Argument(i, isinstance(leaf, OfSeveralRanks))
             for i, leaf in enumerate(capture.args_flat)

@@ -68,14 +68,14 @@ def compiler_for(name: str) -> Callable:
 
     def compile(program, config):
         keep_freed_memory_for(program)
-        if program.unknown_sizes and name == "inductor" and not config.cudagraph:
+        obstacle = _obstacle(program, name, config)
+        if obstacle and name == "inductor" and not config.cudagraph:
             return _module("inductor.islands").compile(program, config)
-        if program.unknown_sizes:
+        if obstacle:
             if config.cudagraph or name not in ("aten", "auto"):
                 asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"
                 warnings.warn(
-                    f"graph {program.name} has tensors whose sizes depend on values: it runs on the aten"
-                    f" backend, not {asked}",
+                    f"graph {program.name} {obstacle}: it runs on the aten backend, not {asked}",
                     stacklevel=6,
                 )
             return _module("aten").compile(program, config)
@@ -84,6 +84,17 @@ def compiler_for(name: str) -> Callable:
         return backend.compile(program, config, name)
 
     return compile
+
+
+def _obstacle(program, name, config):
+    """Return why a compiler cannot take forward and backward as a whole, or None."""
+    if program.unknown_sizes:
+        return "has tensors whose sizes depend on values"
+    if name == "aten" and not config.cudagraph:
+        return None
+    if _module("inductor.regions").takes_numbers(program):
+        return "computes with an option of an optimizer in build()"
+    return None
 
 
 def _module(name):

@@ -11,6 +11,7 @@ import types
 import numpy as np
 import torch
 
+from ..program.live_numbers import live_number
 from ..program.python_values import MISSING
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .free_classes import FREE, FREE_BASES
@@ -30,7 +31,7 @@ from .places import (
 )
 from .policy import Policy, is_installed_module, policy_of
 from .size_types import fix_size_whose_type_decides
-from .unfollowed import calling_site, unfollowed_call, unfollowed_object
+from .unfollowed import calling_site, uncompared_array, unfollowed_call, unfollowed_object
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
 _QUIET_CALLS = frozenset(
@@ -47,8 +48,6 @@ _MUTATORS = frozenset(
 )
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 _DEPTH = 3  # of containers inside containers that a C function receives
-
-_ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 
 
 class Reads(ClassReads):
@@ -236,13 +235,13 @@ class Reads(ClassReads):
             return
         self.seen.add(key)
         self.objects[id(value)] = value
-        what = _uncompared_array(value) if isinstance(value, np.ndarray) else None
+        what = uncompared_array(value) if isinstance(value, np.ndarray) else None
         if what is not None:
             return self.opaque.append((value, site, what))
         picture = self.snapshots.get(id(value), MISSING)
         picture = contents(value) if picture is MISSING else picture
         if picture is not MISSING:
-            if cls is not tuple:
+            if cls is not tuple and not self.beside_live_numbers(value, picture, site):
                 self.add(CONTENTS, value, None, picture, None, site)
             if depth < _DEPTH and not isinstance(value, np.ndarray):
                 for element in picture:
@@ -250,6 +249,18 @@ class Reads(ClassReads):
                         self.contents(element, site, depth + 1)
         elif not is_plain(value):
             self.other_contents(value, site, depth)
+
+    def beside_live_numbers(self, container, picture, site):
+        """Guard the entries of a dict besides numbers that are inputs of the program, if it has some.
+
+        C code that reads such a number asks it for its value, and then it is a constant.
+        """
+        if not isinstance(container, dict) or not any(map(live_number, picture)):
+            return False
+        for key, value in dict.items(container):
+            if live_number(value) is None:
+                self.add(ITEM, container, key, value, None, site)
+        return True
 
     def other_contents(self, value, site, depth):
         cls = type(value)
@@ -425,13 +436,6 @@ def attributes_of(instance):
     except (AttributeError, TypeError):
         return None
     return attributes if isinstance(attributes, dict) else None
-
-
-def _uncompared_array(value):
-    """Return why the elements of an array are not compared before each call, or None."""
-    if value.dtype.hasobject:
-        return "an array of objects"
-    return f"an array of {value.nbytes >> 20} MiB" if value.nbytes > _ARRAY_BYTES else None
 
 
 def is_fake(tensor):

@@ -7,6 +7,7 @@ import os
 
 import torch
 
+from ..program.live_numbers import live_number
 from ..program.symbolic import SYMBOLIC_NUMBERS
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -25,8 +26,9 @@ def fix_size_whose_type_decides(function, arguments, site) -> None:
         return
     if not _decides(function, size, arguments[1:]):
         return
+    number = live_number(size)
     with contextlib.suppress(Exception):  # a size that depends on values has no number yet
-        float(size)
+        float(size) if number is None else number.numbers.need()
 
 
 def _decides(function, size, rest) -> bool:

@@ -28,6 +28,7 @@ _FUNCTIONS = {
     "_io": (FILE, {"open", "open_code"}),
 }
 _FILE_FUNCTIONS = {"listdir", "scandir"}
+_ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
@@ -105,3 +106,10 @@ def _position(frame):
             if index == frame.f_lasti // 2:
                 return position
     return frame.f_lineno, frame.f_lineno, None, None
+
+
+def uncompared_array(array) -> str | None:
+    """Return why the elements of an array are not compared before each call, or None."""
+    if array.dtype.hasobject:
+        return "an array of objects"
+    return f"an array of {array.nbytes >> 20} MiB" if array.nbytes > _ARRAY_BYTES else None

@@ -61,8 +61,10 @@ class Guards:
     free_index: dict = field(default_factory=dict)
     # optimizer -> names of options that are inputs of the program; the other options are fixed in it
     live_options: Mapping[int, frozenset] = field(default_factory=dict)
-    # indices of the optimizers whose groups build() read: all of their options are fixed in the program
+    # indices of the optimizers whose groups build() read: their options are fixed in the program, except
+    # those that are its inputs, given by their locations
     options_read: frozenset = frozenset()
+    options_as_inputs: frozenset[GroupOption] = frozenset()
     # pairs of slots that overlap in memory, one of them written; the program runs operator by operator then
     overlaps: frozenset = frozenset()
     # (slot, StateEntry) of named tensors that are the same memory as the tensor of the slot
@@ -73,6 +75,8 @@ class Guards:
     fixes_sizes: bool = False
     # whether `Program.guard` tests values that build() read, and not only counters of optimizers
     reads_values: bool = False
+    # whether it tests options of optimizers that build() branched on
+    branches_on_options: bool = False
     # the step created optimizer state that the program cannot begin with
     serves_one_call: bool = False
     # whether arguments or named state are global tensors

@@ -34,10 +34,11 @@ outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 class Update(StateChanges):
     """Records the update of all optimizers.
 
-    After `run`, `scalar_inputs` lists its inputs that are Python numbers.
+    After `run`, `inputs` has its inputs that are Python numbers.
     """
 
-    def __init__(self, recorder, state_map, config, grad_scaler=None, live=()):
+    def __init__(self, recorder, state_map, config, grad_scaler=None, live=(), inputs=()):
+        """`inputs`: {location: placeholder} of the options that build() read, and are inputs already."""
         self.recorder = recorder
         self.state = state_map
         self.config = config
@@ -47,8 +48,8 @@ class Update(StateChanges):
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.scalar_of = lambda tensor: self.trace.marker(self._item(tensor))
-        # placeholder node of a Python number -> where the number lies
-        self.scalar_inputs: dict[torch.fx.Node, GroupOption | OptimizerState] = {}
+        # where a Python number lies -> its placeholder
+        self.inputs: dict[GroupOption | OptimizerState, torch.fx.Node] = dict(inputs)
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
         self.first_only = False
@@ -214,9 +215,9 @@ class Update(StateChanges):
     def _live(self, location, name, value):
         """A Python number, or each number of a tuple (betas), as an input of the program."""
         if type(value) in (int, float):
-            node = self.recorder.placeholder(name, value)
-            self.scalar_inputs[node] = location
-            return self.trace.scalar(float(value), node)
+            if location not in self.inputs:
+                self.inputs[location] = self.recorder.placeholder(name, value)
+            return self.trace.scalar(float(value), self.inputs[location])
         if type(value) is tuple and value and all(type(v) in (int, float) for v in value):
             return tuple(self._live(location.item(i), f"{name}{i}", v) for i, v in enumerate(value))
         return value

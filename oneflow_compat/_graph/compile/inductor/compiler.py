@@ -115,7 +115,9 @@ def plan_for(program: Program, config: Config) -> Plan | None:
     if replays_random_numbers(program.graph) or views_out_of_reach(program.graph):
         return None
     region, inputs, outputs, late = region_of(program)
-    infos = [n.meta["tensor"] for n in inputs]
+    infos = [n.meta.get("tensor") for n in inputs]
+    if None in infos:  # a number that changes from call to call
+        return None
     sparse = any(info.stride is None for info in infos)  # inductor does not support such an input
     if sparse or not any(n.op == "call_function" for n in region.graph.nodes):
         return None

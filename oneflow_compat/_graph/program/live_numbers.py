@@ -1,0 +1,124 @@
+"""Python floats that are inputs of a program: an option of an optimizer that build() reads.
+
+While build() is captured, such a float is a torch.SymFloat, and a `LiveNumber` is its node. Python's arithmetic
+on it records the same arithmetic into the program, and a branch on it adds a condition. Code that needs the
+float itself gets an error: float(), a C function, a text. The engine then captures build() again with the
+float as a constant.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from torch.fx import Node
+
+from .scalar_guards import Condition
+
+
+class NumberNeeded(Exception):
+    """build() needs the value of a number that was to be an input of the program."""
+
+
+class LiveNumbers:
+    """The numbers of one capture, and the conditions on them. `record(function, nodes)` adds a node."""
+
+    def __init__(self, record: Callable[[Callable, tuple], Node]):
+        self.record = record
+        self.conditions: list[Condition] = []
+        self.is_needed = False  # the error below may be suppressed on its way
+
+    def number(self, value: float, node: Node) -> torch.SymFloat:
+        """Return the number that build() gets for a float."""
+        return torch.SymFloat(LiveNumber(self, value, node))
+
+    def need(self) -> NoReturn:
+        """Raise, because build() needs a value itself."""
+        self.is_needed = True
+        raise NumberNeeded("build() needs the value of an option of an optimizer")
+
+
+class LiveNumber:
+    """What torch calls the node of a SymFloat or SymBool: here a value, and the fx node that computes it.
+
+    The fx node of a constant is the constant.
+    """
+
+    def __init__(self, numbers: LiveNumbers, value: Any, node: Any):
+        self.numbers, self.value, self.node = numbers, value, node
+
+    def __deepcopy__(self, memo: dict) -> LiveNumber:
+        return self
+
+    def is_int(self) -> bool:
+        return type(self.value) is int
+
+    def is_float(self) -> bool:
+        return type(self.value) is float
+
+    def is_bool(self) -> bool:
+        return type(self.value) is bool
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False
+
+    def wrap_float(self, value: Any) -> LiveNumber:
+        return LiveNumber(self.numbers, value, value)
+
+    wrap_int = wrap_bool = wrap_float
+
+    def sym_float(self) -> LiveNumber:
+        return self
+
+    def pos(self) -> LiveNumber:
+        return self
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        """Return the outcome of a comparison, which the program tests from here on."""
+        if type(self.value) is not bool:
+            return self.ne(self.wrap_float(0.0)).guard_bool(file, line)
+        condition = Condition(self.node, operator.eq, self.value)
+        if isinstance(self.node, Node) and condition not in self.numbers.conditions:
+            self.numbers.conditions.append(condition)
+        return self.value
+
+    def bool_(self) -> bool:
+        return self.guard_bool("", 0)
+
+    expect_true = expect_size = guard_or_false = guard_or_true = guard_size_oblivious = guard_bool
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Everything else that torch asks a node for needs the value: guard_float, expr, str, ..."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.numbers.need()
+
+
+def _arithmetic(function):
+    def computed(self, *operands):
+        if not all(type(operand) is LiveNumber for operand in operands):  # a size that is a symbol
+            self.numbers.need()
+        value = function(self.value, *(operand.value for operand in operands))
+        if type(value) not in (float, bool):  # a negative base of a power gives a complex number
+            self.numbers.need()
+        nodes = self.node, *(operand.node for operand in operands)
+        return LiveNumber(self.numbers, value, self.numbers.record(function, nodes))
+
+    return computed
+
+
+_FUNCTIONS = {name: getattr(operator, name) for name in "add sub mul mod neg abs eq ne lt le gt ge".split()}
+_FUNCTIONS.update(float_truediv=operator.truediv, float_pow=operator.pow)
+for _name, _function in _FUNCTIONS.items():
+    setattr(LiveNumber, _name, _arithmetic(_function))
+
+
+def live_number(value: Any) -> LiveNumber | None:
+    """Return the node of a number that is an input of the program, or None for any other value."""
+    node = value.node if type(value) in (torch.SymFloat, torch.SymBool) else None
+    return node if type(node) is LiveNumber else None
