@@ -161,7 +161,10 @@ class neg(generator):
 
 
 class oneof(generator):
-    """One of the arguments; `possibility` is the chance of the first of two, or one chance for each."""
+    """One of the arguments; `possibility` is the chance of the first of two, or one chance for each.
+
+    ValueError without alternatives, and for chances that do not fit them.
+    """
 
     def __init__(self, *args: Any, possibility: Any = None) -> None:
         if not args:

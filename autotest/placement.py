@@ -150,7 +150,10 @@ def _placement_generators(candidate_of: Callable) -> tuple:
 
 def _sbp_generators(candidate_of: Callable, random_placement: type) -> tuple:
     class all_sbp(_Listed):
-        """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement."""
+        """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement.
+
+        RuntimeError unless the first argument is a placement.
+        """
 
         def __init__(
             self,
@@ -201,7 +204,10 @@ def _sbp_generators(candidate_of: Callable, random_placement: type) -> tuple:
             return self._all()
 
     class random_sbp(all_sbp):
-        """One of all_sbp."""
+        """One of all_sbp.
+
+        RuntimeError unless the first argument is a placement.
+        """
 
         def _calc_value(self) -> Any:
             choices = self._all()

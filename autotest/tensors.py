@@ -222,7 +222,10 @@ class _family:
 
 
 class random_pytorch_dtype(generator):
-    """A torch dtype out of the named families: "arithmetic", "half", "index", "None" ..."""
+    """A torch dtype out of the named families: "arithmetic", "half", "index", "None" ...
+
+    ValueError for an unknown family.
+    """
 
     none_dtype_seq, bool_dtype_seq, floating_dtype_seq = _family("None"), _family("bool"), _family("floating")
     half_dtype_seq, bfloat16_dtype_seq, complex_dtype_seq = (

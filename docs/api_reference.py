@@ -39,6 +39,7 @@ SIGNATURE_WIDTH = 84
 DESCRIPTION_WIDTH = 240
 CODE_WORD = r"(?<![`\w.])(?:\w+_\w*|(?:torch|oneflow|nn|Tensor)(?:\.\w+)+)(?:=\w+)?(?![\w`])(?=[^`]*(?:`[^`]*`[^`]*)*$)"
 REFERENCE = r"(?:See )?`(torch\.[\w.]+?)(?:\(\))?`\.?$"
+SENTENCE_END = r"(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.](?=\s+[A-Z`:(]|$)"
 OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
     "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -50,6 +51,7 @@ class Entry:
     name: str  # relative to its module, as "Adam.step"
     signature: str
     description: str
+    details: str  # what a docstring of this package says after its first sentence, as Markdown
     relation: str
     differences: tuple[str, ...]
 
@@ -183,9 +185,36 @@ def first_sentence(doc):
             continue
         text = " ".join(paragraph.split())
         text = re.sub(r"^oneflow[\w.]*: ", "", text)
-        end = re.search(r"(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.](?=\s+[A-Z`:(]|$)", text)
+        end = re.search(SENTENCE_END, text)
         return textwrap.shorten(plain(text[:end.start()] if end else text).lstrip("- "), DESCRIPTION_WIDTH, placeholder=" ...")
     return ""
+
+
+def paragraphs_as_markdown(paragraphs):
+    """Return paragraphs of a docstring as Markdown; lists keep their lines, examples become code."""
+    texts = []
+    for paragraph in paragraphs:
+        lines = paragraph.splitlines()
+        if all(line.startswith("    ") for line in lines) or lines[0].startswith(">>>"):
+            texts.append("\n".join(("```python", textwrap.dedent(paragraph), "```")))
+        elif lines[0].startswith("- "):
+            items = re.split(r"\n- ", paragraph[2:])
+            texts.append("\n".join(f"- {plain(item)}" for item in items))
+        else:
+            texts.append(plain(paragraph))
+    return "\n\n".join(texts)
+
+
+def details_of(target):
+    """Return what the docstring of an object of this package says after its first sentence."""
+    doc = own_doc(target)
+    if not doc or (getattr(target, "__module__", None) or "").split(".")[0] not in ("oneflow", "oneflow_autotest"):
+        return ""
+    summary, *rest = [p for p in re.split(r"\n\s*\n", inspect.cleandoc(doc)) if p.strip()]
+    text = " ".join(summary.split())
+    end = re.search(SENTENCE_END, text)
+    further = text[end.end():].strip() if end else ""
+    return paragraphs_as_markdown([*([further] if further else []), *rest])
 
 
 def own_doc(target):
@@ -303,6 +332,6 @@ def entries_by_module():
         if relation == OWN and (getattr(target, "__module__", None) or "").startswith(KERNEL_PACKAGES):
             relation = CUSTOM
         entries.setdefault(page, []).append(Entry(
-            name[len(page) + 1:], signature_of(name, target), description_of(name, target), relation,
-            tuple(rows_of_name.get(name, ()))))
+            name[len(page) + 1:], signature_of(name, target), description_of(name, target), details_of(target),
+            relation, tuple(rows_of_name.get(name, ()))))
     return entries

@@ -29,7 +29,10 @@ class _Tensor(torch.Tensor):
         """Return True for an ordinary tensor."""
         ...
     def is_consistent(self) -> _bool:
-        """Removed from OneFlow; use is_global."""
+        """Removed from OneFlow; use is_global.
+
+        RuntimeError always.
+        """
         ...
     @property
     def placement(self) -> _placement:
@@ -42,7 +45,10 @@ class _Tensor(torch.Tensor):
     to_global: Any
     to_local: Any
     def to_consistent(self, *args: Any, **kwargs: Any) -> _Tensor:
-        """Removed from OneFlow; use to_global."""
+        """Removed from OneFlow; use to_global.
+
+        RuntimeError always.
+        """
         ...
     global_to_global: Any
     local_to_global: Any
@@ -66,7 +72,7 @@ class _Tensor(torch.Tensor):
         """True when this tensor was made as a view of another."""
         ...
     def cast(self, dtype: torch.dtype | None, pin_memory: _bool = False) -> _Tensor:
-        """self.to(dtype)."""
+        """Return self.to(dtype). TypeError unless `dtype` is a dtype."""
         ...
     def contiguous_(self) -> _Tensor:
         """Make the tensor contiguous in place; returns it. Other views keep the old memory."""
@@ -374,6 +380,8 @@ def batch_gather(input: Tensor | None = None, indices: Any = None, **kwargs: Any
 
     The leading dimensions B of both must agree; with 1-D indices there are none. OneFlow's name of the
     first argument, `in`, is accepted as a keyword.
+
+    RuntimeError if the leading dimensions differ. TypeError for indices that are not integers.
     """
     ...
 
@@ -412,7 +420,10 @@ def broadcast_like(x: Any, like: Any, broadcast_axes: Any = ...) -> _Tensor:
     ...
 
 def broadcast_to(input: Tensor, shape: Any, **kwargs: Any) -> _Tensor:
-    """torch's `broadcast_to` under OneFlow's argument names: `shape` (torch: `size`). torch's names are accepted too."""
+    """torch's `broadcast_to` under OneFlow's argument names: `shape` (torch: `size`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 class builtin_op:
@@ -441,7 +452,10 @@ def cast(x: Any, dtype: torch.dtype | None, pin_memory: _bool = False) -> _Tenso
     ...
 
 def cat(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
-    """torch's `cat` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too."""
+    """torch's `cat` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 char: Any
@@ -451,11 +465,17 @@ def clamp_max_(input: Tensor, min: Any) -> _Tensor:
     ...
 
 def concat(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
-    """torch's `concat` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too."""
+    """torch's `concat` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def contiguous(input: Tensor) -> _Tensor:
-    """input.contiguous()."""
+    """input.contiguous().
+
+    torch.Tensor.contiguous: the input itself, or a copy in dense layout.
+    """
     ...
 
 def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: Any) -> Any:
@@ -490,6 +510,8 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
     x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
     kh, kw).
+
+    RuntimeError if the shapes of input, weight, offset and mask do not fit each other.
     """
     ...
 
@@ -500,11 +522,16 @@ def distributed_partial_fc_sample(weight: Any, label: Any, num_sample: Any) -> t
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
     weight). With more positive classes than num_sample all of them are kept. A global weight split along
     dimension 0 is sampled by each rank, and the rows stay there.
+
+    RuntimeError if `num_sample` exceeds the number of classes.
     """
     ...
 
 def div_(input: Tensor, other: Tensor | (_int | _float | _bool), *, rounding_mode: str | None = None) -> _Tensor:
-    """input.div_(other)."""
+    """input.div_(other).
+
+    In place, as torch.Tensor.div_; returns input.
+    """
     ...
 
 def dot(input: Tensor, other: Any, *, out: Tensor | None = None) -> _Tensor:
@@ -532,11 +559,17 @@ def eq(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     ...
 
 def erfinv_(x: Any) -> _Tensor:
-    """x.erfinv_()."""
+    """x.erfinv_().
+
+    In place, as torch.Tensor.erfinv_; returns x.
+    """
     ...
 
 def expand(input: Tensor, *sizes: Any) -> _Tensor:
-    """input.expand(*sizes)."""
+    """input.expand(*sizes).
+
+    torch.Tensor.expand: a view of the broadcast shape.
+    """
     ...
 
 def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, **torch_keywords: Any) -> _Tensor:
@@ -556,11 +589,17 @@ def fmod(input: Tensor, other: Any, *, inplace: _bool = False, out: Any = None) 
     ...
 
 def from_dlpack(obj: Any, *, device: torch.device | str | _int | None = None, copy: _bool | None = None, **kwargs: Any) -> _Tensor:
-    """torch's `from_dlpack` under OneFlow's argument names: `obj` (torch: `ext_tensor`). torch's names are accepted too."""
+    """torch's `from_dlpack` under OneFlow's argument names: `obj` (torch: `ext_tensor`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def from_numpy(obj: Any = None, **kwargs: Any) -> _Tensor:
-    """The tensor sharing the memory of the array `obj` (torch calls it `ndarray`)."""
+    """The tensor sharing the memory of the array `obj` (torch calls it `ndarray`).
+
+    The tensor has the shape and dtype of the array. TypeError for other keywords.
+    """
     ...
 
 def frombuffer(buffer: Any, dtype: torch.dtype, count: _int = -1, offset: _int = 0, requires_grad: _bool = False) -> _Tensor:
@@ -576,7 +615,10 @@ def full_like(input: Tensor, fill_value: Any, dtype: torch.dtype | None = None, 
     ...
 
 def gather(input: Tensor, dim: _int, index: Tensor, sparse_grad: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `gather` under OneFlow's argument names: . torch's names are accepted too."""
+    """torch's `gather`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 def gather_nd(params: Any, indices: Any) -> _Tensor:
@@ -594,7 +636,10 @@ def gelu(x: Any, approximate: str = 'none') -> _Tensor:
     ...
 
 def gen_tensor_buffer(shape: Any, shape_list: Any, value_list: Any, data_type: Any = ..., dynamic_out: _bool = False) -> _Tensor:
-    """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
+    """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i].
+
+    ValueError unless there is one shape and one value for each cell.
+    """
     ...
 
 def get_dialect() -> str:
@@ -602,7 +647,10 @@ def get_dialect() -> str:
     ...
 
 def global_to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, *, grad_sbp: Any = None, check_meta: _bool = False, copy: _bool = False) -> _Tensor:
-    """input.global_to_global(...)."""
+    """input.global_to_global(...).
+
+    The global shape and the dtype stay; `Tensor.global_to_global` explains the arguments.
+    """
     ...
 
 def greater(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
@@ -618,7 +666,10 @@ def gt(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     ...
 
 def gt_(input: Tensor, other: Any) -> _Tensor:
-    """input.gt_(other)."""
+    """input.gt_(other).
+
+    In place, as torch.Tensor.gt_; the dtype of input stays.
+    """
     ...
 
 def hann_window(window_length: Any, periodic: _bool = True, *, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, **torch_keywords: Any) -> _Tensor:
@@ -642,11 +693,17 @@ def in_top_k(targets: Any, predictions: Any, k: Any) -> _Tensor:
     ...
 
 def index_add(input: Tensor, dim: _int, index: Tensor, source: Tensor, alpha: Any = 1, **kwargs: Any) -> _Tensor:
-    """torch's `index_add` under OneFlow's argument names: . torch's names are accepted too."""
+    """torch's `index_add`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 def index_add_(input: Tensor, dim: _int, index: Tensor, source: Tensor, alpha: _float = 1.0) -> _Tensor:
-    """input.index_add_(dim, index, source, alpha=alpha)."""
+    """input.index_add_(dim, index, source, alpha=alpha).
+
+    In place, as torch.Tensor.index_add_; returns input.
+    """
     ...
 
 def inference_mode(mode: _bool = True) -> _Tensor:
@@ -682,7 +739,10 @@ def le(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     ...
 
 def lerp(start: Any, end: Any, weight: Any, **kwargs: Any) -> _Tensor:
-    """torch's `lerp` under OneFlow's argument names: `start` (torch: `input`). torch's names are accepted too."""
+    """torch's `lerp` under OneFlow's argument names: `start` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def lerp_(start: Any, end: Any, weight: Any) -> _Tensor:
@@ -710,6 +770,8 @@ def load(path: Any = None, global_src_rank: Any = None, map_location: Any = None
     refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch file (mmap skips it too).
     Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names
     the file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
+
+    TypeError for a `global_src_rank` that is neither a rank nor a map_location.
     """
     ...
 
@@ -726,7 +788,10 @@ def load_graph(path: Any, map_location: Any = None, backend: Any = None, trust_b
     ...
 
 def local_to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, *, check_meta: _bool = True, copy: _bool = False) -> _Tensor:
-    """input.local_to_global(...)."""
+    """input.local_to_global(...).
+
+    The result has the dtype of input; `Tensor.local_to_global` explains the arguments.
+    """
     ...
 
 def log_softmax(x: Any, dim: _int | None = None, dtype: torch.dtype | None = None, *, out: Tensor | None = None) -> _Tensor:
@@ -834,11 +899,17 @@ def new_zeros(x: Any, size: Any = None, dtype: torch.dtype | None = None, device
     ...
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: _float) -> _Tensor:
-    """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
+    """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,).
+
+    RuntimeError unless there is one score for each box.
+    """
     ...
 
 def nonzero(input: Tensor, as_tuple: _bool = False, **kwargs: Any) -> Any:
-    """torch's `nonzero` under OneFlow's argument names: . torch's names are accepted too."""
+    """torch's `nonzero`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 def norm(input: Tensor, p: _float | str | None = 'fro', dim: Any = None, keepdim: _bool = False, dtype: torch.dtype | None = None, *, out: Any = None) -> _Tensor:
@@ -864,7 +935,10 @@ def not_equal(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     ...
 
 def numel(input: Tensor, **kwargs: Any) -> _int:
-    """torch's `numel` under OneFlow's argument names: . torch's names are accepted too."""
+    """torch's `numel`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 of_record: Any
@@ -900,7 +974,10 @@ def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: _bool = False, int
     ...
 
 def quick_gelu(x: Tensor) -> _Tensor:
-    """x * sigmoid(1.702 x)."""
+    """x * sigmoid(1.702 x).
+
+    The result has the shape and dtype of x.
+    """
     ...
 
 def rand(*size: Any, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, generator: torch.Generator | None = None, requires_grad: _bool = False, **torch_keywords: Any) -> _Tensor:
@@ -957,6 +1034,8 @@ def roc_auc_score(label: Any, pred: Any) -> _Tensor:
 
     Equal scores share their average rank; nan when a class does not occur. OneFlow 0.9 is wrong for negative
     scores.
+
+    RuntimeError if the numbers of elements differ.
     """
     ...
 
@@ -967,6 +1046,8 @@ def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, po
     sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
     region of any size takes no longer than the image. A point outside counts as 0, as does a region whose
     coordinates are not finite. `aligned` shifts by half a pixel. Gradient to x only.
+
+    RuntimeError for x or rois of another shape.
     """
     ...
 
@@ -989,6 +1070,8 @@ def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: Any = None, save
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
     sparse and quantized tensors (NotImplementedError).
+
+    TypeError for both spellings of `global_dst_rank`.
     """
     ...
 
@@ -1028,6 +1111,8 @@ def set_dialect(name: str) -> None:
     "oneflow-0.9" is "oneflow" with OneFlow 0.9's operators, quirks and CPU random numbers as well
     (`_tables/exact.py`), on torch.Tensor itself and so for the whole process. Objects taken out of the
     namespace earlier keep the meaning they had.
+
+    ValueError for another name.
     """
     ...
 
@@ -1038,7 +1123,10 @@ def set_grad_enabled(is_train: _bool = True, *, mode: Any = None) -> _Tensor:
     ...
 
 def set_rng_state(state: Any, **kwargs: Any) -> _Tensor:
-    """torch's `set_rng_state` under OneFlow's argument names: `state` (torch: `new_state`). torch's names are accepted too."""
+    """torch's `set_rng_state` under OneFlow's argument names: `state` (torch: `new_state`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def silu(x: Any, inplace: _bool = False) -> _Tensor:
@@ -1052,7 +1140,10 @@ def slice(input: Tensor, slice_tup_list: Any) -> _Tensor:
     ...
 
 def slice_update(input: Tensor, update: Any, slice_tup_list: Any) -> _Tensor:
-    """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`."""
+    """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`.
+
+    RuntimeError if `update` does not have the shape of the slice.
+    """
     ...
 
 def softmax(x: Any, dim: _int | None = None, dtype: torch.dtype | None = None, *, out: Tensor | None = None) -> _Tensor:
@@ -1068,7 +1159,10 @@ def softshrink(x: Any, alpha: _float = 0.5, inplace: _bool = False) -> _Tensor:
     ...
 
 def softsign(x: Any) -> _Tensor:
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    torch.nn.functional.softsign; the result has the shape and dtype of x.
+    """
     ...
 
 def sort(input: Tensor, dim: Any = -1, descending: _bool = False, stable: _bool = True, *, out: Any = None) -> _Tensor:
@@ -1080,7 +1174,10 @@ def split(x: Any, split_size_or_sections: _int | list[_int], dim: _int = 0) -> t
     ...
 
 def square_relu(x: Tensor) -> _Tensor:
-    """relu(x) squared."""
+    """relu(x) squared.
+
+    The result has the shape and dtype of x.
+    """
     ...
 
 def squeeze(input: Tensor, dim: Any = None) -> _Tensor:
@@ -1088,7 +1185,10 @@ def squeeze(input: Tensor, dim: Any = None) -> _Tensor:
     ...
 
 def stack(inputs: Any, dim: _int = 0, **kwargs: Any) -> _Tensor:
-    """torch's `stack` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too."""
+    """torch's `stack` under OneFlow's argument names: `inputs` (torch: `tensors`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 class stateful_op:
@@ -1113,7 +1213,10 @@ class stateful_op:
         ...
 
 def std(x: Any, dim: Any = None, unbiased: Any = None, keepdim: _bool | None = None, *, correction: Any = None, out: Any = None) -> _Tensor:
-    """torch.std as (x, dim, unbiased, keepdim); `std(x, False)` is torch's unbiased=False. An integer tensor, which torch refuses, gives its own dtype (OneFlow truncates)."""
+    """torch.std as (x, dim, unbiased, keepdim); `std(x, False)` is torch's unbiased=False. An integer tensor, which torch refuses, gives its own dtype (OneFlow truncates).
+
+    TypeError for both `unbiased` and `correction`.
+    """
     ...
 
 def stft(input: Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: Tensor | None = None, center: _bool = True, pad_mode: str = 'reflect', normalized: _bool = False, onesided: _bool | None = None, return_complex: _bool | None = None, align_to_window: _bool | None = None) -> _Tensor:
@@ -1127,7 +1230,10 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, inplace: _bool = False, ou
     ...
 
 def swapaxes(input: Tensor, dim0: Any, dim1: Any, **kwargs: Any) -> _Tensor:
-    """torch's `swapaxes` under OneFlow's argument names: `dim0` (torch: `axis0`), `dim1` (torch: `axis1`). torch's names are accepted too."""
+    """torch's `swapaxes` under OneFlow's argument names: `dim0` (torch: `axis0`), `dim1` (torch: `axis1`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def tensor(data: Any, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, requires_grad: _bool = False, pin_memory: _bool = False, *, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None) -> _Tensor:
@@ -1145,11 +1251,16 @@ def tensor_buffer_to_list_of_tensors(tensor: Any, out_shapes: Any, out_dtypes: A
     """Return a tensor for each cell, in the cell's shape.
 
     out_shapes bound the elements, out_dtypes must agree.
+
+    ValueError if the three lengths differ. RuntimeError for a cell that is larger or of another dtype.
     """
     ...
 
 def tensor_buffer_to_tensor(x: Any, dtype: torch.dtype | None, instance_shape: Any) -> _Tensor:
-    """Return one tensor of cells that all have `instance_shape` elements and `dtype`."""
+    """Return one tensor of cells that all have `instance_shape` elements and `dtype`.
+
+    RuntimeError for a cell of another shape or dtype.
+    """
     ...
 
 def tensor_scatter_nd_update(tensor: Any, indices: Any, updates: Any) -> _Tensor:
@@ -1161,16 +1272,24 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: Any = 0) -> tuple
     ...
 
 def tensor_to_tensor_buffer(x: Any, instance_dims: Any) -> _Tensor:
-    """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others."""
+    """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others.
+
+    RuntimeError unless `instance_dims` is from 0 to x.dim().
+    """
     ...
 
 def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, **kwargs: Any) -> _Tensor:
-    """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`."""
+    """A tensor, or a nested container of tensors, made global: `oneflow.utils.global_view.to_global`.
+
+    The global shape follows from the shards and `sbp`; dtypes stay.
+    """
     ...
 
 def to_local(input: Tensor, *, copy: _bool = False) -> _Tensor:
     """A global tensor, or a nested container of them, as local tensors:
     `oneflow.utils.global_view.to_local`.
+
+    Each result has the shape of its shard; dtypes stay.
     """
     ...
 
@@ -1183,7 +1302,10 @@ def transpose(input: Tensor, dim0: _int | None = None, dim1: _int | None = None,
     ...
 
 def unflatten(input: Tensor, dim: _int, shape: Any, **kwargs: Any) -> _Tensor:
-    """torch's `unflatten` under OneFlow's argument names: `shape` (torch: `sizes`). torch's names are accepted too."""
+    """torch's `unflatten` under OneFlow's argument names: `shape` (torch: `sizes`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def unique(input: Tensor, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dtype: torch.dtype | None = None, *, dim: Any = None) -> _Tensor:
@@ -1197,7 +1319,10 @@ def unused(fn: Any) -> Any:
     ...
 
 def var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: _bool | None = None, *, correction: Any = None, out: Any = None) -> _Tensor:
-    """torch.var as (x, dim, unbiased, keepdim); `var(x, False)` is torch's unbiased=False. An integer tensor, which torch refuses, gives the default dtype."""
+    """torch.var as (x, dim, unbiased, keepdim); `var(x, False)` is torch's unbiased=False. An integer tensor, which torch refuses, gives the default dtype.
+
+    TypeError for both `unbiased` and `correction`.
+    """
     ...
 
 def view(input: Tensor, *shape: Any) -> _Tensor:
@@ -1217,7 +1342,10 @@ def where(condition: Any, x: Any = None, y: Any = None, *, input: Tensor | None 
     ...
 
 def zero_(self: Tensor, **kwargs: Any) -> _Tensor:
-    """torch's `zero_` under OneFlow's argument names: `self` (torch: `input`). torch's names are accepted too."""
+    """torch's `zero_` under OneFlow's argument names: `self` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def zeros(*size: Any, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, requires_grad: _bool = False, pin_memory: _bool = False, **torch_keywords: Any) -> _Tensor:

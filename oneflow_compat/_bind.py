@@ -91,13 +91,20 @@ def renamed(public: str, target, spec: str):
 
     call.__module__, _, call.__name__ = public.rpartition(".")
     call.__qualname__ = call.__name__
-    same = ", ".join(f"`{ours}` (torch: `{theirs}`)" for ours, theirs in pairs.items())
-    call.__doc__ = (
-        f"torch's `{getattr(target, '__name__', target)}` under OneFlow's argument names: {same}. torch's"
-        " names are accepted too."
-    )
+    call.__doc__ = _doc_of_renamed(target, pairs)
     call.__signature__ = _signature(parameters, target)  # type: ignore[attr-defined]
     return call
+
+
+def _doc_of_renamed(target, pairs: dict[str, str]) -> str:
+    name = f"torch's `{getattr(target, '__name__', target)}`"
+    if not pairs:
+        return f"{name}, which also takes OneFlow's arguments by position.\n\nTypeError for more of them."
+    names = ", ".join(f"`{ours}` (torch: `{theirs}`)" for ours, theirs in pairs.items())
+    return (
+        f"{name} under OneFlow's argument names: {names}. torch's names are accepted too.\n\n"
+        "TypeError for an argument under both names."
+    )
 
 
 def _parameter(item: str):

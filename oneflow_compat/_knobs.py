@@ -25,7 +25,9 @@ def knob(path: str):
         _values[path] = value_type(val)
 
     setter.__name__ = setter.__qualname__ = name
-    setter.__doc__ = f"Remembered, without effect: {why}."
+    setter.__doc__ = (
+        f"Remembered, without effect: {why}.\n\nTypeError unless `val` is of type {value_type.__name__}."
+    )
     return setter
 
 

@@ -39,7 +39,10 @@ def _make(name, dim):
 
 
 def split(dim=None, **kwargs):
-    """The rule that cuts a tensor along `dim` (0 to 5); `axis=` is an older spelling."""
+    """The rule that cuts a tensor along `dim` (0 to 5); `axis=` is an older spelling.
+
+    TypeError unless `dim` is one int. RuntimeError for an int outside 0..5.
+    """
     axis = kwargs.pop("axis", dim)
     if kwargs or axis is None:
         raise TypeError(f"sbp.split(dim) takes one dimension, found dim={dim!r} {kwargs or ''}")

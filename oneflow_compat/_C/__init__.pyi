@@ -20,15 +20,24 @@ def T(input: Any) -> _Tensor:
     ...
 
 def adaptive_avg_pool1d(x: Any, output_size: _int | Sequence[_int], data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `adaptive_avg_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `adaptive_avg_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def adaptive_avg_pool2d(x: Any, output_size: Any, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `adaptive_avg_pool2d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `adaptive_avg_pool2d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def adaptive_avg_pool3d(x: Any, output_size: Any, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `adaptive_avg_pool3d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `adaptive_avg_pool3d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def adaptive_max_pool1d(input: Tensor, output_size: _int | Sequence[_int], data_format: str = 'channels_first') -> tuple[_Tensor, _Tensor]:
@@ -46,21 +55,31 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, data_format: str = 'cha
 def add(input: Any, other: Any = None, *rest: Any, alpha: Any = 1, inplace: _bool = False) -> _Tensor:
     """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of
     three or more.
+
+    torch.add otherwise: the operands broadcast, and the dtypes are promoted.
     """
     ...
 
 def amp_black_identity(input: Any = None, **kwargs: Any) -> _Tensor:
-    """The input, as a view. OneFlow calls the argument `in`."""
+    """The input, as a view. OneFlow calls the argument `in`.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def amp_white_identity(input: Any = None, **kwargs: Any) -> _Tensor:
-    """The input, as a view. OneFlow calls the argument `in`."""
+    """The input, as a view. OneFlow calls the argument `in`.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def arg_sort(input: Tensor | None = None, direction: str = 'ASCENDING', **kwargs: Any) -> _Tensor:
     """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING".
 
     OneFlow calls the first argument `in`.
+
+    RuntimeError for another direction.
     """
     ...
 
@@ -78,6 +97,8 @@ def avg_pool2d_nhwc(x: Any, kernel_size: Any, stride: Any, padding: str, padding
     """Average pooling of x (N, H, W, C).
 
     Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
+
+    NotImplementedError for paddings that differ.
     """
     ...
 
@@ -98,16 +119,23 @@ def batch_norm_backward_reduce(grad_out: Tensor, input: Tensor, mean: Tensor, in
 def batch_norm_elemt(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, axis: Any, eps: _float) -> _Tensor:
     """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is
     already in invstd.
+
+    The statistics and weights have shape (channels,); the result has the shape and dtype of the input.
     """
     ...
 
 def batch_norm_stats(input: Tensor, axis: Any, eps: _float) -> tuple[_Tensor, _Tensor]:
-    """(mean, 1 / sqrt(variance + eps)) of each channel along `axis`."""
+    """(mean, 1 / sqrt(variance + eps)) of each channel along `axis`.
+
+    Both have shape (channels,).
+    """
     ...
 
 def bernoulli_(input: Tensor, p: Any = None, *, dtype: torch.dtype | None = None, generator: torch.Generator | None = None) -> _Tensor:
     """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the
     input's own.
+
+    TypeError for another dtype.
     """
     ...
 
@@ -124,7 +152,10 @@ def binary_cross_entropy_with_logits_loss(input: Tensor, target: Tensor, weight:
     ...
 
 def binary_cross_entropy_with_logits_loss_grad(dy: Tensor, input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None) -> _Tensor:
-    """Gradient of the unreduced loss with respect to the input."""
+    """Gradient of the unreduced loss with respect to the input.
+
+    It has the shape and dtype of the input.
+    """
     ...
 
 def broadcast_dim_like(input: Tensor, like: Any, dim: Any, like_dim: Any = None) -> Any:
@@ -134,7 +165,10 @@ def broadcast_dim_like(input: Tensor, like: Any, dim: Any, like_dim: Any = None)
     ...
 
 def broadcast_equal(input: Any, other: Any) -> _Tensor:
-    """input == other, broadcast."""
+    """input == other, broadcast.
+
+    The result is a bool tensor of the broadcast shape.
+    """
     ...
 
 def broadcast_shapes(shapes: Any) -> Any:
@@ -150,11 +184,16 @@ def combined_margin_loss(x: Tensor, label: Tensor, m1: _float, m2: _float, m3: _
     SphereFace).
 
     x (batch, classes) of cosines; a label outside the classes changes nothing.
+
+    RuntimeError unless there is one label for each row.
     """
     ...
 
 def comm_broadcast(x: Any = None, *, inputs: Any = None, src_rank: Any = 0, inplace: _bool = True) -> Any:
-    """Copy rank `src_rank`'s tensor (or list of tensors) to every rank."""
+    """Copy rank `src_rank`'s tensor (or list of tensors) to every rank.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def concat(inputs: Any, dim: Any = 0) -> _Tensor:
@@ -166,24 +205,38 @@ def constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> _Tens
     ...
 
 def contiguous_(input: Any) -> _Tensor:
-    """Make the tensor's own storage contiguous, in place."""
+    """Make the tensor's own storage contiguous, in place.
+
+    Return the tensor; shape and dtype stay.
+    """
     ...
 
 def copy(x: Any, device_type: Any = None, device_id: Any = None, pin_memory: _bool = False, device: Any = None) -> _Tensor:
-    """A copy on the device given by name and number, or by `device`."""
+    """A copy on the device given by name and number, or by `device`.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def cosh_grad(x: Any, dy: Any) -> _Tensor:
-    """dy * sinh(x)."""
+    """dy * sinh(x).
+
+    x and dy have one shape, which the result has.
+    """
     ...
 
 def cosine_similarity(x: Any, y: Any, dim: _int = 1, eps: _float = 1e-08, **kwargs: Any) -> _Tensor:
-    """torch's `cosine_similarity` under OneFlow's argument names: `x` (torch: `x1`), `y` (torch: `x2`). torch's names are accepted too."""
+    """torch's `cosine_similarity` under OneFlow's argument names: `x` (torch: `x1`), `y` (torch: `x2`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: _bool = True) -> tuple[_Tensor, _Tensor]:
     """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
     C). The blank is class C - 1.
+
+    RuntimeError unless input_lengths has shape (N,).
     """
     ...
 
@@ -211,11 +264,16 @@ def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | 
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
     x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
     kh, kw).
+
+    RuntimeError if the shapes of input, weight, offset and mask do not fit each other.
     """
     ...
 
 def depend(input: Tensor, depend: Any = None, *, depends: Any = None) -> Any:
-    """`input`, ordered after the tensor `depend` or the list of tensors `depends`."""
+    """`input`, ordered after the tensor `depend` or the list of tensors `depends`.
+
+    The result has the shape and dtype of `input`. TypeError unless exactly one of the two is given.
+    """
     ...
 
 def dim_gather(input: Tensor, dim: _int, index: Tensor, sparse_grad: _bool = False) -> _Tensor:
@@ -231,12 +289,17 @@ def dispatch_feed_variable(op: Any, input: Tensor, l2: _float = 0.0) -> Any:
     ...
 
 def dispatch_fetch_output(op: Any, input: Tensor) -> Any:
-    """An eager tensor that the result `input` of the job would be written to; its values are undefined."""
+    """An eager tensor that the result `input` of the job would be written to; its values are undefined.
+
+    It has the shape and dtype of `input`.
+    """
     ...
 
 def distributed_sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: _int) -> _Tensor:
     """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
     ids.
+
+    RuntimeError unless `depth` is the last dimension of prediction.
     """
     ...
 
@@ -249,7 +312,10 @@ def elu(x: Any, alpha: Any = 1.0) -> _Tensor:
     ...
 
 def embedding(weight: Tensor, indices: Tensor, padding_idx: _int | _int | None = None, scale_grad_by_freq: _bool = False) -> _Tensor:
-    """Rows of `weight` at `indices`; the row `padding_idx` gets no gradient."""
+    """Rows of `weight` at `indices`; the row `padding_idx` gets no gradient.
+
+    The result has shape (*indices.shape, embedding_dim), as in torch.nn.functional.embedding.
+    """
     ...
 
 def embedding_renorm_(*args: Any, **kwargs: Any) -> _Tensor:
@@ -267,7 +333,10 @@ def expand_dims(input: Any, dim: Any) -> _Tensor:
     ...
 
 def exponential_(x: Any, lambd: _float = 1.0, generator: torch.Generator | None = None) -> _Tensor:
-    """x.exponential_(lambd, generator=generator)."""
+    """x.exponential_(lambd, generator=generator).
+
+    In place, as torch.Tensor.exponential_; returns x.
+    """
     ...
 
 def eye_(x: Any) -> _Tensor:
@@ -278,11 +347,16 @@ def fake_quantization(input: Tensor | None = None, scale: Tensor | None = None, 
     """x quantized and multiplied back.
 
     The gradient passes straight through, also where the value was clamped.
+
+    The result has the shape and dtype of x.
     """
     ...
 
 def fast_gelu(x: Tensor) -> _Tensor:
-    """The tanh approximation of gelu."""
+    """The tanh approximation of gelu.
+
+    The result has the shape and dtype of x.
+    """
     ...
 
 def fft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
@@ -305,6 +379,8 @@ def fused_apply_rotary_emb(x: Tensor, *, cos: Tensor | None = None, sin: Tensor 
     when not given. position_ids (B, dims, M), dims 1 or 2, default 0..M-1; with dims 2 each half of
     rotary_size has its own
     positions. Layouts in layout.py; a packed x gives the tensor `tensor_index` (0 query, 1 key, 2 value).
+
+    RuntimeError if only one of cos and sin is given.
     """
     ...
 
@@ -312,11 +388,16 @@ def fused_attention_concat_past_key_value(*, past_key: Tensor | None = None, pas
     """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
 
     Without a past: key and value, converted.
+
+    RuntimeError if only one of past_key and past_value is given.
     """
     ...
 
 def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: _float = 0.5, axis: _int, generator: Any = None) -> _Tensor:
-    """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
+    """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule).
+
+    `b` has shape (a.shape[axis],); the result has the shape and dtype of a.
+    """
     ...
 
 def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: _int) -> _Tensor:
@@ -324,7 +405,10 @@ def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: _int) -> _Tensor:
     ...
 
 def fused_bias_add_scale_mask_softmax_dropout(x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: Any = None) -> tuple[_Tensor, _Tensor]:
-    """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
+    """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x.
+
+    Both results have the shape and dtype of x. The softmax is over the last dimension.
+    """
     ...
 
 def fused_clip_grad(model_diff: Sequence[Tensor], max_norm: _float, norm_type: _float) -> _Tensor:
@@ -332,7 +416,10 @@ def fused_clip_grad(model_diff: Sequence[Tensor], max_norm: _float, norm_type: _
     ...
 
 def fused_codegeex_qkv_reshape(query: Tensor, key: Tensor, value: Tensor, num_attention_heads: _int) -> tuple[_Tensor, ...]:
-    """Each (..., hidden) as (..., heads, hidden / heads), contiguous."""
+    """Each (..., hidden) as (..., heads, hidden / heads), contiguous.
+
+    The three results have the dtype of their inputs.
+    """
     ...
 
 def fused_cross_feature_interaction(x: Tensor, weight: Tensor, x_0: Tensor, bias: Tensor, interaction_mode: str) -> _Tensor:
@@ -340,6 +427,8 @@ def fused_cross_feature_interaction(x: Tensor, weight: Tensor, x_0: Tensor, bias
 
     "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x,
     weight (E, E).
+
+    x and x_0 are (B, E), the bias (E,). RuntimeError for another weight or bias.
     """
     ...
 
@@ -350,11 +439,16 @@ def fused_dot_feature_interaction(features: Sequence[Tensor], output_concat: Ten
     triangle row by row (with the diagonal if self_interaction), after output_concat (B, C) and before
     output_padding zeros. pooling "sum": the sum of all pairs' elementwise products, (B, E); output_concat,
     self_interaction and padding do not apply.
+
+    RuntimeError for an output_concat of another batch, and for options that pooling "sum" does not have.
     """
     ...
 
 def fused_fast_gelu_mul(x: Tensor, multiplier: Tensor) -> _Tensor:
-    """fast_gelu(x) * multiplier, same shape and dtype."""
+    """fast_gelu(x) * multiplier, same shape and dtype.
+
+    RuntimeError for a multiplier of another shape or dtype.
+    """
     ...
 
 def fused_get_boundding_boxes_coord(x1: Tensor, y1: Tensor, w1: Tensor, h1: Tensor, x2: Tensor, y2: Tensor, w2: Tensor, h2: Tensor) -> tuple[_Tensor, ...]:
@@ -394,11 +488,17 @@ def fused_glu(x: Tensor, w: Tensor, b: Tensor | None = None, v: Tensor | None = 
     product.
 
     activation: none, sigmoid, relu, gelu, fast_gelu, silu.
+
+    x is (..., in), w (out, in) or without v (2 * out, in); the result is (..., out). RuntimeError for an
+    odd number of rows without v.
     """
     ...
 
 def fused_linear_with_groupwise_quantized_weight(x: Tensor, w: Tensor, w_scale: Tensor, *, w_zero: Tensor | None = None, b: Tensor | None = None, num_bits: _int = 8, symmetric: _bool = True, group_dim: _int = -1, group_size: _int = -1) -> _Tensor:
-    """x @ groupwise_dequantize(w).T + b."""
+    """x @ groupwise_dequantize(w).T + b.
+
+    x has shape (..., in), w (out, in) after unpacking, the result (..., out) and the dtype of x.
+    """
     ...
 
 def fused_matmul_bias(x: Tensor, weight: Tensor, bias: Tensor, _add_to_output: Tensor | None = None, alpha: _float = 1.0, beta: _float = 1.0) -> _Tensor:
@@ -409,6 +509,9 @@ def fused_matmul_bias_add_relu_dropout(x: Tensor, weights: Sequence[Tensor], bia
     """fused_mlp with dropout after each layer, the last one included.
 
     Always drops, whatever the module's mode.
+
+    x is (..., in), each weight (out, in), each bias (out,). RuntimeError unless there is one rate for each
+    layer.
     """
     ...
 
@@ -421,6 +524,8 @@ def fused_multi_head_attention_inference(query: Tensor, key: Tensor, value: Tens
     gradient.
 
     `causal` keeps keys up to query + causal_diagonal_offset. attn_bias is added to the scaled scores.
+
+    RuntimeError if a hidden slice does not split into `num_heads` heads.
     """
     ...
 
@@ -435,45 +540,70 @@ def fused_multi_head_attention_inference_v2(*, query: Tensor, query_layout: str,
     ...
 
 def fused_scale_mask_bias_softmax(x: Tensor, mask: Tensor, bias: Tensor | None = None, scale: _float = 0.35355, inplace: _bool = False) -> _Tensor:
-    """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x."""
+    """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x.
+
+    The result has the shape and dtype of x. The softmax is over the last dimension.
+    """
     ...
 
 def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0) -> _Tensor:
-    """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
+    """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x.
+
+    The result has the shape and dtype of x. The softmax is over the last dimension.
+    """
     ...
 
 def fused_scale_mask_softmax_dropout(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: Any = None) -> tuple[_Tensor, _Tensor]:
-    """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
+    """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask).
+
+    Both results have the shape and dtype of x. The softmax is over the last dimension.
+    """
     ...
 
 def fused_scale_tril(x: Tensor, diagonal: _int = 0, fill_value: _float = 0, scale: _float = 1) -> _Tensor:
     """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or
     more dimensions.
+
+    RuntimeError for fewer dimensions.
     """
     ...
 
 def fused_scale_tril_softmax_dropout(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: Any = None) -> tuple[_Tensor, _Tensor]:
-    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
+    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops.
+
+    Both results have the shape and dtype of a. The softmax is over the last dimension.
+    """
     ...
 
 def fused_scale_tril_softmax_mask_scale(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: Any = None) -> tuple[_Tensor, _Tensor]:
-    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
+    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops.
+
+    Both results have the shape and dtype of a. The softmax is over the last dimension.
+    """
     ...
 
 def fused_self_attention(hidden_states: Tensor, head_size: _int = 8, alpha: _float = 1.0) -> tuple[_Tensor, _Tensor]:
     """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
     head_size).
+
+    RuntimeError for hidden_states of another shape.
     """
     ...
 
 def fused_self_attention_query_mul_key_and_value(hidden_states: Tensor, head_size: _int = 8, alpha: _float = 1.0) -> tuple[_Tensor, _Tensor]:
     """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
     head_size).
+
+    RuntimeError for hidden_states of another shape.
     """
     ...
 
 def fused_weighted_sum(inputs: Sequence[Tensor] | None = None, weights: Sequence[_float] | None = None, alpha: _float = 1.0, **kwargs: Any) -> _Tensor:
-    """alpha * sum of weights[i] * inputs[i] (OneFlow calls the first argument `in`)."""
+    """alpha * sum of weights[i] * inputs[i] (OneFlow calls the first argument `in`).
+
+    All inputs have one shape, which the result has. RuntimeError unless there are as many weights as
+    inputs, and at least one. TypeError for an unknown keyword.
+    """
     ...
 
 def gather(x: Tensor, indices: Tensor, axis: _int) -> _Tensor:
@@ -483,7 +613,10 @@ def gather(x: Tensor, indices: Tensor, axis: _int) -> _Tensor:
     ...
 
 def gelu_with_approximate(x: Tensor, approximate: str = 'none') -> _Tensor:
-    """gelu, `approximate` "none" (erf) or "tanh"."""
+    """gelu, `approximate` "none" (erf) or "tanh".
+
+    The result has the shape and dtype of `x`. RuntimeError for another `approximate`.
+    """
     ...
 
 def global_arange(start: Any, end: Any = None, step: Any = 1, *, dtype: torch.dtype | None = None, placement: _placement | None, sbp: _sbp | Sequence[_sbp] | None) -> Any:
@@ -513,11 +646,18 @@ def group_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = Non
     ...
 
 def grouped_matmul(xs: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[_Tensor, ...]:
-    """(x @ weight.T for each pair)."""
+    """(x @ weight.T for each pair).
+
+    Each x is (m, k) and each weight (n, k). RuntimeError unless there are as many inputs as weights.
+    """
     ...
 
 def grouped_matmul_bias(xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> tuple[_Tensor, ...]:
-    """(x @ weight.T + bias for each triple)."""
+    """(x @ weight.T + bias for each triple).
+
+    Each x is (m, k), each weight (n, k), each bias (n,). RuntimeError unless the three lists have one
+    length.
+    """
     ...
 
 def groupwise_dequantize(input: Tensor | None = None, scale: Tensor | None = None, *, zero: Tensor | None = None, num_bits: _int = 8, symmetric: _bool = True, group_dim: _int = -1, group_size: _int = -1, **kwargs: Any) -> _Tensor:
@@ -527,6 +667,9 @@ def groupwise_dequantize(input: Tensor | None = None, scale: Tensor | None = Non
     symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4
     bits are two to a byte, high first. scale and zero have input's shape with group_dim divided by
     group_size. The result is in scale's dtype.
+
+    TypeError unless the packed tensor is uint8 or int8. RuntimeError if the groups do not fit the scale, or
+    if `zero` is missing or superfluous.
     """
     ...
 
@@ -539,7 +682,10 @@ def host_scalar_add_by_tensor(x: Any, scalar: Any) -> _Tensor:
     ...
 
 def identity(input: Any = None, **kwargs: Any) -> _Tensor:
-    """The input, as a view. OneFlow calls the argument `in`."""
+    """The input, as a view. OneFlow calls the argument `in`.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def ifft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
@@ -551,7 +697,10 @@ def ihfft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
     ...
 
 def image_flip(x: Any, flip_code: Any) -> Any:
-    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both."""
+    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both.
+
+    The result is a tensor buffer of the same shape; each image has shape (height, width, channels).
+    """
     ...
 
 def inv(x: Any) -> _Tensor:
@@ -587,7 +736,10 @@ def less_equal(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     ...
 
 def linalg_cross(input: Any, other: Any, dim: Any = None) -> _Tensor:
-    """torch.linalg.cross; dim None is the first dimension of size 3."""
+    """torch.linalg.cross; dim None is the first dimension of size 3.
+
+    RuntimeError if no dimension has size 3.
+    """
     ...
 
 def local_all_gather(output: Any, input: Tensor) -> Any:
@@ -595,11 +747,17 @@ def local_all_gather(output: Any, input: Tensor) -> Any:
     ...
 
 def local_all_reduce(x: Any, inplace: _bool = False) -> Any:
-    """Sum a local tensor over ranks."""
+    """Sum a local tensor over ranks.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def local_reduce(x: Any, *, dst: Any = 0, inplace: _bool = True) -> Any:
-    """Sum a local tensor over ranks, on rank `dst`."""
+    """Sum a local tensor over ranks, on rank `dst`.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def local_reduce_scatter(output: Any, input: Tensor) -> Any:
@@ -607,15 +765,24 @@ def local_reduce_scatter(output: Any, input: Tensor) -> Any:
     ...
 
 def margin_ranking_loss(input_1: Any, input_2: Any, target: Tensor, margin: _float = 0, reduction: str = 'mean', *, size_average: _bool | None = None, reduce: _bool | None = None, **kwargs: Any) -> _Tensor:
-    """torch's `margin_ranking_loss` under OneFlow's argument names: `input_1` (torch: `input1`), `input_2` (torch: `input2`). torch's names are accepted too."""
+    """torch's `margin_ranking_loss` under OneFlow's argument names: `input_1` (torch: `input1`), `input_2` (torch: `input2`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def matrix_norm(input: Tensor, ord: str = 'fro', dim: Any = ..., keepdim: _bool = False, dtype: torch.dtype | None = None, *, out: Any = None, **kwargs: Any) -> Any:
-    """torch's `matrix_norm` under OneFlow's argument names: `input` (torch: `self`). torch's names are accepted too."""
+    """torch's `matrix_norm` under OneFlow's argument names: `input` (torch: `self`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def matrix_vector_product(input: Tensor, vec: Tensor) -> _Tensor:
-    """input @ vec."""
+    """input @ vec.
+
+    input has shape (n, m), vec (m,), the result (n,).
+    """
     ...
 
 def max_pool1d(input: Tensor, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, return_indices: _bool = True, ceil_mode: _bool = False, data_format: str = 'channels_first') -> _Tensor:
@@ -679,6 +846,8 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
 def nms(x: Tensor, iou_threshold: _float, keep_n: _int = -1) -> _Tensor:
     """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
     later ones whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
+
+    RuntimeError for boxes of another shape.
     """
     ...
 
@@ -691,7 +860,10 @@ def nonzero(input: Tensor, as_tuple: _bool = False) -> Any:
     ...
 
 def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, for_norm: _bool = False) -> Any:
-    """linalg.norm; with `for_norm` oneflow.norm, which calls the order p."""
+    """linalg.norm; with `for_norm` oneflow.norm, which calls the order p.
+
+    The arguments are those of torch.linalg.norm.
+    """
     ...
 
 def normalization(x: Tensor, moving_mean: Tensor | None = None, moving_variance: Tensor | None = None, gamma: Tensor | None = None, beta: Tensor | None = None, axis: _int = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> _Tensor:
@@ -701,11 +873,16 @@ def normalization(x: Tensor, moving_mean: Tensor | None = None, moving_variance:
 
     Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are
     updated in place.
+
+    RuntimeError for evaluation without moving statistics.
     """
     ...
 
 def normalization_add_relu(x: Tensor, addend: Tensor | None = None, moving_mean: Tensor | None = None, moving_variance: Tensor | None = None, gamma: Tensor | None = None, beta: Tensor | None = None, axis: _int = 1, epsilon: _float = 1e-05, momentum: _float = 0.9, is_training: _bool = False) -> _Tensor:
-    """relu(normalization(x) + addend)."""
+    """relu(normalization(x) + addend).
+
+    The result has the shape and dtype of x; addend broadcasts to it.
+    """
     ...
 
 def one_embedding_adagrad_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, train_step: Any = None, train_step_val: _int = 0, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_decay: _float = 0.0, epsilon: _float = 1e-10, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
@@ -721,7 +898,10 @@ def one_embedding_embedding_gradient_shuffle(embedding_grad: Tensor, num_unique_
     ...
 
 def one_embedding_embedding_put(num_unique_ids: Any, unique_ids: Any, unique_embeddings: Any, embedding_name: str = '', line_size: Any = 0) -> Any:
-    """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store."""
+    """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store.
+
+    RuntimeError for unique_embeddings of another shape.
+    """
     ...
 
 def one_embedding_embedding_shuffle(cur_rank_embeddings: Tensor, num_unique_matrix: Tensor, cur_rank_inverse_indices: Tensor, inverse_unique_partition_indices: Tensor, embedding_name: str = '') -> _Tensor:
@@ -731,6 +911,8 @@ def one_embedding_embedding_shuffle(cur_rank_embeddings: Tensor, num_unique_matr
 def one_embedding_ftrl_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_power: _float = -0.5, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
     as in OneFlow.
+
+    RuntimeError for another weight_decay.
     """
     ...
 
@@ -739,11 +921,16 @@ def one_embedding_fused_lookup(shadow: Any, ids: Any, table_ids: Any = None, dty
 
     Differentiable: the rows' gradient goes to the embedding that owns
     them, for its optimizer; that of `shadow`, the embedding's parameter, is zero.
+
+    RuntimeError if padding_idx is not that of the embedding.
     """
     ...
 
 def one_embedding_fused_lookup_grad(ids: Any, embedding_grad: Any, embedding_name: str = '', line_size: Any = 0, embedding_size: Any = 0) -> Any:
-    """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it."""
+    """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it.
+
+    embedding_grad has shape (*ids.shape, embedding_size). RuntimeError for another shape.
+    """
     ...
 
 def one_embedding_id_shuffle(ids: Tensor, table_ids: Any = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
@@ -779,6 +966,8 @@ def one_embedding_unique_key_value_pair(keys: Tensor, values: Any = None, num_ta
 def one_hot(input: Tensor, num_classes: _int = -1, on_value: _float = 1, off_value: _int = 0) -> _Tensor:
     """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float.
     num_classes -1: largest + 1.
+
+    The result has shape (*input.shape, num_classes). RuntimeError for an index outside 0..num_classes-1.
     """
     ...
 
@@ -791,7 +980,10 @@ def pixel_shuffle(input: Any, h_upscale_factor: Any, w_upscale_factor: Any) -> _
     ...
 
 def prelu(x: Any, alpha: Any, **kwargs: Any) -> _Tensor:
-    """torch's `prelu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `weight`). torch's names are accepted too."""
+    """torch's `prelu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `weight`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def quantization(input: Tensor | None = None, scale: Tensor | None = None, zero_point: Tensor | None = None, quantization_formula: str = 'google', quantization_bit: _int = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> _Tensor:
@@ -802,7 +994,10 @@ def quantization(input: Tensor | None = None, scale: Tensor | None = None, zero_
     ...
 
 def reciprocal_no_nan(x: Any) -> _Tensor:
-    """1 / x, and 0 where x is 0."""
+    """1 / x, and 0 where x is 0.
+
+    The result has the shape and dtype of x.
+    """
     ...
 
 def reduce_all(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
@@ -842,7 +1037,10 @@ def reduce_min_global_stage(input: Any = None, device_count: Any = None, axis: A
     ...
 
 def reduce_nansum(input: Tensor, dim: Any = None, keepdim: _bool = False, dtype: torch.dtype | None = None, *, axis: Any = None, **kwargs: Any) -> Any:
-    """torch's `reduce_nansum` under OneFlow's argument names: `input` (torch: `x`). torch's names are accepted too."""
+    """torch's `reduce_nansum` under OneFlow's argument names: `input` (torch: `x`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def reduce_prod(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
@@ -866,7 +1064,10 @@ def rfft(input: Tensor, n: Any = -1, dim: Any = -1, norm: Any = None) -> Any:
     ...
 
 def rint(x: Any) -> _Tensor:
-    """Round half to even."""
+    """Round half to even.
+
+    The result has the shape and dtype of the input.
+    """
     ...
 
 def rms_layer_norm(hidden_states: Tensor, weight: Tensor, variance_epsilon: _float) -> _Tensor:
@@ -874,7 +1075,10 @@ def rms_layer_norm(hidden_states: Tensor, weight: Tensor, variance_epsilon: _flo
     ...
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, normalized_shape: Sequence[_int] | None = None, epsilon: _float = 1e-06) -> _Tensor:
-    """x / sqrt(mean(x^2) + epsilon) over the trailing `normalized_shape`, times weight."""
+    """x / sqrt(mean(x^2) + epsilon) over the trailing `normalized_shape`, times weight.
+
+    The result has the shape and dtype of x. TypeError without `normalized_shape` and weight.
+    """
     ...
 
 def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, pooled_w: _int, sampling_ratio: _int, aligned: _bool) -> _Tensor:
@@ -884,11 +1088,16 @@ def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, po
     sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
     region of any size takes no longer than the image. A point outside counts as 0, as does a region whose
     coordinates are not finite. `aligned` shifts by half a pixel. Gradient to x only.
+
+    RuntimeError for x or rois of another shape.
     """
     ...
 
 def rrelu(x: Any, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `rrelu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `rrelu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: _float = 0.0, is_causal: _bool = False, scale: Any = None, seed: Any = 0) -> Any:
@@ -910,7 +1119,10 @@ def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> _Tensor:
     ...
 
 def select_top_n(inputs: Any, n: Any) -> tuple:
-    """The first n tensors."""
+    """The first n tensors.
+
+    The tensors may have any shape and dtype; they are the same objects.
+    """
     ...
 
 def sigmoid_grad(y: Any, dy: Any) -> _Tensor:
@@ -934,11 +1146,14 @@ def slice(x: Tensor, start: Sequence[_int], stop: Sequence[_int], step: Sequence
     ...
 
 def slice_update(ref: Tensor, value: Tensor, start: Sequence[_int], stop: Sequence[_int], step: Sequence[_int], inplace: _bool = False) -> _Tensor:
-    """ref with x[start:stop:step] = value; a copy unless `inplace`."""
+    """ref with x[start:stop:step] = value; a copy unless `inplace`.
+
+    RuntimeError if the value does not have the shape of the slice.
+    """
     ...
 
 def slice_view_1d_contiguous(x: Tensor, start: _int, end: _int) -> _Tensor:
-    """x[start:end] of a 1-d tensor, a view."""
+    """x[start:end] of a tensor of one dimension, a view."""
     ...
 
 def smooth_l1_loss(logits: Tensor, label: Tensor, beta: _float = 1.0, reduction: str = 'mean') -> _Tensor:
@@ -946,25 +1161,39 @@ def smooth_l1_loss(logits: Tensor, label: Tensor, beta: _float = 1.0, reduction:
     ...
 
 def softmax_cross_entropy(logits: Tensor, label: Tensor) -> _Tensor:
-    """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes)."""
+    """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes).
+
+    The result has shape (...). TypeError for two dtypes, RuntimeError for two shapes.
+    """
     ...
 
 def softmax_cross_entropy_grad(dy: Tensor, label: Tensor, prob: Tensor) -> _Tensor:
-    """Gradient of softmax_cross_entropy with respect to the logits: dy * (prob - label)."""
+    """Gradient of softmax_cross_entropy with respect to the logits: dy * (prob - label).
+
+    prob and label have shape (..., classes), dy has shape (...); the result has the shape of prob.
+    """
     ...
 
 def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: _int) -> _Tensor:
     """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
     ids.
+
+    RuntimeError unless `depth` is the last dimension of prediction.
     """
     ...
 
 def sparse_softmax_cross_entropy(logits: Tensor, label: Tensor) -> _Tensor:
-    """Cross entropy of each sample: logits (..., classes), label (...) class ids."""
+    """Cross entropy of each sample: logits (..., classes), label (...) class ids.
+
+    The result has the shape of the label and the dtype of the logits.
+    """
     ...
 
 def split_like(x: Any, like: Any, axis: Any) -> tuple[_Tensor, ...]:
-    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
+    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x.
+
+    RuntimeError if x cannot be cut into these shapes. The parts are views.
+    """
     ...
 
 def sqrt_square_sum(x: Tensor) -> _Tensor:
@@ -976,11 +1205,17 @@ def stack(inputs: Any, dim: Any = 0) -> _Tensor:
     ...
 
 def stream_touch(x: Any) -> None:
-    """Nothing: torch orders tensors by stream itself."""
+    """Nothing: torch orders tensors by stream itself.
+
+    The tensors may have any shape and dtype.
+    """
     ...
 
 def tan_grad(x: Any, dy: Any) -> _Tensor:
-    """dy / cos(x)^2."""
+    """dy / cos(x)^2.
+
+    x and dy have one shape, which the result has.
+    """
     ...
 
 def tanh_grad(y: Any, dy: Any) -> _Tensor:
@@ -1009,17 +1244,25 @@ def tensor_setitem(x: Tensor, index: Any, value: Any) -> None:
     ...
 
 def tensor_to_tensor_buffer(input: Tensor, instance_dims: Any, **kwargs: Any) -> Any:
-    """torch's `tensor_to_tensor_buffer` under OneFlow's argument names: `input` (torch: `x`). torch's names are accepted too."""
+    """torch's `tensor_to_tensor_buffer` under OneFlow's argument names: `input` (torch: `x`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def tensordot(a: Any, b: Any, dims_a: Any = None, dims_b: Any = None, dims: Any = None) -> Any:
     """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims`
     ones.
+
+    TypeError for `dims` together with dims_a and dims_b, and without any of them.
     """
     ...
 
 def throw_error(input: Any) -> None:
-    """Always raises: the test operator of OneFlow's error handling."""
+    """Always raises: the test operator of OneFlow's error handling.
+
+    RuntimeError for a tensor of any shape and dtype.
+    """
     ...
 
 def to(x: Any, *args: Any, other: Any = None, **kwargs: Any) -> _Tensor:
@@ -1027,11 +1270,17 @@ def to(x: Any, *args: Any, other: Any = None, **kwargs: Any) -> _Tensor:
     ...
 
 def to_global(x: Any, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None, grad_sbp: Any = None, check_meta: _bool = True, copy: _bool = False) -> Any:
-    """x.to_global(placement, sbp, grad_sbp=, check_meta=, copy=)."""
+    """x.to_global(placement, sbp, grad_sbp=, check_meta=, copy=).
+
+    The result has the global shape and the dtype of x; `Tensor.to_global` explains the arguments.
+    """
     ...
 
 def to_local(x: Any, copy: _bool = False) -> Any:
-    """The local shard of a global tensor."""
+    """The local shard of a global tensor.
+
+    It has the dtype of the global tensor; its shape is that of the shard.
+    """
     ...
 
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: Any = 2.0, eps: Any = 1e-06, swap: _bool = False, reduction: str = 'mean') -> _Tensor:
@@ -1039,11 +1288,17 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any =
     ...
 
 def trunc_divide(input: Any, other: Any, *, inplace: _bool = False) -> _Tensor:
-    """Division rounded toward zero; integers stay integers."""
+    """Division rounded toward zero; integers stay integers.
+
+    The operands broadcast, and the dtypes are promoted, as in torch.div.
+    """
     ...
 
 def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> _Tensor:
-    """Tensor.unfold."""
+    """Tensor.unfold.
+
+    The arguments are those of torch.Tensor.unfold: dimension, size, step.
+    """
     ...
 
 def unique(x: Any, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False, dtype: torch.dtype | None = ...) -> Any:
@@ -1056,47 +1311,86 @@ def unsorted_segment_sum(x: Tensor, segment_ids: Tensor, axis: _int, num_segment
     """Rows of x along `axis` added up by segment id; segment_ids 1-d.
 
     Ids outside 0..num_segments-1 are dropped.
+
+    RuntimeError unless segment_ids has shape (x.shape[axis],).
     """
     ...
 
 def unsorted_segment_sum_like(x: Tensor, segment_ids: Tensor, like: Tensor, axis: _int) -> _Tensor:
-    """unsorted_segment_sum with as many segments as `like` has along `axis`."""
+    """unsorted_segment_sum with as many segments as `like` has along `axis`.
+
+    The result has the shape of x with like.shape[axis] rows along `axis`.
+    """
     ...
 
 def upsample(x: Any, height_scale: Any, width_scale: Any, align_corners: Any | None, interpolation: Any, data_format: str = 'channels_first') -> _Tensor:
-    """Images resized by two factors; `interpolation` is "nearest" or "bilinear"."""
+    """Images resized by two factors; `interpolation` is "nearest" or "bilinear".
+
+    The input has shape (N, C, H, W), the result (N, C, H * height_scale, W * width_scale).
+    """
     ...
 
 def upsample_bicubic_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'bicubic': upsample_bicubic_2d(x, height_scale, width_scale, align_corners, output_size, data_format)."""
+    """torch's interpolate, mode 'bicubic': upsample_bicubic_2d(x, height_scale, width_scale, align_corners, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def upsample_bilinear_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'bilinear': upsample_bilinear_2d(x, height_scale, width_scale, align_corners, output_size, data_format)."""
+    """torch's interpolate, mode 'bilinear': upsample_bilinear_2d(x, height_scale, width_scale, align_corners, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def upsample_linear_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'linear': upsample_linear_1d(x, scale_factor, align_corners, output_size, data_format)."""
+    """torch's interpolate, mode 'linear': upsample_linear_1d(x, scale_factor, align_corners, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def upsample_nearest_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'nearest': upsample_nearest_1d(x, scale_factor, output_size, data_format)."""
+    """torch's interpolate, mode 'nearest': upsample_nearest_1d(x, scale_factor, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def upsample_nearest_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'nearest': upsample_nearest_2d(x, height_scale, width_scale, output_size, data_format)."""
+    """torch's interpolate, mode 'nearest': upsample_nearest_2d(x, height_scale, width_scale, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def upsample_nearest_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'nearest': upsample_nearest_3d(x, depth_scale, height_scale, width_scale, output_size, data_format)."""
+    """torch's interpolate, mode 'nearest': upsample_nearest_3d(x, depth_scale, height_scale, width_scale, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def upsample_trilinear_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
-    """torch's interpolate, mode 'trilinear': upsample_trilinear_3d(x, depth_scale, height_scale, width_scale, align_corners, output_size, data_format)."""
+    """torch's interpolate, mode 'trilinear': upsample_trilinear_3d(x, depth_scale, height_scale, width_scale, align_corners, output_size, data_format).
+
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
+    channels-last data, TypeError for an unknown or repeated argument.
+    """
     ...
 
 def vector_norm(input: Tensor, ord: Any = 2, dim: Any = None, keepdim: _bool = False, dtype: torch.dtype | None = None, *, out: Any = None, **kwargs: Any) -> Any:
-    """torch's `vector_norm` under OneFlow's argument names: `input` (torch: `self`). torch's names are accepted too."""
+    """torch's `vector_norm` under OneFlow's argument names: `input` (torch: `self`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def view(x: Any, shape: Any, *rest: Any) -> _Tensor:

@@ -166,7 +166,10 @@ def to_numpy_dtype(dtype: torch.dtype) -> np.dtype:
 
 
 def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dynamic_out=False):
-    """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i]."""
+    """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i].
+
+    ValueError unless there is one shape and one value for each cell.
+    """
     count, dtype = int(np.prod(shape)), to_numpy_dtype(data_type)
     if not len(shape_list) == len(value_list) == count:
         raise ValueError(
@@ -177,7 +180,10 @@ def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dy
 
 
 def tensor_to_tensor_buffer(x, instance_dims):
-    """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others."""
+    """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others.
+
+    RuntimeError unless `instance_dims` is from 0 to x.dim().
+    """
     if not 0 <= instance_dims <= x.dim():
         raise RuntimeError(
             f"tensor_to_tensor_buffer: instance_dims must be in 0..{x.dim()} for {list(x.shape)}, found"
@@ -190,7 +196,10 @@ def tensor_to_tensor_buffer(x, instance_dims):
 
 
 def tensor_buffer_to_tensor(x, dtype, instance_shape):
-    """Return one tensor of cells that all have `instance_shape` elements and `dtype`."""
+    """Return one tensor of cells that all have `instance_shape` elements and `dtype`.
+
+    RuntimeError for a cell of another shape or dtype.
+    """
     _need_buffer("tensor_buffer_to_tensor", x)
     target_dtype, count = to_numpy_dtype(dtype), int(np.prod(instance_shape))
     for i, cell in enumerate(x.cells):
@@ -209,6 +218,8 @@ def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
     """Return a tensor for each cell, in the cell's shape.
 
     out_shapes bound the elements, out_dtypes must agree.
+
+    ValueError if the three lengths differ. RuntimeError for a cell that is larger or of another dtype.
     """
     _need_buffer("tensor_buffer_to_list_of_tensors", tensor)
     if not len(tensor.cells) == len(out_shapes) == len(out_dtypes):

@@ -10,7 +10,10 @@ from .buffers import tensor_buffer_to_tensor as whole
 
 
 def image_flip(x, flip_code):
-    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both."""
+    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both.
+
+    The result is a tensor buffer of the same shape; each image has shape (height, width, channels).
+    """
     return flip()(x, flip_code)
 
 

@@ -61,6 +61,8 @@ def save(
     OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
     shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
     sparse and quantized tensors (NotImplementedError).
+
+    TypeError for both spellings of `global_dst_rank`.
     """
     target = _only_argument("save", path_or_buffer=path_or_buffer, f=f, path=path)
     if consistent_dst_rank is not None:
@@ -140,6 +142,8 @@ def load(
     refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch file (mmap skips it too).
     Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names
     the file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
+
+    TypeError for a `global_src_rank` that is neither a rank nor a map_location.
     """
     source = _only_argument("load", path=path, f=f)
     if global_src_rank is not None and not _is_integer(global_src_rank):

@@ -142,7 +142,10 @@ def to_local(self: torch.nn.Module) -> torch.nn.Module:
 
 
 def to_consistent(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-    """Removed from OneFlow; use to_global."""
+    """Removed from OneFlow; use to_global.
+
+    RuntimeError always.
+    """
     raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
 
 

@@ -78,6 +78,8 @@ class placement:
     with `hierarchy` as the shape of the grid. The ranks fill the grid in ascending order, whatever their
     written order, as in OneFlow. A placement is compared, hashed and printed by content. Ranks beyond the
     world size are refused at use, not here.
+
+    TypeError unless the device type is a string. RuntimeError for an unknown device type.
     """
 
     __slots__ = ("_type", "_ranks")
@@ -114,7 +116,10 @@ class placement:
 
     @staticmethod
     def all(type: str) -> placement:
-        """The placement of every rank in the world."""
+        """The placement of every rank in the world.
+
+        RuntimeError for "cuda" in a process that sees no CUDA device.
+        """
         if type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError(
                 "placement.all('cuda'): this process sees no CUDA device; use placement.all('cpu'), or"

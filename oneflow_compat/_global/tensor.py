@@ -247,7 +247,10 @@ def is_local(self: Any) -> bool:
 
 
 def is_consistent(self: Any) -> NoReturn:
-    """Removed from OneFlow; use is_global."""
+    """Removed from OneFlow; use is_global.
+
+    RuntimeError always.
+    """
     raise RuntimeError("Tensor.is_consistent was removed from OneFlow; use Tensor.is_global")
 
 
@@ -379,7 +382,10 @@ def to_local(self: Any, *, copy: bool = False) -> torch.Tensor:
 
 
 def to_consistent(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Removed from OneFlow; use to_global."""
+    """Removed from OneFlow; use to_global.
+
+    RuntimeError always.
+    """
     raise RuntimeError("to_consistent was removed from OneFlow; use to_global")
 
 

@@ -53,7 +53,10 @@ def fused_bias_add_dropout_ref(
 def fused_bias_add_dropout(
     a: torch.Tensor, b: torch.Tensor, *, p: float = 0.5, axis: int, generator: Any = None
 ) -> torch.Tensor:
-    """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule)."""
+    """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule).
+
+    `b` has shape (a.shape[axis],); the result has the shape and dtype of a.
+    """
     _check.rate("fused_bias_add_dropout", p)
     axis = _check.bias_along("fused_bias_add_dropout", a, b, axis)
     if p > 0 and _ext.use(a, b):
@@ -62,13 +65,19 @@ def fused_bias_add_dropout(
 
 
 def fast_gelu(x: torch.Tensor) -> torch.Tensor:
-    """The tanh approximation of gelu."""
+    """The tanh approximation of gelu.
+
+    The result has the shape and dtype of x.
+    """
     return F.gelu(x, approximate="tanh")
 
 
 @_ext.follows_input
 def fused_fast_gelu_mul(x: torch.Tensor, multiplier: torch.Tensor) -> torch.Tensor:
-    """fast_gelu(x) * multiplier, same shape and dtype."""
+    """fast_gelu(x) * multiplier, same shape and dtype.
+
+    RuntimeError for a multiplier of another shape or dtype.
+    """
     if x.shape != multiplier.shape:
         raise RuntimeError(
             f"fused_fast_gelu_mul: x and multiplier must have one shape, found {tuple(x.shape)} and"
@@ -81,18 +90,27 @@ def fused_fast_gelu_mul(x: torch.Tensor, multiplier: torch.Tensor) -> torch.Tens
 
 @_ext.follows_input
 def quick_gelu(x: torch.Tensor) -> torch.Tensor:
-    """x * sigmoid(1.702 x)."""
+    """x * sigmoid(1.702 x).
+
+    The result has the shape and dtype of x.
+    """
     return kernels.point("quick_gelu", (x,), 1)[0] if _ext.use(x) else references.quick_gelu_ref(x)
 
 
 @_ext.follows_input
 def square_relu(x: torch.Tensor) -> torch.Tensor:
-    """relu(x) squared."""
+    """relu(x) squared.
+
+    The result has the shape and dtype of x.
+    """
     return kernels.point("square_relu", (x,), 1)[0] if _ext.use(x) else references.square_relu_ref(x)
 
 
 def gelu_with_approximate(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """gelu, `approximate` "none" (erf) or "tanh"."""
+    """gelu, `approximate` "none" (erf) or "tanh".
+
+    The result has the shape and dtype of `x`. RuntimeError for another `approximate`.
+    """
     if approximate not in ("none", "tanh"):
         raise RuntimeError(
             "gelu_with_approximate: the approximate argument should be 'none' or 'tanh', found"

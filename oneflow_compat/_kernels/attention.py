@@ -28,6 +28,8 @@ def fused_self_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(alpha * Q @ K^T of shape (B, H, S, S), V of shape (B, H, S, head_size)) of packed (S, B, H * 3 *
     head_size).
+
+    RuntimeError for hidden_states of another shape.
     """
     if hidden_states.ndim != 3 or hidden_states.shape[-1] % (3 * head_size):
         raise RuntimeError(
@@ -57,6 +59,8 @@ def fused_multi_head_attention_inference(
     gradient.
 
     `causal` keeps keys up to query + causal_diagonal_offset. attn_bias is added to the scaled scores.
+
+    RuntimeError if a hidden slice does not split into `num_heads` heads.
     """
 
     def cut(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
@@ -233,6 +237,8 @@ def fused_attention_concat_past_key_value(
     """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
 
     Without a past: key and value, converted.
+
+    RuntimeError if only one of past_key and past_value is given.
     """
     name = "fused_attention_concat_past_key_value"
     if (past_key is None) != (past_value is None):
@@ -270,5 +276,8 @@ def fused_attention_concat_past_key_value(
 def fused_codegeex_qkv_reshape(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, num_attention_heads: int
 ) -> tuple[torch.Tensor, ...]:
-    """Each (..., hidden) as (..., heads, hidden / heads), contiguous."""
+    """Each (..., hidden) as (..., heads, hidden / heads), contiguous.
+
+    The three results have the dtype of their inputs.
+    """
     return tuple(t.unflatten(-1, (num_attention_heads, -1)).contiguous() for t in (query, key, value))

@@ -36,6 +36,8 @@ def nms_mask_ref(x: torch.Tensor, iou_threshold: float, keep_n: int) -> torch.Te
 def nms_mask(x: torch.Tensor, iou_threshold: float, keep_n: int = -1) -> torch.Tensor:
     """int8 [N], 1 for the boxes kept of x (N, 4) = (x1, y1, x2, y2) sorted best first: a kept box removes
     later ones whose overlap with it is above iou_threshold; at most keep_n are kept (below 0: all).
+
+    RuntimeError for boxes of another shape.
     """
     if x.ndim != 2 or x.shape[1] != 4:
         raise RuntimeError(f"nms: boxes must be (N, 4), found {tuple(x.shape)}")
@@ -47,7 +49,10 @@ def nms_mask(x: torch.Tensor, iou_threshold: float, keep_n: int = -1) -> torch.T
 
 @torch.no_grad()
 def nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,)."""
+    """Indices (int64) of the boxes kept, best score first. boxes (N, 4) = (x1, y1, x2, y2), scores (N,).
+
+    RuntimeError unless there is one score for each box.
+    """
     if scores.shape != boxes.shape[:1]:
         raise RuntimeError(
             f"nms: one score a box, found boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)}"
@@ -130,6 +135,8 @@ def roi_align(
     sampling_ratio <= 0 takes ceil(region / pooled) points a bin; only those in the image are computed, so a
     region of any size takes no longer than the image. A point outside counts as 0, as does a region whose
     coordinates are not finite. `aligned` shifts by half a pixel. Gradient to x only.
+
+    RuntimeError for x or rois of another shape.
     """
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise RuntimeError(
@@ -174,6 +181,8 @@ def raw_deform_conv2d(
     """Convolution whose kernel points are moved by `offset` (N, 2 * offset_groups * kh * kw, oh, ow; y before
     x) and weighted by `mask` (N, offset_groups * kh * kw, oh, ow). input (N, C, H, W), weight (O, C / groups,
     kh, kw).
+
+    RuntimeError if the shapes of input, weight, offset and mask do not fit each other.
     """
     name = "deform_conv2d"
     _need_geometry(input, weight, (stride_h, stride_w, dilation_h, dilation_w))
@@ -219,6 +228,8 @@ def deform_conv2d(
 ) -> torch.Tensor:
     """raw_deform_conv2d with groups and offset groups read off the shapes, as
     torchvision.ops.deform_conv2d.
+
+    RuntimeError if offset or input do not fit the weight.
     """
     pair = lambda v: (v, v) if isinstance(v, int) else tuple(v)
     (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)

@@ -323,6 +323,8 @@ def one_embedding_ftrl_update(
 ) -> torch.Tensor:
     """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
     as in OneFlow.
+
+    RuntimeError for another weight_decay.
     """
     if weight_decay:
         raise RuntimeError(f"one_embedding_ftrl_update: weight_decay must be 0, found {weight_decay}")

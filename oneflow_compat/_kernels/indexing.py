@@ -33,6 +33,8 @@ def arg_sort(input: torch.Tensor | None = None, direction: str = "ASCENDING", **
     """Sorting indices of the last dimension, int32. direction "ASCENDING" or "DESCENDING".
 
     OneFlow calls the first argument `in`.
+
+    RuntimeError for another direction.
     """
     x = kwargs.pop("in", input)
     if direction not in ("ASCENDING", "DESCENDING") or kwargs:
@@ -133,7 +135,10 @@ def slice_update(
     step: Sequence[int],
     inplace: bool = False,
 ) -> torch.Tensor:
-    """ref with x[start:stop:step] = value; a copy unless `inplace`."""
+    """ref with x[start:stop:step] = value; a copy unless `inplace`.
+
+    RuntimeError if the value does not have the shape of the slice.
+    """
     at = _slices("slice_update", ref, start, stop, step)
     out = ref if inplace else ref.clone()
     if out[at].shape != value.shape:
@@ -145,7 +150,7 @@ def slice_update(
 
 
 def slice_view_1d_contiguous(x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-    """x[start:end] of a 1-d tensor, a view."""
+    """x[start:end] of a tensor of one dimension, a view."""
     return x[start:end]
 
 
@@ -159,6 +164,8 @@ def one_hot(
 ) -> torch.Tensor:
     """on_value at the index, off_value elsewhere; int64, or float32 when one of the two is a float.
     num_classes -1: largest + 1.
+
+    The result has shape (*input.shape, num_classes). RuntimeError for an index outside 0..num_classes-1.
     """
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
@@ -183,6 +190,8 @@ def unsorted_segment_sum(
     """Rows of x along `axis` added up by segment id; segment_ids 1-d.
 
     Ids outside 0..num_segments-1 are dropped.
+
+    RuntimeError unless segment_ids has shape (x.shape[axis],).
     """
     axis = _check.axis_of("unsorted_segment_sum", axis, x.ndim)
     if segment_ids.ndim != 1 or segment_ids.shape[0] != x.shape[axis]:
@@ -198,5 +207,8 @@ def unsorted_segment_sum(
 def unsorted_segment_sum_like(
     x: torch.Tensor, segment_ids: torch.Tensor, like: torch.Tensor, axis: int
 ) -> torch.Tensor:
-    """unsorted_segment_sum with as many segments as `like` has along `axis`."""
+    """unsorted_segment_sum with as many segments as `like` has along `axis`.
+
+    The result has the shape of x with like.shape[axis] rows along `axis`.
+    """
     return unsorted_segment_sum(x, segment_ids, axis, like.shape[axis])

@@ -35,6 +35,8 @@ def _labels(name: str, scores: torch.Tensor, label: torch.Tensor) -> torch.Tenso
 def sparse_cross_entropy(prediction: torch.Tensor, label: torch.Tensor, depth: int) -> torch.Tensor:
     """-log(prediction[label]) for each sample. prediction (..., depth) holds probabilities, label (...) class
     ids.
+
+    RuntimeError unless `depth` is the last dimension of prediction.
     """
     if prediction.shape[-1] != depth:
         raise RuntimeError(
@@ -48,7 +50,10 @@ distributed_sparse_cross_entropy = sparse_cross_entropy
 
 
 def sparse_softmax_cross_entropy(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of each sample: logits (..., classes), label (...) class ids."""
+    """Cross entropy of each sample: logits (..., classes), label (...) class ids.
+
+    The result has the shape of the label and the dtype of the logits.
+    """
     return (
         -torch.log_softmax(logits, -1)
         .gather(-1, _labels("sparse_softmax_cross_entropy", logits, label))
@@ -57,7 +62,10 @@ def sparse_softmax_cross_entropy(logits: torch.Tensor, label: torch.Tensor) -> t
 
 
 def softmax_cross_entropy(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes)."""
+    """Cross entropy of each sample: logits and label (probabilities) of one shape (..., classes).
+
+    The result has shape (...). TypeError for two dtypes, RuntimeError for two shapes.
+    """
     if logits.dtype is not label.dtype and not torch.is_autocast_enabled(logits.device.type):
         raise TypeError(
             f"softmax_cross_entropy: logits and label must have one dtype, found {logits.dtype} and"
@@ -72,7 +80,10 @@ def softmax_cross_entropy(logits: torch.Tensor, label: torch.Tensor) -> torch.Te
 
 
 def softmax_cross_entropy_grad(dy: torch.Tensor, label: torch.Tensor, prob: torch.Tensor) -> torch.Tensor:
-    """Gradient of softmax_cross_entropy with respect to the logits: dy * (prob - label)."""
+    """Gradient of softmax_cross_entropy with respect to the logits: dy * (prob - label).
+
+    prob and label have shape (..., classes), dy has shape (...); the result has the shape of prob.
+    """
     return dy.unsqueeze(-1) * (prob - label)
 
 
@@ -103,7 +114,10 @@ def binary_cross_entropy_with_logits_loss_grad(
     weight: torch.Tensor | None = None,
     pos_weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Gradient of the unreduced loss with respect to the input."""
+    """Gradient of the unreduced loss with respect to the input.
+
+    It has the shape and dtype of the input.
+    """
     grad = torch.sigmoid(input) - target
     if pos_weight is not None:
         grad = (1 + (pos_weight - 1) * target) * torch.sigmoid(input) - pos_weight * target
@@ -143,6 +157,8 @@ def combined_margin_loss(
     SphereFace).
 
     x (batch, classes) of cosines; a label outside the classes changes nothing.
+
+    RuntimeError unless there is one label for each row.
     """
     if x.ndim < 2 or label.numel() != x.shape[0]:
         raise RuntimeError(
@@ -177,6 +193,8 @@ def ctc_greedy_decoder(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
     C). The blank is class C - 1.
+
+    RuntimeError unless input_lengths has shape (N,).
     """
     if log_probs.ndim != 3 or tuple(input_lengths.shape) != (log_probs.shape[1],):
         raise RuntimeError(

@@ -45,7 +45,10 @@ def batch_matmul(
 
 
 def matrix_vector_product(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
-    """input @ vec."""
+    """input @ vec.
+
+    input has shape (n, m), vec (m,), the result (n,).
+    """
     return torch.mv(input, vec)
 
 
@@ -114,6 +117,9 @@ def fused_matmul_bias_add_relu_dropout(
     """fused_mlp with dropout after each layer, the last one included.
 
     Always drops, whatever the module's mode.
+
+    x is (..., in), each weight (out, in), each bias (out,). RuntimeError unless there is one rate for each
+    layer.
     """
     name = "fused_matmul_bias_add_relu_dropout"
     layers = _layers(name, weights, biases)
@@ -131,7 +137,10 @@ def fused_matmul_bias_add_relu_dropout(
 
 
 def grouped_matmul(xs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """(x @ weight.T for each pair)."""
+    """(x @ weight.T for each pair).
+
+    Each x is (m, k) and each weight (n, k). RuntimeError unless there are as many inputs as weights.
+    """
     if len(xs) != len(weights):
         raise RuntimeError(f"grouped_matmul: as many inputs as weights, found {len(xs)} and {len(weights)}")
     return tuple(F.linear(x, w) for x, w in zip(xs, weights))
@@ -140,7 +149,11 @@ def grouped_matmul(xs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) 
 def grouped_matmul_bias(
     xs: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """(x @ weight.T + bias for each triple)."""
+    """(x @ weight.T + bias for each triple).
+
+    Each x is (m, k), each weight (n, k), each bias (n,). RuntimeError unless the three lists have one
+    length.
+    """
     if not len(xs) == len(weights) == len(biases):
         raise RuntimeError(
             f"grouped_matmul_bias: as many inputs as weights and biases, found {len(xs)}, {len(weights)},"
@@ -161,6 +174,9 @@ def fused_glu(
     product.
 
     activation: none, sigmoid, relu, gelu, fast_gelu, silu.
+
+    x is (..., in), w (out, in) or without v (2 * out, in); the result is (..., out). RuntimeError for an
+    odd number of rows without v.
     """
     _check.one_of("fused_glu", "activation", activation, tuple(_ACTIVATIONS))
     _linear_shapes("fused_glu", x, w, b)
@@ -184,7 +200,11 @@ def fused_weighted_sum(
     alpha: float = 1.0,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """alpha * sum of weights[i] * inputs[i] (OneFlow calls the first argument `in`)."""
+    """alpha * sum of weights[i] * inputs[i] (OneFlow calls the first argument `in`).
+
+    All inputs have one shape, which the result has. RuntimeError unless there are as many weights as
+    inputs, and at least one. TypeError for an unknown keyword.
+    """
     inputs = kwargs.pop("in", inputs)
     if kwargs:
         raise TypeError(f"fused_weighted_sum() got an unexpected argument {next(iter(kwargs))!r}")

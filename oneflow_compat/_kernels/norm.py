@@ -61,7 +61,10 @@ def rms_norm(
     normalized_shape: Sequence[int] | None = None,
     epsilon: float = 1e-6,
 ) -> torch.Tensor:
-    """x / sqrt(mean(x^2) + epsilon) over the trailing `normalized_shape`, times weight."""
+    """x / sqrt(mean(x^2) + epsilon) over the trailing `normalized_shape`, times weight.
+
+    The result has the shape and dtype of x. TypeError without `normalized_shape` and weight.
+    """
     shape = weight.shape if normalized_shape is None and weight is not None else normalized_shape
     if shape is None:
         raise TypeError("rms_norm: give normalized_shape, or a weight to take it from")
@@ -160,6 +163,8 @@ def normalization(
 
     Training without moving statistics normalizes by the batch's own. moving_mean and moving_variance are
     updated in place.
+
+    RuntimeError for evaluation without moving statistics.
     """
     axis = _check.axis_of("normalization", axis, x.ndim)
     if not is_training and moving_mean is None:
@@ -184,7 +189,10 @@ def normalization_add_relu(
     momentum: float = 0.9,
     is_training: bool = False,
 ) -> torch.Tensor:
-    """relu(normalization(x) + addend)."""
+    """relu(normalization(x) + addend).
+
+    The result has the shape and dtype of x; addend broadcasts to it.
+    """
     y = normalization(x, moving_mean, moving_variance, gamma, beta, axis, epsilon, momentum, is_training)
     return torch.relu(y if addend is None else y + addend)
 

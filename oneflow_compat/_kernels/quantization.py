@@ -154,6 +154,8 @@ def fake_quantization(
     """x quantized and multiplied back.
 
     The gradient passes straight through, also where the value was clamped.
+
+    The result has the shape and dtype of x.
     """
     x = _check.tensor_in("fake_quantization", input, kwargs)
     per_tensor = (
@@ -215,6 +217,9 @@ def groupwise_dequantize(
     symmetric: (q - offset) * scale, offset 2^(bits-1) - 1 for uint8 and 0 for int8; else q * scale + zero. 4
     bits are two to a byte, high first. scale and zero have input's shape with group_dim divided by
     group_size. The result is in scale's dtype.
+
+    TypeError unless the packed tensor is uint8 or int8. RuntimeError if the groups do not fit the scale, or
+    if `zero` is missing or superfluous.
     """
     name = "groupwise_dequantize"
     q = _check.tensor_in(name, input, kwargs)
@@ -259,7 +264,10 @@ def fused_linear_with_groupwise_quantized_weight(
     group_dim: int = -1,
     group_size: int = -1,
 ) -> torch.Tensor:
-    """x @ groupwise_dequantize(w).T + b."""
+    """x @ groupwise_dequantize(w).T + b.
+
+    x has shape (..., in), w (out, in) after unpacking, the result (..., out) and the dtype of x.
+    """
     weight = groupwise_dequantize(
         w,
         w_scale,

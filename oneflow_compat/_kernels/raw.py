@@ -67,7 +67,10 @@ __all__ = [
 
 
 def identity(input: Any = None, **kwargs: Any) -> torch.Tensor:
-    """The input, as a view. OneFlow calls the argument `in`."""
+    """The input, as a view. OneFlow calls the argument `in`.
+
+    The result has the shape and dtype of the input.
+    """
     x = _check.tensor_in("identity", input, kwargs)
     return x.view_as(x)
 
@@ -84,6 +87,8 @@ def T(input: Any) -> torch.Tensor:
 def add(input: Any, other: Any = None, *rest: Any, alpha: Any = 1, inplace: bool = False) -> torch.Tensor:
     """input + alpha * other, with alpha and inplace by position too; or the sum of a list of tensors, or of
     three or more.
+
+    torch.add otherwise: the operands broadcast, and the dtypes are promoted.
     """
     if rest and isinstance(rest[0], torch.Tensor):
         input = [input, other, *rest]
@@ -115,6 +120,8 @@ def avg_pool2d_nhwc(
     """Average pooling of x (N, H, W, C).
 
     Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
+
+    NotImplementedError for paddings that differ.
     """
     if list(padding_before) != list(padding_after):
         raise NotImplementedError(
@@ -127,7 +134,10 @@ def avg_pool2d_nhwc(
 
 
 def broadcast_equal(input: Any, other: Any) -> torch.Tensor:
-    """input == other, broadcast."""
+    """input == other, broadcast.
+
+    The result is a bool tensor of the broadcast shape.
+    """
     return torch.eq(input, other) if isinstance(input, torch.Tensor) else torch.eq(other, input)
 
 
@@ -152,7 +162,10 @@ def tensor_constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -
 
 
 def contiguous_(input: Any) -> torch.Tensor:
-    """Make the tensor's own storage contiguous, in place."""
+    """Make the tensor's own storage contiguous, in place.
+
+    Return the tensor; shape and dtype stay.
+    """
     if not input.is_contiguous():
         input.data = input.data.contiguous()
     return input
@@ -161,7 +174,10 @@ def contiguous_(input: Any) -> torch.Tensor:
 def copy(
     x: Any, device_type: Any = None, device_id: Any = None, pin_memory: bool = False, device: Any = None
 ) -> torch.Tensor:
-    """A copy on the device given by name and number, or by `device`."""
+    """A copy on the device given by name and number, or by `device`.
+
+    The result has the shape and dtype of the input.
+    """
     if device is None:
         device = (
             device_type
@@ -216,7 +232,10 @@ def inv(x: Any) -> torch.Tensor:
 
 
 def linalg_cross(input: Any, other: Any, dim: Any = None) -> torch.Tensor:
-    """torch.linalg.cross; dim None is the first dimension of size 3."""
+    """torch.linalg.cross; dim None is the first dimension of size 3.
+
+    RuntimeError if no dimension has size 3.
+    """
     if dim is None:
         dim = next((i for i, n in enumerate(input.shape) if n == 3), None)
         if dim is None:
@@ -246,14 +265,20 @@ def pixel_shuffle(input: Any, h_upscale_factor: Any, w_upscale_factor: Any) -> t
 
 
 def reciprocal_no_nan(x: Any) -> torch.Tensor:
-    """1 / x, and 0 where x is 0."""
+    """1 / x, and 0 where x is 0.
+
+    The result has the shape and dtype of x.
+    """
     return torch.where(
         x == 0, torch.zeros_like(x), torch.reciprocal(torch.where(x == 0, torch.ones_like(x), x))
     )
 
 
 def rint(x: Any) -> torch.Tensor:
-    """Round half to even."""
+    """Round half to even.
+
+    The result has the shape and dtype of the input.
+    """
     return torch.round(x)
 
 
@@ -263,12 +288,18 @@ def reshape_like(input: Any = None, like: Any = None, **kwargs: Any) -> torch.Te
 
 
 def select_top_n(inputs: Any, n: Any) -> tuple:
-    """The first n tensors."""
+    """The first n tensors.
+
+    The tensors may have any shape and dtype; they are the same objects.
+    """
     return tuple(inputs[:n])
 
 
 def split_like(x: Any, like: Any, axis: Any) -> tuple[torch.Tensor, ...]:
-    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x."""
+    """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x.
+
+    RuntimeError if x cannot be cut into these shapes. The parts are views.
+    """
     axis = axis + x.dim() if axis < 0 else axis
     for t in like:
         if (
@@ -285,11 +316,17 @@ def split_like(x: Any, like: Any, axis: Any) -> tuple[torch.Tensor, ...]:
 
 
 def stream_touch(x: Any) -> None:
-    """Nothing: torch orders tensors by stream itself."""
+    """Nothing: torch orders tensors by stream itself.
+
+    The tensors may have any shape and dtype.
+    """
 
 
 def throw_error(input: Any) -> None:
-    """Always raises: the test operator of OneFlow's error handling."""
+    """Always raises: the test operator of OneFlow's error handling.
+
+    RuntimeError for a tensor of any shape and dtype.
+    """
     raise RuntimeError("throw error kernel")
 
 
@@ -308,7 +345,10 @@ def triplet_margin_loss(
 
 
 def trunc_divide(input: Any, other: Any, *, inplace: bool = False) -> torch.Tensor:
-    """Division rounded toward zero; integers stay integers."""
+    """Division rounded toward zero; integers stay integers.
+
+    The operands broadcast, and the dtypes are promoted, as in torch.div.
+    """
     return (
         input.div_(other, rounding_mode="trunc")
         if inplace
@@ -317,13 +357,19 @@ def trunc_divide(input: Any, other: Any, *, inplace: bool = False) -> torch.Tens
 
 
 def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> torch.Tensor:
-    """Tensor.unfold."""
+    """Tensor.unfold.
+
+    The arguments are those of torch.Tensor.unfold: dimension, size, step.
+    """
     return x.unfold(dimension, size, step)
 
 
 # --------------------------------------------------------------------------- gradients by hand
 def cosh_grad(x: Any, dy: Any) -> torch.Tensor:
-    """dy * sinh(x)."""
+    """dy * sinh(x).
+
+    x and dy have one shape, which the result has.
+    """
     return dy * torch.sinh(x)
 
 
@@ -333,7 +379,10 @@ def sigmoid_grad(y: Any, dy: Any) -> torch.Tensor:
 
 
 def tan_grad(x: Any, dy: Any) -> torch.Tensor:
-    """dy / cos(x)^2."""
+    """dy / cos(x)^2.
+
+    x and dy have one shape, which the result has.
+    """
     return dy / torch.cos(x).square()
 
 
@@ -372,7 +421,11 @@ def _upsample(name: str, mode: str, axes: Sequence[Any], corners: bool) -> Calla
         return F.interpolate(x, None, scales, mode=mode, **align)
 
     upsample.__name__ = upsample.__qualname__ = name
-    upsample.__doc__ = f"torch's interpolate, mode {mode!r}: {name}(x, {', '.join(parameters)})."
+    upsample.__doc__ = (
+        f"torch's interpolate, mode {mode!r}: {name}(x, {', '.join(parameters)}).\n\n"
+        "x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for\n"
+        "channels-last data, TypeError for an unknown or repeated argument."
+    )
     return upsample
 
 

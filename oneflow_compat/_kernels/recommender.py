@@ -25,6 +25,8 @@ def fused_dot_feature_interaction(
     triangle row by row (with the diagonal if self_interaction), after output_concat (B, C) and before
     output_padding zeros. pooling "sum": the sum of all pairs' elementwise products, (B, E); output_concat,
     self_interaction and padding do not apply.
+
+    RuntimeError for an output_concat of another batch, and for options that pooling "sum" does not have.
     """
     name = "fused_dot_feature_interaction"
     _check.one_of(name, "pooling", pooling, ("none", "sum"))
@@ -65,6 +67,8 @@ def fused_cross_feature_interaction(
 
     "vector": x_0 * (x @ weight.T) + bias + x, weight (1, E); "matrix": x_0 * (x @ weight.T + bias) + x,
     weight (E, E).
+
+    x and x_0 are (B, E), the bias (E,). RuntimeError for another weight or bias.
     """
     name = "fused_cross_feature_interaction"
     _check.one_of(name, "interaction_mode", interaction_mode, ("vector", "matrix"))

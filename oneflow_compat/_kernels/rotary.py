@@ -61,6 +61,8 @@ def fused_apply_rotary_emb(
     when not given. position_ids (B, dims, M), dims 1 or 2, default 0..M-1; with dims 2 each half of
     rotary_size has its own
     positions. Layouts in layout.py; a packed x gives the tensor `tensor_index` (0 query, 1 key, 2 value).
+
+    RuntimeError if only one of cos and sin is given.
     """
     name = "fused_apply_rotary_emb"
     _check.one_of(name, "mode", mode, ("plane", "interval"))

@@ -60,7 +60,10 @@ def fused_scale_mask_softmax_ref(
 def fused_scale_mask_softmax(
     x: torch.Tensor, mask: torch.Tensor, *, fill_value: float = 0.0, scale: float = 1.0
 ) -> torch.Tensor:
-    """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x."""
+    """softmax of `scale * x` where `mask` is true and of `fill_value` elsewhere. The mask broadcasts to x.
+
+    The result has the shape and dtype of x. The softmax is over the last dimension.
+    """
     mask = _keep("fused_scale_mask_softmax", x, mask)
     if x.ndim and _ext.use(x):
         return _kernel(x, mask, 0, scale, fill_value, 0.0, None)[1]
@@ -78,7 +81,10 @@ def fused_scale_mask_softmax_dropout(
     training: bool = True,
     generator: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask)."""
+    """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask).
+
+    Both results have the shape and dtype of x. The softmax is over the last dimension.
+    """
     _check.rate("fused_scale_mask_softmax_dropout", p)
     if x.ndim and _ext.use(x):
         return _kernel(
@@ -106,7 +112,10 @@ def fused_bias_add_scale_mask_softmax_dropout(
     training: bool = True,
     generator: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x."""
+    """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x.
+
+    Both results have the shape and dtype of x. The softmax is over the last dimension.
+    """
     return fused_scale_mask_softmax_dropout(
         x + bias, mask, fill_value=fill_value, scale=scale, p=p, training=training, generator=generator
     )
@@ -120,7 +129,10 @@ def fused_scale_mask_bias_softmax(
     scale: float = 0.35355,
     inplace: bool = False,
 ) -> torch.Tensor:
-    """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x."""
+    """softmax(scale * x + mask + bias): the mask is added here, not chosen by. `inplace` writes into x.
+
+    The result has the shape and dtype of x. The softmax is over the last dimension.
+    """
     y = x * scale + mask
     if bias is not None:
         y = y + bias
@@ -139,6 +151,8 @@ def fused_scale_tril(
 ) -> torch.Tensor:
     """`scale * x` on and below the `diagonal` of the last two dimensions, `fill_value` above it. x of 2 or
     more dimensions.
+
+    RuntimeError for fewer dimensions.
     """
     if x.ndim < 2:
         raise RuntimeError(
@@ -161,7 +175,10 @@ def fused_scale_tril_softmax_mask_scale(
     tril_fill_value: float = 0.0,
     generator: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops."""
+    """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops.
+
+    Both results have the shape and dtype of a. The softmax is over the last dimension.
+    """
     _check.rate("fused_scale_tril_softmax_mask_scale", p)
     if a.ndim > 1 and _ext.use(a):
         return _kernel(a, None, diagonal, tril_scale_value, tril_fill_value, p, generator)

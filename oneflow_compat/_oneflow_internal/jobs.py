@@ -101,5 +101,8 @@ def dispatch_feed_variable(op, input, l2=0.0):
 
 
 def dispatch_fetch_output(op, input):
-    """An eager tensor that the result `input` of the job would be written to; its values are undefined."""
+    """An eager tensor that the result `input` of the job would be written to; its values are undefined.
+
+    It has the shape and dtype of `input`.
+    """
     return torch.empty(input.shape, dtype=input.dtype, device=input.device)

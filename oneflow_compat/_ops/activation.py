@@ -51,7 +51,10 @@ def softplus(x, beta=1.0, threshold=20.0):
 
 @spelled("input=x")
 def softsign(x):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    torch.nn.functional.softsign; the result has the shape and dtype of x.
+    """
     return F.softsign(x)
 
 

@@ -130,7 +130,10 @@ def scatter(input, dim, index, src, *, reduce=None, inplace=False):
 
 
 def embedding(weight, indices, padding_idx=None, scale_grad_by_freq=False):
-    """Rows of `weight` at `indices`; the row `padding_idx` gets no gradient."""
+    """Rows of `weight` at `indices`; the row `padding_idx` gets no gradient.
+
+    The result has shape (*indices.shape, embedding_dim), as in torch.nn.functional.embedding.
+    """
     return torch.embedding(
         weight, indices, -1 if padding_idx is None else padding_idx % weight.shape[0], scale_grad_by_freq
     )
@@ -210,6 +213,8 @@ def meshgrid(tensors, *rest, indexing="ij"):
 def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
     """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims`
     ones.
+
+    TypeError for `dims` together with dims_a and dims_b, and without any of them.
     """
     if (dims_a is None) == (dims is None):
         raise TypeError(
@@ -221,7 +226,10 @@ def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
 
 
 def depend(input, depend=None, *, depends=None):
-    """`input`, ordered after the tensor `depend` or the list of tensors `depends`."""
+    """`input`, ordered after the tensor `depend` or the list of tensors `depends`.
+
+    The result has the shape and dtype of `input`. TypeError unless exactly one of the two is given.
+    """
     if (depend is None) == (depends is None):
         raise TypeError(f"depend() takes depend or depends, found depend={depend!r}, depends={depends!r}")
     return nn_activation.depend(input, depends if depend is None else depend)
@@ -230,7 +238,10 @@ def depend(input, depend=None, *, depends=None):
 # --------------------------------------------------------------------------- numbers
 @spelled("p=ord")
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None, for_norm=False):
-    """linalg.norm; with `for_norm` oneflow.norm, which calls the order p."""
+    """linalg.norm; with `for_norm` oneflow.norm, which calls the order p.
+
+    The arguments are those of torch.linalg.norm.
+    """
     if for_norm:
         return reduce.norm(input, "fro" if ord is None else ord, dim, keepdim, dtype)
     return _linalg_norm(input, ord, dim, keepdim, dtype)
@@ -252,13 +263,18 @@ fft, ifft, rfft, irfft, hfft, ihfft = map(_fourier, ("fft", "ifft", "rfft", "irf
 
 @spelled("input=x")
 def exponential_(x, lambd=1.0, generator=None):
-    """x.exponential_(lambd, generator=generator)."""
+    """x.exponential_(lambd, generator=generator).
+
+    In place, as torch.Tensor.exponential_; returns x.
+    """
     return x.exponential_(lambd, generator=generator)
 
 
 def bernoulli_(input, p=None, *, dtype=None, generator=None):
     """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the
     input's own.
+
+    TypeError for another dtype.
     """
     if dtype not in (None, torch.float32, input.dtype):
         raise TypeError(f"bernoulli_() writes into a tensor of {input.dtype}, found dtype={dtype}")
@@ -291,7 +307,10 @@ def grid_sample(input, grid, interpolation_mode="bilinear", padding_mode="zeros"
 
 
 def upsample(x, height_scale, width_scale, align_corners, interpolation, data_format="channels_first"):
-    """Images resized by two factors; `interpolation` is "nearest" or "bilinear"."""
+    """Images resized by two factors; `interpolation` is "nearest" or "bilinear".
+
+    The input has shape (N, C, H, W), the result (N, C, H * height_scale, W * width_scale).
+    """
     corners = None if interpolation == "nearest" else align_corners
     factors = float(height_scale), float(width_scale)
     return nn_pooling._pooled(
@@ -309,7 +328,10 @@ def _other(input, axis):
 
 
 def batch_norm_stats(input, axis, eps):
-    """(mean, 1 / sqrt(variance + eps)) of each channel along `axis`."""
+    """(mean, 1 / sqrt(variance + eps)) of each channel along `axis`.
+
+    Both have shape (channels,).
+    """
     variance, mean = torch.var_mean(input, _other(input, axis), unbiased=False)
     return mean, (variance + eps).rsqrt()
 
@@ -317,6 +339,8 @@ def batch_norm_stats(input, axis, eps):
 def batch_norm_elemt(input, weight, bias, mean, invstd, axis, eps):
     """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is
     already in invstd.
+
+    The statistics and weights have shape (channels,); the result has the shape and dtype of the input.
     """
     mean, invstd, weight, bias = (_spread(t, input, axis) for t in (mean, invstd, weight, bias))
     return (input - mean) * invstd * weight + bias
@@ -342,11 +366,17 @@ def batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, sum
 
 # --------------------------------------------------------------------------- global tensors
 def to_global(x, placement=None, sbp=None, grad_sbp=None, check_meta=True, copy=False):
-    """x.to_global(placement, sbp, grad_sbp=, check_meta=, copy=)."""
+    """x.to_global(placement, sbp, grad_sbp=, check_meta=, copy=).
+
+    The result has the global shape and the dtype of x; `Tensor.to_global` explains the arguments.
+    """
     extra = {} if grad_sbp is None or grad_sbp == [] else {"grad_sbp": grad_sbp}
     return x.to_global(placement, sbp, check_meta=check_meta, copy=copy, **extra)
 
 
 def to_local(x, copy=False):
-    """The local shard of a global tensor."""
+    """The local shard of a global tensor.
+
+    It has the dtype of the global tensor; its shape is that of the shard.
+    """
     return x.to_local(copy=copy)

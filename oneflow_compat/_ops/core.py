@@ -74,6 +74,8 @@ def set_dialect(name: str) -> None:
     "oneflow-0.9" is "oneflow" with OneFlow 0.9's operators, quirks and CPU random numbers as well
     (`_tables/exact.py`), on torch.Tensor itself and so for the whole process. Objects taken out of the
     namespace earlier keep the meaning they had.
+
+    ValueError for another name.
     """
     global _dialect
     if name not in ("oneflow", "torch", "oneflow-0.9"):

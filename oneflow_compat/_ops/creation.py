@@ -393,7 +393,10 @@ def as_tensor(data, dtype=None, device=None, **kwargs):
 
 
 def from_numpy(obj=None, **kwargs):
-    """The tensor sharing the memory of the array `obj` (torch calls it `ndarray`)."""
+    """The tensor sharing the memory of the array `obj` (torch calls it `ndarray`).
+
+    The tensor has the shape and dtype of the array. TypeError for other keywords.
+    """
     if kwargs:
         obj = kwargs.pop("ndarray", obj)
     if kwargs:

@@ -134,7 +134,10 @@ def scatter_add(error, input=None, dim=None, index=None, src=None):
 
 @spelled("x=input")
 def index_add_(input, dim, index, source, alpha=1.0):
-    """input.index_add_(dim, index, source, alpha=alpha)."""
+    """input.index_add_(dim, index, source, alpha=alpha).
+
+    In place, as torch.Tensor.index_add_; returns input.
+    """
     return input.index_add_(dim, index, source, alpha=alpha)
 
 
@@ -143,6 +146,8 @@ def batch_gather(input=None, indices=None, **kwargs):
 
     The leading dimensions B of both must agree; with 1-D indices there are none. OneFlow's name of the
     first argument, `in`, is accepted as a keyword.
+
+    RuntimeError if the leading dimensions differ. TypeError for indices that are not integers.
     """
     input = kwargs.pop("in", input)
     if kwargs or input is None or indices is None:
@@ -229,7 +234,10 @@ def slice(input, slice_tup_list):
 
 
 def slice_update(input, update, slice_tup_list):
-    """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`."""
+    """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`.
+
+    RuntimeError if `update` does not have the shape of the slice.
+    """
     where_ = _slices(slice_tup_list, input.dim())
     if tuple(input[where_].shape) != tuple(update.shape):
         raise RuntimeError(

@@ -311,19 +311,28 @@ def lerp_(start, end, weight):
 
 @spelled("x=input")
 def gt_(input, other):
-    """input.gt_(other)."""
+    """input.gt_(other).
+
+    In place, as torch.Tensor.gt_; the dtype of input stays.
+    """
     return input.gt_(other)
 
 
 @spelled("x=input")
 def div_(input, other, *, rounding_mode=None):
-    """input.div_(other)."""
+    """input.div_(other).
+
+    In place, as torch.Tensor.div_; returns input.
+    """
     return input.div_(other, rounding_mode=rounding_mode)
 
 
 @spelled("input=x")
 def erfinv_(x):
-    """x.erfinv_()."""
+    """x.erfinv_().
+
+    In place, as torch.Tensor.erfinv_; returns x.
+    """
     return x.erfinv_()
 
 

@@ -221,12 +221,18 @@ def Final(*args, **kwargs):
 
 
 def global_to_global(input, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
-    """input.global_to_global(...)."""
+    """input.global_to_global(...).
+
+    The global shape and the dtype stay; `Tensor.global_to_global` explains the arguments.
+    """
     return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
 def local_to_global(input, placement=None, sbp=None, *, check_meta=True, copy=False):
-    """input.local_to_global(...)."""
+    """input.local_to_global(...).
+
+    The result has the dtype of input; `Tensor.local_to_global` explains the arguments.
+    """
     return input.local_to_global(placement, sbp, check_meta=check_meta, copy=copy)
 
 
@@ -243,6 +249,8 @@ def distributed_partial_fc_sample(weight, label, num_sample):
     Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
     weight). With more positive classes than num_sample all of them are kept. A global weight split along
     dimension 0 is sampled by each rank, and the rows stay there.
+
+    RuntimeError if `num_sample` exceeds the number of classes.
     """
     if isinstance(weight, OfSeveralRanks):
         return partial_fc.sample(weight, label, int(num_sample))

@@ -127,6 +127,8 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=No
 def l2_normalize(input, axis=0, epsilon=1e-12, *, dim=None):
     """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not
     in torch).
+
+    The result has the shape and dtype of x.
     """
     return input / (input * input).sum(axis if dim is None else dim, keepdim=True).clamp_min(epsilon).sqrt()
 
@@ -135,6 +137,8 @@ def depend(input, depend):
     """`input`, ordered after the tensor or list of tensors `depend` (not in torch).
 
     Eager calls and captured programs here run in the order of the source, so nothing is left to do.
+
+    The result has the shape and dtype of `input`. TypeError for arguments that are not tensors.
     """
     tensors = depend if isinstance(depend, (list, tuple)) else [depend]
     for tensor in [input, *tensors]:

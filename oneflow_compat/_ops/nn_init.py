@@ -18,7 +18,10 @@ __all__ = [
 
 
 def get_data_format(data_format):
-    """ "channels_first" of "NC...", "channels_last" of "N...C", "" of ""."""
+    """ "channels_first" of "NC...", "channels_last" of "N...C", "" of "".
+
+    ValueError for any other string.
+    """
     if data_format == "":
         return ""
     if data_format.startswith("NC"):
@@ -33,6 +36,8 @@ def calc_fan(shape, mode, data_format):
     it.
 
     A channels-last weight is (out, kernel..., in).
+
+    ValueError for a shape of fewer than two dimensions, and for an unknown mode or data_format.
     """
     if len(shape) < 2:
         raise ValueError(f"the fans of a weight need two dimensions or more, found shape {tuple(shape)}")

@@ -204,7 +204,10 @@ def cross_entropy_slots(size_average, ignore_index, reduce, rest):
 
 
 def sparse_softmax_cross_entropy(labels, logits):
-    """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced."""
+    """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced.
+
+    The result has the shape of `labels` and the dtype of `logits`.
+    """
     need_labels("sparse_softmax_cross_entropy", logits, labels)
     flat = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).long(), reduction="none")
     return flat.reshape(labels.shape)

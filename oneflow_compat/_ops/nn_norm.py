@@ -11,7 +11,10 @@ __all__ = ["group_norm", "batch_norm"]
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, num_channels=None):
-    """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size."""
+    """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size.
+
+    ValueError if it is not.
+    """
     if num_channels is not None and num_channels != input.shape[1]:
         raise ValueError(
             f"group_norm: num_channels is {num_channels}, but the input has {input.shape[1]} channels (shape"

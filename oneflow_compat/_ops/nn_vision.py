@@ -25,7 +25,10 @@ def affine_grid(theta, size, align_corners=False):
 
 
 def interpolate_like(input, like, mode="nearest", align_corners=None):
-    """`input` resized to the spatial size of `like` (not in torch)."""
+    """`input` resized to the spatial size of `like` (not in torch).
+
+    Both have shape (N, C, ...); the result keeps N, C and the dtype of `input`.
+    """
     return F.interpolate(input, size=tuple(like.shape[2:]), mode=mode, align_corners=align_corners)
 
 

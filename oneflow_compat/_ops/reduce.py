@@ -132,6 +132,7 @@ def _spread(name):
         f"torch.{name} as (x, dim, unbiased, keepdim); `{name}(x, False)` is torch's unbiased=False. "
         "An integer tensor, which torch refuses, gives "
         + ("its own dtype (OneFlow truncates)." if name == "std" else "the default dtype.")
+        + "\n\nTypeError for both `unbiased` and `correction`."
     )
     return call
 
@@ -302,6 +303,8 @@ def roc_auc_score(label, pred):
 
     Equal scores share their average rank; nan when a class does not occur. OneFlow 0.9 is wrong for negative
     scores.
+
+    RuntimeError if the numbers of elements differ.
     """
     label, score = label.reshape(-1), pred.reshape(-1).to(torch.float64)
     if label.numel() != score.numel():

@@ -99,7 +99,10 @@ def flip(error, input=None, dims=None, *, x=None, **kwargs):
 
 
 def expand(input, *sizes):
-    """input.expand(*sizes)."""
+    """input.expand(*sizes).
+
+    torch.Tensor.expand: a view of the broadcast shape.
+    """
     return input.expand(*sizes)
 
 
@@ -114,7 +117,10 @@ def view(input, *shape):
 
 
 def contiguous(input):
-    """input.contiguous()."""
+    """input.contiguous().
+
+    torch.Tensor.contiguous: the input itself, or a copy in dense layout.
+    """
     return input.contiguous()
 
 

@@ -37,7 +37,7 @@ def is_view(self) -> bool:
 
 
 def cast(self, dtype, pin_memory=False):
-    """self.to(dtype)."""
+    """Return self.to(dtype). TypeError unless `dtype` is a dtype."""
     if isinstance(dtype, (torch.Tensor, str)):
         raise TypeError(f"cast(): argument 'dtype' must be a dtype, found {type(dtype).__name__}")
     out = self.to(dtype)

@@ -24,13 +24,18 @@ class GradScaler(torch.GradScaler):
 
     torch's `scale/unscale_/step/update` work as well. A string in the first place means torch's positional
     order, which begins with the device; by default that is "cuda" where there is one, else "cpu".
+
+    TypeError for an unknown or repeated argument.
     """
     def __init__(self, init_scale: _float = 65536.0, growth_factor: _float = 2.0, backoff_factor: _float = 0.5, growth_interval: Any = 2000, *, device: torch.device | str | _int | None = None, enabled: _bool = True) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
 
 class StaticGradScaler(torch.GradScaler):
-    """A constant loss scale. `update()` keeps it; a step with infinite gradients is skipped."""
+    """A constant loss scale. `update()` keeps it; a step with infinite gradients is skipped.
+
+    ValueError unless `scale_factor` is positive.
+    """
     scale_factor: Any
     def __init__(self, scale_factor: Any) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""

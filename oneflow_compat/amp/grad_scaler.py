@@ -22,6 +22,8 @@ class GradScaler(torch.amp.GradScaler):
 
     torch's `scale/unscale_/step/update` work as well. A string in the first place means torch's positional
     order, which begins with the device; by default that is "cuda" where there is one, else "cpu".
+
+    TypeError for an unknown or repeated argument.
     """
 
     def __init__(self, *args, **kwargs):
@@ -56,7 +58,10 @@ class GradScaler(torch.amp.GradScaler):
 
 
 class StaticGradScaler(GradScaler):
-    """A constant loss scale. `update()` keeps it; a step with infinite gradients is skipped."""
+    """A constant loss scale. `update()` keeps it; a step with infinite gradients is skipped.
+
+    ValueError unless `scale_factor` is positive.
+    """
 
     def __init__(self, scale_factor):
         if not scale_factor > 0:

@@ -15,7 +15,10 @@ class Thread:
 
 
 class thread(contextlib.ContextDecorator):
-    """Operators inside the block go to the worker's stream; on the CPU they run in place."""
+    """Operators inside the block go to the worker's stream; on the CPU they run in place.
+
+    TypeError unless the argument is an oneflow.asyncs.Thread.
+    """
 
     def __init__(self, worker_thread: Thread):
         if not isinstance(worker_thread, Thread):

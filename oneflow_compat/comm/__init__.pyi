@@ -18,7 +18,10 @@ from . import comm_ops as comm_ops
 from . import global_operators as global_operators
 
 def all_gather(tensor_list: Any, tensor: Any) -> Any:
-    """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`."""
+    """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     ...
 
 def all_gather_into_tensor(output_tensor: Any, input_tensor: Any) -> Any:
@@ -26,7 +29,10 @@ def all_gather_into_tensor(output_tensor: Any, input_tensor: Any) -> Any:
     ...
 
 def all_reduce(tensor: Any) -> Any:
-    """Sum `tensor` over ranks, in place."""
+    """Sum `tensor` over ranks, in place.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     ...
 
 def all_to_all(output_tensor_list: Any, input_tensor_list: Any) -> Any:
@@ -38,11 +44,17 @@ def barrier() -> Any:
     ...
 
 def broadcast(tensor: Any, src: Any = 0) -> Any:
-    """Copy rank `src`'s tensor to every rank, in place."""
+    """Copy rank `src`'s tensor to every rank, in place.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     ...
 
 def gather(tensor: Any, gather_list: Any = None, dst: Any = 0) -> _Tensor:
-    """Copy every rank's tensor to `gather_list` on rank `dst`."""
+    """Copy every rank's tensor to `gather_list` on rank `dst`.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     ...
 
 def recv(src: Any, shape: Any = None, dtype: torch.dtype | None = None, device: torch.device | str | _int | None = None, *, out: Any = None) -> Any:
@@ -50,11 +62,16 @@ def recv(src: Any, shape: Any = None, dtype: torch.dtype | None = None, device: 
 
     Without `shape` and `dtype`, `send` announces them. A tensor that does not fit `out` is received and then
     refused, so that the next call gets the next tensor.
+
+    RuntimeError for a tensor of another shape or dtype than `out`.
     """
     ...
 
 def reduce(tensor: Any, dst: Any = 0) -> Any:
-    """Sum `tensor` over ranks on rank `dst`, in place."""
+    """Sum `tensor` over ranks on rank `dst`, in place.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     ...
 
 def reduce_scatter(output: Any, input_list: Any) -> Any:

@@ -92,7 +92,10 @@ def _about(tensor) -> dict:
 
 
 def all_reduce(tensor):
-    """Sum `tensor` over ranks, in place."""
+    """Sum `tensor` over ranks, in place.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     with checking("comm.all_reduce") as asked:
         _check_tensor("all_reduce", "tensor", tensor)
         asked.same(**_about(tensor))
@@ -101,7 +104,10 @@ def all_reduce(tensor):
 
 
 def all_gather(tensor_list, tensor):
-    """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`."""
+    """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     with checking("comm.all_gather") as asked:
         _check_tensor("all_gather", "tensor", tensor)
         _check_tensors("all_gather", "tensor_list", tensor_list, tensor)
@@ -171,7 +177,10 @@ def _exchange(received, sent):
 
 
 def broadcast(tensor, src=0):
-    """Copy rank `src`'s tensor to every rank, in place."""
+    """Copy rank `src`'s tensor to every rank, in place.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     with checking("comm.broadcast") as asked:
         _check_rank("broadcast", src)
         _check_tensor("broadcast", "tensor", tensor)
@@ -190,7 +199,10 @@ def barrier():
 
 
 def reduce(tensor, dst=0):
-    """Sum `tensor` over ranks on rank `dst`, in place."""
+    """Sum `tensor` over ranks on rank `dst`, in place.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     with checking("comm.reduce") as asked:
         _check_rank("reduce", dst)
         _check_tensor("reduce", "tensor", tensor)
@@ -231,7 +243,10 @@ def reduce_scatter_tensor(output_tensor, input_tensor):
 
 
 def gather(tensor, gather_list=None, dst=0):
-    """Copy every rank's tensor to `gather_list` on rank `dst`."""
+    """Copy every rank's tensor to `gather_list` on rank `dst`.
+
+    The tensors have one shape and dtype on all ranks. Returns nothing.
+    """
     with checking("comm.gather") as asked:
         _check_rank("gather", dst)
         _check_tensor("gather", "tensor", tensor)
@@ -275,6 +290,8 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
 
     Without `shape` and `dtype`, `send` announces them. A tensor that does not fit `out` is received and then
     refused, so that the next call gets the next tensor.
+
+    RuntimeError for a tensor of another shape or dtype than `out`.
     """
     _check_other("recv", src)
     with transfer(f"comm.recv from rank {src}"):

@@ -46,14 +46,20 @@ def global_tensor_constant(shape, value, *, dtype, placement, sbp):
 
 
 def local_all_reduce(x, inplace=False):
-    """Sum a local tensor over ranks."""
+    """Sum a local tensor over ranks.
+
+    The result has the shape and dtype of the input.
+    """
     out = x if inplace else x.clone()
     comm_ops.all_reduce(out)
     return out
 
 
 def local_reduce(x, *, dst=0, inplace=True):
-    """Sum a local tensor over ranks, on rank `dst`."""
+    """Sum a local tensor over ranks, on rank `dst`.
+
+    The result has the shape and dtype of the input.
+    """
     out = x if inplace else x.clone()
     comm_ops.reduce(out, dst)
     return out
@@ -72,7 +78,10 @@ def local_reduce_scatter(output, input):
 
 
 def comm_broadcast(x=None, *, inputs=None, src_rank=0, inplace=True):
-    """Copy rank `src_rank`'s tensor (or list of tensors) to every rank."""
+    """Copy rank `src_rank`'s tensor (or list of tensors) to every rank.
+
+    The result has the shape and dtype of the input.
+    """
     several = inputs is not None or isinstance(x, (list, tuple))
     tensors = [t if inplace else t.clone() for t in (inputs if inputs is not None else x if several else [x])]
     for t in tensors:

@@ -37,6 +37,8 @@ def current_device() -> _int:
 def set_device(device: torch.device | str | _int | None) -> None:
     """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing
     follows.
+
+    ValueError for another index, and for a device that is not a CUDA device.
     """
     ...
 

@@ -24,6 +24,8 @@ def current_device() -> int:
 def set_device(device) -> None:
     """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing
     follows.
+
+    ValueError for another index, and for a device that is not a CUDA device.
     """
     if torch.cuda.is_available():
         torch.cuda.set_device(device)

@@ -228,6 +228,8 @@ class enable(_Switch):
     inside this package (and `required_dependencies`). mock_version: text for torch.__version__.
     Global names of the caller that hold torch or one of its modules are switched as well.
     With ONEFLOW_DISABLE_MOCK_TORCH=1 nothing is redirected.
+
+    TypeError unless `extra_dict` maps module names to module names.
     """
 
     def __init__(
@@ -317,14 +319,17 @@ class OneflowImporter:
     """The redirection as an object: `find_spec` finds what a torch name is redirected to."""
 
     def find_spec(self, fullname, path=None, target=None):
+        """Return the import spec of a module that this importer serves, else None."""
         config = _current()
         to = config.target(fullname) if config else None
         return importlib.util.find_spec(to) if to else None
 
     def find_module(self, fullname, path=None):
+        """Return this importer if it serves the module, else None; the protocol before Python 3.4."""
         return self if self.find_spec(fullname) else None
 
     def create_module(self, spec):
+        """Return the module of oneflow that stands in for one of torch."""
         return importlib.import_module(spec.name)
 
     def exec_module(self, module):

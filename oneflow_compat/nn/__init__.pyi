@@ -182,6 +182,8 @@ class CoinFlip(torch.nn.Module):
     With `placement` and `sbp`, batch_size counts the flips of all ranks together.
 
     The flips are not those of OneFlow for the same random_seed (difference row random-crop-stream).
+
+    ValueError unless `probability` is from 0 to 1.
     """
     batch_size: Any
     device: Any
@@ -252,6 +254,8 @@ class CropMirrorNormalize(torch.nn.Module):
     int8 tensor (batch,) or None. crop_h, crop_w of 0 keep the size; crop_pos_y, crop_pos_x in 0..1 say where
     the window lies. mean and std have one number per channel or one for all. output_layout="NHWC" is
     deprecated in OneFlow, which warns and gives NCHW; so does this.
+
+    ValueError unless crop_pos_y and crop_pos_x are from 0 to 1.
     """
     channels: Any
     crop: Any
@@ -350,7 +354,10 @@ class Dropout3d(torch.nn.Dropout3d):
         ...
 
 class Embedding(torch.nn.Embedding):
-    """torch's Embedding; slots 9 and 10 are `device` and `dtype` (a bool in slot 9 is torch's `_freeze`)."""
+    """torch's Embedding; slots 9 and 10 are `device` and `dtype` (a bool in slot 9 is torch's `_freeze`).
+
+    TypeError for more than 10 arguments by position.
+    """
     def __init__(self, num_embeddings: Any, embedding_dim: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: _float = 2.0, scale_grad_by_freq: _bool = False, sparse: _bool = False, _weight: Any = None, device: torch.device | str | _int | None = None, dtype: torch.dtype | None = None, *torch_rest: Any, _freeze: _bool = False) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
@@ -407,6 +414,8 @@ class FusedMLP(torch.nn.Module):
     skip_final_activation, a ReLU follow
     the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within
     1/sqrt(in).
+
+    ValueError unless there is one rate for each hidden layer.
     """
     dropout_rate_list: Any
     hidden_layer_num: Any
@@ -507,6 +516,8 @@ class Graph:
         """Load what state_dict() gave, or real OneFlow's; only before the first call.
 
         Nothing changes when it does not fit.
+
+        TypeError unless the argument is a dict.
         """
         ...
     def runtime_state_dict(self, destination: Any = None, with_eager: _bool = False) -> Any:
@@ -532,23 +543,31 @@ class Graph:
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
         ...
     def __init__(self, *, enable_get_runtime_state_dict: _bool = False, debug_v_level: Any = -1, debug_ranks: Any = None, debug_max_py_stack_depth: Any = 2, debug_only_user_py_stack: _bool = True, debug_op_repr_with_py_stack: _bool = False) -> None:
-        """Initialize self.  See help(type(self)) for accurate signature."""
+        """Start an empty graph. A subclass calls this first, then assigns its modules."""
         ...
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """The computation; overridden by the user."""
+        """Compute what a call of the graph returns. A subclass overrides it; NotImplementedError otherwise."""
         ...
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: _bool = False) -> Any:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
         L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
+
+        TypeError unless the arguments are an optimizer and a scheduler. ValueError if the optimizer was
+        added before. AssertionError if the scheduler belongs to another optimizer.
         """
         ...
     def set_grad_scaler(self, grad_scaler: Any = None) -> Any:
-        """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
+        """Scale the loss with this GradScaler or StaticGradScaler; None: with none.
+
+        TypeError for any other object.
+        """
         ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call self as a function."""
+        """Run the compiled program for these arguments; capture and compile it first if there is none
+        yet.
+        """
         ...
     def build_graph(self, *args: Any, **kwargs: Any) -> Any:
         """Capture and compile for these arguments without running."""
@@ -561,7 +580,10 @@ class Graph:
         ...
     @staticmethod
     def trace(func: Any) -> _Tensor:
-        """Decorator: the function as the build() of a graph; calling the result runs the compiled program."""
+        """Decorator: the function as the build() of a graph; calling the result runs the compiled program.
+
+        TypeError unless the argument is a function.
+        """
         ...
     @staticmethod
     def with_dynamic_input_shape(*, size: Any = 10, enable_shared: _bool = True) -> Any:
@@ -575,6 +597,8 @@ class Graph:
     def share_from(self, shared_graph: Any) -> Any:
         """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
         names.
+
+        TypeError unless the argument is a graph. ValueError if the modules or their parameters differ.
         """
         ...
     def debug(self, v_level: Any = -1, *, ranks: Any = None, max_py_stack_depth: Any = 2, only_user_py_stack: _bool = True, op_repr_with_py_stack: _bool = False) -> Any:
@@ -889,6 +913,8 @@ class OFRecordReader(torch.nn.Module):
     second epoch on. Orders are real OneFlow's for the same random_seed (-1 or None: drawn from torch's
     generator). Under a launcher each rank reads its share of the files. on_corrupt="skip" leaves corrupt
     records out with a warning; "raise" (the default) is an error with file and offset.
+
+    ValueError unless batch_size and data_part_num are positive.
     """
     batch_size: Any
     device: Any
@@ -954,6 +980,8 @@ class OfrecordReader(torch.nn.Module):
     second epoch on. Orders are real OneFlow's for the same random_seed (-1 or None: drawn from torch's
     generator). Under a launcher each rank reads its share of the files. on_corrupt="skip" leaves corrupt
     records out with a warning; "raise" (the default) is an error with file and offset.
+
+    ValueError unless batch_size and data_part_num are positive.
     """
     batch_size: Any
     device: Any
@@ -990,6 +1018,8 @@ class OneRecReader(torch.nn.Module):
     Digests are
     always checked, with verify_example the message too: CorruptRecord names file and offset. Needs
     flatbuffers and xxhash.
+
+    ValueError for another shuffle_mode, and unless batch_size is positive.
     """
     device: Any
     files: Any
@@ -1014,7 +1044,10 @@ class OneRecReader(torch.nn.Module):
         ...
 
 class ParameterList(torch.nn.ParameterList):
-    """torch's ParameterList; the argument is called `parameters` (torch: `values`)."""
+    """torch's ParameterList; the argument is called `parameters` (torch: `values`).
+
+    TypeError if both are given.
+    """
     def __init__(self, parameters: Any = None, *, values: Any = None) -> None:
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...

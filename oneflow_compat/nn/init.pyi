@@ -25,11 +25,16 @@ def calc_fan(shape: Any, mode: Any, data_format: Any) -> _int:
     it.
 
     A channels-last weight is (out, kernel..., in).
+
+    ValueError for a shape of fewer than two dimensions, and for an unknown mode or data_format.
     """
     ...
 
 def get_data_format(data_format: Any) -> str:
-    """"channels_first" of "NC...", "channels_last" of "N...C", "" of ""."""
+    """"channels_first" of "NC...", "channels_last" of "N...C", "" of "".
+
+    ValueError for any other string.
+    """
     ...
 
 def kaiming_normal_(tensor: Tensor, a: _float = 0, mode: str = 'fan_in', nonlinearity: str = 'leaky_relu', generator: torch.Generator | None = None, *, data_format: str = 'NCHW') -> _Tensor:

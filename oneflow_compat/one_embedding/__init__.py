@@ -55,6 +55,8 @@ __all__ = [
 class OneEmbeddingHandler:
     """The store of an embedding by its options: what OneFlow's C++ handle offers, saving and loading
     snapshots.
+
+    ValueError if the options do not tell storage_dim, the values in a row.
     """
 
     def __init__(self, key_value_store_option_string, local_rank_id=0, rank_id=0, world_size=1):
@@ -65,7 +67,9 @@ class OneEmbeddingHandler:
         self.store = store.open_store(options, line, rank_id)
 
     def SaveSnapshot(self, snapshot_name):
+        """Write the table to a snapshot of this name."""
         snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.store.line)
 
     def LoadSnapshot(self, snapshot_name):
+        """Restore the table from a snapshot; ValueError if there is no snapshot of this name."""
         self.store.replace(lambda: snapshot.read(self.store.path, snapshot_name)[1])

@@ -38,6 +38,8 @@ class Embedding(torch.nn.Module):
 
     `shadow` is the one parameter; the optimizer that holds it updates the rows: in eager mode through
     oneflow.one_embedding.Optimizer, in nn.Graph through add_optimizer.
+
+    ValueError or TypeError for other values of these arguments. NotImplementedError on several ranks.
     """
     embedding_dim: Any
     line: Any
@@ -52,6 +54,8 @@ class Embedding(torch.nn.Module):
         """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
         id's table;
         without it the last dimension counts the tables, or there is one.
+
+        TypeError unless the ids are integers.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
@@ -99,7 +103,10 @@ class Embedding(torch.nn.Module):
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         ...
     def load_snapshot(self, snapshot_name: Any) -> None:
-        """Become the rows of a snapshot; unchanged if it is damaged."""
+        """Become the rows of a snapshot; unchanged if it is damaged.
+
+        RuntimeError for a snapshot of rows of another width.
+        """
         ...
     def close(self) -> None:
         """Write what is not on disk yet and let go of the store."""
@@ -124,14 +131,8 @@ class Ftrl(torch.optim.Optimizer):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -148,7 +149,10 @@ class Ftrl(torch.optim.Optimizer):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -163,7 +167,10 @@ class Ftrl(torch.optim.Optimizer):
         ...
 
 class MultiTableEmbedding(torch.nn.Module):
-    """Tables of rows of one width; see `Embedding`."""
+    """Tables of rows of one width; see `Embedding`.
+
+    TypeError unless embedding_dim is an int.
+    """
     embedding_dim: Any
     line: Any
     name: Any
@@ -177,6 +184,8 @@ class MultiTableEmbedding(torch.nn.Module):
         """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
         id's table;
         without it the last dimension counts the tables, or there is one.
+
+        TypeError unless the ids are integers.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
@@ -224,7 +233,10 @@ class MultiTableEmbedding(torch.nn.Module):
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         ...
     def load_snapshot(self, snapshot_name: Any) -> None:
-        """Become the rows of a snapshot; unchanged if it is damaged."""
+        """Become the rows of a snapshot; unchanged if it is damaged.
+
+        RuntimeError for a snapshot of rows of another width.
+        """
         ...
     def close(self) -> None:
         """Write what is not on disk yet and let go of the store."""
@@ -255,6 +267,8 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
         id's table;
         without it the last dimension counts the tables, or there is one.
+
+        TypeError unless the ids are integers.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
@@ -302,7 +316,10 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         ...
     def load_snapshot(self, snapshot_name: Any) -> None:
-        """Become the rows of a snapshot; unchanged if it is damaged."""
+        """Become the rows of a snapshot; unchanged if it is damaged.
+
+        RuntimeError for a snapshot of rows of another width.
+        """
         ...
     def close(self) -> None:
         """Write what is not on disk yet and let go of the store."""
@@ -319,13 +336,19 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
 class OneEmbeddingHandler:
     """The store of an embedding by its options: what OneFlow's C++ handle offers, saving and loading
     snapshots.
+
+    ValueError if the options do not tell storage_dim, the values in a row.
     """
     store: Any
     def __init__(self, key_value_store_option_string: Any, local_rank_id: Any = 0, rank_id: Any = 0, world_size: Any = 1) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
-    def SaveSnapshot(self, snapshot_name: Any) -> Any: ...
-    def LoadSnapshot(self, snapshot_name: Any) -> Any: ...
+    def SaveSnapshot(self, snapshot_name: Any) -> Any:
+        """Write the table to a snapshot of this name."""
+        ...
+    def LoadSnapshot(self, snapshot_name: Any) -> Any:
+        """Restore the table from a snapshot; ValueError if there is no snapshot of this name."""
+        ...
 
 class Optimizer:
     """Wraps `optimizer`: step() updates its parameters and the rows of `embeddings` (a module or a list of
@@ -334,6 +357,8 @@ class Optimizer:
     The rows use the group of the optimizer that holds the embedding's parameters: lr, betas, weight_decay,
     ...
     SGD, Adam, AdamW, Adagrad, Ftrl, SmartDecayAdam. Everything else is the wrapped optimizer's.
+
+    TypeError unless the first argument is an optimizer.
     """
     embeddings: Any
     optimizer: Any
@@ -346,12 +371,17 @@ class Optimizer:
     def zero_grad(self, set_to_none: _bool = False) -> Any: ...
 
 class PersistentTableReader:
-    """Iterates a snapshot: (keys, values) arrays, chunk by chunk."""
+    """Iterates a snapshot: (keys, values) arrays, chunk by chunk.
+
+    ValueError if the snapshot has rows of another width than storage_dim.
+    """
     def __init__(self, paths: Any, snapshot_name: Any, key_type: Any, value_type: Any, storage_dim: Any, physical_block_size: Any = 4096) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def __iter__(self) -> Any: ...
-    def close(self) -> Any: ...
+    def close(self) -> Any:
+        """Close the files of the table."""
+        ...
     def __enter__(self) -> Any: ...
     def __exit__(self, *error: Any) -> Any: ...
 
@@ -363,7 +393,10 @@ class PersistentTableWriter:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def write(self, keys: Any, values: Any) -> Any:
-        """Add rows: keys (n,), values (n, storage_dim); a key written twice keeps the later row."""
+        """Add rows: keys (n,), values (n, storage_dim); a key written twice keeps the later row.
+
+        ValueError for other shapes.
+        """
         ...
     def close(self) -> Any:
         """Make the snapshot."""
@@ -381,14 +414,8 @@ class SmartDecayAdam(torch.optim.Adam):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -405,7 +432,10 @@ class SmartDecayAdam(torch.optim.Adam):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -415,6 +445,8 @@ def make_cached_host_mem_store_options(cache_budget_mb: Any, persistent_path: An
     """All rows in host memory, at most `capacity`.
 
     The device cache of OneFlow (cache_budget_mb) does not exist here.
+
+    `capacity` counts rows, `cache_budget_mb` is in MiB. ValueError unless `capacity` is positive.
     """
     ...
 
@@ -437,6 +469,8 @@ def make_device_mem_store_options(persistent_path: Any, capacity: Any, size_fact
 
     size_factor: what the optimizer keeps per row, in embeddings: 1 SGD, 2 momentum and Adagrad, 3 Adam and
     FTRL; or storage_dim numbers.
+
+    `capacity` counts rows. ValueError unless it is positive.
     """
     ...
 
@@ -453,11 +487,17 @@ def make_persistent_table_writer(paths: Any, snapshot_name: Any, key_type: Any, 
     ...
 
 def make_table(param: Any) -> Any:
-    """A table: an initializer, or a list of column options."""
+    """A table: an initializer, or a list of column options.
+
+    ValueError for anything else.
+    """
     ...
 
 def make_table_options(param: Any) -> Any:
-    """A table: an initializer, or a list of column options."""
+    """A table: an initializer, or a list of column options.
+
+    ValueError for anything else.
+    """
     ...
 
 def make_trunc_normal_initializer(mean: _float = 0.0, std: _float = 1.0, a: _float = -2.0, b: _float = 2.0) -> Any:

@@ -35,6 +35,8 @@ class Embedding(torch.nn.Module):
 
     `shadow` is the one parameter; the optimizer that holds it updates the rows: in eager mode through
     oneflow.one_embedding.Optimizer, in nn.Graph through add_optimizer.
+
+    ValueError or TypeError for other values of these arguments. NotImplementedError on several ranks.
     """
 
     def __init__(
@@ -123,6 +125,8 @@ class Embedding(torch.nn.Module):
         """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
         id's table;
         without it the last dimension counts the tables, or there is one.
+
+        TypeError unless the ids are integers.
         """
         if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex():
             raise TypeError(
@@ -319,7 +323,10 @@ class Embedding(torch.nn.Module):
         snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.line)
 
     def load_snapshot(self, snapshot_name) -> None:
-        """Become the rows of a snapshot; unchanged if it is damaged."""
+        """Become the rows of a snapshot; unchanged if it is damaged.
+
+        RuntimeError for a snapshot of rows of another width.
+        """
         line, _ = snapshot.read(self.store.path, snapshot_name)
         if line != self.line:
             raise RuntimeError(
@@ -365,7 +372,10 @@ class Embedding(torch.nn.Module):
 
 
 class MultiTableEmbedding(Embedding):
-    """Tables of rows of one width; see `Embedding`."""
+    """Tables of rows of one width; see `Embedding`.
+
+    TypeError unless embedding_dim is an int.
+    """
 
     def __init__(
         self,

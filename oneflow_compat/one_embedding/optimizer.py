@@ -14,6 +14,8 @@ class Optimizer:
     The rows use the group of the optimizer that holds the embedding's parameters: lr, betas, weight_decay,
     ...
     SGD, Adam, AdamW, Adagrad, Ftrl, SmartDecayAdam. Everything else is the wrapped optimizer's.
+
+    TypeError unless the first argument is an optimizer.
     """
 
     def __init__(self, optimizer, embeddings):

@@ -42,7 +42,10 @@ def make_column_options(initializer):
 
 
 def make_table_options(param):
-    """A table: an initializer, or a list of column options."""
+    """A table: an initializer, or a list of column options.
+
+    ValueError for anything else.
+    """
     if isinstance(param, dict):
         return {"initializer": param}
     if isinstance(param, (list, tuple)):
@@ -82,6 +85,8 @@ def make_device_mem_store_options(
 
     size_factor: what the optimizer keeps per row, in embeddings: 1 SGD, 2 momentum and Adagrad, 3 Adam and
     FTRL; or storage_dim numbers.
+
+    `capacity` counts rows. ValueError unless it is positive.
     """
     if not capacity or capacity <= 0:
         raise ValueError(f"make_device_mem_store_options: capacity must be positive, found {capacity!r}")
@@ -101,6 +106,8 @@ def make_cached_host_mem_store_options(
     """All rows in host memory, at most `capacity`.
 
     The device cache of OneFlow (cache_budget_mb) does not exist here.
+
+    `capacity` counts rows, `cache_budget_mb` is in MiB. ValueError unless `capacity` is positive.
     """
     _positive("make_cached_host_mem_store_options", cache_budget_mb)
     if not capacity or capacity <= 0:

@@ -31,7 +31,10 @@ def _types(function, key_type, value_type):
 
 
 class PersistentTableReader:
-    """Iterates a snapshot: (keys, values) arrays, chunk by chunk."""
+    """Iterates a snapshot: (keys, values) arrays, chunk by chunk.
+
+    ValueError if the snapshot has rows of another width than storage_dim.
+    """
 
     def __init__(self, paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size=4096):
         self._key_type = _types("make_persistent_table_reader", key_type, value_type)
@@ -51,6 +54,7 @@ class PersistentTableReader:
         return keys.astype(self._key_type, copy=False), values
 
     def close(self):
+        """Close the files of the table."""
         self._chunks.close()
 
     def __enter__(self):
@@ -75,7 +79,10 @@ class PersistentTableWriter:
         )
 
     def write(self, keys, values):
-        """Add rows: keys (n,), values (n, storage_dim); a key written twice keeps the later row."""
+        """Add rows: keys (n,), values (n, storage_dim); a key written twice keeps the later row.
+
+        ValueError for other shapes.
+        """
         keys, values = np.asarray(keys), np.asarray(values, np.float32)
         if values.shape != (len(keys), self._line):
             raise ValueError(

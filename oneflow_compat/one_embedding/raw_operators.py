@@ -76,7 +76,10 @@ def one_embedding_lookup(
 def one_embedding_embedding_put(
     num_unique_ids, unique_ids, unique_embeddings, embedding_name="", line_size=0
 ):
-    """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store."""
+    """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store.
+
+    RuntimeError for unique_embeddings of another shape.
+    """
     owner = _owner("one_embedding_embedding_put", embedding_name, line_size)
     n, keys = _keys(num_unique_ids, unique_ids)
     if unique_embeddings.numel() != unique_ids.numel() * owner.line:
@@ -105,6 +108,8 @@ def one_embedding_fused_lookup(
 
     Differentiable: the rows' gradient goes to the embedding that owns
     them, for its optimizer; that of `shadow`, the embedding's parameter, is zero.
+
+    RuntimeError if padding_idx is not that of the embedding.
     """
     owner = _owner("one_embedding_fused_lookup", embedding_name, line_size, embedding_size)
     if padding_idx not in (None, owner.padding_idx):
@@ -118,7 +123,10 @@ def one_embedding_fused_lookup(
 
 
 def one_embedding_fused_lookup_grad(ids, embedding_grad, embedding_name="", line_size=0, embedding_size=0):
-    """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it."""
+    """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it.
+
+    embedding_grad has shape (*ids.shape, embedding_size). RuntimeError for another shape.
+    """
     owner = _owner("one_embedding_fused_lookup_grad", embedding_name, line_size, embedding_size)
     if embedding_grad.numel() != ids.numel() * owner.embedding_dim:
         raise RuntimeError(

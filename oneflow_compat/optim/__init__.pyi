@@ -35,14 +35,8 @@ class Adadelta(torch.optim.Adadelta):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -59,7 +53,10 @@ class Adadelta(torch.optim.Adadelta):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -89,7 +86,10 @@ class Adagrad(torch.optim.Adagrad):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -105,14 +105,8 @@ class Adam(torch.optim.Adam):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -129,7 +123,10 @@ class Adam(torch.optim.Adam):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -141,14 +138,8 @@ class AdamW(torch.optim.AdamW):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -165,7 +156,10 @@ class AdamW(torch.optim.AdamW):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -182,14 +176,8 @@ class Ftrl(torch.optim.Optimizer):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -206,7 +194,10 @@ class Ftrl(torch.optim.Optimizer):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -225,19 +216,15 @@ class LAMB(torch.optim.Optimizer):
 
     The ratio is 1 where either norm is 0. `adam_w_mode=False` adds weight_decay * p to the gradient
     instead. No amsgrad. Sparse and complex gradients raise.
+
+    ValueError for amsgrad=True.
     """
     def __init__(self, params: Any, lr: _float = 0.001, betas: Any = ..., eps: _float = 1e-08, weight_decay: Any = 0, adam_w_mode: _bool = True, do_bias_correction: _bool = True, amsgrad: _bool = False, contiguous_params: _bool = False, *, maximize: _bool = False, capturable: _bool = False) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -254,18 +241,16 @@ class LAMB(torch.optim.Optimizer):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
         ...
     def step(self, closure: Any = None) -> Any:
-        """Perform a single optimization step to update parameter.
-
-        Args:
-            closure (Callable): A closure that reevaluates the model and
-                returns the loss. Optional for most optimizers.
-        """
+        """Update the parameters from their gradients; `closure` recomputes the loss, which is returned."""
         ...
 
 class LBFGS(torch.optim.LBFGS):
@@ -274,14 +259,8 @@ class LBFGS(torch.optim.LBFGS):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -298,7 +277,10 @@ class LBFGS(torch.optim.LBFGS):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -310,19 +292,15 @@ class Optimizer(torch.optim.Optimizer):
     A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
     (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale`
     multiplies its rate in step().
+
+    TypeError without parameters.
     """
     def __init__(self, parameters: Any = None, options: Any = None, *, params: Any = None, defaults: Any = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -339,7 +317,10 @@ class Optimizer(torch.optim.Optimizer):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -355,14 +336,8 @@ class RMSprop(torch.optim.RMSprop):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -379,7 +354,10 @@ class RMSprop(torch.optim.RMSprop):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""
@@ -404,14 +382,8 @@ class SGD(torch.optim.SGD):
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     def add_param_group(self, param_group: Any) -> None:
-        """Add a param group to the :class:`Optimizer` s `param_groups`.
-
-        This can be useful when fine tuning a pre-trained network as frozen layers can be made
-        trainable and added to the :class:`Optimizer` as training progresses.
-
-        Args:
-            param_group (dict): Specifies what Tensors should be optimized along with group
-                specific optimization options.
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params".
         """
         ...
     @property
@@ -428,7 +400,10 @@ class SGD(torch.optim.SGD):
         """
         ...
     def state_dict(self, layout: str = 'torch') -> Any:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         ...
     def load_state_dict(self, state_dict: Any) -> None:
         """Accepts both layouts, whoever wrote them."""

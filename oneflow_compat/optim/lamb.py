@@ -15,6 +15,8 @@ class LAMB(Optimizer):
 
     The ratio is 1 where either norm is 0. `adam_w_mode=False` adds weight_decay * p to the gradient
     instead. No amsgrad. Sparse and complex gradients raise.
+
+    ValueError for amsgrad=True.
     """
 
     _option_names = (
@@ -67,6 +69,7 @@ class LAMB(Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
+        """Update the parameters from their gradients; `closure` recomputes the loss, which is returned."""
         loss = _own.run_closure(closure)
         for group in self.param_groups:
             lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]

@@ -161,6 +161,8 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     A subclass written for OneFlow (`self._state[p]`, `group.parameters`) and one written for torch
     (`self.state[p]`, `group["params"]`) both work. `state_dict()` has torch's layout. A group's `lr_scale`
     multiplies its rate in step().
+
+    TypeError without parameters.
     """
 
     _stands_for = torch.optim.Optimizer
@@ -197,6 +199,8 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
     # ------------------------------------------------------------------ groups
     def add_param_group(self, param_group: dict) -> None:
+        """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
+        "params"."""
         if not isinstance(param_group, dict):
             raise RefusedType(
                 f"add_param_group() takes a dict with 'params', got {type(param_group).__name__}"
@@ -260,7 +264,10 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
 
     # ------------------------------------------------------------------ checkpoints
     def state_dict(self, layout: str = "torch") -> dict:
-        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`."""
+        """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
+
+        ValueError for another layout.
+        """
         state = super().state_dict()
         if layout == "torch":
             return state

@@ -22,6 +22,8 @@ class ContiguousParamsGroup:
     of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero
     one. With `group_on_current_buffer=True`, parameters that already lie in one buffer stay where they are.
     Needs dense parameters; only those that require grad are packed.
+
+    TypeError for anything but a list of lists of tensors.
     """
 
     def __init__(self, params_group_list, group_on_current_buffer=True):

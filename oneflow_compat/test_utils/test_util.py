@@ -41,7 +41,10 @@ def GenCartesianProduct(sets):
 
 
 def GenArgList(arg_dict):
-    """All combinations of {name: list of values}, as tuples in the order of the names."""
+    """All combinations of {name: list of values}, as tuples in the order of the names.
+
+    AssertionError for values that are not lists.
+    """
     wrong = [k for k, v in arg_dict.items() if not isinstance(v, (list, tuple))]
     if wrong:
         raise AssertionError(f"GenArgList: the values of {wrong} are not lists")
@@ -80,7 +83,10 @@ def Index2Coordinate(idx, tensor_shape):
 
 
 def Coordinate2Index(coordinate, tensor_shape):
-    """The place of the element at these coordinates, row by row."""
+    """The place of the element at these coordinates, row by row.
+
+    ValueError unless there is one coordinate for each dimension.
+    """
     if len(coordinate) != len(tensor_shape):
         raise ValueError(
             f"Coordinate2Index: {len(coordinate)} coordinates for {len(tensor_shape)} dimensions"

@@ -19,15 +19,24 @@ deform_conv: Any
 maxpool: Any
 
 def adaptive_avg_pool1d(x: Any, output_size: _int | Sequence[_int], data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `adaptive_avg_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `adaptive_avg_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def adaptive_avg_pool2d(x: Any, output_size: Any, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `adaptive_avg_pool2d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `adaptive_avg_pool2d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def adaptive_avg_pool3d(x: Any, output_size: Any, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `adaptive_avg_pool3d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `adaptive_avg_pool3d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: _bool = False, data_format: str = 'channels_first') -> Any:
@@ -69,7 +78,10 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     ...
 
 def celu(x: Any, alpha: _float = 1.0, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `celu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `celu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def conv1d(input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1, channel_pos: str = 'channels_first') -> _Tensor:
@@ -97,7 +109,10 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
     ...
 
 def cosine_similarity(x: Any, y: Any, dim: _int = 1, eps: _float = 1e-08, **kwargs: Any) -> _Tensor:
-    """torch's `cosine_similarity` under OneFlow's argument names: `x` (torch: `x1`), `y` (torch: `x2`). torch's names are accepted too."""
+    """torch's `cosine_similarity` under OneFlow's argument names: `x` (torch: `x1`), `y` (torch: `x2`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0, *torch_rest: Any, **torch_more: Any) -> _Tensor:
@@ -112,12 +127,16 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
 def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: _bool = True) -> tuple[_Tensor, _Tensor]:
     """(decoded [N, T] int64 padded by zeros, -sum of the best log probabilities [N, 1]) of log_probs (T, N,
     C). The blank is class C - 1.
+
+    RuntimeError unless input_lengths has shape (N,).
     """
     ...
 
 def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = ..., padding: Any = ..., dilation: Any = ..., mask: Any = None) -> _Tensor:
     """raw_deform_conv2d with groups and offset groups read off the shapes, as
     torchvision.ops.deform_conv2d.
+
+    RuntimeError if offset or input do not fit the weight.
     """
     ...
 
@@ -125,6 +144,8 @@ def depend(input: Tensor, depend: Any) -> _Tensor:
     """`input`, ordered after the tensor or list of tensors `depend` (not in torch).
 
     Eager calls and captured programs here run in the order of the source, so nothing is left to do.
+
+    The result has the shape and dtype of `input`. TypeError for arguments that are not tensors.
     """
     ...
 
@@ -133,15 +154,24 @@ def dropout(input: Tensor, p: _float = 0.5, training: _bool = True, inplace: _bo
     ...
 
 def elu(x: Any, alpha: _float = 1.0, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `elu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `elu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `fold` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `fold` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def gelu(x: Any, approximate: str = 'none', *, out: Any = None, **kwargs: Any) -> _Tensor:
-    """torch's `gelu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `gelu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def grid_sample(input: Tensor, grid: Tensor, mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: Any | None = False) -> _Tensor:
@@ -151,7 +181,10 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = 'bilinear', padding_mod
     ...
 
 def group_norm(input: Tensor, num_groups: _int, weight: Tensor | None = None, bias: Tensor | None = None, eps: _float = 1e-05, num_channels: Any = None) -> _Tensor:
-    """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size."""
+    """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size.
+
+    ValueError if it is not.
+    """
     ...
 
 def gumbel_softmax(x: Any, tau: _float = 1.0, dim: _int | None = None, hard: _bool = False, generator: torch.Generator | None = None, **torch_keywords: Any) -> _Tensor:
@@ -164,19 +197,31 @@ def gumbel_softmax(x: Any, tau: _float = 1.0, dim: _int | None = None, hard: _bo
     ...
 
 def hardshrink(x: Any, lambd: _float = 0.5, inplace: _bool = False, *, out: Tensor | None = None, **kwargs: Any) -> _Tensor:
-    """torch's `hardshrink` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `hardshrink` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def hardswish(x: Any, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `hardswish` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `hardswish` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def hardtanh(x: Any, min_val: _float = -1.0, max_val: _float = 1.0, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `hardtanh` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `hardtanh` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def interpolate_like(input: Tensor, like: Any, mode: str = 'nearest', align_corners: Any = None) -> _Tensor:
-    """`input` resized to the spatial size of `like` (not in torch)."""
+    """`input` resized to the spatial size of `like` (not in torch).
+
+    Both have shape (N, C, ...); the result keeps N, C and the dtype of `input`.
+    """
     ...
 
 def kl_div(input: Tensor, target: Tensor, log_target: _bool = False, reduction: str = 'mean', *torch_rest: Any, **torch_more: Any) -> _Tensor:
@@ -194,35 +239,58 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = 'mean', *torch_rest:
 def l2_normalize(input: Tensor, axis: Any = 0, epsilon: _float = 1e-12, *, dim: Any = None) -> _Tensor:
     """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not
     in torch).
+
+    The result has the shape and dtype of x.
     """
     ...
 
 def leaky_relu(x: Any, alpha: _float = 0.01, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `leaky_relu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `negative_slope`). torch's names are accepted too."""
+    """torch's `leaky_relu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `negative_slope`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def log_softmax(x: Any, dim: _int | None = None, dtype: torch.dtype | None = None, **kwargs: Any) -> _Tensor:
-    """torch's `log_softmax` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `log_softmax` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def logsigmoid(x: Any, **kwargs: Any) -> _Tensor:
-    """torch's `log_sigmoid` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `log_sigmoid` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def max_pool1d(x: Any, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, return_indices: _bool = False, ceil_mode: _bool = False, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `max_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `max_pool1d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def max_pool2d(x: Any, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, return_indices: _bool = False, ceil_mode: _bool = False, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `max_pool2d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `max_pool2d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def max_pool3d(x: Any, kernel_size: _int | Sequence[_int], stride: _int | Sequence[_int] | None = None, padding: _int | Sequence[_int] = 0, dilation: _int | Sequence[_int] = 1, return_indices: _bool = False, ceil_mode: _bool = False, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `max_pool3d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `max_pool3d` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def mish(x: Any, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `mish` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `mish` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = 'mean', *torch_rest: Any, **torch_more: Any) -> _Tensor:
@@ -236,43 +304,73 @@ def normalize(input: Tensor, p: _float = 2.0, dim: _int = 1, eps: _float = 1e-12
     ...
 
 def one_hot(input: Tensor, num_classes: Any = -1, on_value: Any = 1, off_value: Any = 0, **kwargs: Any) -> _Tensor:
-    """torch's `one_hot` under OneFlow's argument names: `input` (torch: `tensor`). torch's names are accepted too."""
+    """torch's `one_hot` under OneFlow's argument names: `input` (torch: `tensor`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def prelu(x: Any, alpha: Any, **kwargs: Any) -> _Tensor:
-    """torch's `prelu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `weight`). torch's names are accepted too."""
+    """torch's `prelu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `weight`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def quick_gelu(x: Tensor) -> _Tensor:
-    """x * sigmoid(1.702 x)."""
+    """x * sigmoid(1.702 x).
+
+    The result has the shape and dtype of x.
+    """
     ...
 
 def relu(x: Any, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `relu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `relu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def rrelu(x: Any, lower: _float = 0.125, upper: _float = 0.3333333333333333, training: _bool = False, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `rrelu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `rrelu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def rrelu_(x: Any, lower: Any, upper: Any, training: _bool, **kwargs: Any) -> _Tensor:
-    """torch's `rrelu_` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `rrelu_` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def selu(x: Any, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `selu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `selu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def sigmoid(x: Any, **kwargs: Any) -> _Tensor:
-    """torch's `sigmoid` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `sigmoid` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def silu(x: Any, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `silu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `silu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def smooth_l1_loss(logits: Any, label: Any, beta: _float = 1.0, reduction: str = 'mean', **kwargs: Any) -> _Tensor:
-    """torch's `smooth_l1_loss` under OneFlow's argument names: `logits` (torch: `input`), `label` (torch: `target`). torch's names are accepted too."""
+    """torch's `smooth_l1_loss` under OneFlow's argument names: `logits` (torch: `input`), `label` (torch: `target`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def softmax(input: Tensor, dim: _int | None = None, dtype: torch.dtype | None = None, *torch_rest: Any, **torch_more: Any) -> _Tensor:
@@ -282,35 +380,59 @@ def softmax(input: Tensor, dim: _int | None = None, dtype: torch.dtype | None = 
     ...
 
 def softplus(x: Any, beta: _float = 1.0, threshold: _float = 20.0, **kwargs: Any) -> _Tensor:
-    """torch's `softplus` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `softplus` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def softshrink(x: Any, alpha: _float = 0.5, inplace: _bool = False, *, lambd: Any = None, out: Any = None, **kwargs: Any) -> _Tensor:
-    """torch's `softshrink` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `softshrink` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def softsign(x: Any, **kwargs: Any) -> _Tensor:
-    """torch's `softsign` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `softsign` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def sparse_softmax_cross_entropy(labels: Any, logits: Any) -> _Tensor:
-    """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced."""
+    """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced.
+
+    The result has the shape of `labels` and the dtype of `logits`.
+    """
     ...
 
 def square_relu(x: Tensor) -> _Tensor:
-    """relu(x) squared."""
+    """relu(x) squared.
+
+    The result has the shape and dtype of x.
+    """
     ...
 
 def tanh(x: Any, **kwargs: Any) -> _Tensor:
-    """torch's `tanh` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `tanh` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def threshold(x: Any, threshold: Any, value: Any, inplace: _bool = False, **kwargs: Any) -> _Tensor:
-    """torch's `_threshold` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `_threshold` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
-    """torch's `unfold` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too."""
+    """torch's `unfold` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def upsample(size: Any | None = None, scale_factor: Any | None = None, mode: str = 'nearest', align_corners: Any | None = None, **torch_keywords: Any) -> _Tensor:

@@ -64,6 +64,8 @@ class Graph:
         """Load what state_dict() gave, or real OneFlow's; only before the first call.
 
         Nothing changes when it does not fit.
+
+        TypeError unless the argument is a dict.
         """
         ...
     def runtime_state_dict(self, destination: Any = None, with_eager: _bool = False) -> Any:
@@ -89,23 +91,31 @@ class Graph:
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
         ...
     def __init__(self, *, enable_get_runtime_state_dict: _bool = False, debug_v_level: Any = -1, debug_ranks: Any = None, debug_max_py_stack_depth: Any = 2, debug_only_user_py_stack: _bool = True, debug_op_repr_with_py_stack: _bool = False) -> None:
-        """Initialize self.  See help(type(self)) for accurate signature."""
+        """Start an empty graph. A subclass calls this first, then assigns its modules."""
         ...
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """The computation; overridden by the user."""
+        """Compute what a call of the graph returns. A subclass overrides it; NotImplementedError otherwise."""
         ...
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: _bool = False) -> Any:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
         L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
+
+        TypeError unless the arguments are an optimizer and a scheduler. ValueError if the optimizer was
+        added before. AssertionError if the scheduler belongs to another optimizer.
         """
         ...
     def set_grad_scaler(self, grad_scaler: Any = None) -> Any:
-        """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
+        """Scale the loss with this GradScaler or StaticGradScaler; None: with none.
+
+        TypeError for any other object.
+        """
         ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call self as a function."""
+        """Run the compiled program for these arguments; capture and compile it first if there is none
+        yet.
+        """
         ...
     def build_graph(self, *args: Any, **kwargs: Any) -> Any:
         """Capture and compile for these arguments without running."""
@@ -118,7 +128,10 @@ class Graph:
         ...
     @staticmethod
     def trace(func: Any) -> _Tensor:
-        """Decorator: the function as the build() of a graph; calling the result runs the compiled program."""
+        """Decorator: the function as the build() of a graph; calling the result runs the compiled program.
+
+        TypeError unless the argument is a function.
+        """
         ...
     @staticmethod
     def with_dynamic_input_shape(*, size: Any = 10, enable_shared: _bool = True) -> Any:
@@ -132,6 +145,8 @@ class Graph:
     def share_from(self, shared_graph: Any) -> Any:
         """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
         names.
+
+        TypeError unless the argument is a graph. ValueError if the modules or their parameters differ.
         """
         ...
     def debug(self, v_level: Any = -1, *, ranks: Any = None, max_py_stack_depth: Any = 2, only_user_py_stack: _bool = True, op_repr_with_py_stack: _bool = False) -> Any:

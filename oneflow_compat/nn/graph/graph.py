@@ -52,6 +52,7 @@ class Graph(StoredGraph, GraphInternals):
         debug_only_user_py_stack=True,
         debug_op_repr_with_py_stack=False,
     ):
+        """Start an empty graph. A subclass calls this first, then assigns its modules."""
         set_ = object.__setattr__
         class_name = type(self).__name__
         index = Graph._child_init_cnt[class_name]
@@ -101,7 +102,7 @@ class Graph(StoredGraph, GraphInternals):
 
     # -- for users to write -----------------------------------------------------------
     def build(self, *args, **kwargs):
-        """The computation; overridden by the user."""
+        """Compute what a call of the graph returns. A subclass overrides it; NotImplementedError otherwise."""
         raise NotImplementedError(
             f"{type(self).__name__} does not override build(): write the computation of the graph there"
         )
@@ -112,6 +113,9 @@ class Graph(StoredGraph, GraphInternals):
 
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
         L2 decay, changes only in the rows with a gradient; so do its momentum and moments.
+
+        TypeError unless the arguments are an optimizer and a scheduler. ValueError if the optimizer was
+        added before. AssertionError if the scheduler belongs to another optimizer.
         """
         if not isinstance(optim, torch.optim.Optimizer):
             description = (
@@ -152,7 +156,10 @@ class Graph(StoredGraph, GraphInternals):
         self.config._train = True
 
     def set_grad_scaler(self, grad_scaler=None):
-        """Scale the loss with this GradScaler or StaticGradScaler; None: with none."""
+        """Scale the loss with this GradScaler or StaticGradScaler; None: with none.
+
+        TypeError for any other object.
+        """
         if not isinstance(grad_scaler, (torch.amp.GradScaler, type(None))):
             raise RefusedType(
                 "set_grad_scaler takes an oneflow.amp.GradScaler or StaticGradScaler, found"
@@ -180,6 +187,8 @@ class Graph(StoredGraph, GraphInternals):
 
     # -- running ------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
+        """Run the compiled program for these arguments; capture and compile it first if there is none
+        yet."""
         if capturing():
             raise inside_another()
         if self._loaded is not None:
@@ -247,7 +256,10 @@ class Graph(StoredGraph, GraphInternals):
 
     @staticmethod
     def trace(func):
-        """Decorator: the function as the build() of a graph; calling the result runs the compiled program."""
+        """Decorator: the function as the build() of a graph; calling the result runs the compiled program.
+
+        TypeError unless the argument is a function.
+        """
         if not callable(func):
             raise TypeError(f"Graph.trace takes a function, found {func!r}")
         graph = type(getattr(func, "__name__", "Traced"), (Graph,), {"build": staticmethod(func)})()
@@ -277,6 +289,8 @@ class Graph(StoredGraph, GraphInternals):
     def share_from(self, shared_graph):
         """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
         names.
+
+        TypeError unless the argument is a graph. ValueError if the modules or their parameters differ.
         """
         self._before_first_call("share_from")
         if not isinstance(shared_graph, Graph):
@@ -317,6 +331,7 @@ class Graph(StoredGraph, GraphInternals):
         return explained(self._name, self._engine.programs, self._engine.explanations)
 
     def __repr__(self):
+        """Return the modules, settings and arguments of the graph as OneFlow prints them."""
         return graph_text(self)
 
     @property

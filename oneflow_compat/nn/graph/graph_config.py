@@ -39,6 +39,8 @@ class GraphConfig:
     def set_backend(self, name, **options):
         """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays),
         "openvino", "tensorrt" or "xla"; keyword arguments go to it.
+
+        TypeError for keyword arguments that the backend does not take.
         """
         if check_name(name) == "aten" and options:
             raise TypeError(f"set_backend: the aten backend takes no options, found {', '.join(options)}")
@@ -54,7 +56,10 @@ class GraphConfig:
         self._engine.cudagraph = _switch("enable_cudagraph", mode)
 
     def enable_amp(self, mode=True, *, dtype=torch.float16):
-        """Run build() under autocast with this dtype, float16 or bfloat16."""
+        """Run build() under autocast with this dtype, float16 or bfloat16.
+
+        TypeError for another dtype.
+        """
         if dtype not in (torch.float16, torch.bfloat16):
             raise TypeError(f"enable_amp: dtype must be float16 or bfloat16, found {dtype}")
         self._engine.amp = _switch("enable_amp", mode)
@@ -129,6 +134,8 @@ class GraphConfig:
         `shard_min_size`: elements that a part has at least. Stages 1 and 2 are one program; in stage 3
         parameters are split as well, for which they are given sbp.split(0) here. `shard_restore_level` is
         checked and has no effect.
+
+        ValueError for another stage.
         """
         if stage not in (1, 2, 3):
             raise RefusedValue(f"enable_zero: stage must be 1, 2 or 3, found {stage!r}")
@@ -145,7 +152,10 @@ class GraphConfig:
         self._engine.zero = shard_min_size if mode else None
 
     def set_zero_redundancy_optimizer_mode(self, mode="distributed_split"):
-        """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1."""
+        """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1.
+
+        ValueError for another mode.
+        """
         if mode not in _ZERO_MODES:
             raise ValueError(
                 f"set_zero_redundancy_optimizer_mode: mode must be one of {_ZERO_MODES}, found {mode!r}"
@@ -167,14 +177,20 @@ class GraphConfig:
         self._kept["set_outputs_buffer_size"] = _positive("set_outputs_buffer_size", value)
 
     def enable_straighten_algorithm(self, mode="MemoryFirst"):
-        """Kept without effect: the order of operators is the captured one, or the backend's."""
+        """Kept without effect: the order of operators is the captured one, or the backend's.
+
+        ValueError for a value that OneFlow refuses.
+        """
         modes = ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "CpuFirst", "DelayShortGpu")
         if mode not in modes:
             raise RefusedValue(f"enable_straighten_algorithm: mode must be one of {modes}, found {mode!r}")
         self._kept["enable_straighten_algorithm"] = mode
 
     def enable_auto_memory(self, mode="AdaptiveMemory"):
-        """Kept without effect: it steers the search for SBP rules over several ranks."""
+        """Kept without effect: it steers the search for SBP rules over several ranks.
+
+        ValueError for a value that OneFlow refuses.
+        """
         modes = (
             "Disable",
             "SlightMemoryDown",

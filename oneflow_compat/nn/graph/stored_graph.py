@@ -31,6 +31,8 @@ class StoredGraph:
         """Load what state_dict() gave, or real OneFlow's; only before the first call.
 
         Nothing changes when it does not fit.
+
+        TypeError unless the argument is a dict.
         """
         self._before_first_call("load_state_dict")
         if not isinstance(state_dict, Mapping):

@@ -11,7 +11,10 @@ __all__ = ["ParameterList"]
 
 
 class ParameterList(nn.ParameterList, metaclass=SameAsTorch):
-    """torch's ParameterList; the argument is called `parameters` (torch: `values`)."""
+    """torch's ParameterList; the argument is called `parameters` (torch: `values`).
+
+    TypeError if both are given.
+    """
 
     _torch_class = nn.ParameterList
 

@@ -57,6 +57,8 @@ class OFRecordReader(Source):
     second epoch on. Orders are real OneFlow's for the same random_seed (-1 or None: drawn from torch's
     generator). Under a launcher each rank reads its share of the files. on_corrupt="skip" leaves corrupt
     records out with a warning; "raise" (the default) is an error with file and offset.
+
+    ValueError unless batch_size and data_part_num are positive.
     """
 
     def __init__(
@@ -152,6 +154,8 @@ class CoinFlip(Source):
     With `placement` and `sbp`, batch_size counts the flips of all ranks together.
 
     The flips are not those of OneFlow for the same random_seed (difference row random-crop-stream).
+
+    ValueError unless `probability` is from 0 to 1.
     """
 
     def __init__(

@@ -19,6 +19,8 @@ class FusedMLP(nn.Module):
     skip_final_activation, a ReLU follow
     the last layer. Dropout only in training. Parameters weight_i (out, in) and bias_i, uniform within
     1/sqrt(in).
+
+    ValueError unless there is one rate for each hidden layer.
     """
 
     def __init__(

@@ -146,6 +146,8 @@ class CropMirrorNormalize(Decoder):
     int8 tensor (batch,) or None. crop_h, crop_w of 0 keep the size; crop_pos_y, crop_pos_x in 0..1 say where
     the window lies. mean and std have one number per channel or one for all. output_layout="NHWC" is
     deprecated in OneFlow, which warns and gives NCHW; so does this.
+
+    ValueError unless crop_pos_y and crop_pos_x are from 0 to 1.
     """
 
     def __init__(

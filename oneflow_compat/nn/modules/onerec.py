@@ -24,6 +24,8 @@ class OneRecReader(Source):
     Digests are
     always checked, with verify_example the message too: CorruptRecord names file and offset. Needs
     flatbuffers and xxhash.
+
+    ValueError for another shuffle_mode, and unless batch_size is positive.
     """
 
     def __init__(

@@ -11,7 +11,10 @@ __all__ = ["Embedding"]
 
 
 class Embedding(nn.Embedding, metaclass=SameAsTorch):
-    """torch's Embedding; slots 9 and 10 are `device` and `dtype` (a bool in slot 9 is torch's `_freeze`)."""
+    """torch's Embedding; slots 9 and 10 are `device` and `dtype` (a bool in slot 9 is torch's `_freeze`).
+
+    TypeError for more than 10 arguments by position.
+    """
 
     _torch_class = nn.Embedding
     _blank = (0, 0)

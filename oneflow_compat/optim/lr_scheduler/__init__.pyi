@@ -21,7 +21,10 @@ from . import formulas as formulas
 from . import plateau as plateau
 
 class ChainedScheduler(torch.optim.lr_scheduler.ChainedScheduler):
-    """Every scheduler in turn on the rate the one before it gives."""
+    """Every scheduler in turn on the rate the one before it gives.
+
+    ValueError for an empty list.
+    """
     base_lrs: Any
     last_epoch: Any
     optimizer: Any
@@ -64,15 +67,10 @@ class ChainedScheduler(torch.optim.lr_scheduler.ChainedScheduler):
     def update_lrs(self, rates: Any) -> None: ...
     def print_lr(self, group: Any, rate: Any) -> None: ...
     def state_dict(self) -> Any:
-        """Everything but the optimizer; the step is there under both names, `last_epoch` and `last_step`."""
+        """Return the state of all schedulers as a dict."""
         ...
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Load the scheduler's state.
-
-        Args:
-            state_dict (dict): scheduler state. Should be an object returned
-                from a call to :meth:`state_dict`.
-        """
+        """Restore the state that `state_dict` returned."""
         ...
 
 class ConstantLR(torch.optim.lr_scheduler.ConstantLR):
@@ -87,7 +85,7 @@ class ConstantLR(torch.optim.lr_scheduler.ConstantLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -140,7 +138,7 @@ class CosineAnnealingLR(torch.optim.lr_scheduler.CosineAnnealingLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -197,7 +195,7 @@ class CosineAnnealingWarmRestarts(torch.optim.lr_scheduler.CosineAnnealingWarmRe
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step could be called after every batch update.
@@ -268,7 +266,7 @@ class CosineDecayLR(torch.optim.lr_scheduler.LRScheduler):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -321,7 +319,7 @@ class ExponentialLR(torch.optim.lr_scheduler.ExponentialLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -460,8 +458,12 @@ class LambdaLR(torch.optim.lr_scheduler.LambdaLR):
         ...
     def update_lrs(self, rates: Any) -> None: ...
     def print_lr(self, group: Any, rate: Any) -> None: ...
-    def state_dict(self) -> Any: ...
-    def load_state_dict(self, state_dict: Any) -> Any: ...
+    def state_dict(self) -> Any:
+        """Return the state as a dict; functions are left out, callable objects keep their attributes."""
+        ...
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Restore the state that `state_dict` returned."""
+        ...
 
 class LinearLR(torch.optim.lr_scheduler.LinearLR):
     """The factor moves linearly from start_factor to end_factor in total_iters steps; a start of 0 is
@@ -477,7 +479,7 @@ class LinearLR(torch.optim.lr_scheduler.LinearLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -587,7 +589,7 @@ class MultiStepLR(torch.optim.lr_scheduler.MultiStepLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -669,14 +671,20 @@ class MultiplicativeLR(torch.optim.lr_scheduler.MultiplicativeLR):
         ...
     def update_lrs(self, rates: Any) -> None: ...
     def print_lr(self, group: Any, rate: Any) -> None: ...
-    def state_dict(self) -> Any: ...
-    def load_state_dict(self, state_dict: Any) -> Any: ...
+    def state_dict(self) -> Any:
+        """Return the state as a dict; functions are left out, callable objects keep their attributes."""
+        ...
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Restore the state that `state_dict` returned."""
+        ...
 
 class PolynomialLR(torch.optim.lr_scheduler.PolynomialLR):
     """(base_lr - end) * (1 - step / decay_batch) ** power + end, with `cycle` restarting on longer periods.
 
     `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5,
     power=1.0)` decays to 0 as torch does.
+
+    TypeError for two of decay_batch, steps and total_iters.
     """
     last_epoch: Any
     max_decay_steps: Any
@@ -688,7 +696,7 @@ class PolynomialLR(torch.optim.lr_scheduler.PolynomialLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -749,16 +757,21 @@ class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
     def num_bad_steps(self) -> Any:
         ...
     def is_better(self, a: Any, best: Any) -> _bool:
-        """Whether the metric `a` improves on `best` by more than the threshold."""
+        """Whether the metric `a` improves on `best` by more than the threshold.
+
+        Both are numbers or tensors of one element.
+        """
         ...
     def step(self, metrics: Any, epoch: Any = None) -> Any:
-        """Perform a step."""
+        """Count one evaluation, and reduce the rate if the metric has not improved for `patience` of
+        them.
+        """
         ...
     def state_dict(self) -> Any:
         """torch's state; the step and the counter of bad steps are there under OneFlow's names too."""
         ...
     def load_state_dict(self, state_dict: Any) -> None:
-        """Load the scheduler's state."""
+        """Restore the state that `state_dict` returned."""
         ...
 
 class SequentialLR(torch.optim.lr_scheduler.SequentialLR):
@@ -766,6 +779,8 @@ class SequentialLR(torch.optim.lr_scheduler.SequentialLR):
 
     A later scheduler sees the global step; with `interval_rescaling` (one bool, or one per milestone) it
     restarts at 0 there, which is what torch always does. An int in that place is torch's `last_epoch`.
+
+    ValueError unless the lists have matching lengths.
     """
     interval_rescaling: Any
     last_epoch: Any
@@ -808,15 +823,10 @@ class SequentialLR(torch.optim.lr_scheduler.SequentialLR):
     def update_lrs(self, rates: Any) -> None: ...
     def print_lr(self, group: Any, rate: Any) -> None: ...
     def state_dict(self) -> Any:
-        """Everything but the optimizer; the step is there under both names, `last_epoch` and `last_step`."""
+        """Return the state of all schedulers as a dict."""
         ...
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Load the scheduler's state.
-
-        Args:
-            state_dict (dict): scheduler state. Should be an object returned
-                from a call to :meth:`state_dict`.
-        """
+        """Restore the state that `state_dict` returned."""
         ...
 
 class StepLR(torch.optim.lr_scheduler.StepLR):
@@ -831,7 +841,7 @@ class StepLR(torch.optim.lr_scheduler.StepLR):
     def last_step(self) -> Any:
         ...
     def get_lr(self, base_lr: Any, step: Any) -> Any:
-        """The rate of a group whose initial rate is `base_lr`, at `step`."""
+        """Return the learning rate of a base rate at a step."""
         ...
     def step(self, epoch: Any = None) -> Any:
         """Step the scheduler.
@@ -878,6 +888,9 @@ class WarmUpLR(torch.optim.lr_scheduler.SequentialLR):
     "linear" rises from warmup_factor * base_lr to the rate the scheduler has when it takes over, "constant"
     stays at warmup_factor * base_lr. With `warmup_prefix` the scheduler starts at its step 0 after the
     warm-up, else it is `warmup_iters` steps old by then.
+
+    ValueError for another method, a factor outside 0..1, negative warmup_iters, or 0 of them without a
+    scheduler.
     """
     interval_rescaling: Any
     last_epoch: Any
@@ -922,15 +935,10 @@ class WarmUpLR(torch.optim.lr_scheduler.SequentialLR):
     def update_lrs(self, rates: Any) -> None: ...
     def print_lr(self, group: Any, rate: Any) -> None: ...
     def state_dict(self) -> Any:
-        """Everything but the optimizer; the step is there under both names, `last_epoch` and `last_step`."""
+        """Return the state of all schedulers as a dict."""
         ...
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Load the scheduler's state.
-
-        Args:
-            state_dict (dict): scheduler state. Should be an object returned
-                from a call to :meth:`state_dict`.
-        """
+        """Restore the state that `state_dict` returned."""
         ...
 
 class WarmupLR(torch.optim.lr_scheduler.SequentialLR):
@@ -939,6 +947,9 @@ class WarmupLR(torch.optim.lr_scheduler.SequentialLR):
     "linear" rises from warmup_factor * base_lr to the rate the scheduler has when it takes over, "constant"
     stays at warmup_factor * base_lr. With `warmup_prefix` the scheduler starts at its step 0 after the
     warm-up, else it is `warmup_iters` steps old by then.
+
+    ValueError for another method, a factor outside 0..1, negative warmup_iters, or 0 of them without a
+    scheduler.
     """
     interval_rescaling: Any
     last_epoch: Any
@@ -983,15 +994,10 @@ class WarmupLR(torch.optim.lr_scheduler.SequentialLR):
     def update_lrs(self, rates: Any) -> None: ...
     def print_lr(self, group: Any, rate: Any) -> None: ...
     def state_dict(self) -> Any:
-        """Everything but the optimizer; the step is there under both names, `last_epoch` and `last_step`."""
+        """Return the state of all schedulers as a dict."""
         ...
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Load the scheduler's state.
-
-        Args:
-            state_dict (dict): scheduler state. Should be an object returned
-                from a call to :meth:`state_dict`.
-        """
+        """Restore the state that `state_dict` returned."""
         ...
 
 class _LRScheduler(torch.optim.lr_scheduler.LRScheduler):

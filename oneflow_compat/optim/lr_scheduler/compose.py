@@ -42,11 +42,13 @@ class _Composed(LRScheduler):
         return self.rates_at([base_lr], step)[0]
 
     def state_dict(self):
+        """Return the state of all schedulers as a dict."""
         state = {k: v for k, v in LRScheduler.state_dict(self).items() if k not in MEMBERS}
         state["schedulers"] = [s.state_dict() for s in self.schedulers]
         return state
 
     def load_state_dict(self, state_dict):
+        """Restore the state that `state_dict` returned."""
         state = dict(state_dict)
         members = [state.pop(key) for key in MEMBERS if key in state]
         LRScheduler.load_state_dict(self, state)
@@ -63,6 +65,8 @@ class SequentialLR(_Composed, _torch.SequentialLR):
 
     A later scheduler sees the global step; with `interval_rescaling` (one bool, or one per milestone) it
     restarts at 0 there, which is what torch always does. An int in that place is torch's `last_epoch`.
+
+    ValueError unless the lists have matching lengths.
     """
 
     def __init__(
@@ -138,6 +142,9 @@ class WarmUpLR(SequentialLR):
     "linear" rises from warmup_factor * base_lr to the rate the scheduler has when it takes over, "constant"
     stays at warmup_factor * base_lr. With `warmup_prefix` the scheduler starts at its step 0 after the
     warm-up, else it is `warmup_iters` steps old by then.
+
+    ValueError for another method, a factor outside 0..1, negative warmup_iters, or 0 of them without a
+    scheduler.
     """
 
     def __init__(
@@ -216,7 +223,10 @@ WarmupLR = WarmUpLR
 
 
 class ChainedScheduler(_Composed, _torch.ChainedScheduler):
-    """Every scheduler in turn on the rate the one before it gives."""
+    """Every scheduler in turn on the rate the one before it gives.
+
+    ValueError for an empty list.
+    """
 
     def __init__(self, schedulers, optimizer=None):
         if not isinstance(schedulers, (list, tuple)) or not schedulers:

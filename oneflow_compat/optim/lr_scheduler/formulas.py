@@ -25,6 +25,7 @@ class StepLR(LRScheduler, _torch.StepLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         return base_lr * self.gamma ** (step // self.step_size)
 
 
@@ -36,6 +37,7 @@ class MultiStepLR(LRScheduler, _torch.MultiStepLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         return base_lr * self.gamma ** bisect_right(self.milestones, step)
 
 
@@ -47,6 +49,7 @@ class ExponentialLR(LRScheduler, _torch.ExponentialLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         return base_lr * self.gamma**step
 
 
@@ -61,6 +64,7 @@ class ConstantLR(LRScheduler, _torch.ConstantLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         return base_lr * self.factor if step < self.total_iters else base_lr
 
 
@@ -86,6 +90,7 @@ class LinearLR(LRScheduler, _torch.LinearLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         if step >= self.total_iters:
             return base_lr * self.end_factor
         return base_lr * (
@@ -101,6 +106,7 @@ class CosineAnnealingLR(LRScheduler, _torch.CosineAnnealingLR):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
 
 
@@ -113,6 +119,7 @@ class CosineDecayLR(LRScheduler):
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         cosine = 0.5 * (1 + math.cos(math.pi * step / self.decay_steps)) if step < self.decay_steps else 0.0
         return base_lr * ((1 - self.alpha) * cosine + self.alpha)
 
@@ -122,6 +129,8 @@ class PolynomialLR(LRScheduler, _torch.PolynomialLR):
 
     `steps=` is OneFlow's older name of decay_batch; torch's keyword form `PolynomialLR(opt, total_iters=5,
     power=1.0)` decays to 0 as torch does.
+
+    TypeError for two of decay_batch, steps and total_iters.
     """
 
     def __init__(
@@ -166,6 +175,7 @@ class PolynomialLR(LRScheduler, _torch.PolynomialLR):
         LRScheduler.load_state_dict(self, state)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         decay = self.max_decay_steps
         if self.cycle:
             step = max(step, 1)
@@ -228,6 +238,7 @@ class CosineAnnealingWarmRestarts(LRScheduler, _torch.CosineAnnealingWarmRestart
         LRScheduler.step(self, epoch)
 
     def get_lr(self, base_lr, step):
+        """Return the learning rate of a base rate at a step."""
         n, current, length = self._cycle(step)
         if 0 < self.restart_limit <= n:
             return self.eta_min
@@ -249,6 +260,7 @@ class _Lambdas:
         self.lr_lambdas = list(lr_lambda)
 
     def state_dict(self):
+        """Return the state as a dict; functions are left out, callable objects keep their attributes."""
         state = LRScheduler.state_dict(self)
         state["lr_lambdas"] = [
             None if hasattr(f, "__code__") else dict(getattr(f, "__dict__", {})) for f in self.lr_lambdas
@@ -256,6 +268,7 @@ class _Lambdas:
         return state
 
     def load_state_dict(self, state_dict):
+        """Restore the state that `state_dict` returned."""
         state = dict(state_dict)
         saved = state.pop("lr_lambdas", [])
         LRScheduler.load_state_dict(self, state)

@@ -45,11 +45,16 @@ class ReduceLROnPlateau(_torch.ReduceLROnPlateau):
         self.num_bad_epochs = value
 
     def is_better(self, a, best) -> bool:
-        """Whether the metric `a` improves on `best` by more than the threshold."""
+        """Whether the metric `a` improves on `best` by more than the threshold.
+
+        Both are numbers or tensors of one element.
+        """
         margin = best * self.threshold if self.threshold_mode == "rel" else self.threshold
         return a < best - margin if self.mode == "min" else a > best + margin
 
     def step(self, metrics, epoch=None):
+        """Count one evaluation, and reduce the rate if the metric has not improved for `patience` of
+        them."""
         before = [float(group["lr"]) for group in self.optimizer.param_groups]
         super().step(metrics, epoch)
         if not self.verbose:
@@ -68,6 +73,7 @@ class ReduceLROnPlateau(_torch.ReduceLROnPlateau):
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
+        """Restore the state that `state_dict` returned."""
         state = {}
         for key, value in state_dict.items():
             key = RENAMES.get(key, key)

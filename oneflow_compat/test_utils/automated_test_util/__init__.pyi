@@ -55,7 +55,10 @@ def random_or_nothing(low: Any, high: Any) -> Any:
     ...
 
 def oneof(*args: Any, possibility: Any = None) -> Any:
-    """One of the arguments; `possibility` is the chance of the first of two, or one chance for each."""
+    """One of the arguments; `possibility` is the chance of the first of two, or one chance for each.
+
+    ValueError without alternatives, and for chances that do not fit them.
+    """
     ...
 
 def constant(x: Any) -> Any:
@@ -85,7 +88,10 @@ def random_pytorch_tensor(ndim: Any = None, dim0: Any = 1, dim1: Any = None, dim
     ...
 
 def random_pytorch_dtype(seq_names: Any) -> Any:
-    """A torch dtype out of the named families: "arithmetic", "half", "index", "None" ..."""
+    """A torch dtype out of the named families: "arithmetic", "half", "index", "None" ...
+
+    ValueError for an unknown family.
+    """
     ...
 
 def choice_pytorch_tensor(a: Any, size: Any = None, replace: Any = True, p: Any = None, dtype: Any = ...) -> Any:
@@ -117,9 +123,15 @@ def random_gpu_placement() -> Any:
     ...
 
 def all_sbp(placement: Any = None, dim: Any = 1, max_dim: Any = 0, except_split: Any = False, except_broadcast: Any = False, except_partial_sum: Any = False, valid_split_axis: Any = None) -> Any:
-    """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement."""
+    """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement.
+
+    RuntimeError unless the first argument is a placement.
+    """
     ...
 
 def random_sbp(placement: Any = None, dim: Any = 1, max_dim: Any = 0, except_split: Any = False, except_broadcast: Any = False, except_partial_sum: Any = False, valid_split_axis: Any = None) -> Any:
-    """One of all_sbp."""
+    """One of all_sbp.
+
+    RuntimeError unless the first argument is a placement.
+    """
     ...

@@ -40,6 +40,9 @@ class global_mode:
 
     In `with global_mode(True, placement, sbp):`, creation functions without `placement=` and modules use
     these. `global_mode(False)` turns the mode off in its block.
+
+    TypeError unless `enabled` is a bool. ValueError unless both are given with True, and neither with
+    False.
     """
     def __init__(self, enabled: Any, placement: _placement | None = None, sbp: _sbp | Sequence[_sbp] | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
@@ -53,9 +56,14 @@ def to_global(input: Tensor, placement: _placement | None = None, sbp: _sbp | Se
     `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input`
     and the tensor, or the tensor alone. A rank that is not in `placement` may give None: it gets the
     structure that the placement's first rank has.
+
+    The dtypes stay. TypeError for a module, and for arguments that are no tensors or containers.
     """
     ...
 
 def to_local(input: Tensor, *, copy: _bool = False) -> Any:
-    """Replace every global tensor in `input` (nested list, tuple, dict, or one tensor) by its local shard."""
+    """Replace every global tensor in `input` (nested list, tuple, dict, or one tensor) by its local shard.
+
+    Each result has the shape of its shard; dtypes stay.
+    """
     ...

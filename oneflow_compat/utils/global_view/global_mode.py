@@ -30,6 +30,9 @@ class global_mode:
 
     In `with global_mode(True, placement, sbp):`, creation functions without `placement=` and modules use
     these. `global_mode(False)` turns the mode off in its block.
+
+    TypeError unless `enabled` is a bool. ValueError unless both are given with True, and neither with
+    False.
     """
 
     def __init__(self, enabled, placement=None, sbp=None):

@@ -22,6 +22,8 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
     `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input`
     and the tensor, or the tensor alone. A rank that is not in `placement` may give None: it gets the
     structure that the placement's first rank has.
+
+    The dtypes stay. TypeError for a module, and for arguments that are no tensors or containers.
     """
     if _processes.get_world_size() > 1:
         input = _structure_of_ranks(input, placement)

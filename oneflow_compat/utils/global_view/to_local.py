@@ -11,7 +11,10 @@ from .global_utils import to_local_tensor
 
 
 def to_local(input, *, copy=False):
-    """Replace every global tensor in `input` (nested list, tuple, dict, or one tensor) by its local shard."""
+    """Replace every global tensor in `input` (nested list, tuple, dict, or one tensor) by its local shard.
+
+    Each result has the shape of its shard; dtypes stay.
+    """
 
     def leaf(x):
         if isinstance(x, torch.Tensor):
