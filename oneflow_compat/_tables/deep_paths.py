@@ -62,7 +62,11 @@ _FRAMEWORK = {
     "tensor": (
         f"Tensor=torch.Tensor TensorTuple=builtins.list register_tensor_op={_HELPERS}register_tensor_op"
     ),
+    "tensor_str": "set_printoptions",
     "tensor_tuple_util": f"convert_to_tensor_tuple={_HELPERS}convert_to_tensor_tuple",
+    "type_tensor": (
+        "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor"
+    ),
 }
 _INTERNAL = {
     # The exception classes of OneFlow's C++ module: classes of Python and torch that stand for them.
@@ -133,6 +137,16 @@ _NN_MODULES = {
     "unique": "unique_op=unique",
     "where": "where_op=where",
 }
+_NN_FUNCTIONAL = {
+    "deform_conv": "deform_conv2d",
+    "functional_batch_norm": "batch_norm",
+    "functional_deform_conv": "deform_conv2d",
+    "functional_maxpool": (
+        "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d max_pool3d"
+    ),
+    "functional_pad": "pad",
+    "maxpool": "max_pool1d max_pool2d max_pool3d",
+}
 _LEGACY = {
     "autograd.autograd": (
         "backward=compatible.single_client.autograd:backward grad=compatible.single_client.autograd:grad"
@@ -161,10 +175,10 @@ NAMES = {
     **{f"oneflow._oneflow_internal.{name}": row for name, row in _INTERNAL.items()},
     **{f"oneflow.nn.modules.{name}": row for name, row in _NN_MODULES.items()},
     **{f"oneflow.compatible.single_client.{name}": row for name, row in _LEGACY.items()},
-    "oneflow.nn.functional.deform_conv": "deform_conv2d=nn.functional.deform_conv2d",
-    "oneflow.nn.functional.maxpool": " ".join(
-        f"{name}=nn.functional.{name}" for name in ("max_pool1d", "max_pool2d", "max_pool3d")
-    ),
+    **{
+        f"oneflow.nn.functional.{path}": " ".join(f"{name}=nn.functional.{name}" for name in names.split())
+        for path, names in _NN_FUNCTIONAL.items()
+    },
     "oneflow.nn.parallel.ddp": "DistributedDataParallel=nn.parallel.distributed:DistributedDataParallel",
     "oneflow.profiler.util": "format_time=profiler.events:format_time",
     "oneflow.test_utils.automated_test_util.global_scope": (

@@ -620,6 +620,21 @@ def test_a_module_without_a_file_is_imported_like_one_with_a_file(path):
     assert path not in SAME_MODULES or module is importlib.import_module(f"oneflow.{SAME_MODULES[path]}")
 
 
+def test_source_files_of_0_9_that_define_functions_and_tensor_types_give_the_public_objects():
+    from oneflow.framework.tensor_str import set_printoptions
+    from oneflow.framework.type_tensor import FloatTensor, LongTensor
+    from oneflow.nn.functional.functional_batch_norm import batch_norm
+    from oneflow.nn.functional.functional_deform_conv import deform_conv2d
+    from oneflow.nn.functional.functional_maxpool import adaptive_max_pool2d, max_pool2d
+    from oneflow.nn.functional.functional_pad import pad
+
+    assert set_printoptions is flow.set_printoptions
+    assert FloatTensor is flow.FloatTensor and LongTensor is flow.LongTensor
+    F = flow.nn.functional
+    assert (batch_norm, pad, deform_conv2d) == (F.batch_norm, F.pad, F.deform_conv2d)
+    assert (adaptive_max_pool2d, max_pool2d) == (F.adaptive_max_pool2d, F.max_pool2d)
+
+
 def test_a_path_without_a_row_is_missing():
     assert importlib.util.find_spec("oneflow.core.no_such_module") is None
     with pytest.raises(AttributeError, match="'oneflow.core' has no attribute 'no_such_module'"):
