@@ -195,7 +195,11 @@ def _starred_names(name, torch_name):
     own = {
         attr
         for attr, value in vars(sys.modules[name]).items()
-        if str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)
+        if value
+        is not vars(theirs or object).get(
+            attr
+        )  # torch's deprecated names warn when their attributes are read
+        and str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)
     }
     names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
     return {attr for attr in names if not attr.startswith("_")} | {*listed}

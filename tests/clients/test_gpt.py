@@ -20,6 +20,17 @@ def program(path):
     return module
 
 
+@pytest.fixture
+def matmul_precision():
+    """The program allows TF32, which holds for the whole process."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+# The program is written for earlier versions of torch, and calls torch.cuda.amp.GradScaler.
+@pytest.mark.filterwarnings("ignore:`torch.cuda.amp.GradScaler:FutureWarning")
+@pytest.mark.usefixtures("matmul_precision")
 @pytest.mark.parametrize("flash", [True, False])
 def test_same_losses_samples_and_weights(tmp_path, flash):
     text = SOURCE.read_text()

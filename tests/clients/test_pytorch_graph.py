@@ -70,7 +70,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize(
     "model, optimizer",
-    zip([Pooled, Variational, Recurrent, Encoder], OPTIMIZERS),
+    list(zip([Pooled, Variational, Recurrent, Encoder], OPTIMIZERS, strict=True)),
     ids=["pooled", "variational", "recurrent", "encoder"],
 )
 def test_ten_steps(model, optimizer):

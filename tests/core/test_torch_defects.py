@@ -3,12 +3,12 @@
 
 import os
 import re
-import socket
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from free_port import free_port
 from time_limits import seconds
 from torch import nn
 
@@ -185,9 +185,7 @@ def reproduce_on_ranks(rank, port, names, results):
 @pytest.fixture(scope="module")
 def outcomes_on_ranks():
     """{name of a defect of DTensor: whether torch still has it}, from two processes."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     context = torch.multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         results = manager.dict()

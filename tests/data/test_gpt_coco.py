@@ -22,7 +22,7 @@ write_tokens = recorded.write_tokens
 EXPECTED = json.loads((GOLDEN / "readers.json").read_text())
 
 
-@pytest.mark.parametrize("case, expected", zip(recorded.TOKENS, EXPECTED["tokens"]))
+@pytest.mark.parametrize("case, expected", list(zip(recorded.TOKENS, EXPECTED["tokens"], strict=True)))
 def test_token_samples_are_those_of_oneflow(tmp_path, case, expected):
     name, batches, arguments, options = case
     recorded.make_tokens(tmp_path)
@@ -30,7 +30,7 @@ def test_token_samples_are_those_of_oneflow(tmp_path, case, expected):
     assert [reader().tolist() for _ in range(batches)] == expected
 
 
-@pytest.mark.parametrize("case, expected", zip(recorded.COCO, EXPECTED["coco"]))
+@pytest.mark.parametrize("case, expected", list(zip(recorded.COCO, EXPECTED["coco"], strict=True)))
 def test_detection_batches_are_those_of_oneflow(tmp_path, case, expected):
     batches, size, options = case
     recorded.make_coco(tmp_path)

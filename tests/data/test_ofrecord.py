@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from time_limits import seconds
 
 import oneflow as flow
 from oneflow._data import images, records
@@ -553,6 +554,6 @@ def test_decoding_in_forked_workers():
     assert [
         b.tolist()
         for b in flow.utils.data.DataLoader(
-            Decoding(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60
+            Decoding(), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=seconds(60)
         )
     ] == [[48, 60], [33, 50]]

@@ -281,7 +281,7 @@ def test_processes_that_save_to_one_folder_wait_for_each_other(tmp_path):
         )
         for i in range(3)
     ]
-    assert [p.wait(60) for p in running] == [0, 0, 0]
+    assert [p.wait(seconds(60)) for p in running] == [0, 0, 0]
     back = flow.load(path)
     assert len(set(back["a"].tolist()) | set(back["b"].tolist())) == 1
     assert len(list(path.glob("tensor_*"))) == 2

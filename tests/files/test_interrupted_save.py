@@ -149,7 +149,7 @@ def test_two_processes_write_one_target(tmp_path, layout):
         )
         for value in (2, 3)
     ]
-    assert [process.wait(120) for process in running] == [0, 0]
+    assert [process.wait(seconds(120)) for process in running] == [0, 0]
     assert _value(tmp_path, layout) in (2.0, 3.0)
     assert not list(tmp_path.glob(".c.*.tmp"))
 

@@ -146,11 +146,11 @@ def test_while_another_thread_compiles_the_call_runs_on_aten(clock):
     def hold():
         with compiling:
             held.set()
-            done.wait(60)
+            done.wait(seconds(60))
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(60)
+    held.wait(seconds(60))
     try:
         assert g(torch.zeros(1)).item() == 0.0 and clock.compilations == 0
     finally:

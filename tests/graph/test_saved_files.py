@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-import time
 from collections import OrderedDict, defaultdict, deque
 
 import pytest
@@ -139,6 +138,7 @@ SAVE_FOR_EVER = """
     print("ready", flush=True)
     for i in range({rounds}):
         graphs[i % len(graphs)].save({folder!r})
+        print("saved", flush=True)
 """
 
 
@@ -155,7 +155,7 @@ def saver(folder, factors, rounds=10**9):
 def test_a_killed_save_leaves_a_whole_graph(tmp_path):
     graph_of(1.0, 300).save(tmp_path / "g")
     process = saver(tmp_path / "g", (2, 3))
-    time.sleep(0.5)
+    assert [process.stdout.readline() for _ in range(5)] == ["saved\n"] * 5
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert factor_of(tmp_path / "g", 300) in (1.0, 2.0, 3.0)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from time_limits import seconds
 from torch import nn
 
 import oneflow as flow
@@ -12,7 +13,7 @@ from oneflow._graph.scopes import current_scope
 
 def together(*functions):
     """Run the functions at once, each in a thread; raises what one of them raised."""
-    begin, errors = threading.Barrier(len(functions)), []
+    begin, errors = threading.Barrier(len(functions), timeout=seconds(60)), []
 
     def run(function):
         begin.wait()
@@ -91,12 +92,12 @@ def test_a_capture_ignores_calls_of_its_modules_in_other_threads(begun):
     class Waiting(nn.Module):
         def forward(self, x):
             inside.wait()
-            end.wait()
+            end.wait(seconds(60))
             return x
 
     model, waiting, outside, errors = nn.Linear(2, 2), Waiting(), current_scope(), []
     waiting.register_forward_hook(lambda *_: None)  # without it torch asks for hooks at the begin only
-    inside, end, names = threading.Barrier(3), threading.Event(), []
+    inside, end, names = threading.Barrier(3, timeout=seconds(60)), threading.Event(), []
 
     def call():
         try:

@@ -19,7 +19,7 @@ def setter(name):
 
 @pytest.mark.parametrize(
     "kind, dtype, shape",
-    product(["relu", "sigmoid", "tanh", "gelu"], [flow.float32, flow.double], [(10, 20), (64,)]),
+    list(product(["relu", "sigmoid", "tanh", "gelu"], [flow.float32, flow.double], [(10, 20), (64,)])),
 )
 def test_activation(kind, dtype, shape):
     flow.clear_default_session()

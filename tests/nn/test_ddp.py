@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 import torch
+from free_port import free_port
 from time_limits import seconds
 
 PROGRAM = """
@@ -68,7 +69,7 @@ def test_two_processes(tmp_path, bucket):
         **os.environ,
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(29600 + os.getpid() % 300),
+        "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
     }
     ranks = [

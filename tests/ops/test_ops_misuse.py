@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from time_limits import seconds
 
 import oneflow
 from oneflow._kernels import _ext, detection, kernels
@@ -200,10 +201,10 @@ def test_roi_align_of_hostile_regions(coordinates, ratio, aligned):
 def test_time_of_automatic_sampling_follows_the_image():
     """A region of 10^12 pixels: only the points in the image are visited, and the mean is over all points."""
     regions = torch.tensor([[0.0, -5e5, -5e5, 5e5, 5e5]])
-    began = time.perf_counter()
+    began = time.process_time()
     out = ops.roi_align(torch.ones(1, 2, 20, 20), regions, 1.0, 7, 7, -1, False)
     gradient = ops.roi_align_backward(torch.ones_like(out), regions, [1, 2, 20, 20], 1.0, -1, False)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < seconds(20)  # a visit of all points would take hours
     assert gradient.shape == (1, 2, 20, 20)
     points = math.ceil(1e6 / 7) ** 2  # of a bin; some 21 by 21 of the middle one's lie in the image
     assert 19**2 / points < out[0, 0, 3, 3] < 23**2 / points
