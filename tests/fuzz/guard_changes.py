@@ -352,7 +352,8 @@ def option(world, rng):
 
 
 def replace_state(world, rng):
-    p = pick(rng, [p for p, state in world.optimizer.state.items() if state])
+    trained = [p for group in world.optimizer.param_groups for p in group["params"]]
+    p = pick(rng, [p for p in trained if world.optimizer.state.get(p)])
     world.optimizer.state[p] = {
         k: v * 0.5 if isinstance(v, torch.Tensor) and v.dim() else v
         for k, v in world.optimizer.state[p].items()
@@ -360,7 +361,8 @@ def replace_state(world, rng):
 
 
 def replace_state_tensor(world, rng):
-    p = pick(rng, [p for p, state in world.optimizer.state.items() if state])
+    trained = [p for group in world.optimizer.param_groups for p in group["params"]]
+    p = pick(rng, [p for p in trained if world.optimizer.state.get(p)])
     name = pick(
         rng, [k for k, v in world.optimizer.state[p].items() if isinstance(v, torch.Tensor) and v.dim()]
     )

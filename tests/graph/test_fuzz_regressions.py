@@ -194,6 +194,31 @@ def test_a_replaced_learning_rate_as_a_tensor_is_read(make, rates):
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("layers", [1, 3], ids=["update of one tensor", "update of lists"])
+def test_a_learning_rate_that_becomes_a_tensor_makes_another_program(layers):
+    """A list operator takes the rate of the first program as a number only."""
+    results = []
+    for graph_mode in (True, False):
+        torch.manual_seed(0)
+        model, x = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers))), torch.ones(3, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def build(x, model=model):
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        step = graph_of(build, optimizer, model=model) if graph_mode else build
+        for rate in (0.1, 0.2, torch.tensor(0.05), torch.tensor(0.01), 0.3):
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            step(x)
+            if not graph_mode:
+                optimizer.step()
+        results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*results)
+
+
 # -- .data -----------------------------------------------------------------------------------
 def test_assigning_data_in_build_is_recorded_and_leaves_the_parameter_real():
     def forward(module, x):

@@ -130,6 +130,9 @@ class Validity:
             tests.append(
                 f"{scope.bind(options.getter())}({scope.bind(group)}) == {scope.bind(options.values)}"
             )
+        for o, g, names in _number_options(self.live.optimizers, self.options):
+            group = scope.bind(self.live.optimizers[o].param_groups[g])
+            tests += [f"type({group}.get({name!r})) is not {scope.bind(torch.Tensor)}" for name in names]
         for option in self.guards.options_as_inputs:
             group = self.live.optimizers[option.optimizer].param_groups[option.group]
             tests.append(f"type({scope.bind(group)}.get({option.keys[0]!r})) is float")
@@ -204,6 +207,13 @@ def _same_dtypes(scope, tensors):
         f"{t.name}.dtype is {scope.bind(t.slot.dtype)} and {t.name}.device == {scope.bind(t.slot.device)}"
         for t in (parameters[i] for i in picked)
     )
+
+
+def _number_options(optimizers, fixed):
+    """Yield (optimizer, group, names) of the options that the program takes as numbers."""
+    for options in fixed:
+        group = optimizers[options.optimizer].param_groups[options.group]
+        yield options.optimizer, options.group, group.keys() - {*options.names, "params", "initial_lr"}
 
 
 def _fixed_options(captured: Captured):
