@@ -1,8 +1,10 @@
 """One program for many sizes of the arguments: eager's bits at every size, guards, and what needs a program per size."""
 
 import copy
+import gc
 import importlib
 import math
+import weakref
 
 import pytest
 import torch
@@ -544,6 +546,23 @@ def test_explain_tells_sizes_and_lines():
     for n in (3, 4, 8):
         graph(torch.randn(n, 2))
     assert "% 4) == 0" in graph.explain()
+
+
+def test_a_graph_that_saw_several_sizes_is_freed():
+    """torch's caches keep the symbolic shapes of a capture."""
+
+    def train():
+        module = nn.Linear(4, 3)
+        graph = Training(
+            module, lambda m, x: m(x).sum(), flow.optim.SGD(module.parameters(), lr=0.1)
+        )
+        for n in (3, 2, 5):
+            graph(torch.randn(n, 4))
+        return weakref.ref(graph), weakref.ref(module.weight)
+
+    references = train()
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
 
 
 def test_symbolic_sizes_are_no_reason_for_a_warning(recwarn):

@@ -1,6 +1,7 @@
 """Tensors that build() leaves in caches and other objects: outside of the program they have eager's values, or say why not."""
 
 import functools
+import copy
 import gc
 import warnings
 
@@ -149,6 +150,28 @@ def test_ordinary_programs_leave_nothing():
             graph(torch.randn(3, 4))
     finally:
         gc.enable()
+
+
+def test_the_tensor_behind_views_that_an_attribute_keeps_is_not_announced():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project, self.cache = nn.Linear(4, 8), None
+
+        def forward(self, x):
+            k, v = self.project(x).chunk(2, -1)
+            if self.cache is not None:
+                k, v = torch.cat([self.cache[0], k], 1), torch.cat([self.cache[1], v], 1)
+            self.cache = (k, v)
+            return k + v
+
+    module = Attention().requires_grad_(False)
+    graph, eager = graph_of(lambda x: module(x), module=module), copy.deepcopy(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (3, 1, 1):
+            x = torch.randn(2, n, 4)
+            assert torch.equal(graph(x), eager(x))
 
 
 def test_table_of_a_failed_capture_has_eager_values():

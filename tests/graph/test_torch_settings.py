@@ -85,6 +85,26 @@ def test_a_factory_follows_the_default_dtype():
     assert any("default_dtype" in str(e) and "float64" in str(e) for e in step._engine.explanations)
 
 
+def test_a_default_dtype_set_in_build_holds_for_its_operators():
+    def build(x):
+        with default_dtype(torch.float64):
+            inside = torch.ones(2), torch.full((2,), 0.1), torch.rand_like(x), torch.arange(0.0, 2.0)
+        return *inside, torch.ones(2)
+
+    step, x = graph_of(build), torch.ones(2)
+    for _ in range(3):
+        assert [y.dtype for y in step(x)] == [y.dtype for y in build(x)]
+
+
+def test_a_default_dtype_set_in_build_is_refused_for_quotients_of_integers():
+    def build(x):
+        with default_dtype(torch.float64):
+            return x / 2
+
+    with pytest.raises(RuntimeError, match="(?s)makes torch.float64 of integers.*Convert the integers first"):
+        graph_of(build)(torch.arange(3))
+
+
 def test_training_ignores_the_grad_mode():
     layer = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)

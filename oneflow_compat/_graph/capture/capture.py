@@ -52,8 +52,11 @@ class Capture:
         self.update, self.aside = None, ()
 
     def run(self) -> Captured:
-        with everything_undone():
-            return self._run()
+        try:
+            with everything_undone():
+                return self._run()
+        finally:
+            self.recorder.sizes.end()
 
     def _run(self) -> Captured:
         self._check_call()

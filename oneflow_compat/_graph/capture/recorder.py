@@ -30,6 +30,7 @@ from ..program.schemas import written_returns
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .branch_values import known_shape
+from .default_dtypes import name_dtype
 from .fake_results import Results
 from .interrupts import raise_waiting_interrupt
 from .known import KnownValues
@@ -55,6 +56,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         super().__init__()
         self.graph = Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self.default_dtype = torch.get_default_dtype()
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
         self.dynamic = None  # DynamicDimensions, if some dimensions of arguments are symbols
@@ -209,6 +211,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         node = self.graph.call_function(func, node_args, node_kwargs)
         out = self._symbolic_results(func, node, fake_args, fake_kwargs)
         out = self._with_eager_dtypes(func, fake_args, out)
+        if torch.get_default_dtype() is not self.default_dtype:
+            name_dtype(node, (*fake_args, *fake_values), out)
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
         mark_like(result, (*fake_args, *fake_values))

@@ -32,9 +32,16 @@ class SizeEnvironment(ShapeEnv):
 
     def __init__(self, branch: Callable[..., bool], **options):
         super().__init__(**options)
-        self.branch = branch
+        self.branch: Callable[..., bool] | None = branch  # None after the capture
         # symbol of a dimension -> (line that first needed its number, whether a comparison fixed it)
         self.asked_at: dict = {}
+
+    def end_capture(self):
+        """Let go of the recorder, which refers to the model.
+
+        torch's caches of symbolic shapes (2.13) keep an environment alive for the rest of the process.
+        """
+        self.branch = None
 
     def evaluate_sym_node(self, sym_node, size_oblivious=False, fallback_value=None):
         guards = len(self.guards)
@@ -44,7 +51,8 @@ class SizeEnvironment(ShapeEnv):
                 self._note_location(self.guards[-1].expr, sym_node.pytype is bool)
             return result
         except GuardOnDataDependentSymNode:
-            if size_oblivious or sym_node.pytype is not bool:  # of a number torch would take the smallest
+            # of a number torch would take the smallest
+            if self.branch is None or size_oblivious or sym_node.pytype is not bool:
                 raise
             frame, is_of_layer = _asking_frame()
             if frame is None:

@@ -150,23 +150,28 @@ def _become(tensor, real):
 
 
 def _announce(tensor, name, own_lists):
+    """Let each use of a tensor raise. Warn if a Python object holds it, and not only a view or autograd."""
     shape, location = tuple(tensor.shape), location_text(tensor._of_node.meta.get("location"))
+    holder = _holder(tensor, own_lists)
     loss = (
         f"graph {name}: a tensor of shape {shape} that build() computed was kept in"
-        f" {_holder(tensor, own_lists)}, and has no values there\n  {location}\n  A graph fills in what"
+        f" {holder or 'another tensor'}, and has no values there\n  {location}\n  A graph fills in what"
         " build() returns and what it keeps in attributes of modules or of the graph: return it, or keep it"
         " there."
     )
     tensor.__class__, tensor._loss = LostTensor, loss
-    warnings.warn(loss, stacklevel=2)
+    if holder is not None:
+        warnings.warn(loss, stacklevel=2)
 
 
 def _holder(tensor, own_lists):
-    """A readable name of the object that holds the tensor, apart from the lists of this module."""
+    """Return a readable name of the object that holds the tensor, or None if only C++ holds it.
+
+    The lists of this module do not count.
+    """
     own = set(map(id, own_lists))
-    for holder in gc.get_referrers(tensor):
-        if id(holder) in own:
-            continue
+    holders = [holder for holder in gc.get_referrers(tensor) if id(holder) not in own]
+    for holder in holders:
         if isinstance(holder, functools._lru_cache_wrapper):
             return f"the cache of {holder.__wrapped__.__qualname__}()"
         if isinstance(holder, dict):
@@ -175,7 +180,7 @@ def _holder(tensor, own_lists):
             return f"a {type(holder).__name__}" + _name_of_container(holder)
         if isinstance(holder, types.CellType):
             return "a variable of an enclosing function"
-    return "an object outside of the graph"
+    return "an object outside of the graph" if holders else None
 
 
 def _key_of(tensor, holder):

@@ -43,6 +43,12 @@ class Sizes:
             )
             mode.cache_enabled = False  # with unknown sizes, torch's cache takes longer than its results
 
+    def end(self):
+        """Forbid further questions, which would be recorded after the end of the capture."""
+        environment = self.recorder.fake_mode.shape_env
+        if environment is not None:
+            environment.end_capture()
+
     def branch(self, condition, likely, location):
         """Return the outcome of a branch of build(), and record an assertion.
 
