@@ -1,7 +1,7 @@
 """Tensors that build() leaves in caches and other objects: outside of the program they have eager's values, or say why not."""
 
-import functools
 import copy
+import functools
 import gc
 import warnings
 
