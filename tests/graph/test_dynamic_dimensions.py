@@ -553,9 +553,7 @@ def test_a_graph_that_saw_several_sizes_is_freed():
 
     def train():
         module = nn.Linear(4, 3)
-        graph = Training(
-            module, lambda m, x: m(x).sum(), flow.optim.SGD(module.parameters(), lr=0.1)
-        )
+        graph = Training(module, lambda m, x: m(x).sum(), flow.optim.SGD(module.parameters(), lr=0.1))
         for n in (3, 2, 5):
             graph(torch.randn(n, 4))
         return weakref.ref(graph), weakref.ref(module.weight)
