@@ -756,3 +756,22 @@ def test_an_error_of_build_leaves_the_options_of_its_optimizer_as_they_were():
     with pytest.raises(ValueError, match="refused True"):
         graph(torch.randn(6, 4))
     assert type(optimizer.param_groups[0]["lr"]) is float and optimizer.param_groups[0]["lr"] == 0.1
+
+
+def tie_states(model, optimizer):
+    optimizer.state[model.second.weight] = optimizer.state[model.first.weight]
+
+
+def tie_state_tensor(model, optimizer):
+    first, second = (optimizer.state[layer.weight] for layer in (model.first, model.second))
+    second["exp_avg"] = first["exp_avg"]
+
+
+def tie_counter(model, optimizer):
+    first, second = (optimizer.state[layer.weight] for layer in (model.first, model.second))
+    second["step"] = first["step"]
+
+
+@pytest.mark.parametrize("change", [tie_states, tie_state_tensor, tie_counter], ids=lambda f: f.__name__)
+def test_parameters_made_to_share_optimizer_state_are_followed(change):
+    assert_follows(change, make_optimizer=adam)

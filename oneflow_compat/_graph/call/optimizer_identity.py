@@ -114,6 +114,10 @@ class _Optimizer:
             yield _guard(places.CONTENTS, group["params"], None, places.contents(group["params"]))
         state = self.optimizer.state
         yield _guard(places.CONTENTS, state, None, places.contents(state))
+        for holder in state.values():
+            for key, value in holder.items() if type(holder) is dict else ():
+                if isinstance(value, torch.Tensor):  # another one may share its memory
+                    yield _guard(places.ITEM, holder, key, value)
 
     def difference(self) -> str | None:
         """Return what changed, or None."""

@@ -112,6 +112,7 @@ class Validity:
         """Read groups and state that replaced the old ones, for example by load_state_dict."""
         optimizers = self.optimizers
         if optimizers.holds():
+            self.memory.state_replaced()
             self._names[self._optimizer_checker] = optimizers.checker
             return True
         if not optimizers.same_layout:

@@ -6,6 +6,7 @@ import torch
 
 from ...._global.tensor import several
 from ...config import Config
+from ...program.nested_state import leaves
 
 # On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
 _SAME_VALUES = (
@@ -33,7 +34,7 @@ def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, 
     if config.zero is not None and several():  # one parameter at a time, each with its shards
         return dict.fromkeys({"foreach", "fused"} & group.keys(), False)
     params = [p for g in optimizer.param_groups for p in g["params"]]
-    if _has_sparse_gradients(params) or _has_tensor_options(optimizer):
+    if _has_sparse_gradients(params) or _has_tensor_options(optimizer) or _shares_state(optimizer):
         return {}
     if config.fuse_update and "fused" in group and _has_fused_kernel(optimizer, params):
         # eager steps on a GPU create counters on the CPU; the fused operator counts on the GPU
@@ -55,6 +56,12 @@ def _has_tensor_options(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a rate or a beta is a tensor, which the multi-tensor forms reject."""
     options = (v for g in optimizer.param_groups for v in (g.get("lr"), *(g.get("betas") or ())))
     return any(isinstance(v, torch.Tensor) for v in options)
+
+
+def _shares_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether two values of the state are one tensor: the second step must then follow the first."""
+    tensors = [v for s in optimizer.state.values() for _, v in leaves(s) if isinstance(v, torch.Tensor)]
+    return len(set(map(id, tensors))) < len(tensors)
 
 
 def _has_fused_kernel(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
