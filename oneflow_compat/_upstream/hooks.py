@@ -49,10 +49,22 @@ _ROWS = (
         "torch._subclasses.fake_tensor",
         (
             "DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode"
-            " in_kernel_invocation_manager unset_fake_temporarily"
+            " in_kernel_invocation_manager torch_decomp_decompositions unset_fake_temporarily"
         ),
         "symbolic tensors while build() is captured",
         "tests/graph/test_semantics.py",
+    ),
+    (
+        "torch._subclasses.fake_impls",
+        "has_meta op_implementations_checks",
+        "which operators need more than their meta kernel for symbolic results",
+        "tests/graph/test_known_results.py",
+    ),
+    (
+        "torch._C",
+        "_DisableTorchDispatch",
+        "making the meta tensor inside a symbolic tensor",
+        "tests/graph/test_known_results.py",
     ),
     (
         "torch.utils._python_dispatch",
@@ -503,8 +515,8 @@ _ROWS = (
     ),
     (
         "torch._decomp",
-        "decomposition_table",
-        "torch's own decompositions, reused inside ours",
+        "decomposition_table meta_table",
+        "torch's own decompositions, reused inside ours; which operators have a meta kernel in Python",
         "tests/graph/test_inductor_semantics.py",
     ),
     (

@@ -256,8 +256,7 @@ class Capture:
     def _close(self, flat_out, out_spec):
         recorder = self.recorder
         nodes, outputs, constants = self._results(flat_out, out_spec)
-        for created in self.new_state:
-            self._replace_by_input(created.node, created.tensor)
+        self._take_new_state_as_inputs()
         conditions = recorder.guards + self.options.numbers.conditions
         conditions += self.update.trace.guards if self.update is not None else []
         guard = guard_graph(recorder.graph, conditions) if conditions else None
@@ -335,16 +334,27 @@ class Capture:
             self.engine.told_of_writes = True
             warn_of_kept_values(self.engine.name, written)
 
-    def _replace_by_input(self, node, real):
-        while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
-            node = node.args[0]
-        if node.op == "placeholder":
-            return
-        holder = self.recorder.placeholder("state", real)
-        holder.meta["tensor"] = node.meta["tensor"]
-        self.recorder.lifted[id(real)] = (real, holder, None)
-        node.replace_all_uses_with(holder)
-        self.recorder.graph.erase_node(node)
+    def _take_new_state_as_inputs(self):
+        """Replace each node that creates state by a placeholder.
+
+        A fused update takes hundreds of them, so the arguments of a user are replaced all at once.
+        """
+        holders: dict = {}
+        for created in self.new_state:
+            node = created.node
+            while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+                node = node.args[0]
+            if node.op == "placeholder" or node in holders:
+                continue
+            holder = holders[node] = self.recorder.placeholder("state", created.tensor)
+            holder.meta["tensor"] = node.meta["tensor"]
+            self.recorder.lifted[id(created.tensor)] = (created.tensor, holder, None)
+        for user in dict.fromkeys(user for node in holders for user in node.users):
+            user.args, user.kwargs = torch.fx.map_arg(
+                (user.args, user.kwargs), lambda node: holders.get(node, node)
+            )
+        for node in holders:
+            self.recorder.graph.erase_node(node)
 
     @property
     def _reports_overflow(self):

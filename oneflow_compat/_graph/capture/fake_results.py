@@ -1,7 +1,7 @@
 """The symbolic results of operators, cached, because layers of a model repeat operators and shapes.
 
 torch's symbolic mode takes a quarter of a millisecond a call, and more for lists of tensors and for symbolic
-forms written in Python. Here views run their C++ kernel at once, and updates of lists run nothing. For other
+forms written in Python. Here views run their meta kernel at once, and updates of lists run nothing. For other
 operators the shapes, strides and dtypes of the results are cached.
 """
 
@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.global_mode import symbolic_kernels
 from ..program.operators import facts_of
 from ..program.schemas import has_new_results
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
-from .frequent_results import known_results
+from .frequent_results import has_rules, known_results
+from .meta_kernels import is_plain, meta_results, new_fake, on_meta
 from .unknown_sizes import of_unknown_sizes
 
 aten = torch.ops.aten
@@ -57,8 +58,8 @@ class Results:
     def _of_operator(self, func, args, kwargs):
         if self.mode.shape_env is not None and any(map(_has_symbols, (*args, *kwargs.values()))):
             return self._of_symbols(func, args, kwargs)
-        if facts_of(func).view and _is_plain(args[0]):
-            return self._views(func, args, kwargs)
+        if facts_of(func).view and is_plain(args[0]):
+            return on_meta(func, args, kwargs, self.mode)
         if func._opname.startswith("_foreach_") and _elementwise(args):
             if not func._schema.returns:
                 return None
@@ -74,18 +75,12 @@ class Results:
         return out
 
     def _computed(self, func, args, kwargs):
+        out = None if has_rules(func) else meta_results(func, args, kwargs, self.mode)
+        if out is not None:
+            return out
         with self.mode, symbolic_kernels():
             out = known_results(func, args, kwargs)
             return func(*args, **kwargs) if out is None else out
-
-    def _views(self, func, args, kwargs):
-        """Run the C++ kernel of a view on the meta tensor inside a fake tensor."""
-        with in_kernel_invocation_manager(self.mode):
-            out = func(*args, **kwargs)
-        device = args[0].fake_device
-        if type(out) is torch.Tensor:
-            return FakeTensor(self.mode, out, device)
-        return type(out)(FakeTensor(self.mode, o, device) for o in out)
 
     def _of_symbols(self, func, args, kwargs):
         environment = self.mode.shape_env
@@ -118,20 +113,11 @@ class Results:
         if type(record) is list or type(record[0]) is not torch.Size:
             return type(record)([self._from_record(r) for r in record])
         size, stride, dtype, device = record
-        return FakeTensor(self.mode, torch.empty_strided(size, stride, dtype=dtype, device="meta"), device)
+        return new_fake(self.mode, device, torch.empty_strided, size, stride, dtype=dtype)
 
 
 class _NotKept(Exception):
     pass
-
-
-def _is_plain(tensor):
-    return (
-        type(tensor) is FakeTensor
-        and tensor.layout is torch.strided
-        and tensor.constant is None
-        and not tensor._has_symbolic_sizes_strides
-    )
 
 
 def _has_symbols(a):
@@ -162,7 +148,7 @@ def _of(a, include_floats):
     """Return the part of an argument that the result depends on; with `include_floats`, floats as well."""
     value_type = type(a)
     if value_type is FakeTensor:
-        if not _is_plain(a) or a.dtype.is_complex:
+        if not is_plain(a) or a.dtype.is_complex:
             raise _NotKept
         return _described(a)
     if value_type is list or value_type is tuple:
@@ -177,7 +163,7 @@ def _record(out):
         return None
     if type(out) in (tuple, list):
         return type(out)([_record(o) for o in out])
-    if not _is_plain(out) or out.storage_offset() or hasattr(out, "_of_node"):
+    if not is_plain(out) or out.storage_offset() or hasattr(out, "_of_node"):
         raise _NotKept
     return _described(out)
 
@@ -191,7 +177,7 @@ def _elementwise(args):
         tensors = [t for t in operands if isinstance(t, torch.Tensor)]
         if not tensors:
             continue
-        if not all(map(_is_plain, tensors)) or len(set(map(_described, tensors))) != 1:
+        if not all(map(is_plain, tensors)) or len(set(map(_described, tensors))) != 1:
             return False
         if not (tensors[0].is_floating_point() and tensors[0].is_contiguous()):
             return False

@@ -10,6 +10,7 @@ would fail in the program. `Operator.layout` in program/operators.py lists such 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import torch
 
 from ..program.operators import Contiguous, Iterated, Suggested, facts_of
 from ..program.recurrent_layer import WHOLE_LAYERS
+from .meta_kernels import is_plain, new_fake
 from .recurrent import symbolic_results
 
 aten = torch.ops.aten
@@ -41,19 +43,19 @@ def known_results(func, args, kwargs):
 
     Call it in the fake mode.
     """
-    rules = _rules_of.get(func)
-    if rules is None:
-        rules = _rules_of[func] = _applicable(func)
-    for results in rules:
+    for results in _applicable(func):
         out = results(func, args, kwargs)
         if out is not None:
             return out
     return None
 
 
-_rules_of: dict[Any, tuple] = {}
+def has_rules(func: Any) -> bool:
+    """Whether known_results() may know the results of an operator."""
+    return bool(_applicable(func))
 
 
+@functools.cache
 def _applicable(func):
     """Return the functions that may give the results of an operator, in their order."""
     facts = facts_of(func)
@@ -74,7 +76,7 @@ def _native_batch_norm(func, args, kwargs):
     x, *channel_wise, training, _, _ = args
     if (training or x.is_cpu) and _usual(x, channel_wise):
         channels = x.shape[1] if training else 0
-        return _like(x), x.new_empty(channels), x.new_empty(channels)
+        return _like(x), *_vectors(x, channels, 2)
     if x.is_cpu and x.dtype is torch.bfloat16 and x.dim() > 1 and _format(x) is not None:
         return _like(x), *func(*args)[1:]
     return None
@@ -89,8 +91,8 @@ def _native_batch_norm_backward(func, args, kwargs):
         or not _usual(x, channel_wise if training else channel_wise[:3])
     ):
         return None
-    makers = (_like, lambda x: x.new_empty(x.shape[1]), lambda x: x.new_empty(x.shape[1]))
-    return tuple(make(x) if is_needed else None for make, is_needed in zip(makers, output_mask))
+    results = _like(x), *_vectors(x, x.shape[1], 2)
+    return tuple(result if is_needed else None for result, is_needed in zip(results, output_mask))
 
 
 def _cudnn_batch_norm(func, args, kwargs):
@@ -98,14 +100,14 @@ def _cudnn_batch_norm(func, args, kwargs):
     if not training or not _usual(x, channel_wise):
         return None
     workspace = x.new_empty(0, dtype=torch.uint8)
-    return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1]), workspace
+    return _like(x), *_vectors(x, x.shape[1], 2), workspace
 
 
 def _cudnn_batch_norm_backward(func, args, kwargs):
     x, grad, weight, *_ = args
     if grad.shape != x.shape or grad.dtype != x.dtype or not _usual(x, (weight,)):
         return None
-    return _like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return _like(x), *_vectors(x, x.shape[1], 2)
 
 
 def _zero_tensor(func, args, kwargs):
@@ -291,4 +293,14 @@ def _format(x):
 
 
 def _like(x):
+    if is_plain(x):
+        options = {"dtype": x.dtype, "memory_format": _format(x)}
+        return new_fake(x.fake_mode, x.fake_device, torch.empty, x.shape, **options)
     return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=_format(x))
+
+
+def _vectors(x, size, count):
+    """Return vectors of the dtype and on the device of a tensor."""
+    if is_plain(x):
+        return [new_fake(x.fake_mode, x.fake_device, torch.empty, size, dtype=x.dtype) for _ in range(count)]
+    return [x.new_empty(size) for _ in range(count)]

@@ -34,6 +34,7 @@ from .default_dtypes import name_dtype
 from .fake_results import Results
 from .interrupts import raise_waiting_interrupt
 from .known import KnownValues
+from .meta_kernels import new_fake
 from .recurrent import whole_layers
 from .refusals import refuse
 from .sparse_results import of_any_rows
@@ -56,6 +57,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         super().__init__()
         self.graph = Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_mode.cache_enabled = False  # it takes longer than what it saves: see fake_results.py
         self.default_dtype = torch.get_default_dtype()
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
@@ -159,10 +161,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         if tensor.layout is torch.strided and not (
             tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
         ):
-            with self.fake_mode:
-                return torch.empty_strided(
-                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-                )
+            layout, options = (tensor.shape, tensor.stride()), {"dtype": tensor.dtype}
+            return new_fake(self.fake_mode, tensor.device, torch.empty_strided, *layout, **options)
         return of_any_rows(self.fake_mode.from_tensor(tensor, static_shapes=True))
 
     # -- the mode --------------------------------------------------------------

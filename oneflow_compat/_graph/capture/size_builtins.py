@@ -52,7 +52,7 @@ def _length(original):
 def _extreme(of_sizes, better):
     def make(original):
         def extreme(*values, **named):
-            if len(values) == 2 and not named:
+            if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)
                 tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]

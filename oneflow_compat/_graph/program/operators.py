@@ -178,8 +178,8 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
     ("native_layer_norm.default", Operator(statistics=(2, 3))),
     ("native_group_norm.default", Operator(statistics=(1, 2))),
     ("native_batch_norm.default", Operator(statistics=(1, 2, 3, 4))),
-    # torch would run their kernels on zeros as large as the parameters
-    ("_fused_sgd_ _fused_adagrad_", Operator(has_fake_kernel=False)),
+    # torch would run their kernels on zeros as large as the parameters, or check long lists
+    ("_fused_sgd_ _fused_adagrad_ _fused_adam_ _fused_adamw_", Operator(has_fake_kernel=False)),
     (
         "_pack_padded_sequence.default _ctc_loss.default _ctc_loss.Tensor nonzero.default"
         " masked_select.default repeat_interleave.Tensor bincount.default _unique2.default"

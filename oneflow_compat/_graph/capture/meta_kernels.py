@@ -1,0 +1,108 @@
+"""Fake tensors, and results of operators from their meta kernels, without the detour through torch's fake mode.
+
+For most operators torch's fake mode only checks the arguments, hashes them for a cache of its own, runs the
+meta kernel, and wraps the results. The checks take ten times as long as the kernel. Here the kernel runs at
+once if the arguments are ordinary tensors of the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+    torch_decomp_decompositions,
+)
+
+_COMPOSITE = "CompositeImplicitAutograd"
+_runs_on_meta: dict[Any, bool] = {}
+
+
+def new_fake(
+    mode: FakeTensorMode, device: torch.device, factory: Callable, *args: Any, **options: Any
+) -> FakeTensor:
+    """Return a fake tensor with memory of its own, of the layout that a factory of torch gives.
+
+    No size may be a symbol.
+    """
+    with torch._C._DisableTorchDispatch():
+        meta = factory(*args, device="meta", **options)
+    return FakeTensor(mode, meta, device)
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether a value is a strided fake tensor without symbols in its layout and without a value."""
+    return (
+        type(tensor) is FakeTensor
+        and tensor.layout is torch.strided
+        and tensor.constant is None
+        and not tensor._has_symbolic_sizes_strides
+    )
+
+
+def on_meta(func: Callable, args: tuple, kwargs: dict, mode: FakeTensorMode) -> Any:
+    """Run the meta kernel of an operator on fake tensors and return fake results."""
+    with in_kernel_invocation_manager(mode):
+        out = func(*args, **kwargs)
+    device = next(a for a in (*args, *kwargs.values()) if type(a) is FakeTensor).fake_device
+    return _wrapped(out, mode, device)
+
+
+def _wrapped(out, mode, device):
+    if type(out) is torch.Tensor:
+        return FakeTensor(mode, out, device)
+    if isinstance(out, (tuple, list)):
+        return type(out)(_wrapped(o, mode, device) for o in out)
+    return out  # no tensor, or the argument that was written
+
+
+def meta_results(func: Any, args: tuple, kwargs: dict, mode: FakeTensorMode) -> Any:
+    """Return the fake results of an operator, or None if torch's fake mode has to compute them."""
+    can_run = _runs_on_meta.get(func)
+    if can_run is None:
+        can_run = _runs_on_meta[func] = _has_only_meta_kernel(func)
+    if not can_run or not _are_plain_on_cpu((*args, *kwargs.values())):
+        return None
+    try:
+        return on_meta(func, args, kwargs, mode)
+    except (NotImplementedError, RuntimeError, ValueError, IndexError, TypeError):
+        return None  # torch's fake mode raises the error, or has another form of the operator
+
+
+def _has_only_meta_kernel(func):
+    """Whether torch's fake mode runs the meta kernel of an operator, and has no other form of it."""
+    name = func.name()
+    return (
+        func.namespace == "aten"
+        and not any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns)
+        and not any(is_special(func) for is_special, _ in fake_impls.op_implementations_checks)
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+        and fake_impls.has_meta(func)
+        and (func in torch._decomp.meta_table or not _is_decomposed(func))
+    )
+
+
+def _is_decomposed(func):
+    return func in torch._decomp.decomposition_table and torch_decomp_decompositions(func)
+
+
+def _are_plain_on_cpu(values):
+    """Whether all tensors, of which there is at least one, are plain ones on the CPU."""
+    count = 0
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if not is_plain(value) or value.fake_device.type != "cpu":
+                return False
+            count += 1
+        elif (
+            isinstance(value, (list, tuple))
+            and any(isinstance(v, torch.Tensor) for v in value)
+            or isinstance(value, torch.device)
+        ):
+            return False
+    return count > 0
