@@ -1,3 +1,5 @@
+from typing import Any
+
 """The engine: a Python build function becomes one captured ATen program per input signature.
 
 Two front ends use it (nn/graph/ and compatible/single_client/); it knows neither. The entry point:
@@ -51,7 +53,7 @@ _HOME = {
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     """Resolve the public names on first use, so that importing the package costs nothing."""
     home = _HOME.get(name)
     if home is None:

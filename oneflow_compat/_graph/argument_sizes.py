@@ -10,12 +10,18 @@ Calls that are alike except for sizes and strides are one *family*: a signature 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._errors import OneFlowError
 from .._global.tensor import is_global, several
+
+if TYPE_CHECKING:
+    from .capture.dynamic_dimensions import Specialization
+
 
 VARIES = object()
 _MAX_FAMILIES = 256  # a Python number that differs in each call makes a family each time
@@ -37,16 +43,18 @@ class Family:
 class ArgumentSizes:
     """The families of one engine."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.families: dict = {}  # key -> Family
 
-    def key_of(self, signature):
+    def key_of(self, signature: Any) -> tuple:
         """The key of the family: the signature without sizes and strides."""
         if signature and signature[0] == "autocast":
             return (*signature[:-1], self.key_of(signature[-1]))
         return ("any sizes", *(_without_sizes(entry) for entry in signature))
 
-    def symbolic_dims(self, signature, leaves, dynamic, names, excluded=frozenset()):
+    def symbolic_dims(
+        self, signature: Any, leaves: Any, dynamic: Any, names: Any, excluded: Any = frozenset()
+    ) -> Any:
         """Return {index of a flat argument: dimensions that the next program has as symbols}.
 
         The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option
@@ -70,7 +78,7 @@ class ArgumentSizes:
                 dims[index] = {dim for dim in varying - fixed if plain and shape[dim] > 1}
         return dims if any(dims.values()) else {}
 
-    def fix(self, signature, specializations):
+    def fix(self, signature: Any, specializations: Sequence[Specialization]) -> Any:
         """Note dimensions that a capture needed as numbers. Return those that have no symbol from now on.
 
         A comparison needs the number for this size only, unless many sizes were compared.
@@ -83,14 +91,14 @@ class ArgumentSizes:
                 fixed.append(item)
         return fixed
 
-    def keep_static(self, signature):
+    def keep_static(self, signature: Any) -> None:
         """Note that symbols could not be captured for these calls."""
         self.families[self.key_of(signature)].is_static = True
 
-    def _note(self, key, shapes):
+    def _note(self, key: Any, shapes: Any) -> Any:
         family = self.families.get(key)
         if family is None:
-            sizes = [None if shape is None else {} for shape in shapes]
+            sizes: list = [None if shape is None else {} for shape in shapes]
             family = self.families[key] = Family(sizes)
             if len(self.families) > _MAX_FAMILIES:
                 del self.families[next(iter(self.families))]
@@ -101,7 +109,7 @@ class ArgumentSizes:
         return family
 
 
-def shapes_of(signature):
+def shapes_of(signature: Any) -> Any:
     """The shape of each tensor argument, or None where the key of its family has it."""
     if signature and signature[0] == "autocast":
         return shapes_of(signature[-1])
@@ -112,17 +120,17 @@ def shapes_of(signature):
     ]
 
 
-def _is_plain(entry):
+def _is_plain(entry: Any) -> bool:
     return (
         type(entry) is tuple and len(entry) == 5 and type(entry[0]) is torch.Size and type(entry[1]) is tuple
     )
 
 
-def _without_sizes(entry):
+def _without_sizes(entry: Any) -> Any:
     return (len(entry[0]), *entry[2:]) if _is_plain(entry) else entry
 
 
-def _asked(dynamic, tensors, names):
+def _asked(dynamic: Any, tensors: Any, names: Any) -> Any:
     """Return (dimensions asked to be symbols, dimensions asked to be fixed) of each tensor."""
     by_name = _checked(dynamic, names) if isinstance(dynamic, dict) else {}
     asked = []
@@ -137,7 +145,7 @@ def _asked(dynamic, tensors, names):
     return asked
 
 
-def _checked(dims_of, names):
+def _checked(dims_of: Any, names: Any) -> Any:
     """Return {index of a flat argument: dimensions} of {name: dimensions}."""
     by_index: dict = {}
     for name, dims in dims_of.items():

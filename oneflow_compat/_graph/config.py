@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -49,5 +50,5 @@ class Config:
     check: bool = False
     skip: tuple = ()
     backend_options: dict = field(default_factory=dict)
-    on_change: object = None  # callable(Explanation) of each guard that needs another program
-    on_stage: object = None  # callable(stage name, seconds, program or None), for debug output
+    on_change: Callable | None = None  # callable(Explanation) of each guard that needs another program
+    on_stage: Callable | None = None  # callable(stage name, seconds, program or None), for debug output

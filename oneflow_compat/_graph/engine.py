@@ -8,7 +8,9 @@ import inspect
 import time
 import warnings
 from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -35,6 +37,14 @@ from .program.live_numbers import NumberNeeded
 from .program.pytree import argument_names, tree_flatten
 from .signature import signature
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from .capture.dynamic_dimensions import Specialization
+    from .program.program import Program
+
+
 _MAX_VARIANTS = 4
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
@@ -50,18 +60,18 @@ class Engine:
 
     def __init__(
         self,
-        build,
+        build: Callable,
         *,
-        modules=None,
-        tensors=None,
-        optimizers=(),
-        grad_scaler=None,
-        recompute=(),
-        config=None,
-        name="graph",
-        owner=None,
-        writes_through=lambda: True,
-    ):
+        modules: Mapping[str, Module] | None = None,
+        tensors: Sequence[torch.Tensor] | None = None,
+        optimizers: Sequence[Optimizer] = (),
+        grad_scaler: Any = None,
+        recompute: Any = (),
+        config: Config | None = None,
+        name: str = "graph",
+        owner: Any = None,
+        writes_through: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.build = build
         self.owner = owner
         self.modules = {} if modules is None else modules
@@ -74,21 +84,22 @@ class Engine:
         # whether the caller sees the writes of build() to arguments and captured tensors
         self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
-        self.told_of_mode, self.told_of_unfollowed = False, set()
+        self.told_of_mode = False
+        self.told_of_unfollowed: set = set()
         self.arg_names = _positional_names(build)
         self.told_of_containers = False
-        self.modes = None  # modules and their train() or eval() at the first capture
-        self._mode_notice = None  # until a changed mode was announced
+        self.modes: Any = None  # modules and their train() or eval() at the first capture
+        self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
         # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict = {}
         # locations of options that build() needs as constants; others that it reads are inputs
         self.constant_options: set = set()
         # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict = OrderedDict()
-        self._last = None
+        self._last: Entry | None = None
         # True after values that decide sizes have changed (see symbolic_sizes.py). None: unknown sizes did
         # not work, so each set of sizes gets its own program
-        self.sizes_vary = False
+        self.sizes_vary: bool | None = False
         # branch on sizes -> outcome, of the last call that took another outcome than its program
         self.branches: dict = {}
         self.argument_sizes = ArgumentSizes()
@@ -98,7 +109,7 @@ class Engine:
         self._changes: Counter = Counter()
 
     # -- public -----------------------------------------------------------------
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, values = self.find(args, kwargs)
         before = self.branches
         if self._mode_notice is not None and self._mode_notice.changed():
@@ -122,11 +133,11 @@ class Engine:
             " too many branches on sizes"
         )
 
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Capture and compile for these arguments without running. Returns the Program."""
         return self.find(args, kwargs)[0].program
 
-    def find(self, args, kwargs) -> tuple[Entry, tuple]:
+    def find(self, args: Any, kwargs: Any) -> tuple[Entry, tuple]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
         try:
             key = signature(args, kwargs)
@@ -154,7 +165,7 @@ class Engine:
             entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)
 
-    def _fitting(self, key, args, kwargs):
+    def _fitting(self, key: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """Return the entry that serves the call, and the values of its slots; (None, None) without one.
 
         The entry has a program of these sizes, else one of all sizes.
@@ -168,13 +179,13 @@ class Engine:
                         return entry, values
         return None, None
 
-    def _takes_same_branches(self, entry):
+    def _takes_same_branches(self, entry: Entry) -> bool:
         """Whether the program takes the branches on sizes that the last call took."""
         return not self.branches or all(
             entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
 
-    def _move_to_front(self, entry):
+    def _move_to_front(self, entry: Entry) -> Any:
         with _making:
             variants = self._entries.get(entry.key, ())
             if entry in variants:
@@ -184,7 +195,7 @@ class Engine:
             self._last = entry
         return entry
 
-    def _note_change(self, entry):
+    def _note_change(self, entry: Any) -> None:
         """Record that a value the program assumed fixed has changed; report repeated changes."""
         label = entry.watch.changed
         if label is not None:
@@ -197,18 +208,18 @@ class Engine:
             report_repeated(self.name, label, self._changes[label])
 
     @property
-    def program(self):
+    def program(self) -> Any:
         return self._last.program if self._last is not None else None
 
     @property
-    def programs(self):
+    def programs(self) -> list:
         return [e.program for variants in self._entries.values() for e in variants]
 
     @property
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make_entry(self, key, args, kwargs):
+    def _make_entry(self, key: Any, args: Any, kwargs: Any) -> Any:
         config = self._resolved()
         compiler_for(config.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
@@ -256,7 +267,7 @@ class Engine:
         self._last = entry
         return entry
 
-    def _captured_for_sizes(self, key, args, kwargs, config) -> Captured:
+    def _captured_for_sizes(self, key: Any, args: Any, kwargs: Any, config: Any) -> Captured:
         """Capture build().
 
         Dimensions that vary between calls are symbols, unless build() needs them as numbers.
@@ -280,13 +291,13 @@ class Engine:
             self._explain_static(failure)
         return captured
 
-    def _tell_mode(self, guard):
+    def _tell_mode(self, guard: Any) -> None:
         """Say once that the graph keeps the train() or eval() of its first call."""
         if not self.told_of_mode:
             self.told_of_mode = True
             report_mode(self.name, guard)
 
-    def _explain_change(self, label, change):
+    def _explain_change(self, label: str | None, change: Any) -> None:
         """Note which guard failed: the latest change of a label, and how often it changed."""
         values = f" from {change.old} to {change.new}" if change is not None and change.label == label else ""
         location = change.location if values else None
@@ -296,12 +307,12 @@ class Engine:
         if self.config.on_change is not None:
             self.config.on_change(self.explanations[-1])
 
-    def _explain_static(self, error):
+    def _explain_static(self, error: Any) -> None:
         location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error
         reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
         self._explain(Explanation("each set of sizes has its own program", reason, location))
 
-    def _explain_fixed(self, specializations, fixed):
+    def _explain_fixed(self, specializations: Sequence[Specialization], fixed: Any) -> None:
         for item in specializations:
             subject = f"dimension {item.dim} of the argument {item.name!r}"
             sizes = "each size" if item in fixed else f"the size {item.size}"
@@ -309,17 +320,17 @@ class Engine:
             reason = f"{sizes} has its own program, because build() {cause}"
             self._explain(Explanation(subject, reason, item.location))
 
-    def _explain_constant_options(self, error):
+    def _explain_constant_options(self, error: BaseException) -> None:
         cause = error.__cause__ or error
         detail = "" if isinstance(cause, NumberNeeded) else f" ({type(cause).__name__}: {first_line(cause)})"
         reason = f"each value has its own program, because build() needs it as a number{detail}"
         self._explain(Explanation("an option of an optimizer that build() reads", reason, raised_at(error)))
 
-    def _explain(self, explanation):
+    def _explain(self, explanation: Explanation) -> None:
         if explanation not in self.explanations:
             self.explanations.append(explanation)
 
-    def _captured(self, args, kwargs, config, dims=None) -> Captured:
+    def _captured(self, args: Any, kwargs: Any, config: Any, dims: Any = None) -> Captured:
         """Capture build(), with these dimensions of arguments as symbols.
 
         Options of optimizers that build() reads are inputs of the program, unless build() fails with these.
@@ -343,7 +354,9 @@ class Engine:
         self._explain_constant_options(failure)
         return captured
 
-    def _captured_with_branches(self, args, kwargs, config, dims, inputs) -> Captured:
+    def _captured_with_branches(
+        self, args: tuple, kwargs: dict[str, Any], config: Config, dims: Any, inputs: Any
+    ) -> Captured:
         """Capture build(). Add the options of optimizers that are inputs to `inputs`.
 
         The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
@@ -392,14 +405,14 @@ class Engine:
         del capture  # it holds fake tensors, too
         return settle_survivors(fakes, self.name, captured)
 
-    def _resolved(self):
+    def _resolved(self) -> Any:
         """The config of one program: the chosen backend, and its preferences for options left open."""
         config = self.config
         backend = self.backend
         fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
         return replace(config, backend=backend, fuse_update=fuse)
 
-    def _compile(self, program, config):
+    def _compile(self, program: Program, config: Config) -> Any:
         try:
             # the other backends run long and create garbage as well
             with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():
@@ -420,13 +433,13 @@ class Engine:
             )
             return compiler_for("aten")(program, config), "aten"
 
-    def _report(self, stage, start, program):
+    def _report(self, stage: Any, start: Any, program: Any) -> None:
         if self.config.on_stage is not None:
             self.config.on_stage(stage, time.perf_counter() - start, program)
 
 
 @contextlib.contextmanager
-def _no_collection():
+def _no_collection() -> Iterator[None]:
     """Pause garbage collection.
 
     A capture, its passes and the aten backend create many objects that stay alive. Collecting among them
@@ -441,14 +454,14 @@ def _no_collection():
             gc.enable()
 
 
-def _most_variants(entry):
+def _most_variants(entry: Entry) -> Any:
     """How many programs of one key are kept."""
     if entry.program.dimensions is not None:
         return _MAX_DYNAMIC
     return _MAX_BRANCHED if entry.branches else _MAX_VARIANTS
 
 
-def _positional_names(build):
+def _positional_names(build: Callable) -> list:
     try:
         parameters = inspect.signature(build).parameters.values()
     except (TypeError, ValueError):

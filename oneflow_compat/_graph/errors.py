@@ -5,14 +5,22 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .._errors import OneFlowError, UnsupportedError, difference_hint
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .capture.dynamic_dimensions import Specialization
+
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _skipped_prefixes():
+def _skipped_prefixes() -> tuple:
     import torch  # here, because front ends import this module before they need torch
 
     return (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, _HERE, "<")
@@ -21,7 +29,7 @@ def _skipped_prefixes():
 _prefixes: tuple = ()
 
 
-def user_location(depth=1):
+def user_location(depth: Any = 1) -> Any:
     """(file, line, function) of the user's innermost frame, or None if there is none.
 
     Frames of torch and of this package are skipped.
@@ -29,7 +37,7 @@ def user_location(depth=1):
     global _prefixes
     if not _prefixes:
         _prefixes = _skipped_prefixes()
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_prefixes):
@@ -38,17 +46,17 @@ def user_location(depth=1):
     return None
 
 
-def is_internal(name) -> bool:
+def is_internal(name: str) -> bool:
     """Return True for a file of torch or of this package, and for generated code."""
     user_location()  # fills _prefixes
     return name.startswith(_prefixes)
 
 
-def is_of_this_package(name) -> bool:
+def is_of_this_package(name: str) -> bool:
     return name.startswith(_HERE)
 
 
-def skipped(name) -> bool:
+def skipped(name: str) -> bool:
     """Return True for a file that is not the user's.
 
     Such files belong to torch, this package or other installed packages, or are generated code.
@@ -57,7 +65,7 @@ def skipped(name) -> bool:
     return name.startswith(_prefixes) or f"{os.sep}site-packages{os.sep}" in name or name.startswith(_STDLIB)
 
 
-def raised_at(error):
+def raised_at(error: BaseException) -> Any:
     """The user's innermost (file, line, function) in the traceback of an error."""
     user_location()  # fills _prefixes
     location, tb = None, error.__traceback__
@@ -72,7 +80,7 @@ def raised_at(error):
     return location
 
 
-def location_text(location) -> str:
+def location_text(location: Any) -> str:
     """One readable line for a location, with the source line if the file can be read."""
     if location is None:
         return "(no user code on the stack)"
@@ -81,7 +89,7 @@ def location_text(location) -> str:
     return f'File "{name}", line {line}, in {function}' + (f": {source}" if source else "")
 
 
-def first_line(error) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's message."""
     return str(error).split("\n", 1)[0]
 
@@ -105,7 +113,7 @@ KEEP_PADDED = (
 class CaptureError(OneFlowError):
     """build() did something without meaning in a static program; the message shows the user's source line."""
 
-    def __init__(self, what: str, instead: str, location=None):
+    def __init__(self, what: str, instead: str, location: Any = None) -> None:
         location = location or user_location(2)
         super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
         self.location = location
@@ -114,7 +122,7 @@ class CaptureError(OneFlowError):
 class UnsupportedInGraph(CaptureError, UnsupportedError):
     """Something that works in eager mode but not in a program; the message names the difference row."""
 
-    def __init__(self, what: str, difference: str, instead: str):
+    def __init__(self, what: str, difference: str, instead: str) -> None:
         super().__init__(f"{what} {difference_hint(difference)}", instead, user_location(2))
 
 
@@ -125,7 +133,7 @@ class GraphTypeError(CaptureError, TypeError, NotImplementedError):
 class SizesNeeded(Exception):
     """A capture needs some dimensions as numbers that were to be symbols; it is repeated with the numbers."""
 
-    def __init__(self, specializations):
+    def __init__(self, specializations: Sequence[Specialization]) -> None:
         super().__init__("; ".join(map(str, specializations)))
         self.specializations = specializations
 
@@ -137,7 +145,7 @@ class ProgramError(OneFlowError):
     """
 
 
-def inside_another():
+def inside_another() -> CaptureError:
     return CaptureError(
         "a graph was called inside the build() of another graph",
         "Call the module, or do the work of the inner build() directly.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import location_text
 
@@ -15,12 +16,12 @@ class Explanation:
     reason: str
     location: object = None  # (file, line, function) of the user's code, or None
 
-    def __str__(self):
+    def __str__(self) -> str:
         location = f"\n  {location_text(self.location)}" if self.location is not None else ""
         return f"{self.subject}: {self.reason}{location}"
 
 
-def explained(name, programs, explanations) -> str:
+def explained(name: str, programs: Any, explanations: Any) -> str:
     """The programs of a graph with the sizes they serve, and what keeps them from serving more."""
     lines = [f"graph {name}: {len(programs)} program{'s' * (len(programs) != 1)}"]
     for index, program in enumerate(programs):
@@ -30,6 +31,6 @@ def explained(name, programs, explanations) -> str:
     return "\n".join([*lines, *map(str, explanations)])
 
 
-def list_text(shape) -> str:
+def list_text(shape: Any) -> str:
     """A shape as text, symbols without quotes."""
     return f"[{', '.join(map(str, shape))}]"

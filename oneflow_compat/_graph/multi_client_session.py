@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from .runtime_knobs import resource, set_resource
 
@@ -15,16 +16,16 @@ class MultiClientSession:
         INITED = 2
         CLOSED = 3
 
-    def __init__(self, env, sess_id):
+    def __init__(self, env: Any, sess_id: Any) -> None:
         self.env, self.id, self.status = env, sess_id, self.Status.CREATED
 
-    def TryInit(self):
+    def TryInit(self) -> Any:
         """Open the session."""
         if self.status is self.Status.CREATED:
             self.status = self.Status.INITED
         return self
 
-    def TryClose(self):
+    def TryClose(self) -> None:
         """Close the session; a second call does nothing."""
         self.status = self.Status.CLOSED
 
@@ -36,11 +37,11 @@ class MultiClientSession:
         return self.status is self.Status.INITED
 
     @property
-    def resource(self):
+    def resource(self) -> Any:
         """The values of the runtime knobs, by OneFlow's fields (`config_util`)."""
         return resource()
 
-    def update_resource_eagerly(self, resource_config):
+    def update_resource_eagerly(self, resource_config: Any) -> None:
         """Set the runtime knobs whose fields `resource_config` has.
 
         Raises RuntimeError unless the session is open.

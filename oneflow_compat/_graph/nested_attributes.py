@@ -1,7 +1,9 @@
+from typing import Any
+
 """Nested attributes."""
 
 
-def get_nested_attribute(owning_object, attrs_chain):
+def get_nested_attribute(owning_object: Any, attrs_chain: Any) -> Any:
     """The value at the end of a chain of attribute names.
 
     ["a", "b"] gives owning_object.a.b, and "a" gives owning_object.a.
@@ -11,6 +13,6 @@ def get_nested_attribute(owning_object, attrs_chain):
     return owning_object
 
 
-def SetProtoMessageAttribute(message, attr_name, value):
+def SetProtoMessageAttribute(message: Any, attr_name: Any, value: Any) -> None:
     """message.attr_name = value."""
     setattr(message, attr_name, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from typing import Any
 
 from .. import _knobs
 from .._tables.knobs import KNOBS
@@ -40,7 +41,7 @@ _FIELDS = {
 }
 
 
-def _setter(path):
+def _setter(path: str) -> Any:
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(f"...{module}", __name__), name)
 
@@ -48,7 +49,7 @@ def _setter(path):
 api_attrs_and_type = {_setter(path): (field, KNOBS[path][1]) for path, field in _FIELDS.items()}
 
 
-def resource():
+def resource() -> Any:
     """The current values by field: resource().collective_boxing_conf.enable_fusion."""
     out = types.SimpleNamespace()
     for path, field in _FIELDS.items():
@@ -61,7 +62,7 @@ def resource():
     return out
 
 
-def set_resource(values):
+def set_resource(values: Any) -> None:
     """Set each knob whose field `values` has.
 
     `values` is an object with all or some of the attributes of `resource()`.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 from .._message import Message
 from .sessions import GetDefaultSession
@@ -22,7 +24,7 @@ class AttrValue(Message):
 
     FIELDS = {"at_bool": False, "at_int64": 0}
 
-    def WhichOneof(self, group):
+    def WhichOneof(self, group: Any) -> Any:
         """The name of the field that was set, or None."""
         return next((name for name in self.FIELDS if self.HasField(name)), None)
 
@@ -39,31 +41,31 @@ class ScopeProto(Message):
         "device": "",
     }
 
-    def __init__(self, attributes=(), **values):
+    def __init__(self, attributes: Any = (), **values: Any) -> None:
         super().__init__(**values)
         object.__setattr__(self, "_attributes", dict(attributes))
 
     @property
-    def attr_name2attr_value(self):
+    def attr_name2attr_value(self) -> _Attributes:
         """{attribute: AttrValue}; asking for one that is not set gives an empty AttrValue."""
         return _Attributes(self._attributes)
 
 
 class _Attributes(dict):
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> AttrValue:
         return AttrValue()
 
 
 class Scope:
     """One scope: its number, its parent, its name, and attributes that it hands down."""
 
-    def __init__(self, parent=None, name="", device="cpu", **attributes):
+    def __init__(self, parent: Any = None, name: str = "", device: Any = "cpu", **attributes: Any) -> None:
         self.parent, self.name, self.device, self.symbol_id = parent, name, device, next(_numbers)
         inherited = {} if parent is None else parent.attributes
         self.attributes = {**inherited, **{k: v for k, v in attributes.items() if v is not None}}
 
     @property
-    def parent_scope_symbol_id(self):
+    def parent_scope_symbol_id(self) -> Any:
         return 0 if self.parent is None else self.parent.symbol_id
 
     def proto(self) -> ScopeProto:
@@ -85,7 +87,7 @@ class Scope:
 
 
 _outermost = Scope()
-_current = contextvars.ContextVar("scope")
+_current: contextvars.ContextVar = contextvars.ContextVar("scope")
 graph_name = contextvars.ContextVar("graph", default=None)  # of the graph whose build() runs in this thread
 
 
@@ -100,7 +102,7 @@ def set_current_scope(scope: Scope) -> None:
 
 
 @contextlib.contextmanager
-def ScopeContext(scope):
+def ScopeContext(scope: Any) -> Iterator[None]:
     """Make `scope` the current one in the block."""
     outer = current_scope()
     set_current_scope(scope)

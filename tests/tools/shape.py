@@ -43,6 +43,17 @@ def imported(name: str, is_package: bool, node: ast.ImportFrom, known: dict[str,
     }
 
 
+def for_type_checkers(nodes: list[ast.AST]) -> set[ast.AST]:
+    """Return the statements under `if TYPE_CHECKING:`, which no program runs."""
+    conditions = [node for node in nodes if isinstance(node, ast.If)]
+    return {
+        statement
+        for node in conditions
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for statement in node.body
+    }
+
+
 def complexity(function: ast.AST) -> int:
     """Count the branches of a function, as McCabe's complexity does, with boolean operators."""
     nodes = list(ast.walk(function))
@@ -77,7 +88,12 @@ def main() -> None:
     for name, file in files.items():
         source = file.read_text(encoding="utf-8")
         nodes = list(ast.walk(ast.parse(source)))
-        imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
+        unexecuted = for_type_checkers(nodes)
+        imports = [
+            node
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and node.level and node not in unexecuted
+        ]
         targets = [imported(name, file.name == "__init__.py", node, files) for node in imports]
         edges[name] = set().union(*targets)
         counts["statements"] += sum(isinstance(node, ast.stmt) for node in nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ class BranchTaken(RuntimeError):
     `index` is its position among the branches of the program.
     """
 
-    def __init__(self, index: int, message: str):
+    def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
         self.index = index
 
@@ -27,7 +28,7 @@ def with_branches(program: Program, run: Callable[..., Sequence]) -> Callable[..
     saved = written_before_the_last_check(program)
     devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
 
-    def run_or_undo(*values):
+    def run_or_undo(*values: Any) -> Any:
         generators = torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices)
         random_states = [(generator, generator.get_state()) for generator in generators]
         before = [(values[i], values[i].clone()) for i in saved]

@@ -22,7 +22,7 @@ from .validity import Validity
 class Entry:
     """Calls a compiled program: `values` tests it and reads the slots, then the entry is called with them."""
 
-    def __init__(self, key: Any, captured: Captured, run: Callable[..., Sequence]):
+    def __init__(self, key: Any, captured: Captured, run: Callable[..., Sequence]) -> None:
         self.key = key
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
         self.live = captured.live
@@ -80,7 +80,7 @@ def _takes_leaves(program: Program) -> bool:
     return bool(spec.num_children) and all(child.is_leaf() for child in spec.children()[0].children())
 
 
-def _prepared(captured: Captured, run):
+def _prepared(captured: Captured, run: Callable) -> Any:
     """Return the compiled program with the modes that it must run in."""
     program = captured.program
     if _needs_grad_mode(program):
@@ -93,7 +93,7 @@ def _prepared(captured: Captured, run):
     return with_branches(program, run) if checks_branches(program) else run
 
 
-def _needs_grad_mode(program):
+def _needs_grad_mode(program: Program) -> bool:
     """Whether the program must run with gradients enabled, whatever the caller's mode is.
 
     oneDNN's LSTM keeps the values that its backward needs only while gradients are recorded.
@@ -103,14 +103,14 @@ def _needs_grad_mode(program):
     )
 
 
-def _without_autocast(run):
+def _without_autocast(run: Callable) -> Any:
     """Run without autocast.
 
     The casts are in the program, and operators that build() ran without a cast stay so.
     """
 
     @functools.wraps(run)
-    def plain(*values):
+    def plain(*values: Any) -> Any:
         with torch._C._DisableAutocast():
             return run(*values)
 

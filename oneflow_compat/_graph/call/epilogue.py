@@ -22,7 +22,7 @@ from ..program.writes import silent_writes
 class Epilogue:
     """Called with the values of the slots and the outputs of the program; returns the results of build()."""
 
-    def __init__(self, program: Program, effects: Effects, live: LiveState):
+    def __init__(self, program: Program, effects: Effects, live: LiveState) -> None:
         self.effects, self.live = effects, live
         self._result_count = program.out_spec.num_leaves - len(program.out_constants)
         self._stores_state = bool(effects.state_values) or effects.reports_overflow
@@ -47,7 +47,7 @@ class Epilogue:
         for location in self.effects.created_state:
             location.remove(self.live)
 
-    def _store_state(self, outputs):
+    def _store_state(self, outputs: Any) -> Any:
         """Store the values in optimizer state and options, unless the gradients overflowed."""
         locations = self.effects.state_values
         if self.effects.reports_overflow:
@@ -60,7 +60,7 @@ class Epilogue:
             location.write(self.live, value)
         return outputs[:split]
 
-    def _store_attributes(self, outputs):
+    def _store_attributes(self, outputs: Any) -> Any:
         """Bind the tensors of this run to the buffers and attributes that build() assigned."""
         # a view of a parameter requires a gradient
         values = (
@@ -81,7 +81,7 @@ class Epilogue:
                 container[key] = new
         return outputs[: self._result_count]
 
-    def _step_schedulers(self):
+    def _step_schedulers(self) -> None:
         for scheduler in self.effects.schedulers:
             optimizer = getattr(scheduler, "optimizer", scheduler)
             optimizer._schedule_of_graph = None
@@ -89,7 +89,7 @@ class Epilogue:
             optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
 
 
-def _slots_of_raised_versions(program):
+def _slots_of_raised_versions(program: Program) -> Any:
     """Return a function that picks the values whose writes autograd must see, or None if there are none.
 
     Autograd sees the writes of an eager update by itself.
@@ -113,7 +113,7 @@ def results_of(program: Program) -> Callable[[Sequence], Any]:
         return lambda outputs: tuple(outputs[:count])
     fixed = dict(constants)
 
-    def results(outputs):
+    def results(outputs: Any) -> Any:
         tensors = iter(outputs)
         leaves = [fixed[i] if i in fixed else next(tensors) for i in range(count)]
         return pytree.tree_unflatten(leaves, spec)

@@ -7,6 +7,9 @@ the ordinary case, costs a set operation over the storages of the arguments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from ..program.captured import Guards
 from ..program.locations import Argument
@@ -18,7 +21,7 @@ from ..program.python_values import get_item
 class MemoryIdentity:
     """Which slots of one program overlap."""
 
-    def __init__(self, program: Program, guards: Guards):
+    def __init__(self, program: Program, guards: Guards) -> None:
         self.slots, self.expected, self.merged = program.slots, guards.overlaps, guards.merged
         indices = [i for i, slot in enumerate(program.slots) if slot.shape is not None]
         self.arguments = [i for i in indices if isinstance(program.slots[i].location, Argument)]
@@ -28,9 +31,9 @@ class MemoryIdentity:
         self.is_needed = bool(written or self.merged)
         self.state_replaced()
 
-    def state_replaced(self):
+    def state_replaced(self) -> None:
         """Look again at the memory of the state in the next call, and at its overlaps."""
-        self._storages = None
+        self._storages: set | None = None
 
     def holds(self, values: Sequence) -> bool:
         """Whether the values of the slots share memory as at the capture."""
@@ -47,7 +50,7 @@ class MemoryIdentity:
             return not self.merged or self._merged_hold(values)
         return self._merged_hold(values) and overlapping_slots(self.slots, values) == self.expected
 
-    def _merged_hold(self, values):
+    def _merged_hold(self, values: Any) -> bool:
         """Whether tensors that are one slot of the program still are one memory."""
         return all(
             get_item(entry.container, entry.key) is entry.tensor and _is_same_memory(entry.tensor, values[i])
@@ -55,7 +58,7 @@ class MemoryIdentity:
         )
 
 
-def _is_same_memory(tensor, value):
+def _is_same_memory(tensor: torch.Tensor, value: Any) -> bool:
     return (
         storage_of(tensor) == storage_of(value)
         and tensor.storage_offset() == value.storage_offset()

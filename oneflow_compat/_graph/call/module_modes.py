@@ -15,7 +15,7 @@ _training = operator.itemgetter("training")
 class ModeNotice:
     """The modes of the modules whose code reads them; `changed` tells whether one is another now."""
 
-    def __init__(self, modes: Iterable[tuple[torch.nn.Module, bool]]):
+    def __init__(self, modes: Iterable[tuple[torch.nn.Module, bool]]) -> None:
         readers = [
             (module, training)
             for module, training in modes

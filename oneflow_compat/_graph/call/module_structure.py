@@ -7,7 +7,8 @@ length changed. torch numbers the hooks of a process: no hook was added while th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -26,14 +27,14 @@ _GLOBAL_HOOKS = tuple(getattr(torch_module, f"_global{name}") for name in _HOOKS
 class ModuleStructure:
     """The facts about modules that a program relies on. `changed` names the fact that made holds() False."""
 
-    def __init__(self, modules: Sequence[tuple[str, torch.nn.Module]]):
+    def __init__(self, modules: Sequence[tuple[str, torch.nn.Module]]) -> None:
         self.modules = modules
         self._objects = [module for _, module in self.modules]
         self.facts = self._facts()
         self.changed: str | None = None
         self._note()
 
-    def _note(self):
+    def _note(self) -> None:
         """Note the lengths that stand for the facts."""
         self._hook_count = RemovableHandle.next_id
         hooks = (h for dicts in self._hook_dicts() for h in dicts if h)
@@ -47,7 +48,7 @@ class ModuleStructure:
         self._lengths = list(map(len, self._filled))
         self._types = list(map(type, self._objects))
 
-    def _hook_dicts(self):
+    def _hook_dicts(self) -> Iterator[Any]:
         """Yield the dicts of hooks of all modules, and of each module."""
         yield _GLOBAL_HOOKS
         for module in self._objects:
@@ -69,9 +70,9 @@ class ModuleStructure:
             self._note()
         return True
 
-    def _facts(self):
+    def _facts(self) -> Any:
         """{label: value}: equal if and only if the structure of the modules and the hooks are the same."""
-        facts = {"a hook": [hooks_of(dicts) for dicts in self._hook_dicts()]}
+        facts: dict[str, Any] = {"a hook": [hooks_of(dicts) for dicts in self._hook_dicts()]}
         for path, module in self.modules:
             attributes = module.__dict__
             name = f"{type(module).__name__} {path}".rstrip()
@@ -87,7 +88,7 @@ class ModuleStructure:
         return facts
 
 
-def hooks_of(hook_dicts) -> tuple:
+def hooks_of(hook_dicts: Any) -> tuple:
     """Return the functions of some dicts of hooks, by identity; None and an empty dict count as the same."""
     return tuple(
         tuple((key, id(hook)) for key, hook in hooks.items()) if hooks else () for hooks in hook_dicts

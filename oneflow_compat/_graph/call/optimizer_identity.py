@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -17,6 +18,10 @@ from ..observe import Guard, checker_of, places
 from ..program.nested_state import leaves
 from ..program.python_values import MISSING, tensor_meta
 from .module_structure import hooks_of
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
 
 _OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _tensor_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -30,20 +35,21 @@ class OptimizerIdentity:
     the program can read them instead: load_state_dict() makes such groups and such state.
     """
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]):
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self.optimizers = [_Optimizer(index, optimizer) for index, optimizer in enumerate(optimizers)]
         self._trained = [p for o in self.optimizers for params in o.params for p in params]
         self._hooks = self._hook_facts()
-        self.changed, self.state_replaced, self.same_layout = None, False, False
+        self.changed: str | None = None
+        self.state_replaced = self.same_layout = False
         self._note()
 
-    def _note(self):
+    def _note(self) -> None:
         guards = [guard for optimizer in self.optimizers for guard in optimizer.guards()]
         if self.optimizers:
             guards += self._hook_guards()
         self.checker = checker_of(guards)
 
-    def _hook_guards(self):
+    def _hook_guards(self) -> Iterator[Any]:
         """Yield guards of the hooks. torch numbers the hooks of a process when it adds one."""
         yield _guard(places.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
         for dicts in self._hook_dicts():
@@ -51,12 +57,12 @@ class OptimizerIdentity:
                 if hooks:
                     yield _guard(places.CONTENTS, hooks, None, places.contents(hooks))
 
-    def _hook_dicts(self):
+    def _hook_dicts(self) -> Iterator[Any]:
         for optimizer in self.optimizers:
             yield [getattr(optimizer.optimizer, name, {}) for name in _OPTIMIZER_HOOKS]
         yield from map(_tensor_hooks, self._trained)
 
-    def _hook_facts(self):
+    def _hook_facts(self) -> list:
         return list(map(hooks_of, self._hook_dicts()))
 
     def holds(self) -> bool:
@@ -70,7 +76,7 @@ class OptimizerIdentity:
         self._note()
         return True
 
-    def _is_replaced(self):
+    def _is_replaced(self) -> Any:
         with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
         with_groups = [optimizer for optimizer in self.optimizers if optimizer.has_new_groups()]
         for optimizer in with_groups:
@@ -82,14 +88,14 @@ class OptimizerIdentity:
         return bool(with_state or with_groups)
 
 
-def _guard(where, owner, key, value):
+def _guard(where: Any, owner: Any, key: Any, value: Any) -> Any:
     return Guard(where, owner, key, value, None, None)
 
 
 class _Optimizer:
     """The groups, parameters and state holders of one optimizer."""
 
-    def __init__(self, index, optimizer):
+    def __init__(self, index: Any, optimizer: Optimizer) -> None:
         self.index, self.optimizer = index, optimizer
         self.state, self.holders = optimizer.state, dict(optimizer.state)
         self._holders = list(self.holders.values())
@@ -151,11 +157,11 @@ class _Optimizer:
         )
 
 
-def _same_objects(now, before) -> bool:
+def _same_objects(now: Any, before: Any) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
-def _layout(holder):
+def _layout(holder: Any) -> dict:
     """{path: metadata of a tensor, type of another value} of the state of one parameter."""
     return {
         path: tensor_meta(leaf) if isinstance(leaf, torch.Tensor) else type(leaf)

@@ -41,7 +41,7 @@ class Scope:
     `names` are the globals of the function. They are a plain dict, because lookups in a subclass are slow.
     """
 
-    def __init__(self, **names):
+    def __init__(self, **names: Any) -> None:
         self.names: dict[str, Any] = names
 
     def bind(self, value: Any) -> str:
@@ -88,11 +88,12 @@ def gather(program: Program, live: LiveState, args: Sequence) -> tuple:
     return tuple(_live_value(slot.location, live, args) for slot in program.slots)
 
 
-def _live_value(location, live, args):
+def _live_value(location: Any, live: Any, args: Any) -> Any:
     if isinstance(location, Argument):
         return args[location.index]._local_tensor if location.is_shard else args[location.index]
     value = location.read(live)
-    return value._local_tensor if isinstance(value, OfSeveralRanks) else value
+    is_shard = isinstance(value, OfSeveralRanks)
+    return value._local_tensor if is_shard else value
 
 
 class Prologue:
@@ -105,7 +106,7 @@ class Prologue:
         program: Program,
         live: LiveState,
         tests_of: Callable[[Scope, tuple[TensorSlot, ...]], Sequence[Test]],
-    ):
+    ) -> None:
         """`tests_of(scope, named tensors)` gives the tests in their order, for each `bind`."""
         self.program, self.live = program, live
         self._tests_of = tests_of
@@ -131,7 +132,7 @@ class Prologue:
         exec(compile(source, f"<{self.program.name} prologue>", "exec"), self.scope.names)
         self.run = self.scope.names["prologue"]
 
-    def _reads(self):
+    def _reads(self) -> Any:
         """Return an expression for each slot; a named tensor is a name of the scope."""
         tensors, items = [], []
         for slot in self.program.slots:
@@ -150,13 +151,13 @@ class Prologue:
         self.tensors = tuple(tensors)
         return items
 
-    def _container_name(self, container):
+    def _container_name(self, container: Any) -> Any:
         name = self._containers.get(id(container))
         if name is None:
             name = self._containers[id(container)] = self.scope.bind(container)
         return name
 
-    def _lines(self, stage):
+    def _lines(self, stage: Any) -> list:
         """Return one line for each test of a stage."""
         return [
             f"  if not ({test.condition}): return failed(args, {index})"
@@ -164,7 +165,7 @@ class Prologue:
             if test.stage is stage and test.condition
         ]
 
-    def _failed(self, args, index):
+    def _failed(self, args: tuple, index: Any) -> Any:
         on_failure = self.tests[index].on_failure
         if on_failure is not None and on_failure():
             return self.run(args)

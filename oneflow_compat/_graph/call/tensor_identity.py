@@ -9,6 +9,7 @@ memory is compared, too: `p.data = q.data` ties two parameters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ from .prologue import TensorSlot
 class TensorIdentity:
     """The named tensors of one program. `changed` is the name of the one that made `holds()` return False."""
 
-    def __init__(self, tensors: Sequence[TensorSlot], aliases: Sequence[tuple], training: bool):
+    def __init__(self, tensors: Sequence[TensorSlot], aliases: Sequence[tuple], training: bool) -> None:
         """`aliases`: (tensor, container, key) of each further name of a tensor."""
         self.tensors, self.training = tensors, training
         self.expected = [tensor.live for tensor in tensors]
@@ -42,7 +43,7 @@ class TensorIdentity:
         self.tensors = tensors
         self._note()
 
-    def _note(self):
+    def _note(self) -> None:
         self.checker = checker_of([*self._guards()])
         plain = torch.Tensor, torch.nn.Parameter
         self.with_memory = [t for t in self.expected if type(t) in plain and t.layout is torch.strided]
@@ -83,6 +84,6 @@ class TensorIdentity:
         self._note()
         return True
 
-    def _accepts(self, tensor, now):
+    def _accepts(self, tensor: Any, now: Any) -> Any:
         is_trainable = self.training and tensor.slot.role == "param"
         return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,10 @@ from .module_structure import ModuleStructure
 from .optimizer_identity import OptimizerIdentity
 from .prologue import Prologue, Scope, Stage, TensorSlot, Test
 from .tensor_identity import TensorIdentity
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
 
 VALUES = "a tensor that build() branches on or reads with .item()"
 
@@ -46,15 +50,15 @@ class FixedOptions:
 class Validity:
     """Decides whether a captured program serves a call. The tests are those that `tests` lists."""
 
-    def __init__(self, captured: Captured):
+    def __init__(self, captured: Captured) -> None:
         self.program, self.guards, self.live = captured.program, captured.guards, captured.live
         # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
         self.watch = self.guards.python_values
         self.watch.bind(self.guards.free_index, self.live.entries.values())
         self.options = tuple(_fixed_options(captured))
-        self.tensors: TensorIdentity | None = None
-        self.structure = None if self.watch.follows_modules else ModuleStructure(self.live.modules)
+        self.tensors: Any = None  # TensorIdentity, once the prologue asked for the tests
+        self.structure: Any = None if self.watch.follows_modules else ModuleStructure(self.live.modules)
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
         self.prologue = Prologue(self.program, self.live, self.tests)
 
@@ -94,21 +98,21 @@ class Validity:
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
         )
 
-    def _same_sizes(self, scope):
+    def _same_sizes(self, scope: Scope) -> str:
         """The key of the entry has all sizes but those that are symbols."""
         dimensions = self.program.dimensions
         return f"{scope.bind(dimensions.compile())}(args)" if dimensions is not None else ""
 
     # -- modules and optimizers --------------------------------------------------------
-    def _same_structure(self, scope):
+    def _same_structure(self, scope: Scope) -> str:
         """An observed build() has guards of what it read of modules."""
         return f"{scope.bind(self.structure.holds)}()" if self.structure is not None else ""
 
-    def _note_structure(self):
+    def _note_structure(self) -> bool:
         self.watch.changed = self.structure.changed
         return False
 
-    def _look_at_optimizers(self):
+    def _look_at_optimizers(self) -> Any:
         """Read groups and state that replaced the old ones, for example by load_state_dict."""
         optimizers = self.optimizers
         if optimizers.holds():
@@ -124,7 +128,7 @@ class Validity:
         self.prologue.bind()
         return True
 
-    def _same_options(self, scope):
+    def _same_options(self, scope: Scope) -> Any:
         tests = []
         for options in self.options:
             group = self.live.optimizers[options.optimizer].param_groups[options.group]
@@ -152,11 +156,11 @@ class Validity:
         return changed
 
     # -- tensors -----------------------------------------------------------------------
-    def _rebind_free(self, index, tensor):
+    def _rebind_free(self, index: Any, tensor: torch.Tensor) -> None:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
-    def _same_pointers(self, scope):
+    def _same_pointers(self, scope: Any) -> Any:
         """Whether a program that writes named tensors finds their memory where it was."""
         self._with_memory = scope.bind(self.tensors.with_memory)
         self._pointers = scope.bind(self.tensors.pointers)
@@ -164,7 +168,7 @@ class Validity:
             return ""
         return f"[*map({scope.bind(torch.Tensor.data_ptr)}, {self._with_memory})] == {self._pointers}"
 
-    def _look_at_tensors(self):
+    def _look_at_tensors(self) -> Any:
         """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
         if not self.tensors.holds():
@@ -178,17 +182,17 @@ class Validity:
         return True
 
     # -- values ------------------------------------------------------------------------
-    def _same_values(self, scope):
+    def _same_values(self, scope: Scope) -> str:
         return f"{scope.bind(self._guard)}(*values)" if self._guard is not None else ""
 
-    def _same_memory(self, scope):
+    def _same_memory(self, scope: Scope) -> str:
         return f"{scope.bind(self.memory.holds)}(values)" if self.memory.is_needed else ""
 
-    def _note_memory(self):
+    def _note_memory(self) -> bool:
         self.watch.changed = "memory that inputs share"
         return False
 
-    def _note_values(self):
+    def _note_values(self) -> bool:
         if self.guards.reads_values:
             self.watch.changed = VALUES
         elif self.guards.branches_on_options:
@@ -196,11 +200,11 @@ class Validity:
         return False
 
 
-def _all(conditions):
+def _all(conditions: Any) -> str:
     return " and ".join(conditions)
 
 
-def _same_dtypes(scope, tensors):
+def _same_dtypes(scope: Scope, tensors: Any) -> Any:
     """Three parameters stand for all: casting or moving a module in place changes them all."""
     parameters = [t for t in tensors if isinstance(t.slot.location, ModuleTensor) and t.slot.role == "param"]
     picked = sorted({0, len(parameters) // 2, len(parameters) - 1}) if parameters else []
@@ -210,14 +214,14 @@ def _same_dtypes(scope, tensors):
     )
 
 
-def _number_options(optimizers, fixed):
+def _number_options(optimizers: Sequence[Optimizer], fixed: Any) -> Iterator[Any]:
     """Yield (optimizer, group, names) of the options that the program takes as numbers."""
     for options in fixed:
         group = optimizers[options.optimizer].param_groups[options.group]
         yield options.optimizer, options.group, group.keys() - {*options.names, "params", "initial_lr"}
 
 
-def _fixed_options(captured: Captured):
+def _fixed_options(captured: Captured) -> Iterator[Any]:
     """Yield the fixed options of each group.
 
     If build() read the options, those that only the update takes as inputs are fixed, too.
@@ -242,7 +246,7 @@ def _fixed_options(captured: Captured):
             yield FixedOptions(o, g, names, values, has_tensors)
 
 
-def _fixed_part(value):
+def _fixed_part(value: Any) -> Any:
     return tensor_meta(value) if isinstance(value, torch.Tensor) else value
 
 

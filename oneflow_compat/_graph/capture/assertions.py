@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import sys
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ _LEAVES = ("RETURN", "JUMP", "YIELD", "FOR_ITER", "SEND")
 _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
 
 
-def assumed(recorder, tensor, node):
+def assumed(recorder: Any, tensor: Any, node: Any) -> Any:
     """Return the truth value that a user's check requires of the tensor for build() to go on.
 
     Return None if the tensor is not tested by such a check.
@@ -48,13 +49,13 @@ def assumed(recorder, tensor, node):
     return value
 
 
-def _outside(frame, skipped):
+def _outside(frame: Any, skipped: Any) -> Any:
     while frame is not None and skipped(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
-def _goes_on(code, offset):
+def _goes_on(code: Any, offset: Any) -> Any:
     """Return the truth value with which the code at `offset` goes on, or None.
 
     There is such a value only if the opposite value leads straight to `raise`. The code may be an
@@ -84,7 +85,7 @@ def _goes_on(code, offset):
     return not jumps_if if by_jump else jumps_if
 
 
-def _raises(instructions, n):
+def _raises(instructions: Any, n: Any) -> Any:
     if n is None:
         return False
     for instruction in instructions[n:]:

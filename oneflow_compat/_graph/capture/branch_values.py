@@ -7,6 +7,7 @@ If it differs, another program serves the call (program/scalar_guards.py).
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -16,22 +17,28 @@ from ..errors import KEEP_VALUE, CaptureError
 from ..program.scalar_guards import Condition
 from .known import guarded_scalar, guarded_tensor, known_value
 
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from .recorder import Recorder
+
+
 aten = torch.ops.aten
 
 
-def lengths(recorder, tensor):
+def lengths(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """Return the values of a small integer tensor, also of an argument: the program is made for them."""
     return guarded_tensor(recorder, tensor, of_arguments=True)
 
 
-def with_known_lengths(recorder, tree):
+def with_known_lengths(recorder: Recorder, tree: Any) -> Any:
     """Return the arguments of build() with the lengths in a PackedSequence as real tensors.
 
     The reason is that torch reads them in C++.
     """
     packed = torch.nn.utils.rnn.PackedSequence
 
-    def with_real_lengths(value):
+    def with_real_lengths(value: Any) -> Any:
         if not isinstance(value, packed):
             return value
         sizes = lengths(recorder, value.batch_sizes)
@@ -42,7 +49,7 @@ def with_known_lengths(recorder, tree):
 
 
 # -- operators whose result's shape depends on values ------------------------------------
-def known_shape(recorder, func, node, args):
+def known_shape(recorder: Any, func: Any, node: Any, args: Any) -> Any:
     """Return the symbolic result of an operator in the table below, or None."""
     shape_rule = _SHAPE_RULES.get(func)
     result = shape_rule(recorder, node, *args) if shape_rule is not None else None
@@ -50,7 +57,7 @@ def known_shape(recorder, func, node, args):
     return result
 
 
-def _pack(recorder, node, data, sizes, batch_first):
+def _pack(recorder: Recorder, node: Node, data: Any, sizes: Any, batch_first: bool) -> tuple:
     value = lengths(recorder, sizes)
     if value is None:
         raise CaptureError(
@@ -68,7 +75,15 @@ def _pack(recorder, node, data, sizes, batch_first):
     return packed, counts
 
 
-def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *options):
+def _ctc(
+    recorder: Recorder,
+    node: Node,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *options: Any,
+) -> tuple:
     batch, steps = (
         (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
     )
@@ -80,7 +95,7 @@ def _ctc(recorder, node, log_probs, targets, input_lengths, target_lengths, *opt
         return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
 
 
-def _by_values(recorder, node, *args):
+def _by_values(recorder: Recorder, node: Node, *args: Any) -> Any:
     """Return the results of an operator if the values of all its inputs are known, else None.
 
     Unless the inputs are constants, the program is guarded by the length of the first result.
@@ -105,7 +120,7 @@ def _by_values(recorder, node, *args):
         )
 
 
-def _flag(recorder, node, *args):
+def _flag(recorder: Recorder, node: Any, *args: Any) -> Any:
     """Return the result of torch.equal or allclose of known values.
 
     Unless the values are constants, the program is guarded by the result.
@@ -123,7 +138,7 @@ def _flag(recorder, node, *args):
     return answer.value
 
 
-def _count(recorder, mask):
+def _count(recorder: Recorder, mask: Any) -> Any:
     """Return the number of set elements of a mask, or None if its values are unknown."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
     count = guarded_scalar(recorder, node)
@@ -132,7 +147,7 @@ def _count(recorder, mask):
     return count
 
 
-def _lstsq(recorder, node, a, b, rcond=None):
+def _lstsq(recorder: Recorder, node: Node, a: Any, b: Any, rcond: Any = None) -> tuple:
     """Laid out as for a matrix of full rank, which alone has residuals."""
     with _disable_current_modes():
         full = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
@@ -143,7 +158,7 @@ def _lstsq(recorder, node, a, b, rcond=None):
         return tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like)
 
 
-def _index(recorder, node, x, indices):
+def _index(recorder: Recorder, node: Any, x: Any, indices: Any) -> Any:
     """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
     index_tensors = []
     for index in indices:
@@ -161,7 +176,7 @@ def _index(recorder, node, x, indices):
         return aten.index.Tensor(x, index_tensors)
 
 
-def _select(recorder, node, x, mask):
+def _select(recorder: Recorder, node: Node, x: torch.Tensor, mask: Any) -> Any:
     count = _count(recorder, mask)
     if count is None:
         return None

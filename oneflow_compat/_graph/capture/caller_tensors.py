@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import operator
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,12 +22,19 @@ from ..program.program import roots, written_args
 from ..program.tensor_info import TensorInfo
 from .state_map import memory_id
 
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+    from ..engine import Engine
+    from .capture import Capture
+
+
 aten = torch.ops.aten
 _PACKAGE = __package__.partition(".")[0]
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 
 
-def keep_callers_values(capture, graph):
+def keep_callers_values(capture: Capture, graph: Graph) -> Any:
     """Give each tensor of the caller that the program writes a copy at the start of the program; return the
     names of these tensors.
     """
@@ -42,7 +50,7 @@ def keep_callers_values(capture, graph):
     return names
 
 
-def warn_of_kept_values(name, written):
+def warn_of_kept_values(name: str, written: Any) -> None:
     """One warning of a graph for the writes that its callers will not see."""
     warnings.warn(
         f"graph {name}: build() writes in place to {'; '.join(written)}. The write stays inside the call, as"
@@ -52,13 +60,13 @@ def warn_of_kept_values(name, written):
     )
 
 
-def same_contents(before, after) -> bool:
+def same_contents(before: Any, after: Any) -> bool:
     """Whether two flattened structures have the same form and the same objects as leaves."""
     (leaves, spec), (now, spec_now) = before, after
     return spec == spec_now and all(map(operator.is_, leaves, now))
 
 
-def warn_of_changed_containers(engine):
+def warn_of_changed_containers(engine: Engine) -> None:
     """Warn once that the lists and dicts which build() changes are not those of the caller."""
     if not engine.told_of_containers:
         engine.told_of_containers = True
@@ -70,7 +78,7 @@ def warn_of_changed_containers(engine):
         )
 
 
-def _writers(graph):
+def _writers(graph: Graph) -> Any:
     """Return {placeholder: nodes that write it or a view of it}."""
     writers: dict = {}
     for node in graph.nodes:
@@ -82,7 +90,7 @@ def _writers(graph):
     return writers
 
 
-def _arguments(capture, graph):
+def _arguments(capture: Capture, graph: Graph) -> set:
     recorder = capture.recorder
     no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
         capture.update.inputs.values() if capture.update is not None else ()
@@ -90,7 +98,7 @@ def _arguments(capture, graph):
     return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
 
 
-def _captured_tensors(capture, placeholders):
+def _captured_tensors(capture: Capture, placeholders: Any) -> set:
     """Return the placeholders that stand for tensors of no module, optimizer or graph."""
     placeholder_set = set(placeholders)
     tensors: dict = {}
@@ -112,7 +120,7 @@ def _captured_tensors(capture, placeholders):
     }
 
 
-def _is_outside_state(placeholder, nodes, captured):
+def _is_outside_state(placeholder: Any, nodes: Any, captured: Any) -> Any:
     """Return True if the placeholder is captured from outside the graph's state.
 
     The optimizers' own tensors are state. So is a tensor that build() fills by copy_(), because OneFlow
@@ -123,7 +131,7 @@ def _is_outside_state(placeholder, nodes, captured):
     return not any(n.target is aten.copy_.default and n.args[0] is placeholder for n in nodes)
 
 
-def _memories_of_state(capture):
+def _memories_of_state(capture: Capture) -> Any:
     """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
     pending = [entry.tensor for entry in capture.state.by_id.values()]
     pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
@@ -144,9 +152,10 @@ def _memories_of_state(capture):
     return memories
 
 
-def _parts(value):
+def _parts(value: Any) -> Any:
     """Return the values that a container or a user's object holds."""
-    value_type, parts = type(value), []
+    value_type = type(value)
+    parts: list = []
     if isinstance(value, dict):
         parts += dict.values(value)
     for container in _CONTAINERS:  # a subclass may count or list its elements otherwise
@@ -161,7 +170,7 @@ def _parts(value):
     return parts
 
 
-def _copy_at_start(graph, placeholder, writer):
+def _copy_at_start(graph: Graph, placeholder: Any, writer: Any) -> None:
     info = placeholder.meta["tensor"]
     first_operator = next(n for n in graph.nodes if n.op != "placeholder")
     with graph.inserting_before(first_operator):
@@ -181,7 +190,7 @@ def _copy_at_start(graph, placeholder, writer):
     placeholder.replace_all_uses_with(copies[-1], delete_user_cb=lambda user: user not in copies)
 
 
-def _is_dense(info):
+def _is_dense(info: Any) -> bool:
     expected = 1
     for stride, size in sorted((st, n) for n, st in zip(info.shape, info.stride) if n != 1):
         if stride != expected:

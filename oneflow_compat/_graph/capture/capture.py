@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,11 +34,16 @@ from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .update.foreign_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
 from .update.step import Update
 
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
 
 class Capture:
     """One run of build() under capture; `run` returns what it captured."""
 
-    def __init__(self, engine, args, kwargs, config, branches=(), dynamic=None):
+    def __init__(
+        self, engine: Any, args: Any, kwargs: Any, config: Any, branches: Any = (), dynamic: Any = None
+    ) -> None:
         """`dynamic`: {index of a flat argument: its dimensions that are symbols}."""
         self.engine = engine
         self.config = config
@@ -93,7 +100,7 @@ class Capture:
         self._install_new_state(captured.live)
         return captured
 
-    def _check_call(self):
+    def _check_call(self) -> None:
         if capturing():
             raise inside_another()
         if torch._C._are_functorch_transforms_active():
@@ -103,7 +110,7 @@ class Capture:
             )
         check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
 
-    def _state_before_build(self, names):
+    def _state_before_build(self, names: Sequence[str]) -> Any:
         """Return the state that is there before build(), which may create more."""
         engine = self.engine
         optimizers = () if callable(engine.optimizers) else engine.optimizers
@@ -113,7 +120,7 @@ class Capture:
         _no_lazy_parameter(state)
         return state
 
-    def _leave(self):
+    def _leave(self) -> None:
         """Take the optimizers' state back, and let operators run."""
         STATE.recorder = STATE.state = None
         if self.update is not None:
@@ -121,7 +128,7 @@ class Capture:
             for optimizer, kept in self.aside:
                 optimizer.state.update(kept)
 
-    def _no_own_parameter(self, names, state):
+    def _no_own_parameter(self, names: Sequence[str], state: Any) -> None:
         """Raise if an argument is a trained parameter.
 
         An argument is a separate input of the program, so the parameter would get no gradient.
@@ -140,14 +147,14 @@ class Capture:
                 )
 
     # -- stages ------------------------------------------------------------------
-    def _input(self, tensor, name):
+    def _input(self, tensor: torch.Tensor, name: str) -> Any:
         twin = self.recorder.symbolic(memory_of(tensor), name)
         return tensor.__class__.around(twin, tensor) if isinstance(tensor, OfSeveralRanks) else twin
 
-    def _argument_names(self):
+    def _argument_names(self) -> Any:
         return [name for _, name in argument_names(self.in_spec, self.engine.arg_names)]
 
-    def _record(self, inputs, early, modules, reads):
+    def _record(self, inputs: Any, early: Any, modules: Any, reads: Any) -> Any:
         """Run build(), then record what it left in modules, and the update; return its flat results, spec."""
         with reads:
             flat_out, out_spec = self._build(inputs)
@@ -165,7 +172,7 @@ class Capture:
         self._record_update()
         return flat_out, out_spec
 
-    def _finish_reads(self, reads):
+    def _finish_reads(self, reads: Any) -> None:
         engine = self.engine
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values = reads.finish(replayed, engine.modes)
@@ -173,7 +180,7 @@ class Capture:
         unfollowed = self.python_values.unfollowed
         report_unfollowed(engine.name, unfollowed, self.config.strict, engine.told_of_unfollowed)
 
-    def _build(self, flat):
+    def _build(self, flat: Any) -> Any:
         optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
         self.options = OptionReads(
             optimizers,
@@ -185,13 +192,13 @@ class Capture:
         with python_draws(self.engine.name, "build()"), self.options.observed():
             return run_build(self, flat)
 
-    def _late_state(self, early):
+    def _late_state(self, early: Any) -> Any:
         engine = self.engine
         if callable(engine.modules) or callable(engine.tensors) or callable(engine.optimizers):
             return StateMap(resolve(engine.modules), resolve(engine.tensors), resolve(engine.optimizers))
         return early
 
-    def _packed_gradients(self):
+    def _packed_gradients(self) -> None:
         """Give zeros to the parameters without a gradient in a group with contiguous_params.
 
         The gradients of such a group are chunks of one buffer.
@@ -203,7 +210,7 @@ class Capture:
                         if p.grad is None and p.requires_grad:
                             p.grad = torch.zeros_like(p)
 
-    def _record_update(self):
+    def _record_update(self) -> None:
         scaler = resolve_scaler(self.engine.grad_scaler)
         if not self.state.optimizers:
             return
@@ -223,7 +230,7 @@ class Capture:
         for index, keys in self.update.found_live.items():
             self.engine.live_options.setdefault(index, set()).update(keys)
 
-    def _results(self, flat_out, out_spec):
+    def _results(self, flat_out: Any, out_spec: Any) -> Any:
         """Return what the program returns: the results of build(), then what the runtime stores.
 
         Returns (nodes, an Output for each, [(index of a result that is no node, the value)]).
@@ -249,11 +256,11 @@ class Capture:
             results.append((self.update.found_inf, Output("overflow")))
         return [node for node, _ in results], [output for _, output in results], constants
 
-    def _node_of(self, value):
+    def _node_of(self, value: Any) -> Any:
         """Return the node of a tensor, or of a scalar computed from sizes; its number if it is known."""
         return self.recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
 
-    def _close(self, flat_out, out_spec):
+    def _close(self, flat_out: Any, out_spec: Any) -> Any:
         recorder = self.recorder
         nodes, outputs, constants = self._results(flat_out, out_spec)
         self._take_new_state_as_inputs()
@@ -300,7 +307,7 @@ class Capture:
             global_results=self.global_results,
         )
 
-    def _guards(self, free_index, overlaps, merged) -> Guards:
+    def _guards(self, free_index: Any, overlaps: Any, merged: Any) -> Guards:
         recorder, live_options = self.recorder, self.engine.live_options
         named = (entry.tensor for entry in self.state.by_id.values())
         return Guards(
@@ -322,11 +329,11 @@ class Capture:
         )
 
     @property
-    def owners(self):
+    def owners(self) -> Any:
         """The modules that build() used, and the object that build() belongs to."""
         return self._modules.owners
 
-    def _keep_callers_values(self, graph):
+    def _keep_callers_values(self, graph: Graph) -> None:
         if self.engine.writes_through():
             return
         written = keep_callers_values(self, graph)
@@ -334,7 +341,7 @@ class Capture:
             self.engine.told_of_writes = True
             warn_of_kept_values(self.engine.name, written)
 
-    def _take_new_state_as_inputs(self):
+    def _take_new_state_as_inputs(self) -> None:
         """Replace each node that creates state by a placeholder.
 
         A fused update takes hundreds of them, so the arguments of a user are replaced all at once.
@@ -357,14 +364,14 @@ class Capture:
             self.recorder.graph.erase_node(node)
 
     @property
-    def _reports_overflow(self):
+    def _reports_overflow(self) -> bool:
         return (
             self.update is not None
             and self.update.found_inf is not None
             and bool(self.update.state_values or self.update.first_only)
         )
 
-    def _install_new_state(self, live):
+    def _install_new_state(self, live: Any) -> None:
         if self.update is None:
             return
         for location, value in self.update.structures.items():
@@ -373,7 +380,7 @@ class Capture:
             created.location.write(live, created.tensor)
 
 
-def _stored_attributes(modules, used_memories):
+def _stored_attributes(modules: Any, used_memories: Any) -> Any:
     """Return what each run stores in attributes, and take it out of the modules."""
     attributes = []
     for container, key, value in modules.stores:
@@ -386,7 +393,7 @@ def _stored_attributes(modules, used_memories):
     ]
 
 
-def _no_lazy_parameter(state):
+def _no_lazy_parameter(state: Any) -> None:
     for entry in state.by_id.values():
         if isinstance(entry.tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise CaptureError(
@@ -401,7 +408,7 @@ _prepared = False
 
 
 @contextlib.contextmanager
-def _autograd_as_recorded():
+def _autograd_as_recorded() -> Iterator[None]:
     """Run autograd in one thread, without set_detect_anomaly, and with an empty cache of autocast.
 
     The cache would hand out weights that were cast before, and later those of the capture.
@@ -414,7 +421,7 @@ def _autograd_as_recorded():
         torch.clear_autocast_cache()
 
 
-def _prepare_torch():
+def _prepare_torch() -> None:
     """Import what the first optimizer step would import, before there are symbolic tensors."""
     global _prepared
     if not _prepared:

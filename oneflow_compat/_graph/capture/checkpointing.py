@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import checkpoint
@@ -14,18 +16,23 @@ from .. import scopes
 from ..program.program import roots, written_args
 from .patching import patched_attributes
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from .recorder import Recorder
+
 
 @contextlib.contextmanager
-def torch_checkpoints(patched, capturing, recorder):
+def torch_checkpoints(patched: Any, capturing: Any, recorder: Recorder) -> Iterator[None]:
     """Mark in the program the operators that torch's checkpoint recomputes in backward.
 
     They get the module and scope of the first run.
     """
 
-    def marked(function, first_recomputation):
+    def marked(function: Callable, first_recomputation: Any) -> Any:
         runs, path, scope = [], recorder.module_path, scopes.current_scope()
 
-        def run(*args, **kwargs):
+        def run(*args: Any, **kwargs: Any) -> Any:
             runs.append(True)
             outer = recorder.recomputing, recorder.module_path
             recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first_recomputation, path
@@ -56,13 +63,13 @@ def torch_checkpoints(patched, capturing, recorder):
 
 
 @contextlib.contextmanager
-def recomputed(module, capturing, recorder):
+def recomputed(module: Module, capturing: Any, recorder: Recorder) -> Iterator[None]:
     """module.forward runs under torch's checkpoint, so its activations are computed again in backward; its
     buffers are written once.
     """
     original = module.forward
 
-    def forward(*args, **kwargs):
+    def forward(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or not capturing():
             return original(*args, **kwargs)
         before = _Before(module, recorder)
@@ -85,7 +92,7 @@ class _Before:
     read and written.
     """
 
-    def __init__(self, module, recorder):
+    def __init__(self, module: Module, recorder: Recorder) -> None:
         self.recorder, self.copies = recorder, []
         with torch.no_grad():
             for part in module.modules():
@@ -94,9 +101,10 @@ class _Before:
                         self.copies.append((part, name, buffer, buffer.clone()))
         self.last = recorder.graph._root.prev
 
-    def keep_written(self):
+    def keep_written(self) -> None:
         """The copies of buffers that forward did not write are not needed."""
-        written, node = set(), self.last.next
+        written: set = set()
+        node = self.last.next
         while node.op != "root":
             written.update(roots(written_args(node)) if node.op == "call_function" else ())
             node = node.next
@@ -108,14 +116,14 @@ class _Before:
                 self.recorder.graph.erase_node(self._node(copy))
         self.copies = kept
 
-    def _node(self, tensor):
+    def _node(self, tensor: torch.Tensor) -> Any:
         return self.recorder._convert(memory_of(tensor))[0]
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.now = [(part, name, part._buffers.get(name)) for part, name, *_ in self.copies]
         for part, name, _, copy in self.copies:
             part._buffers[name] = copy
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         for part, name, value in self.now:
             part._buffers[name] = value

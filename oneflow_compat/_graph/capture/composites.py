@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._prims_common import is_contiguous_or_false
@@ -16,10 +18,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ..._upstream.versions import torch_is_before
 from ..errors import CaptureError
 
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+
 aten = torch.ops.aten
 
 
-def composed(func, args, kwargs):
+def composed(func: Any, args: Any, kwargs: Any) -> Any:
     """Return a call of the form for arguments of unknown sizes, or None if torch's own form serves."""
     kwargs = kwargs or {}
     special = _special_forms().get(func)
@@ -32,7 +38,7 @@ def composed(func, args, kwargs):
 
 
 @functools.cache
-def _special_forms():
+def _special_forms() -> dict:
     """Return {function: special}. special(func, args, kwargs) returns a call, or None for torch's form."""
     return {
         torch._C._nn.one_hot: _one_hot_call,
@@ -43,38 +49,38 @@ def _special_forms():
     }
 
 
-def _is_fake_without_gradient(args):
+def _is_fake_without_gradient(args: tuple) -> bool:
     return (
         bool(args) and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled())
     )
 
 
-def _one_hot_call(func, args, kwargs):
+def _one_hot_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
         return functools.partial(_one_hot, *args, **kwargs)
     return None
 
 
-def _max_pool1d_call(func, args, kwargs):
+def _max_pool1d_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Callable | None:
     """Return the result with the layout of eager's kernel for tensors without gradient."""
     if _is_fake_without_gradient(args) and args[0].is_cpu:
         return lambda: func(*args, **kwargs).contiguous()
     return None
 
 
-def _affine_grid_call(func, args, kwargs):
+def _affine_grid_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if torch._C._is_any_autocast_enabled():
         return functools.partial(_AffineGrid.apply, *args, **kwargs)
     return None
 
 
-def _singular_values_call(func, args, kwargs):
+def _singular_values_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Callable | None:
     if _is_fake_without_gradient(args):
         return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs))
     return None
 
 
-def _refuse_unknown_nnz(func, args, kwargs):
+def _refuse_unknown_nnz(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     if type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
         raise CaptureError(
             "the number of rows of a sparse tensor depends on values, and _nnz() returns it as a Python"
@@ -83,7 +89,7 @@ def _refuse_unknown_nnz(func, args, kwargs):
         )
 
 
-def _unknown(a):
+def _unknown(a: Any) -> Any:
     return (
         type(a) is FakeTensor
         and a._has_symbolic_sizes_strides
@@ -93,7 +99,7 @@ def _unknown(a):
 
 
 @functools.cache
-def _forms():
+def _forms() -> Any:
     forms = {
         torch.take_along_dim: _take_along_dim,
         torch.kron: _kron,
@@ -140,18 +146,18 @@ class _AffineGrid(torch.autograd.Function):
     """affine_grid_generator by its kernel's own operators, whose operands autocast casts."""
 
     @staticmethod
-    def forward(ctx, theta, size, align_corners):
+    def forward(ctx: Any, theta: Any, size: Any, align_corners: bool) -> Any:
         ctx.rest = size, align_corners
         return aten.affine_grid_generator.default._op_dk(
             torch._C.DispatchKey.CompositeExplicitAutograd, theta, size, align_corners
         )
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Any) -> tuple:
         return torch.ops.aten.affine_grid_generator_backward(grad, *ctx.rest), None, None
 
 
-def _without_vectors(graph, call):
+def _without_vectors(graph: Graph, call: Any) -> Any:
     """Run the call; its decompositions compute values only, unless the call reads the vectors.
 
     torch would compute the vectors too, because the tensor is symbolic.
@@ -181,7 +187,7 @@ _OF_SINGULAR_VALUES = {
 }
 
 
-def _one_hot(tensor, num_classes=-1):
+def _one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> Any:
     if type(num_classes) is int and num_classes == -1:
         num_classes = tensor.max() + 1
     if isinstance(num_classes, torch.Tensor):
@@ -191,7 +197,7 @@ def _one_hot(tensor, num_classes=-1):
     return tensor.new_zeros((*tensor.shape, num_classes)).scatter_(-1, tensor.unsqueeze(-1), 1)
 
 
-def _take_along_dim(input, indices, dim=None):
+def _take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
     if dim is None:
         return input.flatten().gather(0, indices.flatten())
     dim %= input.dim()
@@ -204,7 +210,7 @@ def _take_along_dim(input, indices, dim=None):
     return input.gather(dim, indices)
 
 
-def _kron(input, other):
+def _kron(input: Any, other: Any) -> Any:
     dims = max(input.dim(), other.dim())
     input_blocks, other_blocks = (t.reshape([1] * (dims - t.dim()) + list(t.shape)) for t in (input, other))
     product = input_blocks.reshape(
@@ -213,38 +219,40 @@ def _kron(input, other):
     return product.reshape([a * b for a, b in zip(input_blocks.shape, other_blocks.shape)])
 
 
-def _matmul(input, other, *, out=None):
+def _matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     from torch._decomp.decompositions import matmul
 
     return matmul(input, other) if out is None else torch.matmul(input, other, out=out)
 
 
-def _linear(input, weight, bias=None):
+def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if bias is None or input.dim() > 2 and not is_contiguous_or_false(input):
         product = _matmul(input, weight.t())
         return product if bias is None else product + bias
     return torch._C._nn.linear(input, weight, bias)
 
 
-def _broadcast_tensors(*tensors):
+def _broadcast_tensors(*tensors: Any) -> Any:
     tensors = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
-    shape = []
+    shape: list = []
     for sizes in itertools.zip_longest(*(t.shape[::-1] for t in tensors), fillvalue=1):
         wider = [n for n in sizes if type(n) is not int or n != 1]
         shape.insert(0, next((n for n in wider if type(n) is int), wider[0] if wider else 1))
     return [t.expand(shape) for t in tensors]
 
 
-def _masked_select(input, mask):
+def _masked_select(input: Any, mask: Any) -> Any:
     input, mask = torch.broadcast_tensors(input, mask)
     return input[mask]
 
 
-def _unsafe_chunk(input, chunks, dim=0):
+def _unsafe_chunk(input: Any, chunks: Any, dim: Any = 0) -> Any:
     return torch.unsafe_split(input, -(-input.shape[dim] // chunks), dim)
 
 
-def _pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+def _pad_sequence(
+    sequences: Any, batch_first: bool = False, padding_value: Any = 0.0, padding_side: str = "right"
+) -> Any:
     longest = functools.reduce(torch.sym_max, (s.shape[0] for s in sequences))
     rest = sequences[0].shape[1:]
     out = sequences[0].new_full(
@@ -257,7 +265,7 @@ def _pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side=
     return out
 
 
-def _upsample(op, nearest, input, output_size, *rest):
+def _upsample(op: Any, nearest: Any, input: Any, output_size: Any, *rest: Any) -> Any:
     *corners, factors = rest
     if output_size is None:
         output_size = [math.floor(n * f) for n, f in zip(input.shape[2:], factors)]

@@ -8,12 +8,18 @@ depend on values have *unbacked* symbols (symbolic_sizes.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import CaptureError, SizesNeeded, location_text
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.symbol_environment import conditions_of, new_symbol, printed
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from .recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,14 @@ class Specialization:
     location: object  # (file, line, function), or None
     is_compared: bool
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"dimension {self.dim} of the argument {self.name!r}, {location_text(self.location)}"
 
 
 class DynamicDimensions:
     """The symbols of one capture's arguments."""
 
-    def __init__(self, recorder, dims, positions):
+    def __init__(self, recorder: Recorder, dims: Any, positions: Any) -> None:
         self.recorder = recorder
         # index of a flat argument -> its dimensions that are symbols; an argument that is missing here is
         # guarded by the signature of the call
@@ -48,13 +54,13 @@ class DynamicDimensions:
         self.layouts: dict = {}  # index of a flat argument -> Layout
 
     @property
-    def environment(self):
+    def environment(self) -> Any:
         return self.recorder.fake_mode.shape_env
 
-    def symbols(self):
+    def symbols(self) -> Any:
         return self.dimensions.keys()
 
-    def shape_and_stride(self, tensor, name):
+    def shape_and_stride(self, tensor: torch.Tensor, name: str) -> tuple | None:
         """The symbolic shape and strides of the next argument, or None if all its sizes are fixed."""
         index = next(self.positions)
         self.names[index] = name
@@ -72,13 +78,13 @@ class DynamicDimensions:
         self.layouts[index] = Layout(tuple(map(_text, shape)), tuple(map(_text, stride)))
         return shape, stride
 
-    def _symbol(self, index, name, dim, size):
+    def _symbol(self, index: Any, name: str, dim: Any, size: Any) -> Any:
         symbol = new_symbol(self.environment, name, dim, size)
         expression = symbol.node.expr
         self.dimensions[expression] = Dimension(str(expression), index, dim, size)
         return symbol
 
-    def define(self, node, twin):
+    def define(self, node: Node, twin: Any) -> None:
         """Record the sizes of an argument as nodes."""
         for dim, size in enumerate(twin.shape):
             if type(size) is torch.SymInt:
@@ -86,7 +92,7 @@ class DynamicDimensions:
                     torch.ops.aten.sym_size.int, (node, dim)
                 )
 
-    def specializations(self):
+    def specializations(self) -> list:
         """The dimensions that the capture needed as numbers."""
         environment = self.environment
         return [
@@ -101,7 +107,7 @@ class DynamicDimensions:
             if environment.simplify(symbol).is_number
         ]
 
-    def guards(self):
+    def guards(self) -> Any:
         """The DimensionGuards of the capture. Raises SizesNeeded if it needed a dimension as a number."""
         specializations = self.specializations()
         if specializations:
@@ -119,11 +125,11 @@ class DynamicDimensions:
             ) from error
 
 
-def _text(size):
+def _text(size: Any) -> Any:
     return size if type(size) is int else printed(size.node.expr)
 
 
-def _strides_of(shape, tensor):
+def _strides_of(shape: Any, tensor: torch.Tensor) -> Any:
     """Strides as products of the sizes where they are such products, else as numbers."""
     products, strides = {1: 1}, [0] * len(shape)
     for dim in sorted(range(len(shape)), key=lambda d: (tensor.stride(d), -d)):

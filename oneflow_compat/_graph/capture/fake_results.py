@@ -8,6 +8,7 @@ operators the shapes, strides and dtypes of the results are cached.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -42,10 +43,10 @@ _lasting: dict = {}
 class Results:
     """Compute the symbolic results of an operator for symbolic arguments."""
 
-    def __init__(self, mode):
+    def __init__(self, mode: Any) -> None:
         self.mode, self.seen = mode, {}
 
-    def __call__(self, func, args, kwargs):
+    def __call__(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         out = sparse_results.part(func, args, self.mode)
         if out is None:
             out = sparse_results.of_unknown_parts(func, args, kwargs, self.mode)
@@ -55,7 +56,7 @@ class Results:
                 return sparse_results.with_rows(func, args, kwargs, out, self.mode)
         return out
 
-    def _of_operator(self, func, args, kwargs):
+    def _of_operator(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self.mode.shape_env is not None and any(map(_has_symbols, (*args, *kwargs.values()))):
             return self._of_symbols(func, args, kwargs)
         if facts_of(func).view and is_plain(args[0]):
@@ -74,7 +75,7 @@ class Results:
                 self.seen[key] = _record(out)
         return out
 
-    def _computed(self, func, args, kwargs):
+    def _computed(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         out = None if has_rules(func) else meta_results(func, args, kwargs, self.mode)
         if out is not None:
             return out
@@ -82,7 +83,7 @@ class Results:
             out = known_results(func, args, kwargs)
             return func(*args, **kwargs) if out is None else out
 
-    def _of_symbols(self, func, args, kwargs):
+    def _of_symbols(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         environment = self.mode.shape_env
         if environment.unbacked_symint_counter:
             with self.mode, symbolic_kernels():
@@ -94,7 +95,7 @@ class Results:
             return of_unknown_sizes(func, args, kwargs, environment) if out is None else out
 
     @staticmethod
-    def _key(func, args, kwargs):
+    def _key(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         # the results of a pointwise operator do not depend on learning rates and other floats
         include_floats = torch.Tag.pointwise not in func.tags
         try:
@@ -107,7 +108,7 @@ class Results:
         except _NotKept:
             return None
 
-    def _from_record(self, record):
+    def _from_record(self, record: Any) -> Any:
         if record is None:
             return None
         if type(record) is list or type(record[0]) is not torch.Size:
@@ -120,7 +121,7 @@ class _NotKept(Exception):
     pass
 
 
-def _has_symbols(a):
+def _has_symbols(a: Any) -> bool:
     return (
         type(a) is FakeTensor
         and a._has_symbolic_sizes_strides
@@ -130,11 +131,11 @@ def _has_symbols(a):
     )
 
 
-def _described(tensor):
+def _described(tensor: torch.Tensor) -> tuple:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.fake_device
 
 
-def _lasts(func):
+def _lasts(func: Any) -> Any:
     cacheable = _lasting.get(func)
     if cacheable is None:
         is_plain_aten = func.namespace == "aten" and not facts_of(func).has_other_memory
@@ -144,7 +145,7 @@ def _lasts(func):
     return cacheable
 
 
-def _of(a, include_floats):
+def _of(a: Any, include_floats: Any) -> Any:
     """Return the part of an argument that the result depends on; with `include_floats`, floats as well."""
     value_type = type(a)
     if value_type is FakeTensor:
@@ -158,7 +159,7 @@ def _of(a, include_floats):
     return value_type, a if include_floats or value_type is not float else None
 
 
-def _record(out):
+def _record(out: Any) -> Any:
     if out is None:
         return None
     if type(out) in (tuple, list):
@@ -168,7 +169,7 @@ def _record(out):
     return _described(out)
 
 
-def _elementwise(args):
+def _elementwise(args: tuple) -> bool:
     """Whether the lists have equal lengths, and dense floating tensors of one layout at each position."""
     lists = [a for a in args if type(a) is list]
     if len({len(a) for a in lists}) != 1 or any(isinstance(a, torch.Tensor) for a in args):

@@ -38,7 +38,7 @@ class Rule:
     results: Callable[[Any, tuple, dict], Any]
 
 
-def known_results(func, args, kwargs):
+def known_results(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Return the fake results of an operator, or None if torch has to compute them.
 
     Call it in the fake mode.
@@ -56,7 +56,7 @@ def has_rules(func: Any) -> bool:
 
 
 @functools.cache
-def _applicable(func):
+def _applicable(func: Any) -> tuple:
     """Return the functions that may give the results of an operator, in their order."""
     facts = facts_of(func)
     return (
@@ -66,13 +66,13 @@ def _applicable(func):
     )
 
 
-def _elementwise(func, args, kwargs):
+def _elementwise(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if func._schema.is_mutable:
         return args[0] if _writes((*args, *kwargs.values())) else None
     return _like(args[0]) if _alike((*args, *kwargs.values())) else None
 
 
-def _native_batch_norm(func, args, kwargs):
+def _native_batch_norm(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     x, *channel_wise, training, _, _ = args
     if (training or x.is_cpu) and _usual(x, channel_wise):
         channels = x.shape[1] if training else 0
@@ -82,7 +82,7 @@ def _native_batch_norm(func, args, kwargs):
     return None
 
 
-def _native_batch_norm_backward(func, args, kwargs):
+def _native_batch_norm_backward(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     grad, x, *channel_wise, training, _, output_mask = args
     if (
         not (training or x.is_cpu)
@@ -95,7 +95,7 @@ def _native_batch_norm_backward(func, args, kwargs):
     return tuple(result if is_needed else None for result, is_needed in zip(results, output_mask))
 
 
-def _cudnn_batch_norm(func, args, kwargs):
+def _cudnn_batch_norm(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     x, *channel_wise, training, _, _ = args
     if not training or not _usual(x, channel_wise):
         return None
@@ -103,14 +103,14 @@ def _cudnn_batch_norm(func, args, kwargs):
     return _like(x), *_vectors(x, x.shape[1], 2), workspace
 
 
-def _cudnn_batch_norm_backward(func, args, kwargs):
+def _cudnn_batch_norm_backward(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     x, grad, weight, *_ = args
     if grad.shape != x.shape or grad.dtype != x.dtype or not _usual(x, (weight,)):
         return None
     return _like(x), *_vectors(x, x.shape[1], 2)
 
 
-def _zero_tensor(func, args, kwargs):
+def _zero_tensor(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Views of a fake tensor that is marked as zero would leave the fake mode.
 
     A tensor without dimensions may stand for a number, which is read.
@@ -118,14 +118,14 @@ def _zero_tensor(func, args, kwargs):
     return torch.empty(*args, **kwargs) if args[0] else None
 
 
-def _index_by_byte_masks(func, args, kwargs):
+def _index_by_byte_masks(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Torch's fake kernel takes no masks of bytes."""
     if not any(i is not None and i.dtype is torch.uint8 for i in args[1]):
         return None
     return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
 
 
-def _masked_select(func, args, kwargs):
+def _masked_select(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """One mask gives one size."""
     if not args[1].numel():
         return None
@@ -133,14 +133,14 @@ def _masked_select(func, args, kwargs):
     return args[0].new_empty(aten.nonzero.default(args[1]).shape[0] * times)
 
 
-def _half_precision_arithmetic(func, args, kwargs):
+def _half_precision_arithmetic(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Of half precision, torch takes expanded tensors for contiguous ones."""
     if not any(isinstance(a, torch.Tensor) and a.dtype in _HALF for a in args):
         return None
     return _iterated(Iterated(), args, func(*args, **kwargs))
 
 
-def _grouped_mm_results(func, args, kwargs):
+def _grouped_mm_results(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return _grouped_mm(*args, **kwargs)
 
 
@@ -184,7 +184,7 @@ _RULES = (
 )
 
 
-def _of_cpu_layout(func, args, kwargs):
+def _of_cpu_layout(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Torch's results with the layout of the CPU's kernel."""
     if not all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
         return None
@@ -192,7 +192,7 @@ def _of_cpu_layout(func, args, kwargs):
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: _laid_out(layout, args, t), out)
 
 
-def _laid_out(layout: Contiguous | Iterated | Suggested, args, out):
+def _laid_out(layout: Contiguous | Iterated | Suggested, args: Any, out: Any) -> Any:
     if isinstance(layout, Iterated):
         return _iterated(layout, args, out)
     memory_format = torch.contiguous_format
@@ -201,7 +201,7 @@ def _laid_out(layout: Contiguous | Iterated | Suggested, args, out):
     return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=memory_format)
 
 
-def _iterated(layout: Iterated, args, out):
+def _iterated(layout: Iterated, args: tuple, out: Any) -> Any:
     """Return a result with the first layout of its arguments that decides; 0-d tensors do not."""
     deciding = [
         args[i].expand(out.shape)
@@ -212,7 +212,7 @@ def _iterated(layout: Iterated, args, out):
     return torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device)
 
 
-def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
+def _grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """torch's symbolic form takes bfloat16 only, the CPU's kernel float32 and float16 too; rows of the result
     start at multiples of 16 bytes.
     """
@@ -225,7 +225,7 @@ def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
     return torch.empty_strided(size, (size[-2] * row, row, 1)[-len(size) :], dtype=a.dtype, device=a.device)
 
 
-def _alike(args):
+def _alike(args: tuple) -> bool:
     """Return True for floating-point tensors of one shape, dtype, device and dense layout, and options."""
     leading = args[0]
     if (
@@ -245,7 +245,7 @@ def _alike(args):
     return True
 
 
-def _writes(args):
+def _writes(args: tuple) -> bool:
     """Return True for floating-point tensors of one shape, dtype and device, and options.
 
     The first tensor must have a separate element for each index.
@@ -267,17 +267,17 @@ def _writes(args):
     )
 
 
-def _dense(x):
+def _dense(x: torch.Tensor) -> Any:
     return x.is_contiguous() or x.ndim in _FORMATS and x.is_contiguous(memory_format=_FORMATS[x.ndim])
 
 
-def _usual(x, channel_wise):
+def _usual(x: torch.Tensor, channel_wise: Any) -> bool:
     if x.ndim < 2 or x.dtype not in (torch.float32, torch.float64) or _format(x) is None:
         return False
     return all(t is None or t.shape == x.shape[1:2] and t.dtype == x.dtype for t in channel_wise)
 
 
-def _format(x):
+def _format(x: torch.Tensor) -> Any:
     """Return the memory format of the kernel's result, or None.
 
     It is None for a tensor of two formats at once, and, off the CPU, for a tensor of no format.
@@ -292,14 +292,14 @@ def _format(x):
     return torch._prims_common.suggest_memory_format(x) if x.is_cpu and not plain else None
 
 
-def _like(x):
+def _like(x: torch.Tensor) -> Any:
     if is_plain(x):
         options = {"dtype": x.dtype, "memory_format": _format(x)}
         return new_fake(x.fake_mode, x.fake_device, torch.empty, x.shape, **options)
     return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=_format(x))
 
 
-def _vectors(x, size, count):
+def _vectors(x: torch.Tensor, size: Any, count: int) -> list:
     """Return vectors of the dtype and on the device of a tensor."""
     if is_plain(x):
         return [new_fake(x.fake_mode, x.fake_device, torch.empty, size, dtype=x.dtype) for _ in range(count)]

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from .patching import undone
 
 
 @contextlib.contextmanager
-def everywhere(changes):
+def everywhere(changes: Any) -> Iterator[None]:
     """changes: {name: (original, new)}.
 
     Each module that has the original under that name has the new one until the end.
@@ -23,7 +25,7 @@ def everywhere(changes):
         yield
 
 
-def _exchange(changes):
+def _exchange(changes: Any) -> None:
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType):
             names = module.__dict__

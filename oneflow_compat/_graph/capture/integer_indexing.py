@@ -6,6 +6,8 @@ So one program serves every i. x[i.item()] is a view.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -15,6 +17,10 @@ from .composites import composed
 from .function_aliases import everywhere
 from .known import constant_value
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8
 
 
@@ -22,13 +28,15 @@ _GET, _PUT = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
 
 @contextlib.contextmanager
-def tensors_as_indices(recorder, active):
+def tensors_as_indices(recorder: Recorder, active: Callable) -> Iterator[None]:
     """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
 
     # A __getitem__ set on torch.Tensor would make tensors sequences for C: torch.tensor([t, t]) would fail
     # from then on.
     class Indexing(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
+        def __torch_function__(
+            self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
             if func is _GET:
                 return _get_item(recorder if active() else None, *args)
             if func is _PUT:
@@ -42,7 +50,7 @@ def tensors_as_indices(recorder, active):
         yield
 
 
-def _get_item(recorder, tensor, index):
+def _get_item(recorder: Any, tensor: Any, index: Any) -> Any:
     tensor, index = _selected(tensor, index)
     tensor, index, picks = _split(recorder, tensor, index)
     if picks is None:
@@ -54,7 +62,7 @@ def _get_item(recorder, tensor, index):
     return out
 
 
-def _set_item(recorder, tensor, index, value):
+def _set_item(recorder: Any, tensor: Any, index: Any, value: Any) -> Any:
     tensor, index = _selected(tensor, index)
     tensor, index, picks = _split(recorder, tensor, index)
     if picks is None:
@@ -74,7 +82,7 @@ def _set_item(recorder, tensor, index, value):
         _PUT(target, torch.meshgrid(*positions, indexing="ij"), value)
 
 
-def _split(recorder, tensor, index):
+def _split(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple:
     """Return the tensor, the index, and what `_picks` says of them: None without a capture.
 
     A mask without dimensions is taken as a mask of one row.
@@ -86,15 +94,15 @@ def _split(recorder, tensor, index):
     return tensor, index, _picks(recorder, tensor, index)
 
 
-def _overrides_besides_this_mode(active):
+def _overrides_besides_this_mode(active: Callable) -> dict:
     """Return replacements of torch's questions whether a tensor has __torch_function__.
 
     Torch's functions in Python would take a slower branch if only this mode is on.
     """
     sequence = torch.overrides.has_torch_function
 
-    def besides(original):
-        def has(*args):
+    def besides(original: Callable) -> Any:
+        def has(*args: Any) -> Any:
             if not active() or torch._C._len_torch_function_stack() != 1:
                 return original(*args)
             return any(map(_overrides, args[0] if original is sequence else args))
@@ -106,7 +114,7 @@ def _overrides_besides_this_mode(active):
     return {name: (original, besides(original)) for name, original in originals.items()}
 
 
-def _overrides(value):
+def _overrides(value: Any) -> bool:
     value_type = type(value)
     return (
         value_type not in (torch.Tensor, torch.nn.Parameter, FakeTensor)
@@ -117,7 +125,7 @@ def _overrides(value):
 _PLAIN = torch._C._disabled_torch_function_impl
 
 
-def _selected(tensor, index):
+def _selected(tensor: torch.Tensor, index: Any) -> tuple:
     """Return the tensor selected at the integers that a program computes, and the index without them."""
     parts = list(index) if type(index) is tuple else [index]
     for n in [n for n, i in enumerate(parts) if type(i) is torch.SymInt][::-1]:
@@ -129,34 +137,34 @@ def _selected(tensor, index):
     return tensor, index
 
 
-def _dims_of(index):
+def _dims_of(index: Any) -> Any:
     """Return how many dimensions of the tensor an index stands for."""
     if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
         return index.dim()
     return 0 if index is None or type(index) is bool else 1
 
 
-def _is_integer(tensor):
+def _is_integer(tensor: torch.Tensor) -> bool:
     return type(tensor) is FakeTensor and not (
         tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool
     )
 
 
-def _is_flag(index):
+def _is_flag(index: Any) -> bool:
     """Whether the index is a mask without dimensions, whose value eager reads."""
     return type(index) is FakeTensor and index.dim() == 0 and index.dtype is torch.bool
 
 
-def _single(index):
+def _single(index: Any) -> Any:
     return type(index) is FakeTensor and index.dim() == 0 and index.dtype in _INTEGERS
 
 
-def _unknown(recorder, index):
+def _unknown(recorder: Recorder, index: Any) -> bool:
     node = getattr(index, "_of_node", None)
     return "_value" not in index.__dict__ and node is not None and constant_value(recorder, node) is None
 
 
-def _picks(recorder, tensor, index):
+def _picks(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple | None:
     """Return (the index with `:` for each 0-d tensor, [(dimension of the result, that tensor)]).
 
     Return None if there is no such tensor, or if there are lists and other tensors beside.
@@ -182,6 +190,6 @@ def _picks(recorder, tensor, index):
     return tuple(rest), picked
 
 
-def _is_pick(recorder, i):
+def _is_pick(recorder: Recorder, i: Any) -> bool:
     """Whether the program computes the index: a 0-d integer tensor that is no constant."""
     return _single(i) and _unknown(recorder, i)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -20,6 +20,12 @@ from ..errors import KEEP_VALUE, CaptureError
 from ..program.program import roots, written_args
 from ..program.scalar_guards import Condition, part
 from .assertions import assumed
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from .recorder import Recorder
+
 
 aten = torch.ops.aten
 _MOST_NODES = 2000
@@ -47,7 +53,7 @@ class Known:
 UNKNOWN = Known(Source.UNKNOWN)
 
 
-def known_value(recorder, node, of_arguments: bool = False) -> Known:
+def known_value(recorder: Recorder, node: Node, of_arguments: bool = False) -> Known:
     """Return what is known of the value of a node.
 
     An example may be computed from small buffers and integer arguments; with `of_arguments`, from floating
@@ -60,7 +66,9 @@ def known_value(recorder, node, of_arguments: bool = False) -> Known:
     return UNKNOWN if example is None else Known(Source.EXAMPLE, example)
 
 
-def guarded_tensor(recorder, tensor, of_arguments: bool = False) -> torch.Tensor | None:
+def guarded_tensor(
+    recorder: Recorder, tensor: torch.Tensor, of_arguments: bool = False
+) -> torch.Tensor | None:
     """Return the value of a tensor, which the program tests from here on, or None if it is unknown."""
     node, _ = recorder._convert(tensor)
     known_tensor = known_value(recorder, node, of_arguments)
@@ -69,7 +77,7 @@ def guarded_tensor(recorder, tensor, of_arguments: bool = False) -> torch.Tensor
     return known_tensor.value
 
 
-def guarded_scalar(recorder, node):
+def guarded_scalar(recorder: Any, node: Any) -> Any:
     """Return the scalar in a tensor, which the program tests from here on, or None if it is unknown."""
     known_scalar = known_value(recorder, node)
     if known_scalar.value is None:
@@ -82,7 +90,7 @@ def guarded_scalar(recorder, node):
 
 
 # -- constants -----------------------------------------------------------------------------
-def constant_value(recorder, node) -> Any:
+def constant_value(recorder: Any, node: Any) -> Any:
     """Return the value of a node that is computed from constants only, else None.
 
     `recorder` is a recorder or a program: it has a graph and its constants.
@@ -104,7 +112,7 @@ def constant_value(recorder, node) -> Any:
     return values[node]
 
 
-def _replayed(recorder, node):
+def _replayed(recorder: Recorder, node: Node) -> Any:
     """Return the constant in a tensor that was written in place: everything that wrote it runs again."""
     small, copies, inputs = part(recorder.graph, set(roots([node])))  # a base may be written after its view
     if (
@@ -117,14 +125,14 @@ def _replayed(recorder, node):
     return _interpreted(recorder, small)
 
 
-def _is_determined(node):
+def _is_determined(node: Node) -> bool:
     """Return True if the inputs of the operator determine its result."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target.__module__ in ("_operator", "operator")
     return torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
-def _ancestors(node):
+def _ancestors(node: Node) -> Any:
     ancestors, todo = set(), [node]
     while todo:
         n = todo.pop()
@@ -140,7 +148,7 @@ def _ancestors(node):
 
 
 # -- examples -------------------------------------------------------------------------------
-def _example_value(recorder, node, of_arguments):
+def _example_value(recorder: Recorder, node: Node, of_arguments: Any) -> Any:
     """Return the value of a node in this call, computed from small inputs, or None."""
     small, copies, inputs = part(recorder.graph, {node})
     if not inputs or any(map(is_random, small.nodes)):
@@ -154,7 +162,7 @@ def _example_value(recorder, node, of_arguments):
         return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), value)
 
 
-def _example_inputs(recorder, inputs, of_arguments):
+def _example_inputs(recorder: Recorder, inputs: Any, of_arguments: Any) -> Any:
     """Return the values of these placeholders, or None if they are too large or must not be read."""
     placeholders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     lifted = {node for _, node, _ in recorder.lifted.values()}
@@ -171,7 +179,7 @@ def _example_inputs(recorder, inputs, of_arguments):
     return values if totals[True] <= _MOST_INTEGERS and totals[False] <= _MOST_FLOATS else None
 
 
-def _interpreted(recorder, graph, values=()):
+def _interpreted(recorder: Recorder, graph: Graph, values: Any = ()) -> Any:
     """Run a part of the captured graph on real tensors."""
     module = torch.nn.Module()
     for name, constant in recorder.constants.items():
@@ -180,7 +188,7 @@ def _interpreted(recorder, graph, values=()):
         return torch.fx.Interpreter(torch.fx.GraphModule(module, graph)).run(*values)
 
 
-def is_random(node) -> bool:
+def is_random(node: Node) -> bool:
     """Whether the operator of a node draws random numbers."""
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
@@ -193,7 +201,7 @@ class KnownValues:
     These are tensors that build() makes of Python data, and step counters while the optimizer is recorded.
     """
 
-    def _item(self, tensor):
+    def _item(self, tensor: Any) -> Any:
         """Return what .item() of a tensor gives in build() or step().
 
         Raise CaptureError if a program cannot have the scalar.
@@ -214,7 +222,7 @@ class KnownValues:
             )
         return value
 
-    def _scalar_in_build(self, tensor, node):
+    def _scalar_in_build(self, tensor: Any, node: Any) -> Any:
         """Return the scalar in a tensor, guarded or asserted, or a symbol for an integer, or None."""
         value = guarded_scalar(self, node)
         if value is not None or tensor.numel() != 1:
@@ -227,7 +235,7 @@ class KnownValues:
         is_integer = not (tensor.is_floating_point() or tensor.is_complex())
         return self.sizes.count(node) if is_integer else None
 
-    def _forget_values(self, args):
+    def _forget_values(self, args: Any) -> None:
         """Forget the values of tensors that were written, directly or through a view."""
         for t in _flat(args):
             if isinstance(t, FakeTensor):
@@ -237,7 +245,7 @@ class KnownValues:
                     if constant is not None:
                         constant.__dict__.pop("_value", None)
 
-    def _follow(self, func, args, kwargs, out):
+    def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Keep the real value of tensors of one element (step counters) while the optimizer is recorded."""
         outs = out if isinstance(out, (tuple, list)) else (out,)
         if func.namespace == "_c10d_functional":  # other ranks may not know its values
@@ -254,7 +262,7 @@ class KnownValues:
             for t in tensors:
                 t.__dict__.pop("_value", None)
 
-    def _values(self, a):
+    def _values(self, a: Any) -> Any:
         if type(a) in (list, tuple):
             return type(a)(self._values(x) for x in a)
         if type(a) is float:
@@ -262,7 +270,7 @@ class KnownValues:
         return a._value if isinstance(a, FakeTensor) else a
 
 
-def _flat(args):
+def _flat(args: Any) -> Any:
     flat = []
     for a in args:
         if type(a) in (list, tuple):

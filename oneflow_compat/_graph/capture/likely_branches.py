@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -10,7 +11,7 @@ from torch.fx import Node
 aten = torch.ops.aten
 
 
-def _overloads(*names):
+def _overloads(*names: Any) -> set:
     return {
         getattr(getattr(aten, name), o)
         for name in names
@@ -61,7 +62,7 @@ def _likely_of_joined(node: Node, reduced_by: str | None) -> bool | None:
     return any(outcomes) if is_or else all(outcomes)
 
 
-def _is_of_scalars_or_integers(argument) -> bool:
+def _is_of_scalars_or_integers(argument: Any) -> bool:
     if not isinstance(argument, Node):
         return type(argument) in (int, float)
     dtype = argument.meta["tensor"].dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -17,6 +17,12 @@ from .containers import compare, holds_symbols, put_back, snapshot
 from .known import constant_value
 from .patching import forget, log
 from .state_map import memory_id
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from .recorder import Recorder
+
 
 _ENGINE = __package__.rpartition(".")[0]  # objects of the engine are not walked
 _INTERNAL = frozenset(vars(torch.nn.Module()))
@@ -44,7 +50,7 @@ class ModuleChanges:
     it: build() makes it again.
     """
 
-    def __init__(self, modules, owner, recorder):
+    def __init__(self, modules: Any, owner: Any, recorder: Recorder) -> None:
         self.recorder = recorder
         self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
         self.before: dict[int, _Before] = {}  # by the id of its owner
@@ -52,7 +58,7 @@ class ModuleChanges:
         self.children: list = []  # (module, its child modules before build())
         self.late: set = set()  # (id(container), key) of `stores` that hold objects build() created
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         log(self.restore_everything)
         for owner in self.roots:
             self.add(owner)
@@ -63,7 +69,7 @@ class ModuleChanges:
         """The modules that build() used, and the object that build() belongs to."""
         return [before.owner for before in self.before.values()]
 
-    def add(self, owner) -> None:
+    def add(self, owner: Any) -> None:
         """Remember a module, or the object that build() belongs to, as it is now."""
         if id(owner) in self.before:
             return
@@ -94,22 +100,22 @@ class ModuleChanges:
                 return [(old, new.clone()) for old, new in self._pairs]
         return self._pairs
 
-    def _memories_of_registered_state(self):
-        memories = set()
+    def _memories_of_registered_state(self) -> Any:
+        memories: set = set()
         for before in self.before.values():
             is_module = isinstance(before.owner, torch.nn.Module)
             parameters = before.owner._parameters.values() if is_module else ()
             memories.update(memory_id(t) for t in (*parameters, *before.buffers.values()) if t is not None)
         return memories
 
-    def _compare_buffers(self, before):
+    def _compare_buffers(self, before: Any) -> None:
         if isinstance(before.owner, torch.nn.Module):
             buffers = before.owner._buffers
             for key, new in buffers.items():
                 saved = key not in before.owner._non_persistent_buffers_set
                 self._compare(buffers, key, before.buffers.get(key), new, True, saved)
 
-    def _compare_attributes(self, before):
+    def _compare_attributes(self, before: Any) -> None:
         attributes = before.owner.__dict__
         for key, new in attributes.items():
             if key in _INTERNAL:
@@ -120,7 +126,9 @@ class ModuleChanges:
             else:
                 self._compare(attributes, key, old, new)
 
-    def _compare(self, container, key, old, new, registered=False, saved=False):
+    def _compare(
+        self, container: Any, key: Any, old: Any, new: Any, registered: bool = False, saved: bool = False
+    ) -> None:
         """Decide whether the program copies the new value into the old one, stores it, or does nothing.
 
         `registered`: it is a buffer. `saved`: a state dict holds it.
@@ -128,7 +136,7 @@ class ModuleChanges:
         if new is not old and self._needs_store(old, new, registered, saved):
             self.stores.append((container, key, new))
 
-    def _needs_store(self, old, new, registered, saved):
+    def _needs_store(self, old: Any, new: Any, registered: Any, saved: Any) -> bool:
         if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
             return type(new) is not type(old) or new != old
         if _fits(old, new):
@@ -138,7 +146,7 @@ class ModuleChanges:
             return False
         return holds_symbols(new) and (saved or not self._constant(new))
 
-    def _is_copied(self, old, new, registered):
+    def _is_copied(self, old: Any, new: Any, registered: Any) -> bool:
         """Return True if the old tensor gets the values of the new one, or already has them."""
         if self._sources.setdefault(memory_id(old), new) is not new and not registered:
             return False  # one tensor under two names
@@ -147,7 +155,7 @@ class ModuleChanges:
             return True
         return new.layout is torch.strided and self._location(new) == self._location(old)
 
-    def _store_created_objects(self):
+    def _store_created_objects(self) -> None:
         """Store the fake tensors in modules and objects that build() created and bound."""
         stored_objects: set = set()
         for container, key, value in self._bound():
@@ -168,7 +176,7 @@ class ModuleChanges:
             for created in _created_objects(module, self.before):
                 self.stores.extend(_symbols_of(created))
 
-    def _bound(self):
+    def _bound(self) -> Iterator[Any]:
         """Yield (container, key, value) of attributes and modules that build() put into existing modules."""
         for owner, children in self.children:
             yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
@@ -180,7 +188,7 @@ class ModuleChanges:
                 if k not in _INTERNAL and v is not before.attributes.get(k)
             )
 
-    def _location(self, tensor):
+    def _location(self, tensor: torch.Tensor) -> tuple:
         """Return the memory, offset and strides of a tensor.
 
         A symbolic tensor that is a view of state is located by the live tensor that it stands for.
@@ -192,7 +200,7 @@ class ModuleChanges:
             base_offset = real.storage_offset() if real is not tensor else 0
         return memory_id(real), base_offset + tensor.storage_offset(), tensor.stride()
 
-    def _constant(self, value):
+    def _constant(self, value: Any) -> Any:
         return not any(
             type(t) in SYMBOLIC_NUMBERS
             or isinstance(t, FakeTensor)
@@ -200,7 +208,7 @@ class ModuleChanges:
             for t in pytree.tree_leaves(value)
         )
 
-    def __exit__(self, error_class, *error):
+    def __exit__(self, error_class: Any, *error: Any) -> None:
         self.restore(error_class is not None)
         forget(self.restore_everything)
 
@@ -221,7 +229,7 @@ class ModuleChanges:
         for owner, children in self.children:
             self._restore_children(owner._modules, children, everything)
 
-    def _restore_entries(self, now, before, skipped, everything):
+    def _restore_entries(self, now: Any, before: Any, skipped: Any, everything: Any) -> None:
         if everything and isinstance(now, dict):
             now.update({k: v for k, v in before.items() if k not in now})
         for key in list(now.keys()):
@@ -236,7 +244,7 @@ class ModuleChanges:
             if is_symbolic or now[key] is not old and (everything or isinstance(old, torch.Tensor)):
                 now[key] = old
 
-    def _restore_children(self, now, before, everything):
+    def _restore_children(self, now: Any, before: Any, everything: Any) -> None:
         if everything and now != before:
             now.clear()
             now.update(before)
@@ -268,7 +276,7 @@ def memories(values: Iterable) -> set[int]:
     return {memory_id(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
 
 
-def _created_objects(value, existing) -> Iterator:
+def _created_objects(value: Any, existing: Any) -> Iterator:
     """Yield the modules and other Python objects nested in a value, except those with an id in `existing`."""
     pending, seen = [value], {}
     while pending:
@@ -288,7 +296,7 @@ def _created_objects(value, existing) -> Iterator:
             pending.extend(value.__dict__.values())  # a module's children as well
 
 
-def _symbols_of(instance) -> Iterator[tuple]:
+def _symbols_of(instance: Any) -> Iterator[tuple]:
     """Yield (container, key, value) of the symbolic tensors of a module or of another object."""
     containers = [(instance.__dict__, {k: v for k, v in instance.__dict__.items() if k not in _INTERNAL})]
     if isinstance(instance, torch.nn.Module):
@@ -304,17 +312,17 @@ def _symbols_of(instance) -> Iterator[tuple]:
 class _Parameters:
     """The parameters of a module that build() created: what is stored becomes one."""
 
-    def __init__(self, module):
+    def __init__(self, module: Module) -> None:
         self.parameters = module._parameters
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         return self.parameters[key]
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: Any, value: Any) -> None:
         self.parameters[key] = torch.nn.Parameter(value, self.parameters[key].requires_grad)
 
 
-def _fits(old, new) -> bool:
+def _fits(old: Any, new: Any) -> bool:
     """Whether a tensor can take the values of the other one."""
     if old is new:
         return True

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..._active import capturing
 from ..program.live_numbers import LiveNumbers, NumberNeeded
 from ..program.locations import GroupOption
 from .patching import patched_attributes, undone
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from .recorder import Recorder
 
 
 class OptionReads:
@@ -17,7 +24,14 @@ class OptionReads:
     until build() returns.
     """
 
-    def __init__(self, optimizers, recorder, live_options, constants, inputs):
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        recorder: Recorder,
+        live_options: Any,
+        constants: Any,
+        inputs: Any,
+    ) -> None:
         """`live_options`: {optimizer: names of options that were seen to change}.
 
         `constants`: locations of options that stay floats. The locations of the others go to `inputs`.
@@ -30,11 +44,11 @@ class OptionReads:
         self._replaced: list = []  # (group, name, float, the number that build() sees)
 
     @contextlib.contextmanager
-    def observed(self):
+    def observed(self) -> Iterator[None]:
         """Note reads in this context. `param_groups` is an attribute, so a property of the class hides it."""
         index_of = {id(optimizer): index for index, optimizer in enumerate(self.optimizers)}
 
-        def get(optimizer):
+        def get(optimizer: Optimizer) -> Any:
             groups = optimizer.__dict__["param_groups"]
             index = index_of.get(id(optimizer))
             if index is not None and index not in self.indices:
@@ -42,7 +56,7 @@ class OptionReads:
                     self._read(index, groups)
             return groups
 
-        def put(optimizer, groups):
+        def put(optimizer: Optimizer, groups: Any) -> None:
             optimizer.__dict__["param_groups"] = groups
 
         classes = {type(optimizer) for optimizer in self.optimizers if "param_groups" in vars(optimizer)}
@@ -53,7 +67,7 @@ class OptionReads:
         if self.numbers.is_needed:
             raise NumberNeeded("build() changes an option of an optimizer, or suppressed this error")
 
-    def _read(self, index, groups):
+    def _read(self, index: Any, groups: Any) -> None:
         self.indices.add(index)
         names = {"lr", *self.live_options.get(index, ())}
         for g, group in enumerate(groups):
@@ -66,7 +80,7 @@ class OptionReads:
                     self._replaced.append((group, name, group[name], number))
                     group[name] = number
 
-    def _restore(self):
+    def _restore(self) -> None:
         """Give the groups their floats again. build() may have changed them, which a constant allows."""
         while self._replaced:
             group, name, value, number = self._replaced[-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_torch_function_stack
@@ -79,7 +80,7 @@ def patched_attributes(changes: Iterable[tuple[object, str, object]]) -> Iterato
 
 
 @contextlib.contextmanager
-def global_hook(register: Callable, hooks: dict, hook: Callable, **options) -> Iterator[None]:
+def global_hook(register: Callable, hooks: dict, hook: Callable, **options: Any) -> Iterator[None]:
     """Register a hook of all modules or of all optimizers while the block runs.
 
     `hooks` is torch's table of these hooks. An interrupt may come after torch has stored the hook and before

@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import random
 import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,24 +29,27 @@ from ..program.tensor_info import describe
 from .function_aliases import everywhere
 from .patching import patched_attributes
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
 
 class _Recorded:
     """Calls of generators in the program: each reads, sets or seeds the state that the generator has when the
     program runs.
     """
 
-    def __init__(self, recorder):
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
-    def record(self, function, *args):
+    def record(self, function: Callable, *args: Any) -> Any:
         node = self.recorder.graph.call_function(function, args)
         self.recorder._annotate(node)
         return node
 
-    def node(self, state):
+    def node(self, state: Any) -> Any:
         return self.recorder._convert(state)[0]
 
-    def read(self, original, function, *args):
+    def read(self, original: Any, function: Any, *args: Any) -> Any:
         """A symbolic tensor like the state that `original()` gives now."""
         with _disable_current_modes():
             value = original()
@@ -53,16 +58,16 @@ class _Recorded:
         out._of_node.meta["tensor"] = describe(value)
         return out
 
-    def getting(self, original, function, places):
-        def get(*args, **kwargs):
+    def getting(self, original: Any, function: Any, places: Any) -> Any:
+        def get(*args: Any, **kwargs: Any) -> Any:
             if not capturing():
                 return original(*args, **kwargs)
             return self.read(lambda: original(*args, **kwargs), function, *places(*args, **kwargs))
 
         return get
 
-    def doing(self, original, function, places):
-        def do(*args, **kwargs):
+    def doing(self, original: Callable, function: Callable, places: Any) -> Any:
+        def do(*args: Any, **kwargs: Any) -> Any:
             if not capturing():
                 return original(*args, **kwargs)
             self.record(function, *places(*args, **kwargs))
@@ -75,22 +80,22 @@ class _Generator:
     by.
     """
 
-    def __init__(self, generator, recorded):
+    def __init__(self, generator: Any, recorded: Any) -> None:
         self._generator, self._recorded = generator, recorded
 
-    def get_state(self):
+    def get_state(self) -> Any:
         return (
             self._recorded.read(self._generator.get_state, get_cpu_state)
             if capturing()
             else self._generator.get_state()
         )
 
-    def set_state(self, state):
+    def set_state(self, state: Any) -> Any:
         if not capturing():
             return self._generator.set_state(state)
         self._recorded.record(set_cpu_state, self._recorded.node(state))
 
-    def manual_seed(self, seed):
+    def manual_seed(self, seed: Any) -> Any:
         if not capturing():
             return self._generator.manual_seed(seed)
         if isinstance(seed, torch.Tensor):
@@ -99,12 +104,12 @@ class _Generator:
             self._recorded.record(seed_all, seed)
         return self._generator
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)
 
 
 @contextlib.contextmanager
-def states_of_generators(recorder):
+def states_of_generators(recorder: Recorder) -> Iterator[None]:
     """Record the generator functions of the CPU and of CUDA devices while build() is captured."""
     recorded = _Recorded(recorder)
     rows = (
@@ -133,7 +138,7 @@ def states_of_generators(recorder):
 
 
 @contextlib.contextmanager
-def python_draws(name, drawer):
+def python_draws(name: str, drawer: Any) -> Iterator[None]:
     """Warns where `drawer`, build() or an optimizer, drew numbers from Python's or NumPy's generator: the
     program would hold the same ones in every call.
     """
@@ -161,12 +166,12 @@ def python_draws(name, drawer):
         )
 
 
-def _same_state(before):
+def _same_state(before: Any) -> Any:
     now = np.random.get_state(legacy=False)["state"]
     return now.keys() == before.keys() and all(np.array_equal(now[k], v) for k, v in before.items())
 
 
-def _index(device):
+def _index(device: Any) -> Any:
     index = device if isinstance(device, int) else torch.device(device).index
     return torch.cuda.current_device() if index is None else index
 

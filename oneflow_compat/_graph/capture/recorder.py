@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import weakref
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -50,10 +51,10 @@ class Recorder(KnownValues, TorchDispatchMode):
     """Records into `graph`. `lifted` maps id(real tensor) -> (tensor, node, symbolic twin)."""
 
     @classmethod
-    def _should_skip_dynamo(cls):
+    def _should_skip_dynamo(cls) -> bool:
         return False  # the base class would wrap __torch_dispatch__ and import torch._dynamo
 
-    def __init__(self, fake_mode: FakeTensorMode | None = None):
+    def __init__(self, fake_mode: FakeTensorMode | None = None) -> None:
         super().__init__()
         self.graph = Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
@@ -61,7 +62,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.default_dtype = torch.get_default_dtype()
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
-        self.dynamic = None  # DynamicDimensions, if some dimensions of arguments are symbols
+        self.dynamic: Any = None  # DynamicDimensions, if some dimensions of arguments are symbols
         self.lifted: dict = {}
         self.constants: dict = {}  # get_attr target -> real tensor made of python data inside build
         self.markers: dict = {}  # see host_scalars.py
@@ -71,17 +72,17 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.recomputing = False
         self.phase = "forward"
         self.twins: dict = {}  # memory layout of a lifted tensor -> (node, twin), so that p.data is p
-        self.valued = {}  # memory -> constant tensor in it, until it is written
+        self.valued: dict = {}  # memory -> constant tensor in it, until it is written
         self.scalar_of = None  # while the update is recorded: tensor of one element -> its marker
         self.guards: list[Condition] = []  # what must hold for the program to serve a call
         self.recurrent: list = []  # see recurrent.py
-        self.on_lift = None  # called with each real tensor lifted
+        self.on_lift: Any = None  # called with each real tensor lifted
         self.fakes: list = []  # weak references to the results of operators, see survivors.py
-        self._first = None  # placeholders go before this node
+        self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
     # -- inputs ---------------------------------------------------------------
-    def placeholder(self, name, value):
+    def placeholder(self, name: Any, value: Any) -> Any:
         """A new placeholder node; placeholders stay in front of every other node."""
         graph = self.graph
         if self._first is None:
@@ -91,7 +92,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         node.meta["value"] = value
         return node
 
-    def symbolic(self, tensor, name):
+    def symbolic(self, tensor: Any, name: str) -> Any:
         """A symbolic twin of an argument, with its own placeholder."""
         layout = self.dynamic.shape_and_stride(tensor, name) if self.dynamic is not None else None
         with torch._C.DisableTorchFunction():
@@ -107,7 +108,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             twin.requires_grad_()
         return twin
 
-    def _twin_of_argument(self, tensor, layout):
+    def _twin_of_argument(self, tensor: torch.Tensor, layout: Any) -> Any:
         """A symbolic tensor like an argument, of this (shape, strides) if some dimensions are symbols."""
         if layout is not None:
             with self.fake_mode:
@@ -153,7 +154,7 @@ class Recorder(KnownValues, TorchDispatchMode):
                 twin._value = tensor.detach().clone()
         return node, twin
 
-    def _twin(self, tensor):
+    def _twin(self, tensor: torch.Tensor) -> Any:
         """A symbolic tensor like a real one.
 
         Memory shared between real tensors need not be shared by their twins.
@@ -166,7 +167,9 @@ class Recorder(KnownValues, TorchDispatchMode):
         return of_any_rows(self.fake_mode.from_tensor(tensor, static_shapes=True))
 
     # -- the mode --------------------------------------------------------------
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         modes = [
             torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())
         ]  # from backward, which leaves them on
@@ -176,7 +179,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             for mode in reversed(modes):
                 torch._C._push_on_torch_function_stack(mode)
 
-    def _dispatch(self, func, types, args, kwargs):
+    def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.unfolds and any(issubclass(t, self.unfolds) for t in types):
             return NotImplemented
         if func is _DEVICE:
@@ -197,13 +200,13 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._constant(args[0])
         return self._record(func, args, kwargs or {})
 
-    def _run_unrecorded(self, func, args, kwargs):
+    def _run_unrecorded(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run an operator of the profiler, and note the region that record_function() opens or closes."""
         if func.namespace == "profiler":
             self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
         return func(*args, **kwargs)
 
-    def _record(self, func, args, kwargs):
+    def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Write one call of an operator into the graph, and return its symbolic results."""
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
@@ -222,7 +225,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             self._forget_values(fake_args)
         return result
 
-    def _symbolic_results(self, func, node, args, kwargs):
+    def _symbolic_results(self, func: Any, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         if not facts_of(func).has_fake_kernel:
             return None
         try:
@@ -240,7 +243,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.graph.erase_node(node)
             raise
 
-    def _of_values(self, func, node, args, kwargs):
+    def _of_values(self, func: Any, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Return results whose shape depends on values, with known or with unknown sizes, or None."""
         if self.sizes.vary:
             out = self._of_unknown_size(func, args, kwargs)
@@ -248,14 +251,14 @@ class Recorder(KnownValues, TorchDispatchMode):
         out = known_shape(self, func, node, args)
         return self._of_unknown_size(func, args, kwargs) if out is None else out
 
-    def _of_unknown_size(self, func, args, kwargs):
+    def _of_unknown_size(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         self.sizes.begin()
         try:
             return self.results(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             return None
 
-    def _with_eager_dtypes(self, func, args, out):
+    def _with_eager_dtypes(self, func: Any, args: tuple, out: Any) -> Any:
         """Return the results with the dtypes of eager's kernel where torch's symbolic form gives others."""
         statistics = facts_of(func).statistics
         if statistics and args[0].device.type == "cpu":
@@ -268,7 +271,7 @@ class Recorder(KnownValues, TorchDispatchMode):
                 return out[0], out[1].long()  # torch gives the numbers of rows the dtype of the data
         return out
 
-    def _bind(self, func, node, out, args, kwargs):
+    def _bind(self, func: Any, node: Node, out: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Give each result its node, and return what build() gets: for a written argument, the argument."""
         written = written_returns(func)
         if isinstance(out, torch.Tensor):
@@ -284,7 +287,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.graph.erase_node(node)
         return out
 
-    def _bind_item(self, node, index, item, target):
+    def _bind_item(self, node: Node, index: Any, item: Any, target: Any) -> Any:
         """Bind one of several results, which may be a list: the gradients of all weights."""
         if isinstance(item, torch.Tensor):
             return self._bind_tensor(self.graph.call_function(operator.getitem, (node, index)), item, target)
@@ -294,7 +297,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         listed.meta["tensor"] = None
         return [self._bind_item(listed, i, tensor, None) for i, tensor in enumerate(item)]
 
-    def _bind_tensor(self, node, out, target):
+    def _bind_tensor(self, node: Any, out: Any, target: Any) -> Any:
         """Bind a result. `target` is the argument that the operator wrote and returns, or None."""
         node.meta["tensor"] = describe(out)
         if type(out) is FakeTensor and out._has_symbolic_sizes_strides:
@@ -312,11 +315,11 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.fakes.append(weakref.ref(out))
         return out
 
-    def _convert_all(self, args):
+    def _convert_all(self, args: Any) -> Any:
         pairs = [self._convert(a) for a in args]
         return tuple(node for node, _ in pairs), tuple(fake for _, fake in pairs)
 
-    def _convert(self, a):
+    def _convert(self, a: Any) -> Any:
         """Return (what the graph gets, what the symbolic operator gets) of an argument."""
         value_type = type(a)
         if value_type is FakeTensor:
@@ -332,12 +335,12 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._convert_list(a)
         return a, a
 
-    def _convert_number(self, a):
+    def _convert_number(self, a: Any) -> tuple:
         """Return the same of a number that each run computes, from sizes or from options of optimizers."""
         number = live_number(a)
         return (self.sizes.node(a), a) if number is None else (number.node, number.value)
 
-    def _convert_list(self, values):
+    def _convert_list(self, values: Any) -> tuple:
         has_tensors = bool(values) and isinstance(values[0], (torch.Tensor, float, type(None)))
         if not has_tensors and not any(type(v) in SYMBOLIC_NUMBERS for v in values):
             return list(values), list(values)
@@ -383,7 +386,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         node.meta["tensor"] = describe(tensor)
         return node
 
-    def _annotate(self, node):
+    def _annotate(self, node: Node) -> None:
         node.meta["phase"] = self.phase
         if self.recomputing:
             node.meta["recomputed"] = True
@@ -393,7 +396,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             node.meta["regions"] = self.regions
 
     # -- the end ----------------------------------------------------------------
-    def finish(self, outputs):
+    def finish(self, outputs: Any) -> Any:
         """Close the graph; `outputs` is a flat list of nodes and plain values."""
         if self._first is not None:
             self.graph.erase_node(self._first)
@@ -404,13 +407,13 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.sizes.reshape_when_run()
         return self.graph
 
-    def release(self):
+    def release(self) -> None:
         """Drop the tensors of the capture. Symbolic sizes keep the recorder alive as long as the program."""
         for tensors in (self.lifted, self.twins, self.valued, self.recurrent):
             tensors.clear()
 
 
-def _plain(tensor):
+def _plain(tensor: Any) -> Any:
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
     tensor = tensor.detach()
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
@@ -430,7 +433,7 @@ def _device_of(tensor: torch.Tensor) -> torch.device:
     return torch.device("cpu") if tensor.is_cpu else tensor.device
 
 
-def _argument(written: tuple[int, str] | None, args: tuple, kwargs: dict):
+def _argument(written: tuple[int, str] | None, args: tuple, kwargs: dict) -> Any:
     """Return the argument of a call at this (position, name), or None."""
     if written is None:
         return None

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import decompositions as steps
@@ -24,12 +26,18 @@ from ..errors import user_location
 from ..program.recurrent_layer import CUDNN_MODES, WHOLE_LAYERS, Layer
 from .patching import patched_attributes
 
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from .recorder import Recorder
+
+
 aten = torch.ops.aten
 _dropout_states: dict = {}
 
 
 @contextlib.contextmanager
-def recurrent_layers(active, recorder):
+def recurrent_layers(active: Callable, recorder: Recorder) -> Iterator[None]:
     """Replace what torch.nn's recurrent layers call, for cuDNN's inputs and layers computed step by step."""
     flatten = torch.nn.RNNBase.flatten_parameters
     calls = [(torch._VF, name, _layer_call(recorder, active, name)) for name in CUDNN_MODES]
@@ -38,11 +46,11 @@ def recurrent_layers(active, recorder):
         yield
 
 
-def _layer_call(recorder, active, name):
+def _layer_call(recorder: Recorder, active: Callable, name: str) -> Any:
     original = getattr(torch._VF, name)
     index = 0 if name == "lstm" else 1  # this argument is a tensor if the sequences are packed
 
-    def call(input, *args):
+    def call(input: Any, *args: Any) -> Any:
         if not active():
             return original(input, *args)
         packed = isinstance(args[index], torch.Tensor)
@@ -63,11 +71,11 @@ def _layer_call(recorder, active, name):
     return call
 
 
-def _needs_gradient(*tensors):
+def _needs_gradient(*tensors: Any) -> bool:
     return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
-def _by_steps(input, h, weights):
+def _by_steps(input: Any, h: Any, weights: Any) -> Any:
     sequence = input.ndim == 3 and 0 not in input.shape[:2]
     return (
         sequence
@@ -77,20 +85,34 @@ def _by_steps(input, h, weights):
     )
 
 
-def _is_call(h, weights, has_biases, layers, dropout, train, *how):
+def _is_call(
+    h: Any, weights: Any, has_biases: bool, layers: Any, dropout: Any, train: Any, *how: Any
+) -> bool:
     """Return True if the single recurrent operator gives the same result when the program runs."""
     return not (
         torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu") or dropout and train
     )
 
 
-def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+def _steps(
+    recorder: Any,
+    name: Any,
+    input: Any,
+    h: Any,
+    weights: Any,
+    has_biases: Any,
+    layers: Any,
+    dropout: Any,
+    train: Any,
+    bidirectional: Any,
+    batch_first: Any,
+) -> Any:
     """Record the calls of torch's C++ code operator by operator."""
     args = (input, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
     nodes, begin = recorder._convert_all(args)[0], recorder.graph._root._prev
     states, per_layer, recorded_layers = h.unbind(0), 4 if has_biases else 2, []
 
-    def direction(at, x, reverse):
+    def direction(at: Any, x: torch.Tensor, reverse: bool) -> Any:
         recorded_layers.append(Layer(name, reverse, len(x), at))
         return _direction(
             recorder.graph,
@@ -117,7 +139,9 @@ def _steps(recorder, name, input, h, weights, has_biases, layers, dropout, train
     return out, last
 
 
-def _stacked(direction, input, layers, dropout, train, bidirectional, batch_first):
+def _stacked(
+    direction: Any, input: Any, layers: Any, dropout: Any, train: Any, bidirectional: bool, batch_first: bool
+) -> tuple:
     """(output, last states): direction(at, x, reverse) of each layer and direction."""
     x, last = input.transpose(0, 1) if batch_first else input, []
     for i in range(layers):
@@ -132,7 +156,9 @@ def _stacked(direction, input, layers, dropout, train, bidirectional, batch_firs
     return x.transpose(0, 1) if batch_first else x, last
 
 
-def _lstm_of_unknown_batch(recorder, input, hx, weights, has_biases, *how):
+def _lstm_of_unknown_batch(
+    recorder: Recorder, input: Any, hx: Any, weights: Any, has_biases: bool, *how: Any
+) -> tuple:
     """Record the LSTM as torch's C++ code runs it.
 
     That is oneDNN's layer if it takes the dtype and there are sequences, else step by step.
@@ -156,12 +182,12 @@ def _lstm_of_unknown_batch(recorder, input, hx, weights, has_biases, *how):
     return out, torch.stack(h), torch.stack(c)
 
 
-def _between(graph, node):
+def _between(graph: Graph, node: Node) -> Iterator[Any]:
     while (node := node._next) is not graph._root:
         yield node
 
 
-def whole_layers(recorder):
+def whole_layers(recorder: Recorder) -> None:
     """Turn layers that were recorded step by step, and that no gradient reads, into one call each."""
     for op, args, layers, nodes, results in recorder.recurrent:
         within = set(nodes)
@@ -181,7 +207,16 @@ def whole_layers(recorder):
             recorder.graph.erase_node(node)
 
 
-def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
+def _direction(
+    graph: Graph,
+    layer: Any,
+    x: torch.Tensor,
+    h: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any = None,
+    b_hh: Any = None,
+) -> tuple:
     linear = torch.nn.functional.linear
     projected = linear(x, w_ih, b_ih)
     layer.mark(projected, "given")
@@ -217,8 +252,18 @@ def _direction(graph, layer, x, h, w_ih, w_hh, b_ih=None, b_hh=None):
 
 
 def _cudnn_layer(
-    name, input, sizes, hx, weights, has_biases, layers, dropout, train, bidirectional, batch_first
-):
+    name: str,
+    input: Any,
+    sizes: Any,
+    hx: Any,
+    weights: Any,
+    has_biases: bool,
+    layers: Any,
+    dropout: Any,
+    train: Any,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple:
     h, c = hx if name == "lstm" else (hx, None)
     hidden, projected = (h.shape[2], 0) if c is None or c.shape[2] == h.shape[2] else (c.shape[2], h.shape[2])
     device, per_layer = input.device, (4 if has_biases else 2) + bool(projected)
@@ -252,7 +297,7 @@ def _cudnn_layer(
     return (out, h, c) if name == "lstm" else (out, h)
 
 
-def _dropout_state(dropout, device):
+def _dropout_state(dropout: Any, device: torch.device) -> Any:
     """Return the state of cuDNN's own generator, which its kernels write.
 
     There is one state for each device. It starts from torch's seed.
@@ -265,7 +310,7 @@ def _dropout_state(dropout, device):
     return _dropout_states[device]
 
 
-def symbolic_results(func, args):
+def symbolic_results(func: Any, args: tuple) -> Any:
     """Return the symbolic results of a recurrent operator; None of another operator.
 
     torch has no symbolic form of these, or one without the buffer of the weights.
@@ -274,7 +319,7 @@ def symbolic_results(func, args):
     return form(*args) if form is not None else None
 
 
-def _whole_layer(x, h, *options):
+def _whole_layer(x: Any, h: Any, *options: Any) -> Any:
     *_, bidirectional, batch_first = options
     steps, batch = reversed(x.shape[:2]) if batch_first else x.shape[:2]
     out = x.new_empty((steps, batch, h.shape[2] * (2 if bidirectional else 1)))
@@ -282,23 +327,23 @@ def _whole_layer(x, h, *options):
 
 
 def _cudnn_forward(
-    x,
-    weights,
-    _stride,
-    _buffer,
-    h,
-    c,
-    _mode,
-    hidden,
-    projected,
-    layers,
-    batch_first,
-    _p,
-    _train,
-    both,
-    sizes,
-    _,
-):
+    x: torch.Tensor,
+    weights: Any,
+    _stride: Any,
+    _buffer: Any,
+    h: Any,
+    c: Any,
+    _mode: Any,
+    hidden: Any,
+    projected: Any,
+    layers: Any,
+    batch_first: bool,
+    _p: Any,
+    _train: Any,
+    both: Any,
+    sizes: Any,
+    _: Any,
+) -> tuple:
     directions, batch = 2 if both else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]
     out = x.new_empty((*x.shape[:-1], (projected or hidden) * directions))
     last = h.new_empty((layers * directions, batch, projected or hidden))
@@ -307,7 +352,9 @@ def _cudnn_forward(
     return out, last, cell, reserve, buffer
 
 
-def _cudnn_backward(x, weights, _stride, _buffer, h, c, *options):
+def _cudnn_backward(
+    x: torch.Tensor, weights: Any, _stride: Any, _buffer: Any, h: Any, c: Any, *options: Any
+) -> tuple:
     *_, mask = options
     gradients = (None if t is None else t.new_empty(t.shape) for t in (x, h, c))
     return *gradients, [w.new_empty(w.shape) for w in weights] if mask[3] else []

@@ -6,12 +6,14 @@ The same error is raised during capture, so that the fallback in this package (`
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..program.operators import Refusal
 
 
-def refuse(func, refusal: Refusal, args) -> None:
+def refuse(func: Any, refusal: Refusal, args: tuple) -> None:
     """Raise eager's error if the kernel takes no tensors of these dtypes."""
     dtypes = [a.dtype if isinstance(a, torch.Tensor) else type(a) for a in args]
     if refusal.applies(dtypes):

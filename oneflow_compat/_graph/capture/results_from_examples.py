@@ -7,6 +7,8 @@ program runs, the operator itself computes the results: only their symbolic size
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -18,7 +20,7 @@ _NUMBERS = 101, 37, 223, 149, 61
 _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
 
 
-def results_from_examples(func, args, kwargs):
+def results_from_examples(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Return the results as symbolic tensors, or None if their sizes are no simple function of the inputs'.
 
     Call it in the symbolic mode.
@@ -37,7 +39,7 @@ def results_from_examples(func, args, kwargs):
     return None if any(m is NotImplemented for m in tensors) else tree_unflatten(tensors, forms[0])
 
 
-def _unknown_sizes(leaves):
+def _unknown_sizes(leaves: Any) -> list | None:
     """Return the unknown sizes among the arguments; None if there are other scalars computed from sizes."""
     if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in leaves):
         return None
@@ -45,7 +47,7 @@ def _unknown_sizes(leaves):
     return [s for s in sizes if type(s) is torch.SymInt]
 
 
-def _assignments(sizes):
+def _assignments(sizes: Any) -> list:
     """Return examples of the unknown sizes: {symbol: number} each."""
     symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
     factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
@@ -55,14 +57,14 @@ def _assignments(sizes):
     ]
 
 
-def _number(value, assignment):
+def _number(value: Any, assignment: Any) -> Any:
     if type(value) is torch.SymInt:
         return int(value.node.expr.xreplace(assignment))
     return [_number(v, assignment) for v in value] if isinstance(value, (tuple, list)) else value
 
 
-def _example(func, args, kwargs, assignment):
-    def of_numbers(a):
+def _example(func: Any, args: tuple, kwargs: dict[str, Any], assignment: Any) -> Any:
+    def of_numbers(a: Any) -> Any:
         if isinstance(a, FakeTensor):
             return torch.empty_strided(
                 _number(a.shape, assignment), _number(a.stride(), assignment), dtype=a.dtype, device=a.device
@@ -76,7 +78,7 @@ def _example(func, args, kwargs, assignment):
             return None
 
 
-def _tensor(examples, assignments, sizes):
+def _tensor(examples: Any, assignments: Any, sizes: Any) -> Any:
     shape = [_dimension(values, assignments, sizes) for values in zip(*(e.shape for e in examples))]
     orders = {tuple(sorted(range(e.dim()), key=lambda d: (-e.stride(d), d))) for e in examples}
     if len(shape) != examples[0].dim() or any(n is None for n in shape) or len(orders) > 1:
@@ -89,7 +91,7 @@ def _tensor(examples, assignments, sizes):
     return torch.empty_strided(shape, stride, dtype=examples[0].dtype, device=examples[0].device)
 
 
-def _dimension(values, assignments, sizes):
+def _dimension(values: Any, assignments: Any, sizes: Any) -> Any:
     if len(set(values)) == 1:
         return values[0]
     for size in sizes:

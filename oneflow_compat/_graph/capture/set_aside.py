@@ -13,7 +13,7 @@ from .patching import forget, log
 class GradientsAside:
     """Take .grad away from the tensors of the state during a capture, and give it back afterwards."""
 
-    def __init__(self, tensors: Iterable[torch.Tensor]):
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.tensors = list(tensors)
 
     def __enter__(self) -> GradientsAside:
@@ -46,7 +46,7 @@ class GradientsAside:
 class ModesOfFirstCapture:
     """Run build() with train() or eval() of each module as at the first capture of the engine."""
 
-    def __init__(self, engine: Any, modules: Iterable[tuple[str, torch.nn.Module]]):
+    def __init__(self, engine: Any, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
         if engine.modes is None:
             engine.modes = {id(m): (m, m.training) for _, m in modules}
         self.modes = engine.modes

@@ -6,6 +6,8 @@ import builtins
 import contextlib
 import operator
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -17,7 +19,7 @@ from .patching import patched
 
 
 @contextlib.contextmanager
-def builtins_of_sizes():
+def builtins_of_sizes() -> Iterator[None]:
     """While build() is captured, len() takes tensors of unknown sizes, min() and max() take sizes.
 
     They also take scalars computed from sizes, and tensors of one element.
@@ -32,10 +34,10 @@ def builtins_of_sizes():
         yield
 
 
-def _repr_of_size(original):
+def _repr_of_size(original: Callable) -> Any:
     """Let a size print as its number in user code; the program is then guarded by the number."""
 
-    def printed(size):
+    def printed(size: Any) -> Any:
         name = sys._getframe(1).f_code.co_filename
         of_user = name.startswith("<") or not is_internal(name)
         return repr(int(size)) if of_user and capturing() else original(size)
@@ -43,15 +45,15 @@ def _repr_of_size(original):
     return printed
 
 
-def _length(original):
+def _length(original: Callable) -> Callable:
     return lambda x: (
         x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
     )
 
 
-def _extreme(of_sizes, better):
-    def make(original):
-        def extreme(*values, **named):
+def _extreme(of_sizes: Any, better: Any) -> Any:
+    def make(original: Callable) -> Any:
+        def extreme(*values: Any, **named: Any) -> Any:
             if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
                     return of_sizes(*values)

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import sympy
 import torch
@@ -30,20 +31,22 @@ class SizeEnvironment(ShapeEnv):
     empty tensor. A branch of the user is recorded with an assertion.
     """
 
-    def __init__(self, branch: Callable[..., bool], **options):
+    def __init__(self, branch: Callable[..., bool], **options: Any) -> None:
         super().__init__(**options)
         self.branch: Callable[..., bool] | None = branch  # None after the capture
         # symbol of a dimension -> (line that first needed its number, whether a comparison fixed it)
         self.asked_at: dict = {}
 
-    def end_capture(self):
+    def end_capture(self) -> None:
         """Let go of the recorder, which refers to the model.
 
         torch's caches of symbolic shapes (2.13) keep an environment alive for the rest of the process.
         """
         self.branch = None
 
-    def evaluate_sym_node(self, sym_node, size_oblivious=False, fallback_value=None):
+    def evaluate_sym_node(
+        self, sym_node: Any, size_oblivious: bool = False, fallback_value: Any = None
+    ) -> Any:
         guards = len(self.guards)
         try:
             result = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
@@ -61,7 +64,7 @@ class SizeEnvironment(ShapeEnv):
                 raise
         return self._answer_user(sym_node, fallback_value, frame, is_of_layer)
 
-    def _answer_torch(self, sym_node, fallback_value):
+    def _answer_torch(self, sym_node: Any, fallback_value: Any) -> Any:
         """Answer a question of torch itself as for sizes that are large, or raise."""
         try:
             return super().evaluate_sym_node(sym_node, True, fallback_value)
@@ -70,7 +73,7 @@ class SizeEnvironment(ShapeEnv):
                 raise
             return sym_node.expr.xreplace(dict.fromkeys(sym_node.expr.free_symbols, _LARGE))
 
-    def _answer_user(self, sym_node, fallback_value, frame, is_of_layer):
+    def _answer_user(self, sym_node: Any, fallback_value: Any, frame: Any, is_of_layer: Any) -> Any:
         """Record the branch of user code, or of a layer of torch.nn."""
         try:
             likely = super().evaluate_sym_node(sym_node, True, fallback_value)
@@ -80,14 +83,14 @@ class SizeEnvironment(ShapeEnv):
         location = user_location() if is_of_layer else (code.co_filename, frame.f_lineno, code.co_name)
         return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
-    def _note_location(self, guard, is_compared):
+    def _note_location(self, guard: Any, is_compared: bool) -> None:
         for symbol in guard.free_symbols:
             if isinstance(guard, sympy.Eq) and symbol not in self.asked_at:
                 if self.simplify(symbol).is_number:
                     self.asked_at[symbol] = user_location(), is_compared
 
 
-def _is_of_sizes(condition, sizes) -> bool:
+def _is_of_sizes(condition: Any, sizes: Any) -> bool:
     """Return True for a comparison of 0 or 1 with quotients and multiples of sizes.
 
     A view's -1 gives such a quotient (u0 // 4). Torch itself decides comparisons of sizes alone.

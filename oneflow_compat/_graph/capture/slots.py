@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,10 +14,17 @@ from ..program.nested_state import leaves
 from ..program.overlaps import overlapping_slots
 from ..program.program import Slot, roots, written_args
 
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from ..program.program import Program
+    from .capture import Capture
+
+
 _RESERVED = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated code uses (codegen.py)
 
 
-def slots_of(capture, graph):
+def slots_of(capture: Capture, graph: Graph) -> Any:
     """Return (slots, free tensors, free index) of a captured graph.
 
     There is one Slot for each placeholder, in order. The free tensors are in no module and no optimizer. The
@@ -28,7 +36,7 @@ def slots_of(capture, graph):
 class _Naming:
     """Role, name and location of each placeholder."""
 
-    def __init__(self, capture):
+    def __init__(self, capture: Capture) -> None:
         recorder, update = capture.recorder, capture.update
         self.state = capture.state
         self.owners: dict = {}  # node -> the real tensor that it was lifted for
@@ -42,9 +50,10 @@ class _Naming:
             for i, leaf in enumerate(capture.args_flat)
             if isinstance(leaf, torch.Tensor)
         ]
-        self.free, self.free_index = [], dict.fromkeys(recorder.lifted)
+        self.free: list = []
+        self.free_index = dict.fromkeys(recorder.lifted)
 
-    def slots(self, graph):
+    def slots(self, graph: Graph) -> tuple:
         written = {n for node in graph.nodes if node.op == "call_function" for n in roots(written_args(node))}
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         arguments, slots = iter(self.arguments), []
@@ -62,7 +71,7 @@ class _Naming:
         _rename(placeholders, slots, {n.name for n in graph.nodes} - {n.name for n in placeholders})
         return tuple(slots), self.free, self.free_index
 
-    def _of_tensor(self, tensor):
+    def _of_tensor(self, tensor: torch.Tensor) -> tuple:
         entry = self.state.entry(tensor)
         if entry is not None:
             return entry.role, entry.name, entry.location
@@ -74,7 +83,7 @@ class _Naming:
         return "free", f"free{index}", FreeTensor(index)
 
 
-def shared_memory(capture, program):
+def shared_memory(capture: Capture, program: Program) -> tuple:
     """Return (overlapping slots, tensors merged into the slot of another tensor) of a captured program."""
     tensors: dict = {}
     for tensor, node, _ in capture.recorder.lifted.values():
@@ -93,14 +102,14 @@ def shared_memory(capture, program):
     return overlapping_slots(program.slots, values), tuple(merged)
 
 
-def _metadata(node, written):
+def _metadata(node: Node, written: Any) -> dict:
     info = node.meta.get("tensor")
     if info is None:
         return {}
     return dict(shape=info.shape, dtype=info.dtype, device=info.device, stride=info.stride, written=written)
 
 
-def _optimizer_locations(capture):
+def _optimizer_locations(capture: Capture) -> Any:
     """Return {id(tensor): location} of the tensors in optimizer state and in options of parameter groups."""
     locations: dict = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):
@@ -118,13 +127,13 @@ def _optimizer_locations(capture):
     return locations
 
 
-def _name(location):
+def _name(location: Any) -> str:
     """Return the name of a slot of optimizer state: optimizer0.model.weight.exp_avg, optimizer0.group1.lr."""
     owner = f"group{location.group}" if isinstance(location, GroupOption) else location.parameter
     return ".".join((f"optimizer{location.optimizer}.{owner}", *map(str, location.keys)))
 
 
-def _rename(placeholders, slots, used):
+def _rename(placeholders: Any, slots: Any, used: Any) -> None:
     """Give placeholders readable names that are not in `used` and are no Python keywords."""
     for node, slot in zip(placeholders, slots):
         base = "".join(c if c.isalnum() else "_" for c in slot.name)

@@ -10,6 +10,7 @@ the operators themselves.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor
@@ -26,18 +27,18 @@ _SAME = {aten.detach.default, aten.alias.default}
 _LARGE = 1 << 22  # elements of an argument of which no example is made
 
 
-def is_sparse(a):
+def is_sparse(a: Any) -> bool:
     return type(a) is FakeTensor and a.layout is torch.sparse_coo
 
 
-def of_any_rows(twin):
+def of_any_rows(twin: Any) -> Any:
     """The same tensor; of a sparse one, a later call may give another number of rows."""
     if is_sparse(twin):
         twin._unknown_rows = []
     return twin
 
 
-def part(func, args, mode):
+def part(func: Any, args: tuple, mode: Any) -> Any:
     """Indices or values of a tensor of unknown rows; None of others."""
     unknown = getattr(args[0], "_unknown_rows", None) if func in _INDICES or func in _VALUES else None
     if unknown is None:
@@ -54,7 +55,7 @@ def part(func, args, mode):
         return torch.empty(unknown[0], *tensor.shape[dims:], dtype=tensor.dtype, device=tensor.device)
 
 
-def of_unknown_parts(func, args, kwargs, mode):
+def of_unknown_parts(func: Any, args: Any, kwargs: Any, mode: Any) -> Any:
     """A tensor made of indices and values of an unknown size; None of others."""
     if func not in _MADE or not args[_MADE[func][1]]._has_symbolic_sizes_strides:
         return None
@@ -76,7 +77,7 @@ def of_unknown_parts(func, args, kwargs, mode):
     return out
 
 
-def with_rows(func, args, kwargs, out, mode):
+def with_rows(func: Any, args: Any, kwargs: Any, out: Any, mode: Any) -> Any:
     """Return the symbolic result with the rows that the operator gives."""
     if func in _MADE or func._schema.is_mutable:
         return out
@@ -103,11 +104,11 @@ def with_rows(func, args, kwargs, out, mode):
     return result
 
 
-def _example(func, args, kwargs, apart):
+def _example(func: Any, args: tuple, kwargs: dict[str, Any], apart: Any) -> Any:
     """Return the sparse result of the operator on real values, or None if there is none."""
     real_tensors: dict = {}
 
-    def of_numbers(a):
+    def of_numbers(a: Any) -> Any:
         if isinstance(a, torch.Tensor):
             if id(a) not in real_tensors:
                 real_tensors[id(a)] = _rows(a, apart) if a.layout is torch.sparse_coo else _dense(a, apart)
@@ -128,13 +129,13 @@ class _TooLarge(Exception):
     pass
 
 
-def _dense(a, apart):
+def _dense(a: Any, apart: Any) -> Any:
     if a.layout is not torch.strided or a.numel() > _LARGE:
         raise _TooLarge
     return torch.full(a.shape, int(apart), dtype=a.dtype)
 
 
-def _rows(a, apart):
+def _rows(a: Any, apart: Any) -> Any:
     dims, shape = a.sparse_dim(), a.shape[: a.sparse_dim()]
     places, coalesced = math.prod(shape), a.is_coalesced()
     rows = (2 if apart else 3) if hasattr(a, "_unknown_rows") else a._nnz()

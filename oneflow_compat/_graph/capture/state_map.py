@@ -31,7 +31,7 @@ class StateMap:
         modules: Mapping[str, torch.nn.Module],
         tensors: dict[str, torch.Tensor],
         optimizers: Iterable[tuple[torch.optim.Optimizer, Any]],
-    ):
+    ) -> None:
         self.modules = dict(modules)
         self.tensors = tensors
         self.optimizers = list(optimizers)

@@ -13,8 +13,9 @@ import gc
 import sys
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -28,20 +29,27 @@ from ..program.program import roots, written_args
 from ..program.python_values import get_item
 from .known import constant_value
 
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from .recorder import Recorder
+
 
 class LostTensor(FakeTensor):
     """A tensor that build() computed and left somewhere, and that has no values outside of the program."""
 
     @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        cls, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> None:
         lost = next(x for x in pytree.tree_leaves((args, kwargs or {})) if isinstance(x, LostTensor))
         raise OneFlowError(lost._loss)
 
     @classmethod
-    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return cls.__torch_function__(function, types, args, kwargs)
 
-    def __repr__(self):
+    def __repr__(self) -> Any:
         return f"<{self._loss}>"
 
 
@@ -66,7 +74,7 @@ def settle_survivors(references: Sequence, name: str, captured: Captured) -> Cap
     return replace(captured, guards=replace(captured.guards, serves_one_call=True))
 
 
-def _guard_values(tensors, captured):
+def _guard_values(tensors: Sequence[torch.Tensor], captured: Captured) -> None:
     """Guard that nobody writes tensors whose values the program computes again."""
     captured.guards.python_values.guards.extend(
         Guard(places.ATTRIBUTE, tensor, "_version", tensor._version, "a tensor that build() keeps", None)
@@ -74,12 +82,12 @@ def _guard_values(tensors, captured):
     )
 
 
-def settle_failed(recorder) -> None:
+def settle_failed(recorder: Recorder) -> None:
     """Give the survivors of a capture that failed their values, if they are computed from constants only."""
     _give_values(_alive(recorder.fakes, ()), recorder)
 
 
-def _give_values(survivors, program):
+def _give_values(survivors: Any, program: Any) -> Any:
     """Turn survivors into real tensors; return those whose value depends on a call."""
     fixed: set = set()  # nodes that depend on no input
     for node in program.graph.nodes:
@@ -99,7 +107,7 @@ def _give_values(survivors, program):
     return lost
 
 
-def _alive(references, expected):
+def _alive(references: Any, expected: Any) -> list:
     tensors = [tensor for reference in references if (tensor := reference()) is not None]
     return [
         tensor
@@ -108,7 +116,7 @@ def _alive(references, expected):
     ]
 
 
-def _stored(captured):
+def _stored(captured: Captured) -> set:
     """The ids of the fake tensors that each run replaces by its own results."""
     values = []
     for attribute in captured.effects.attributes:
@@ -116,14 +124,14 @@ def _stored(captured):
     return {id(leaf) for leaf in pytree.tree_leaves(values) if isinstance(leaf, FakeTensor)}
 
 
-def _is_written(graph, node):
+def _is_written(graph: Graph, node: Node) -> bool:
     """Whether the program writes the memory of a node."""
     memory = set(roots([node]))
     calls = (n for n in graph.nodes if n.op == "call_function")
     return any(not memory.isdisjoint(roots(written_args(call))) for call in calls)
 
 
-def _become_real(sharing):
+def _become_real(sharing: Any) -> None:
     """Turn fake tensors that share memory into real ones that share memory, for everyone who holds them.
 
     `sharing` are (fake tensor, its value) in the order of the program: a later one may have been written.
@@ -140,7 +148,7 @@ def _become_real(sharing):
         _become(tensor, real)
 
 
-def _become(tensor, real):
+def _become(tensor: torch.Tensor, real: Any) -> None:
     """Turn a fake tensor into a real one."""
     real = real.requires_grad_(tensor.requires_grad)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
@@ -149,7 +157,7 @@ def _become(tensor, real):
     torch._C._swap_tensor_impl(tensor, real)
 
 
-def _announce(tensor, name, own_lists):
+def _announce(tensor: Any, name: str, own_lists: Any) -> None:
     """Let each use of a tensor raise. Warn if a Python object holds it, and not only a view or autograd."""
     shape, location = tuple(tensor.shape), location_text(tensor._of_node.meta.get("location"))
     holder = _holder(tensor, own_lists)
@@ -164,7 +172,7 @@ def _announce(tensor, name, own_lists):
         warnings.warn(loss, stacklevel=2)
 
 
-def _holder(tensor, own_lists):
+def _holder(tensor: torch.Tensor, own_lists: Any) -> Any:
     """Return a readable name of the object that holds the tensor, or None if only C++ holds it.
 
     The lists of this module do not count.
@@ -183,13 +191,13 @@ def _holder(tensor, own_lists):
     return "an object outside of the graph" if holders else None
 
 
-def _key_of(tensor, holder):
+def _key_of(tensor: torch.Tensor, holder: Any) -> Any:
     for key, value in holder.items():  # a generator expression would be a holder itself
         if value is tensor:
             return key
 
 
-def _name_of_dict(holder, key):
+def _name_of_dict(holder: Any, key: Any) -> Any:
     for module_name, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and vars(module) is holder:
             return f"the global name {module_name}.{key}"
@@ -199,7 +207,7 @@ def _name_of_dict(holder, key):
     return f"a dict under the key {key!r}" + _name_of_container(holder)
 
 
-def _name_of_container(container):
+def _name_of_container(container: Any) -> str:
     """The global name of a container, in brackets."""
     for scope in gc.get_referrers(container):
         if isinstance(scope, dict) and "__name__" in scope:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,20 +21,27 @@ from ..errors import KEEP_SIZE, CaptureError, location_text, user_location
 from ..program.symbolic import branch_message
 from .likely_branches import likely_outcome
 
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from .recorder import Recorder
+
+
 aten = torch.ops.aten
 
 
 class Sizes:
     """The nodes of a recorder that compute sizes."""
 
-    def __init__(self, recorder):
-        self.recorder, self.nodes = recorder, {}  # expression -> node
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.nodes: dict = {}  # expression -> node
         self.branches: dict = {}  # (file, line, count of earlier branches there) -> outcome in this program
         self.expected: dict = {}  # the same, of branches whose outcome an earlier call told
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.fixed = False  # the program is made for values that decide sizes
 
-    def begin(self):
+    def begin(self) -> None:
         """Let the symbolic mode have unknown sizes."""
         mode = self.recorder.fake_mode
         if mode.shape_env is None:
@@ -43,13 +52,13 @@ class Sizes:
             )
             mode.cache_enabled = False  # with unknown sizes, torch's cache takes longer than its results
 
-    def end(self):
+    def end(self) -> None:
         """Forbid further questions, which would be recorded after the end of the capture."""
         environment = self.recorder.fake_mode.shape_env
         if environment is not None:
             environment.end_capture()
 
-    def branch(self, condition, likely, location):
+    def branch(self, condition: Any, likely: Any, location: Any) -> Any:
         """Return the outcome of a branch of build(), and record an assertion.
 
         The branch is on sizes, or on a bool tensor that a node computes.
@@ -72,7 +81,7 @@ class Sizes:
         )
         return outcome
 
-    def is_of_arguments(self, size) -> bool:
+    def is_of_arguments(self, size: Any) -> bool:
         """Whether a size is computed from dimensions of arguments alone, so that no value decides it."""
         dynamic = self.recorder.dynamic
         return dynamic is not None and size.node.expr.free_symbols <= dynamic.symbols()
@@ -84,7 +93,7 @@ class Sizes:
         symbols = dynamic.symbols() if dynamic is not None else ()
         return any(symbol not in symbols for size in self.nodes for symbol in size.free_symbols)
 
-    def define(self, node, tensor):
+    def define(self, node: Node, tensor: torch.Tensor) -> None:
         """Record the sizes that first appear in this result.
 
         A number that becomes a size is marked as size-like, because torch assumes that sizes exceed one.
@@ -100,19 +109,19 @@ class Sizes:
                         size_node if times == 1 else self.record(operator.floordiv, (size_node, int(times)))
                     )
 
-    def count(self, node):
+    def count(self, node: Node) -> Any:
         """Return the integer of a one-element tensor as a Python symbolic integer (`mask.sum().item()`)."""
         self.begin()
         size = self.recorder.fake_mode.shape_env.create_unbacked_symint()
         self.nodes[size.node.expr] = self.record(aten._local_scalar_dense.default, (node,))
         return size
 
-    def branch_on_values(self, node):
+    def branch_on_values(self, node: Node) -> Any:
         """Return the outcome of a branch on a tensor with a likely value, else None."""
         likely = None if several() else likely_outcome(node)
         return None if likely is None else self.branch(node, likely, user_location())
 
-    def node(self, size):
+    def node(self, size: Any) -> Any:
         """Return the node of a size or of a scalar computed from sizes, or its value if it is a number."""
         expression = size.node.expr
         if expression.is_number:
@@ -125,7 +134,7 @@ class Sizes:
             self.recorder._annotate(size_node)
         return size_node
 
-    def _computed(self, expression):
+    def _computed(self, expression: Any) -> Any:
         """Record the arithmetic of an expression of sizes."""
         from torch.utils._sympy.interp import sympy_interp  # it imports sympy
 
@@ -142,7 +151,7 @@ class Sizes:
                 KEEP_SIZE,
             ) from error
 
-    def reshape_when_run(self):
+    def reshape_when_run(self) -> None:
         """Let a reshape that symbols recorded as a copy be a view if the sizes of a run allow one.
 
         So it is in eager mode, where a matrix product reads the view in place.
@@ -163,14 +172,14 @@ class Sizes:
         for node in reshaped:
             node.target = aten.reshape.default
 
-    def record(self, target, args):
+    def record(self, target: Any, args: tuple) -> Any:
         node = self.recorder.graph.call_function(target, args)
         self.recorder._annotate(node)
         return node
 
 
 @functools.cache
-def _arithmetic():
+def _arithmetic() -> Any:
     """Return Python's arithmetic on fx proxies."""
     from torch.utils._sympy.reference import PythonReferenceAnalysis  # it imports sympy
 
@@ -181,12 +190,12 @@ def _arithmetic():
         trunc_to_int = staticmethod(lambda x, dtype: _call(math.trunc, x))
 
         @staticmethod
-        def to_dtype(x, dtype):
+        def to_dtype(x: torch.Tensor, dtype: torch.dtype) -> Any:
             return x / 1  # of a size: the same number as a float
 
     return Arithmetic
 
 
-def _call(function, proxy):
+def _call(function: Callable, proxy: Any) -> Any:
     """Record a call of a function of Python's math on a proxy."""
     return proxy.tracer.create_proxy("call_function", function, (proxy,), {})

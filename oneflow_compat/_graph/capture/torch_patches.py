@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -33,9 +35,16 @@ from .unknown_sizes import asks_for_a_size, innermost
 from .update.loss_scaling import scaled
 from .value_readers import value_readers
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from .capture import Capture
+    from .recorder import Recorder
+    from .state_map import StateMap
+
 
 @contextlib.contextmanager
-def capture_patches(capture, state_map):
+def capture_patches(capture: Capture, state_map: StateMap) -> Iterator[None]:
     """Everything here is undone on exit, in reverse order."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_module_paths(capture.recorder, state_map))
@@ -64,13 +73,13 @@ def capture_patches(capture, state_map):
         yield
 
 
-def _backward(capture):
+def _backward(capture: Capture) -> Any:
     """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and
     the micro batches.
     """
 
-    def make(original):
-        def run(tensors, grad_tensors, *args, **kwargs):
+    def make(original: Callable) -> Any:
+        def run(tensors: Any, grad_tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not capturing():  # another thread
                 return original(tensors, grad_tensors, *args, **kwargs)
             recorder = capture.recorder
@@ -92,7 +101,7 @@ def _backward(capture):
     return make
 
 
-def _formulas(recorder):
+def _formulas(recorder: Recorder) -> Any:
     """Before 2.13, matrix products in torch's formulas of gradients take unknown sizes in Python only."""
     return (
         torch._C._EnablePythonDispatcher()
@@ -102,18 +111,18 @@ def _formulas(recorder):
 
 
 @contextlib.contextmanager
-def _module_paths(recorder, state_map):
+def _module_paths(recorder: Recorder, state_map: StateMap) -> Iterator[None]:
     """recorder.module_path follows the module that runs."""
     paths = {id(m): p for p, m in state_map.all_modules()}
     stack = []
 
-    def enter(module, args):
+    def enter(module: Module, args: tuple) -> None:
         if not capturing():
             return
         stack.append(recorder.module_path)
         recorder.module_path = paths.get(id(module), recorder.module_path)
 
-    def leave(module, args, result):
+    def leave(module: Module, args: tuple, result: Any) -> None:
         if stack and capturing():
             recorder.module_path = stack.pop()
 
@@ -126,7 +135,7 @@ def _module_paths(recorder, state_map):
 
 
 @contextlib.contextmanager
-def _ranks_talk_in_the_program():
+def _ranks_talk_in_the_program() -> Iterator[None]:
     """With several ranks: a collective is recorded with the wait for its result; DTensor's search for shapes
     is not recorded.
     """
@@ -137,8 +146,8 @@ def _ranks_talk_in_the_program():
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.distributed.tensor.placement_types import _StridedShard
 
-    def make(original):
-        def unrecorded(self, *args, **kwargs):
+    def make(original: Callable) -> Any:
+        def unrecorded(self, *args: Any, **kwargs: Any) -> Any:
             with torch.utils._python_dispatch._disable_current_modes():
                 return original(self, *args, **kwargs)
 
@@ -154,7 +163,7 @@ def _ranks_talk_in_the_program():
 
 
 @contextlib.contextmanager
-def _many_gradients_at_once(on_cuda):
+def _many_gradients_at_once(on_cuda: Any) -> Iterator[None]:
     """On a GPU, clipping takes torch's multi-tensor form for symbolic gradients too, whose norms are not bit
     for bit those of the plain one.
     """
@@ -165,7 +174,7 @@ def _many_gradients_at_once(on_cuda):
         return
     before = list(_foreach_supported_types)
 
-    def undo():
+    def undo() -> None:
         _foreach_supported_types[:] = before
 
     with undone(undo):
@@ -174,12 +183,12 @@ def _many_gradients_at_once(on_cuda):
 
 
 @contextlib.contextmanager
-def _no_step_in_build(recorder):
+def _no_step_in_build(recorder: Recorder) -> Iterator[None]:
     """optimizer.step() belongs to the engine: one called in build() would be captured with its learning rate
     as a constant.
     """
 
-    def refuse(stepped, args, kwargs):
+    def refuse(stepped: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         if capturing() and recorder.phase != "update":
             raise CaptureError(
                 f"build() calls step() of {type(stepped).__name__}",
@@ -194,13 +203,13 @@ def _no_step_in_build(recorder):
 
 
 @contextlib.contextmanager
-def _data_assignment():
+def _data_assignment() -> Any:
     """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give
     a tensor other memory.
     """
     original = torch.Tensor.data
 
-    def put(tensor, value):
+    def put(tensor: Any, value: Any) -> None:
         if not capturing():
             original.__set__(tensor, value)
         elif value.shape != tensor.shape or value.dtype != tensor.dtype:
@@ -218,11 +227,11 @@ def _data_assignment():
 
 
 @contextlib.contextmanager
-def _views_of_any_layout():
+def _views_of_any_layout() -> Iterator[None]:
     """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
     originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
 
-    def take(original):
+    def take(original: Callable) -> Callable:
         lenient = view_or_copy(original)
         return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
 
@@ -231,14 +240,14 @@ def _views_of_any_layout():
 
 
 @contextlib.contextmanager
-def _deep_copies():
+def _deep_copies() -> Iterator[None]:
     """Record copy.deepcopy() of a tensor or module in build() as a copy of each call's values.
 
     The copy is written to the program's memory.
     """
 
-    def make(original):
-        def copy_of(tensor, memo):
+    def make(original: Callable) -> Any:
+        def copy_of(tensor: torch.Tensor, memo: Any) -> Any:
             if not capturing() or not tensor.is_leaf or id(tensor) in memo:
                 return original(tensor, memo)
             with torch.no_grad():
@@ -257,10 +266,10 @@ def _deep_copies():
 
 
 @contextlib.contextmanager
-def _printed():
+def _printed() -> Iterator[None]:
     """A symbolic tensor prints as OneFlow's lazy ones do, in f-strings with a format as well."""
 
-    def text(tensor, *_, **__):
+    def text(tensor: torch.Tensor, *_: Any, **__: Any) -> str:
         size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
         grad = (
             f", grad_fn=<{type(tensor.grad_fn).__name__}>"
@@ -279,7 +288,7 @@ def _printed():
 
 
 @contextlib.contextmanager
-def _unchecked_and_uncompiled():
+def _unchecked_and_uncompiled() -> Iterator[None]:
     """Distributions do not look at the values of their arguments; functions of torch.compile, and
     flex_attention, run as they were written.
     """
@@ -301,7 +310,7 @@ def _unchecked_and_uncompiled():
 # -- running build ------------------------------------------------------------------
 
 
-def run_build(capture, flat):
+def run_build(capture: Any, flat: Any) -> Any:
     """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
     config = capture.config
     optimizers = capture.engine.optimizers
@@ -322,7 +331,7 @@ def run_build(capture, flat):
     return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
 
 
-def _once(capture, flat):
+def _once(capture: Capture, flat: Any) -> Any:
     args, kwargs = with_known_lengths(
         capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
     )
@@ -340,7 +349,7 @@ def _once(capture, flat):
     return tree_flatten(result)
 
 
-def _of_nested_tensors(error):
+def _of_nested_tensors(error: BaseException) -> Any:
     return (
         any(said in str(error) for said in ("NestedTensorImpl", "_nested_tensor"))
         or innermost(error).f_code.co_name == "create_symbolic_nested_int"
@@ -385,7 +394,7 @@ _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
 )
 
 
-def _autocast(capture, enabled=True):
+def _autocast(capture: Capture, enabled: bool = True) -> Any:
     config = capture.config
     if not config.amp:
         return contextlib.nullcontext()
@@ -398,10 +407,10 @@ def _autocast(capture, enabled=True):
     return torch.autocast(device, dtype=dtype, enabled=enabled)
 
 
-def _loss_factor(capture, parts):
+def _loss_factor(capture: Any, parts: Any) -> Any:
     scaler = resolve_scaler(capture.engine.grad_scaler)
 
-    def factor(tensor, grad):
+    def factor(tensor: torch.Tensor, grad: Any) -> Any:
         if grad is None:
             return grad
         if parts > 1:
@@ -413,11 +422,11 @@ def _loss_factor(capture, parts):
     return factor
 
 
-def resolve_scaler(scaler):
+def resolve_scaler(scaler: Any) -> Any:
     return scaler() if callable(scaler) and not hasattr(scaler, "state_dict") else scaler
 
 
-def _split(tensor, parts, capture):
+def _split(tensor: torch.Tensor, parts: Any, capture: Capture) -> Any:
     if tensor.dim() == 0 or tensor.shape[0] % parts:
         raise CaptureError(
             f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
@@ -427,7 +436,7 @@ def _split(tensor, parts, capture):
     return tensor.chunk(parts, dim=0)
 
 
-def _join(values):
+def _join(values: Any) -> Any:
     leading = values[0]
     if not isinstance(leading, torch.Tensor):
         return leading

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch.utils._pytree as pytree
 
@@ -13,7 +15,7 @@ from ..errors import CaptureError
 
 
 @contextlib.contextmanager
-def tracers(patched, capturing):
+def tracers(patched: Any, capturing: Any) -> Iterator[None]:
     """Everything here is undone on exit."""
     with contextlib.ExitStack() as stack:
         transforms = sys.modules.get("torch._functorch.eager_transforms")
@@ -37,7 +39,7 @@ def tracers(patched, capturing):
         yield
 
 
-def _untraced(function):
+def _untraced(function: Callable) -> Callable:
     """What linearize() takes for make_fx: it calls the result with a tuple of tensors, and what comes of that
     with tensors.
     """
@@ -47,7 +49,7 @@ def _untraced(function):
 _UNTRACED = {"make_fx": _untraced, "split_const_subgraphs": lambda function: function}
 
 
-def _refuse():
+def _refuse() -> None:
     raise CaptureError(
         "build() traces a function with make_fx", "Call the function itself: build() is recorded anyway."
     )

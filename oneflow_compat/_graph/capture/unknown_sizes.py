@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensor
@@ -14,7 +16,7 @@ from .results_from_examples import results_from_examples
 aten = torch.ops.aten
 
 
-def of_unknown_sizes(func, args, kwargs, environment):
+def of_unknown_sizes(func: Any, args: tuple, kwargs: dict[str, Any], environment: Any) -> Any:
     """Return the symbolic results of an operator some of whose arguments have unknown sizes.
 
     Call it in the symbolic mode.
@@ -36,7 +38,7 @@ def of_unknown_sizes(func, args, kwargs, environment):
         ) from error
 
 
-def _another_form(func, args, kwargs):
+def _another_form(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     decomposition = decomposition_table.get(func)
     if decomposition is not None:
         try:
@@ -47,7 +49,7 @@ def _another_form(func, args, kwargs):
     return results_from_examples(func, args, kwargs)
 
 
-def _take_as_equal(func, args, kwargs, environment) -> bool:
+def _take_as_equal(func: Any, args: tuple, kwargs: dict[str, Any], environment: Any) -> bool:
     """Record that unknown sizes are those an operator needs; return False if none is in question.
 
     In `x[mask] + y` for a y of 5 rows, the program is of 5 rows and asserts it; a call with another size
@@ -66,7 +68,7 @@ def _take_as_equal(func, args, kwargs, environment) -> bool:
     return decided
 
 
-def _pairs(func, args, kwargs):
+def _pairs(func: Any, args: Any, kwargs: Any) -> Any:
     """Yield the pairs of sizes that must be equal.
 
     An unknown size that is 1 in a run is not broadcast, because torch's symbolic results would have the
@@ -88,7 +90,7 @@ def _pairs(func, args, kwargs):
                     yield pair
 
 
-def innermost(error):
+def innermost(error: BaseException) -> Any:
     """Return the frame that raised the error."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
@@ -96,7 +98,7 @@ def innermost(error):
     return traceback.tb_frame
 
 
-def asks_for_a_size(error) -> bool:
+def asks_for_a_size(error: BaseException) -> bool:
     """Return True if torch's error says that it needs the value of an unknown size."""
     message = str(error)
     if isinstance(error, TypeError):  # Python that wants an int: random.Random(n), {}[n]

@@ -5,11 +5,17 @@ call does nothing.
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 from ..program.program import roots, written_args
 
+if TYPE_CHECKING:
+    from torch.fx import Graph
 
-def backward_is_unused(graph) -> bool:
+    from ..engine import Engine
+
+
+def backward_is_unused(graph: Graph) -> bool:
     """Whether build() called backward(), and neither a result nor a write to the graph's state depends on a
     gradient.
     """
@@ -17,7 +23,7 @@ def backward_is_unused(graph) -> bool:
     return bool(backward) and not backward & _used(graph)
 
 
-def _used(graph):
+def _used(graph: Graph) -> Any:
     used = set()
     for node in reversed(graph.nodes):
         writes = (root for root in roots(written_args(node))) if node.op == "call_function" else ()
@@ -31,7 +37,7 @@ def _used(graph):
     return used
 
 
-def warn_of_unused_backward(engine):
+def warn_of_unused_backward(engine: Engine) -> None:
     """One warning of a graph."""
     if not engine.told_of_backward:
         engine.told_of_backward = True

@@ -6,6 +6,8 @@ import contextlib
 import functools
 import operator
 import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -17,11 +19,15 @@ from .function_aliases import everywhere
 from .known import guarded_tensor
 from .patching import patched_attributes
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+
 aten = torch.ops.aten
 
 
 @contextlib.contextmanager
-def value_readers(recorder, active, exact):
+def value_readers(recorder: Recorder, active: Callable, exact: Any) -> Iterator[None]:
     """Replace functions that read values: ctc_loss, pad_packed_sequence, BatchNorm, cond, numpy(), tolist().
 
     `exact`: the average of BatchNorm is the number that eager computes, which only the aten backend can pass
@@ -40,8 +46,10 @@ def value_readers(recorder, active, exact):
         yield
 
 
-def _ctc_loss(active, original):
-    def ctc_loss(log_probs, targets, input_lengths, target_lengths, *options, **named):
+def _ctc_loss(active: Callable, original: Callable) -> Any:
+    def ctc_loss(
+        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any, **named: Any
+    ) -> Any:
         if active():
             input_lengths, target_lengths = (
                 torch.tensor(v) if isinstance(v, (list, tuple)) else v
@@ -52,10 +60,10 @@ def _ctc_loss(active, original):
     return ctc_loss
 
 
-def _batch_norm(recorder, active, exact, original):
+def _batch_norm(recorder: Recorder, active: Callable, exact: Any, original: Callable) -> Any:
     """BatchNorm with momentum=None, whose momentum is one over a counter."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> Any:
         averages = self.momentum is None and self.training and self.track_running_stats
         if not active() or not averages or self.num_batches_tracked is None:
             return original(self, x)
@@ -71,10 +79,10 @@ def _batch_norm(recorder, active, exact, original):
     return forward
 
 
-def _pad_packed_sequence(recorder, active):
+def _pad_packed_sequence(recorder: Recorder, active: Callable) -> Any:
     original = torch._VF._pad_packed_sequence
 
-    def pad(data, sizes, batch_first, value, total):
+    def pad(data: Any, sizes: Any, batch_first: bool, value: Any, total: int) -> Any:
         sequence_lengths = lengths(recorder, sizes) if active() else None
         if sequence_lengths is None:
             return original(data, sizes, batch_first, value, total)
@@ -85,20 +93,20 @@ def _pad_packed_sequence(recorder, active):
     return pad
 
 
-def _any(active, original):
+def _any(active: Callable, original: Callable) -> Any:
     """Leave out the check of gaussian_nll_loss that no variance is negative, as distributions' checks are."""
     check = torch.nn.functional.gaussian_nll_loss.__code__
 
-    def any_(*args, **kwargs):
+    def any_(*args: Any, **kwargs: Any) -> Any:
         return False if active() and sys._getframe(1).f_code is check else original(*args, **kwargs)
 
     return any_
 
 
-def _cond(active, original):
+def _cond(active: Callable, original: Callable) -> Any:
     """Record one branch. A value that a program cannot know is an error."""
 
-    def cond(pred, true_fn, false_fn, operands=()):
+    def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
         if not active():
             return original(pred, true_fn, false_fn, operands)
         return (true_fn if pred else false_fn)(*operands)
@@ -107,16 +115,16 @@ def _cond(active, original):
 
 
 @contextlib.contextmanager
-def _arrays(recorder, active):
+def _arrays(recorder: Recorder, active: Callable) -> Iterator[None]:
     """Replace numpy(), tolist() and __dlpack__(), which read memory without calling an operator.
 
     Known values are read and guarded; unknown values are an error.
     """
     names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
 
-    def reader(name, original):
+    def reader(name: str, original: Callable) -> Any:
         @functools.wraps(original)
-        def read(self, *args, **kwargs):
+        def read(self, *args: Any, **kwargs: Any) -> Any:
             if not active() or _get_current_dispatch_mode() is None:
                 return original(self, *args, **kwargs)
             constant = guarded_tensor(recorder, self)
@@ -135,7 +143,7 @@ def _arrays(recorder, active):
         yield
 
 
-def _reciprocal_argument(recorder, tensor):
+def _reciprocal_argument(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """Return a float argument of an operator that the program computes as 1 / tensor.
 
     The recorder knows it by a number that no user has.
@@ -149,7 +157,7 @@ def _reciprocal_argument(recorder, tensor):
     return mark
 
 
-def _averaged_batch_norm(module, x):
+def _averaged_batch_norm(module: Any, x: Any) -> Any:
     """Batch norm whose running statistics are the mean over all batches, in tensor arithmetic."""
     out = torch.nn.functional.batch_norm(x, None, None, module.weight, module.bias, True, 0.0, module.eps)
     with torch.no_grad():
@@ -159,7 +167,7 @@ def _averaged_batch_norm(module, x):
     return out
 
 
-def _padded(data, sizes, batch_first, value, total):
+def _padded(data: Any, sizes: Any, batch_first: bool, value: Any, total: int) -> tuple:
     """_pad_packed_sequence, whose C++ writes the lengths into memory that a symbolic tensor does not have."""
     steps = len(sizes)
     if 0 < total < steps:

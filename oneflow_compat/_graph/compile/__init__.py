@@ -10,10 +10,16 @@ import threading
 import warnings
 from collections.abc import Callable
 from importlib import import_module, util
+from typing import TYPE_CHECKING, Any
 
 from ..._env import get
 from ..._errors import OneFlowError
 from .memory import keep_freed_memory_for
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..program.program import Program
+
 
 # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
 compiling = threading.RLock()
@@ -66,7 +72,7 @@ def compiler_for(name: str) -> Callable:
         )
     backend = _module(module)
 
-    def compile(program, config):
+    def compile(program: Program, config: Config) -> Any:
         keep_freed_memory_for(program)
         obstacle = _obstacle(program, name, config)
         if obstacle and name == "inductor" and not config.cudagraph:
@@ -86,7 +92,7 @@ def compiler_for(name: str) -> Callable:
     return compile
 
 
-def _obstacle(program, name, config):
+def _obstacle(program: Program, name: str, config: Config) -> str | None:
     """Return why a compiler cannot take forward and backward as a whole, or None."""
     if program.unknown_sizes:
         return "has tensors whose sizes depend on values"
@@ -97,5 +103,5 @@ def _obstacle(program, name, config):
     return None
 
 
-def _module(name):
+def _module(name: str) -> Any:
     return import_module(f"{__name__}.{name}")

@@ -21,6 +21,8 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,6 +32,13 @@ from .background_variants import BackgroundVariants
 from .inductor import compiler
 from .inductor.decompositions import talks
 from .notices import say
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+    from ..config import Config
+    from ..program.program import Program
+
 
 WARM_UP = 2  # calls before the first compilation
 MANY = 1000  # smallest operator count for which the share left with time steps as one layer is computed
@@ -46,7 +55,7 @@ class Experience:
     second.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.capture_seconds, self.compile_seconds, self.savings = 1.0, 40.0, [0.3]
         self.has_loaded = (
             False  # the first compilation loads the compiler as well, and tells nothing of the next one
@@ -55,7 +64,7 @@ class Experience:
     cost = property(lambda self: self.compile_seconds / self.capture_seconds)
     saving = property(lambda self: max(0.0, sum(self.savings) / len(self.savings)))
 
-    def note_compilation(self, capture_seconds, compile_seconds):
+    def note_compilation(self, capture_seconds: Any, compile_seconds: Any) -> None:
         """Learn what a compilation took."""
         if self.has_loaded:
             self.capture_seconds += capture_seconds
@@ -67,7 +76,7 @@ experience = Experience()
 _failed: set = set()  # names of graphs that were warned about
 
 
-def compile(program, config, name="auto"):
+def compile(program: Program, config: Config, name: str = "auto") -> Any:
     """Return a function over the slot values that switches from aten to inductor by itself.
 
     Only aten is used if the program has collectives, because ranks would switch at different calls, or if
@@ -83,7 +92,7 @@ class Tiered:
     try the compiled program, then the faster of both.
     """
 
-    def __init__(self, program, config):
+    def __init__(self, program: Program, config: Config) -> None:
         self.program, self.config = program, config
         self.backend = "aten"
         self.calls, self.spent, self.least = 0, 0.0, float("inf")
@@ -91,13 +100,14 @@ class Tiered:
         self.aten = aten.compile(program, config)
         self.capture_seconds = _capture_seconds(program)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
-        self.plan = self.compilation = None
-        self.current = self._timed
+        self.plan: Any = None
+        self.compilation: Any = None
+        self.current: Callable = self._timed
 
-    def __call__(self, *values):
+    def __call__(self, *values: Any) -> Any:
         return self.current(*values)
 
-    def _timed(self, *values):
+    def _timed(self, *values: Any) -> Any:
         if self.calls >= WARM_UP:
             with _this_thread_alone() as alone:
                 if alone and self.current == self._timed and self._switches():
@@ -108,7 +118,7 @@ class Tiered:
         self.spent += seconds
         return out
 
-    def _measured(self, function, values, waits):
+    def _measured(self, function: Callable, values: Any, waits: Any) -> tuple:
         """Return (results, seconds) of one call.
 
         On a GPU only the initial calls wait for the device. Each later call counts as the shortest of them.
@@ -123,7 +133,7 @@ class Tiered:
         seconds = time.perf_counter() - begin
         return out, seconds if waits or not self.on_cuda else self.least
 
-    def _switches(self):
+    def _switches(self) -> Any:
         """Choose the next `current`. Return False if the timed runs go on."""
         if self.plan is None and self._look_up():
             return True
@@ -134,11 +144,11 @@ class Tiered:
             return True
         return self._start()
 
-    def _is_worth(self, seconds):
+    def _is_worth(self, seconds: float) -> bool:
         """Whether calls that took so long pay for a compilation."""
         return seconds * experience.saving >= self.capture_seconds * experience.cost
 
-    def _look_up(self):
+    def _look_up(self) -> Any:
         """Use the binaries of the program cache, if there are any."""
         try:
             self.plan = compiler.plan_for(self.program, self.config)
@@ -150,7 +160,7 @@ class Tiered:
         self.capture_seconds *= _share_left(self.program, self.plan)
         return bool(functions) and self._try(*functions)
 
-    def _start(self):
+    def _start(self) -> Any:
         """Start a child process, unless another one compiles for this process."""
         try:
             self.compilation = background.start(self.plan.request, self.program.name)
@@ -165,7 +175,7 @@ class Tiered:
         self.current = self._waiting
         return True
 
-    def _waiting(self, *values):
+    def _waiting(self, *values: Any) -> Any:
         """Run aten until the child process has ended, then switch."""
         if self.compilation.is_running():
             return self.aten(*values)
@@ -174,7 +184,7 @@ class Tiered:
                 self._finish()
         return self.aten(*values) if self.current == self._waiting else self.current(*values)
 
-    def _finish(self):
+    def _finish(self) -> None:
         seconds = time.perf_counter() - self.compilation.begin
         try:
             self._try(self.compilation.result())
@@ -186,7 +196,7 @@ class Tiered:
         self.compilation = None
         self._report(seconds)
 
-    def _compile(self):
+    def _compile(self) -> None:
         """Compile in this process, while the call waits, what the program cache cannot keep."""
         begin = time.perf_counter()
         try:
@@ -197,24 +207,24 @@ class Tiered:
             self._stay_on_aten(error)
         self._report(time.perf_counter() - begin)
 
-    def _try(self, *functions):
+    def _try(self, *functions: Any) -> Any:
         name = self.program.name
         others = BackgroundVariants(self.plan, self._is_worth, lambda error: _warn_once(name, error))
         self.compiled = self.plan.program_with(*functions, other_variant=others)
         self.backend, self.current = "inductor", self._tried
         return True
 
-    def _stay_on_aten(self, error=None):
+    def _stay_on_aten(self, error: BaseException | None = None) -> bool:
         self.current = self.aten
         if error is not None:
             _warn_once(self.program.name, error)
         return True
 
-    def _report(self, seconds):
+    def _report(self, seconds: float) -> None:
         if self.config.on_stage is not None:
             self.config.on_stage(f"compile {self.backend}", seconds, self.program)
 
-    def _tried(self, *values):
+    def _tried(self, *values: Any) -> Any:
         """Run the calls that measure how much time the compiled program saves."""
         if self.program.dimensions is not None:  # the times of calls with different sizes do not compare
             self.current = self.compiled
@@ -225,7 +235,7 @@ class Tiered:
             self._decide()
         return out
 
-    def _decide(self):
+    def _decide(self) -> None:
         compiled, captured = (
             min(self.trial[2::2]),
             min(self.trial[1::2]),
@@ -241,7 +251,7 @@ class Tiered:
 
 
 @contextlib.contextmanager
-def _this_thread_alone():
+def _this_thread_alone() -> Iterator[Any]:
     """Give True if no other thread compiles or captures meanwhile, else False at once."""
     alone = compiling.acquire(blocking=False)
     try:
@@ -251,18 +261,18 @@ def _this_thread_alone():
             compiling.release()
 
 
-def _capture_seconds(program):
+def _capture_seconds(program: Program) -> Any:
     captured = [seconds for stage, seconds, _ in program.history if stage == "capture"]
     return captured[0] if captured else CAPTURE_PER_OPERATOR * _count(program.graph)
 
 
-def _share_left(program, plan):
+def _share_left(program: Program, plan: Any) -> Any:
     """Return the share of operators that the compiler gets if a loop over time steps is one layer."""
     operators = _count(program.graph)
     return plan.operators / operators if operators > MANY else 1.0
 
 
-def _warn_once(name, error):
+def _warn_once(name: str, error: BaseException) -> None:
     if name not in _failed:
         _failed.add(name)
         reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
@@ -272,5 +282,5 @@ def _warn_once(name, error):
         )
 
 
-def _count(graph):
+def _count(graph: Graph) -> Any:
     return sum(n.op == "call_function" for n in graph.nodes)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 from . import program_cache
 from .program_cache.store import Store, default_store, quota
@@ -41,7 +42,7 @@ def is_available() -> bool:
 class Compilation:
     """A child process that compiles one region."""
 
-    def __init__(self, request: program_cache.Request, name: str):
+    def __init__(self, request: program_cache.Request, name: str) -> None:
         self.request, self.begin, self._owner = request, time.perf_counter(), os.getpid()
         self._store, self._folder = default_store(), None
         if self._store is None:  # the child needs a place for its result
@@ -68,11 +69,11 @@ class Compilation:
         finally:
             os.close(self._read_end)
 
-    def _document(self, name):
+    def _document(self, name: str) -> Any:
         request = {"record": self.request.record, "environment": self.request.environment}
         return json.dumps({**request, "name": name, "parent": self._read_end}).encode()
 
-    def _environment(self):
+    def _environment(self) -> dict:
         megabytes = 4096 if self._folder is not None else quota() >> 20
         return {
             **os.environ,
@@ -86,7 +87,7 @@ class Compilation:
         """Whether the result is not there yet. In a fork of the process that started it: never."""
         return os.getpid() == self._owner and self._process.poll() is None
 
-    def result(self):
+    def result(self) -> Any:
         """Return the compiled function. RuntimeError: the compilation failed; the message says why."""
         if os.getpid() != self._owner:
             raise RuntimeError("the process was forked while a child of it compiled")
@@ -98,20 +99,20 @@ class Compilation:
         finally:
             self._close()
 
-    def _last_error(self):
+    def _last_error(self) -> Any:
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 4000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"its process ended with code {self._process.returncode}"
 
-    def _close(self):
+    def _close(self) -> None:
         with contextlib.suppress(OSError):
             os.close(self._write_end)
         self._errors.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)  # a loaded library stays mapped
 
-    def stop(self):
+    def stop(self) -> None:
         """End the child and its compilers."""
         if self.is_running():
             with contextlib.suppress(ProcessLookupError):
@@ -121,6 +122,6 @@ class Compilation:
 
 
 @atexit.register
-def _stop_all():
+def _stop_all() -> None:
     for compilation in _running:
         compilation.stop()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.profiler import record_function
 
 from ..program.codegen import compile_program
 from ..program.program import Program
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 
 def runner(host: Callable[[], Program]) -> Callable:
@@ -26,7 +29,7 @@ def runner(host: Callable[[], Program]) -> Callable:
     if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
-    def run(*values):
+    def run(*values: Any) -> Any:
         keep = guard()  # operators skip autograd while this object lives
         try:
             if profiling():
@@ -43,20 +46,20 @@ def runner(host: Callable[[], Program]) -> Callable:
     return run
 
 
-def _on_detached(run):
+def _on_detached(run: Callable) -> Any:
     """Run on aliases that autograd does not follow."""
 
-    def run_detached(*values):
+    def run_detached(*values: Any) -> Any:
         return run(*(v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in values))
 
     return run_detached
 
 
-def _is_sparse(info):
+def _is_sparse(info: Any) -> bool:
     return getattr(info, "stride", ()) is None
 
 
-def _in_regions(host, named, values):
+def _in_regions(host: Any, named: Any, values: Any) -> Any:
     if not named:
         named.append(compile_program(host(), labels=_labels))
     regions = _Regions()
@@ -66,7 +69,7 @@ def _in_regions(host, named, values):
         regions.enter(())
 
 
-def _labels(program, node):
+def _labels(program: Program, node: Node) -> tuple:
     """Return the profiler regions of a node, from the outside in."""
     phase, module = node.meta.get("phase"), node.meta.get("module")
     last = (f"{phase}: {module}" if module else phase,) if phase else ()
@@ -76,10 +79,10 @@ def _labels(program, node):
 class _Regions:
     """The regions that are currently open."""
 
-    def __init__(self):
-        self.open = []  # (label, record_function)
+    def __init__(self) -> None:
+        self.open: list = []  # (label, record_function)
 
-    def enter(self, labels):
+    def enter(self, labels: Any) -> None:
         """Leave the regions that are not in `labels`, and enter the others."""
         shared = 0
         while shared < min(len(labels), len(self.open)) and labels[shared] == self.open[shared][0]:

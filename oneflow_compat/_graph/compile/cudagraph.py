@@ -66,7 +66,7 @@ class Recorded:
 
     __name__ = "recorded"  # torch.fx derives a node name from it
 
-    def __init__(self, region: Callable, copied: list[int]):
+    def __init__(self, region: Callable, copied: list[int]) -> None:
         self.region, self.copied = region, set(copied)
         self.graph: Any = None  # a CUDAGraph, after the first call
         self.addresses: tuple = ()
@@ -80,7 +80,7 @@ class Recorded:
         self.graph.replay()
         return [o.clone() for o in self.outputs]
 
-    def _record(self, values, addresses):
+    def _record(self, values: Any, addresses: Any) -> None:
         self.inputs = [v.clone() if i in self.copied else v for i, v in enumerate(values)]
         kept = [v.clone() for v in self.inputs]
         state = torch.cuda.get_rng_state()

@@ -7,7 +7,8 @@ compiled again. Each package is imported only here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -29,12 +30,12 @@ def compile(program: Program, config: Config, name: str) -> Callable:
     position = {node: i for i, node in enumerate(program.placeholders)}
     positions = [position[n] for n in inputs]
     infos = [n.meta["tensor"] for n in inputs]
-    returned = program.output_node.args[0]
+    returned: Any = program.output_node.args[0]
     fixed = [i for i, p in enumerate(positions) if program.slots[p].role != "arg"]
     recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
     index = {node: i for i, node in enumerate(outputs)}
 
-    def run(*values):
+    def run(*values: Any) -> Any:
         with torch.no_grad():
             results = recompiled([values[i] for i in positions])
         return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)
@@ -45,12 +46,12 @@ def compile(program: Program, config: Config, name: str) -> Callable:
 class _Recompiled:
     """A compiled region that is recompiled after a weight was written or moved."""
 
-    def __init__(self, module, infos, fixed, compiler, options):
+    def __init__(self, module: Any, infos: Any, fixed: Any, compiler: Any, options: Any) -> None:
         self.module, self.infos, self.fixed = module, infos, fixed
         self.compiler, self.options = compiler, options
-        self.versions = None
+        self.versions: list | None = None
 
-    def __call__(self, values):
+    def __call__(self, values: Any) -> Any:
         versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
         if versions != self.versions:
             weights = {i: values[i].detach() for i in self.fixed}
@@ -64,25 +65,25 @@ class _Recompiled:
 class _Fixed(torch.nn.Module):
     """The region as a module of its arguments, with the weights inside."""
 
-    def __init__(self, module, weights, count):
+    def __init__(self, module: Any, weights: Any, count: int) -> None:
         super().__init__()
         self.inner, self.count = module, count
         for i, weight in weights.items():
             self.register_buffer(f"w{i}", weight)
 
-    def forward(self, *args):
+    def forward(self, *args: Any) -> tuple:
         rest = iter(args)
         values = [getattr(self, f"w{i}") if hasattr(self, f"w{i}") else next(rest) for i in range(self.count)]
         return tuple(self.inner(*values))
 
 
-def _exported(module, examples):
+def _exported(module: Any, examples: Any) -> Any:
     with torch.no_grad():
         return torch.export.export(module, examples)
 
 
 @functools.cache
-def _core():
+def _core() -> Any:
     """Return the single OpenVINO runtime of this process, which is never released.
 
     OpenVINO's CPU plugin gives the thread that loads it a signal stack. If another thread unloads the plugin,
@@ -93,7 +94,7 @@ def _core():
     return openvino.Core()
 
 
-def _openvino(module, examples, options):
+def _openvino(module: Any, examples: Sequence[Any], options: Any) -> Any:
     import openvino
 
     model = openvino.convert_model(_exported(module, examples))
@@ -102,27 +103,27 @@ def _openvino(module, examples, options):
         model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})}
     )
 
-    def call(values):
+    def call(values: Any) -> list:
         outputs = compiled([v.detach().contiguous().numpy() for v in values])
         return [torch.from_numpy(outputs[i].copy()) for i in range(len(compiled.outputs))]
 
     return call
 
 
-def _tensorrt(module, examples, options):
+def _tensorrt(module: Any, examples: Sequence[Any], options: Any) -> Callable:
     import torch_tensorrt
 
     compiled = torch_tensorrt.dynamo.compile(_exported(module, examples), inputs=list(examples), **options)
     return lambda values: list(compiled(*values))
 
 
-def _xla(module, examples, options):
+def _xla(module: Any, examples: Sequence[Any], options: Any) -> Any:
     import torch_xla.core.xla_model as xla
 
     device = xla.xla_device()
     moved = module.to(device)
 
-    def call(values):
+    def call(values: Any) -> list:
         outputs = moved(*(v.to(device) for v in values))
         xla.mark_step()
         return [f.cpu() for f in outputs]

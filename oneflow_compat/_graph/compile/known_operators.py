@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from typing import Any
 
 import torch
 
 
-def _checked(target, results, *args, **kwargs):
+def _checked(target: Any, results: Any, *args: Any, **kwargs: Any) -> Any:
     """Run the operator and check that its results match the record, because the compiled code that follows
     reads that much memory. A saved program may claim any size.
     """
@@ -27,7 +28,7 @@ def _checked(target, results, *args, **kwargs):
 
 
 @functools.cache
-def _library():
+def _library() -> Any:
     return torch.library.Library("oneflow_known", "FRAGMENT")
 
 
@@ -47,14 +48,14 @@ def known_operator(target: torch._ops.OpOverload, results: object) -> torch._ops
 
     lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
 
-    def empty(info):
+    def empty(info: Any) -> Any:
         if info is None:
             return torch.empty(0)
         if type(info) is tuple:
             return [empty(i) for i in info]
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
-    def fake(*args, **kwargs):
+    def fake(*args: Any, **kwargs: Any) -> Any:
         if type(results) is not tuple:
             return empty(results)
         return tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))

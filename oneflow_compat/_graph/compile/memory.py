@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 import sys
+from typing import Any
 
 from ..._env import is_set
 from ..program.program import Program
@@ -41,7 +42,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, 1 << 25), mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
-def _bytes(program):
+def _bytes(program: Program) -> Any:
     infos = (n.meta.get("tensor") for n in program.graph.nodes if n.op == "call_function")
     return sum(
         math.prod(i.shape) * i.dtype.itemsize

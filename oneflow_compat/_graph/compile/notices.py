@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from ..._env import is_set
 
@@ -22,7 +23,7 @@ class Announcement:
     Nothing is written if `begin()` is not called, because all regions were in the program cache.
     """
 
-    def __init__(self, name: str, operators: int):
+    def __init__(self, name: str, operators: int) -> None:
         self.name, self.operators = name, operators
         self.begun: float | None = None  # the time
 
@@ -35,10 +36,10 @@ class Announcement:
                 " waits"
             )
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, error_class, error, traceback):
+    def __exit__(self, error_class: Any, error: BaseException, traceback: Any) -> None:
         if self.begun is not None:
             outcome = "compiled" if error_class is None else "failed to compile"
             say(f"graph {self.name}: {outcome} after {time.perf_counter() - self.begun:.1f} s")

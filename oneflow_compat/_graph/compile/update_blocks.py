@@ -15,9 +15,9 @@ import bisect
 import functools
 import itertools
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._C import _increment_version as increment_version
@@ -26,6 +26,10 @@ from torch.fx import Node
 from ..._kernels import _ext
 from ..program.passes.patterns import Editor, base_of, users_of_memory
 from ..program.program import Program, written_args
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
 
 _UNARY = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", "div_number")
 _BINARY = ("add", "mul", "div", "maximum", "minimum", "lerp")
@@ -75,7 +79,7 @@ def exact_steps(dtype: torch.dtype) -> frozenset[str]:
         "addcdiv": lambda s: x.addcdiv(y, z, value=s),
     }
 
-    def exact(code, name, s):
+    def exact(code: Any, name: str, s: Any) -> Any:
         expected = plain[name](s) if name in plain else getattr(torch, name)(*(x, y)[: _arity(name)])
         out, operands = torch.empty_like(x), [1, 2, 3][: _arity(name)]
         torch.ops.oneflow.blocks_([out], [x, y, z], 1, [code, 0, *_padded(operands), 0], [s], [])
@@ -84,11 +88,11 @@ def exact_steps(dtype: torch.dtype) -> frozenset[str]:
     return frozenset(name for code, name in enumerate(STEPS) if all(exact(code, name, s) for s in (0.1, 0.7)))
 
 
-def _arity(name):
+def _arity(name: str) -> int:
     return 1 if name in _UNARY else 2 if name in _BINARY else 3
 
 
-def _padded(operands):
+def _padded(operands: Any) -> list:
     return [*operands, *[-1] * (3 - len(operands))]
 
 
@@ -113,11 +117,11 @@ def in_blocks(program: Program, skip: Collection[str] = ()) -> Program:
     return program
 
 
-def _update_nodes(graph):
+def _update_nodes(graph: Graph) -> Any:
     return (n for n in graph.nodes if n.op == "call_function" and n.meta.get("phase") == "update")
 
 
-def _operator_of(node) -> Operator | None:
+def _operator_of(node: Node) -> Operator | None:
     """Return the operator of a node that may be a step, else None."""
     schema = getattr(node.target, "_schema", None)
     if (
@@ -134,7 +138,7 @@ def _operator_of(node) -> Operator | None:
     return Operator(name, on_lists, in_place)
 
 
-def _steps(graph):
+def _steps(graph: Graph) -> Any:
     """Return {node: its steps} for the nodes of the update that may run in blocks."""
     candidates = {node: steps for node in _update_nodes(graph) if (steps := _steps_of(node))}
     while True:  # a result with another reader must be materialized
@@ -157,7 +161,7 @@ def _steps(graph):
             candidates[step.node].remove(step)
 
 
-def _steps_of(node):
+def _steps_of(node: Node) -> list:
     """Return one step per element of the node's lists; for a node without lists, its single step."""
     op = _operator_of(node)
     if op is None or node.kwargs.keys() - {"alpha", "value"} or op.in_place and node.users:
@@ -173,7 +177,7 @@ def _steps_of(node):
     return [step for step in steps if step is not None]
 
 
-def _results(node, count):
+def _results(node: Any, count: int) -> Any:
     """Return the nodes that read the elements of a list of results."""
     readers = [None] * count
     for user in node.users:
@@ -183,7 +187,7 @@ def _results(node, count):
     return readers
 
 
-def _step(node, index, name, to, values) -> Step | None:
+def _step(node: Node, index: Any, name: str, to: Any, values: Any) -> Step | None:
     """Return the step of one element, or None if there is no such step."""
     tensors = tuple(itertools.takewhile(_is_tensor, values))
     scalars = values[len(tensors) :]
@@ -203,7 +207,7 @@ def _step(node, index, name, to, values) -> Step | None:
     return Step(node, index, name, to, tensors, scalar)
 
 
-def _with_scalar(name, tensors, scalars, factor):
+def _with_scalar(name: str, tensors: Any, scalars: Any, factor: Any) -> Any:
     """Return the step of an operator on this many tensors, and the step's scalar. The step is None if no step
     takes these scalars.
     """
@@ -216,17 +220,17 @@ def _with_scalar(name, tensors, scalars, factor):
     return None, None
 
 
-def _is_tensor(value):
+def _is_tensor(value: Any) -> bool:
     return isinstance(value, Node) and value.meta.get("tensor") is not None
 
 
-def _is_scalar(value):
+def _is_scalar(value: Any) -> bool:
     if isinstance(value, Node):
         return value.meta.get("tensor") is None and value.target is not operator.getitem
     return type(value) in (int, float)
 
 
-def _alike(nodes):
+def _alike(nodes: Iterable[Node]) -> bool:
     """Return True if the tensors are on the CPU and share one float dtype, shape and dense layout."""
     infos = [n.meta.get("tensor") for n in nodes]
     return (
@@ -238,7 +242,7 @@ def _alike(nodes):
     )
 
 
-def _is_dense(info):
+def _is_dense(info: Any) -> bool:
     """Return True if a tensor has static sizes, and its elements fill its memory without gaps."""
     if info.stride is None or not all(type(n) is int for n in (*info.shape, *info.stride)):
         return False
@@ -250,7 +254,7 @@ def _is_dense(info):
     return True
 
 
-def _layout(info):
+def _layout(info: Any) -> tuple:
     return (
         info.shape,
         info.dtype,
@@ -264,7 +268,7 @@ class Lane:
     them may be moved to.
     """
 
-    def __init__(self, editor, steps, foreign):
+    def __init__(self, editor: Editor, steps: Any, foreign: Any) -> None:
         self.steps = sorted(steps, key=lambda step: (editor.order[step.node], step.index))
         self.nodes = {step.node for step in self.steps}
         self.first, self.last = editor.order[self.steps[0].node], editor.order[self.steps[-1].node]
@@ -279,7 +283,7 @@ class Lane:
         self.limit = self._limit(editor, foreign)
         self.fits = self._fits(tensors)
 
-    def _fits(self, tensors):
+    def _fits(self, tensors: Any) -> Any:
         """Return True if one call can run the lane, whose tensors may not share memory."""
         if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
             return False  # a counter, which is read immediately
@@ -290,7 +294,7 @@ class Lane:
             and all(base_of(t) is t for t in self.written)
         )
 
-    def _code(self, temporaries):
+    def _code(self, temporaries: Any) -> tuple | None:
         """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None
         if it takes too many tensors.
         """
@@ -311,7 +315,7 @@ class Lane:
             free[:0] = [positions[t] for t in last if last[t] == i]
         return tuple(code)
 
-    def _limit(self, editor, foreign):
+    def _limit(self, editor: Editor, foreign: Any) -> Any:
         """Return the position before which only the lane touches the tensors it writes, and nobody writes
         those it reads.
         """
@@ -327,7 +331,7 @@ class Lane:
         return min(ends, default=len(position))
 
 
-def _batches(editor, steps):
+def _batches(editor: Editor, steps: Any) -> Iterator[Any]:
     """Return lists of lanes that may all run after their last step. Two inputs are assumed not to share
     memory.
     """
@@ -352,13 +356,13 @@ def _batches(editor, steps):
     yield batch
 
 
-def _is_state(node):
+def _is_state(node: Node) -> bool:
     return (
         node.op == "placeholder" and node.meta.get("tensor") is not None and node.meta["tensor"].shape != ()
     )
 
 
-def _lanes(steps):
+def _lanes(steps: Any) -> list:
     """Return lists of the steps that share memory."""
     lane_of: dict = {}
     for step in (step for of_node in steps.values() for step in of_node):
@@ -369,7 +373,7 @@ def _lanes(steps):
     return list({id(lane): lane for lane in lane_of.values()}.values())
 
 
-def _memory(step):
+def _memory(step: Any) -> Iterator[Any]:
     """Return keys for the memory of a step's tensors. The results of a compiled region do not overlap."""
     for t in (step.to, *step.tensors):
         base = base_of(t)
@@ -381,7 +385,7 @@ class Blocks:
 
     __name__ = "blocks_"  # torch.fx derives a node name from it
 
-    def __init__(self, lanes: int, code: tuple):
+    def __init__(self, lanes: int, code: tuple) -> None:
         self.lanes, self.code = lanes, code
         self.op = torch.ops.oneflow.blocks_.default
 
@@ -390,7 +394,7 @@ class Blocks:
         increment_version(written)
 
 
-def _insert_calls(editor, batch):
+def _insert_calls(editor: Editor, batch: Any) -> None:
     """Insert the calls of a batch after its last step, one call for each list of steps."""
     after = max((step.node for lane in batch for step in lane.steps), key=editor.order.__getitem__)
     alike: dict = {}
@@ -405,7 +409,7 @@ def _insert_calls(editor, batch):
         after.meta["phase"] = "update"
 
 
-def _with_scalars(lanes):
+def _with_scalars(lanes: Any) -> tuple:
     """Return the code of lanes with the same steps, the scalars that all of them share, and the others."""
     columns = list(zip(*(lane.scalars for lane in lanes)))
     shared = [i for i, column in enumerate(columns) if all(_equal(s, column[0]) for s in column)]
@@ -420,11 +424,11 @@ def _with_scalars(lanes):
     )
 
 
-def _equal(a, b):
+def _equal(a: Any, b: Any) -> Any:
     return a is b or not isinstance(a, Node) and repr(a) == repr(b)
 
 
-def _drop(editor, node, gone):
+def _drop(editor: Any, node: Any, gone: Any) -> None:
     """Remove the elements `gone` from a node."""
     op = _operator_of(node)
     kept = [i for i in range(len(node.args[0]) if op.on_lists else 1) if i not in gone]

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from typing import Any
 
 import torch
 
@@ -41,13 +42,13 @@ def main() -> None:
         sys.exit("inductor made no library that the program cache can keep")
 
 
-def _end_with_parent(read_end):
+def _end_with_parent(read_end: Any) -> None:
     """Kill this process and its compilers when the parent is gone, whose end of the pipe closes then."""
     os.read(read_end, 1)
     os.killpg(0, signal.SIGKILL)
 
 
-def _apply(environment):
+def _apply(environment: Any) -> None:
     """Take over the settings of the parent."""
     dtype, precision, deterministic, mkldnn, *_ = environment["settings"]
     torch.set_num_threads(environment["threads"])
@@ -62,7 +63,7 @@ def _apply(environment):
             setattr(config, name, ast.literal_eval(value))
 
 
-def _differences(request, requested):
+def _differences(request: Any, requested: Any) -> Any:
     if request is None:
         return "the region cannot be kept"
     names = [k for k, v in requested.environment.items() if request.environment.get(k) != v]

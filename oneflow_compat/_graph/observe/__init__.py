@@ -7,6 +7,8 @@ The seam: `observe(...)` is a context in which build() runs, its `finish(...)` r
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..._active import capturing
 from . import places
@@ -17,6 +19,10 @@ from .instructions import VERSIONS
 from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
 from .places import Guard
 from .torch_settings import torch_settings
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
 
 __all__ = [
     "Change",
@@ -32,7 +38,7 @@ __all__ = [
 ]
 
 
-def observe(build, owner, on_module):
+def observe(build: Callable, owner: Any, on_module: Callable[[Module], None]) -> Any:
     """Return a context in which reads of Python objects are noted.
 
     `owner` is the graph that build() belongs to, or None. `on_module(module)` is called for each module that

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,6 +36,10 @@ from ..program.python_values import (
 from .guards import Guards
 from .places import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
 DEPTH = 4  # of lists and dicts in each other: what lies deeper is not compared
 _ELEMENTS = 4096  # of an array whose values are compared at each call
 _CAPTURE = __package__.rpartition(".")[0] + ".capture"
@@ -43,7 +49,9 @@ _UNREAD = frozenset(vars(torch.nn.Module()))
 class AttributeReads:
     """A context: notes what build() reads. `owner` is the object build() belongs to, or None."""
 
-    def __init__(self, build, owner, active, on_module):
+    def __init__(
+        self, build: Callable, owner: Any, active: Callable, on_module: Callable[[Module], None]
+    ) -> None:
         self.build, self.owner, self.active, self.on_module = build, owner, active, on_module
         # (id(container), key) -> (container, key, value at the first read, label, by whom it may be changed)
         self.entries: dict = {}
@@ -53,7 +61,7 @@ class AttributeReads:
         self.classes: set = set()
 
     # -- attributes ------------------------------------------------------------------
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self.stack = contextlib.ExitStack()
         classes = {torch.nn.Module}
         if self.owner is not None:
@@ -65,22 +73,22 @@ class AttributeReads:
         self._function(self.build)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> Any:
         return self.stack.__exit__(*exc)
 
-    def _reading(self, cls):
+    def _reading(self, cls: Any) -> None:
         """Attributes of the objects of a class are noted from here on."""
         if cls not in self.classes:
             self.classes.add(cls)
             self.stack.enter_context(self._patched(cls))
 
     @contextlib.contextmanager
-    def _patched(self, cls):
+    def _patched(self, cls: Any) -> Iterator[None]:
         own = cls.__dict__.get("__getattribute__")
         get = cls.__getattribute__
         seen, active, note, absent = set(), self.active, self._note, self._absent
 
-        def __getattribute__(self, name):
+        def __getattribute__(self, name: str) -> Any:
             try:
                 value = get(self, name)
             except AttributeError:
@@ -103,7 +111,7 @@ class AttributeReads:
             else:
                 cls.__getattribute__ = own
 
-    def _note(self, instance, name, value):
+    def _note(self, instance: Any, name: str, value: Any) -> None:
         attributes = object.__getattribute__(instance, "__dict__")
         if isinstance(instance, torch.nn.Module):
             if id(instance) in self.made or not self._known(instance, attributes):
@@ -120,7 +128,7 @@ class AttributeReads:
                 (id(attributes), name), (attributes, name, MISSING, f"{type(instance).__name__}.{name}", True)
             )
 
-    def _known(self, module, attributes):
+    def _known(self, module: Any, attributes: Any) -> bool:
         """False for a module that build() itself is making."""
         if id(module) not in self.modules:
             if "_modules" not in attributes:
@@ -130,7 +138,7 @@ class AttributeReads:
             self.on_module(module)
         return True
 
-    def _absent(self, instance, name):
+    def _absent(self, instance: Any, name: str) -> None:
         """An attribute that build() looked for and did not find."""
         attributes = object.__getattribute__(instance, "__dict__")
         if (
@@ -147,7 +155,9 @@ class AttributeReads:
                 (id(attributes), name), (attributes, name, MISSING, f"{type(instance).__name__}.{name}", True)
             )
 
-    def _value(self, container, key, value, label, attribute, depth=0):
+    def _value(
+        self, container: Any, key: Any, value: Any, label: str | None, attribute: Any, depth: int = 0
+    ) -> None:
         """Note a value, and what is compared of it."""
         if getattr(value, "__module__", None) == f"{_CAPTURE}.checkpointing":
             return  # forward of a recomputed module
@@ -168,11 +178,11 @@ class AttributeReads:
         elif depth < DEPTH:
             self._nested_values(entry, depth)
 
-    def _note_entry(self, entry):
+    def _note_entry(self, entry: Any) -> None:
         container, key, *_ = entry
         self.entries.setdefault((id(container), key), entry)
 
-    def _nested_values(self, entry, depth):
+    def _nested_values(self, entry: Any, depth: int) -> None:
         """Note the elements of a list or dict, or the attributes of a namespace or dataclass."""
         _, _, value, label, attribute = entry
         if (type(value) is list or is_dict(value)) and len(value) <= MAX_ELEMENTS:
@@ -187,7 +197,7 @@ class AttributeReads:
                 self._value(vars(value), k, v, f"{label}.{k}", attribute, depth + 1)
 
     # -- names of functions --------------------------------------------------------------
-    def _function(self, function):
+    def _function(self, function: Any) -> None:
         while hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         if isinstance(function, types.MethodType):
@@ -216,11 +226,11 @@ class AttributeReads:
                 self._value(scope, name, value, name, False)
 
     # -- the result ----------------------------------------------------------------------
-    def finish(self, replayed, modes):
+    def finish(self, replayed: Any, modes: Any) -> Any:
         """The guards of later calls, once build() has returned."""
         return Guards([guard for entry in list(self._entries()) for guard in _guards_of(*entry)])
 
-    def _entries(self):
+    def _entries(self) -> Iterator[Any]:
         """Yield (container, key, value, label) of what later calls compare."""
         for container, key, value, label, attribute in self.entries.values():
             if isinstance(value, FakeTensor):
@@ -233,11 +243,11 @@ class AttributeReads:
             yield from _registry_entries(module)
 
 
-def _is_unchanged(now, value):
+def _is_unchanged(now: Any, value: Any) -> bool:
     return now is value or isinstance(now, type(value)) and same_value(now, value)
 
 
-def _registry_entries(module):
+def _registry_entries(module: Any) -> Iterator[Any]:
     """Yield the entries for the number of child modules, and for empty parameters and buffers."""
     name = type(module).__name__
     children = module.__dict__.get("_modules")
@@ -250,13 +260,13 @@ def _registry_entries(module):
                 yield container, key, value, f"{name}.{key}"
 
 
-def _has_fields(value):
+def _has_fields(value: Any) -> bool:
     """Whether the value is a namespace or a dataclass with attributes."""
     is_namespace = isinstance(value, types.SimpleNamespace) or hasattr(type(value), "__dataclass_fields__")
     return is_namespace and hasattr(value, "__dict__")
 
 
-def _names(code, depth=0):
+def _names(code: Any, depth: Any = 0) -> Any:
     """Names a function's code may look up among its globals."""
     yield from code.co_names
     if depth < 3:
@@ -265,7 +275,7 @@ def _names(code, depth=0):
                 yield from _names(const, depth + 1)
 
 
-def _guards_of(container, key, value, label):
+def _guards_of(container: Any, key: Any, value: Any, label: str | None) -> Iterator[Any]:
     """Return the guards of an entry."""
     if isinstance(container, Cell):
         yield Guard(CELL, container.cell, None, value, label, None)

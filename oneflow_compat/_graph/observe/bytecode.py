@@ -10,6 +10,9 @@ import dis
 import opcode
 import sys
 import types
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
 
 VERSION = sys.version_info[:2]
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
@@ -17,7 +20,7 @@ _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _ABSOLUTE = frozenset(dis.hasjabs)
 
 
-def _cache_sizes():
+def _cache_sizes() -> dict:
     """Return {opcode: inline cache entries that follow it}."""
     entries = getattr(opcode, "_inline_cache_entries", None)
     if entries is None:
@@ -40,7 +43,7 @@ class Instruction:
 
     __slots__ = ("arg", "opcode", "position", "target")
 
-    def __init__(self, name, arg=0):
+    def __init__(self, name: Any, arg: Any = 0) -> None:
         self.opcode = name if isinstance(name, int) else dis.opmap[name]
         self.arg, self.target, self.position = arg, None, None
 
@@ -48,11 +51,11 @@ class Instruction:
     def name(self) -> str:
         return dis.opname[self.opcode]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.name} {self.arg}"
 
 
-def decode(code) -> tuple[list[Instruction], dict[int, Instruction]]:
+def decode(code: Any) -> tuple[list[Instruction], dict[int, Instruction]]:
     """Return the instructions, and {offset: instruction that starts there}."""
     raw, instructions, starts = code.co_code, [], {}
     ends: dict = {}
@@ -77,13 +80,13 @@ def decode(code) -> tuple[list[Instruction], dict[int, Instruction]]:
     return instructions, starts
 
 
-def _jump_target(instruction, end):
+def _jump_target(instruction: Instruction, end: Any) -> Any:
     if instruction.opcode in _ABSOLUTE:
         return 2 * instruction.arg
     return end + 2 * (-instruction.arg if instruction.opcode in _BACKWARD else instruction.arg)
 
 
-def _positions(code):
+def _positions(code: CodeType) -> dict:
     """Return {offset: (line, end line, column, end column)}."""
     if VERSION < (3, 11):
         return {
@@ -94,7 +97,7 @@ def _positions(code):
     return {2 * index: position for index, position in enumerate(code.co_positions())}
 
 
-def rebuild(code, instructions, starts, constants, extra_stack) -> types.CodeType:
+def rebuild(code: Any, instructions: Any, starts: Any, constants: Any, extra_stack: Any) -> types.CodeType:
     """Return the code with other instructions.
 
     `starts` maps the offsets of the old code to instructions of the new list.
@@ -114,7 +117,7 @@ def rebuild(code, instructions, starts, constants, extra_stack) -> types.CodeTyp
     return code.replace(**changes)
 
 
-def _laid_out(instructions):
+def _laid_out(instructions: Any) -> Any:
     """Return the bytes of each instruction with prefixes and caches, and {id: offset}; set jump arguments."""
     prefixes = [_prefixes(i.arg) if i.target is None else 0 for i in instructions]
     while True:
@@ -137,11 +140,11 @@ def _laid_out(instructions):
             return sizes, offsets
 
 
-def _prefixes(arg):
+def _prefixes(arg: int) -> int:
     return 0 if arg < 1 << 8 else 1 if arg < 1 << 16 else 2 if arg < 1 << 24 else 3
 
 
-def _write_instruction(raw, instruction, size):
+def _write_instruction(raw: Any, instruction: Instruction, size: Any) -> None:
     caches = _CACHES.get(instruction.opcode, 0)
     for shift in range(size // 2 - 1 - caches, 0, -1):
         raw += bytes((_EXTENDED_ARG, (instruction.arg >> (8 * shift)) & 0xFF))
@@ -152,11 +155,11 @@ def _write_instruction(raw, instruction, size):
 # -- tables of lines and exceptions ------------------------------------------------------
 
 
-def _line_table(code, instructions, sizes):
+def _line_table(code: CodeType, instructions: Sequence[Instruction], sizes: Any) -> Any:
     return (_lines_310 if VERSION < (3, 11) else _locations)(code, instructions, sizes)
 
 
-def _lines_310(code, instructions, sizes):
+def _lines_310(code: CodeType, instructions: Sequence[Instruction], sizes: Any) -> Any:
     """PEP 626: pairs of a length in bytes and a line delta."""
     table, line = bytearray(), code.co_firstlineno
     for instruction, size in zip(instructions, sizes):
@@ -173,7 +176,7 @@ def _lines_310(code, instructions, sizes):
     return bytes(table)
 
 
-def _locations(code, instructions, sizes):
+def _locations(code: CodeType, instructions: Sequence[Instruction], sizes: Any) -> Any:
     """The location table of 3.11 and later: entries of up to eight code units."""
     table, line = bytearray(), code.co_firstlineno
     for instruction, size in zip(instructions, sizes):
@@ -193,14 +196,14 @@ def _locations(code, instructions, sizes):
     return bytes(table)
 
 
-def _varint(table, value):
+def _varint(table: Any, value: Any) -> None:
     while value >= 64:
         table.append(0x40 | (value & 0x3F))
         value >>= 6
     table.append(value)
 
 
-def _exception_table(code, starts, offsets, length):
+def _exception_table(code: Any, starts: Any, offsets: Any, length: Any) -> Any:
     table = bytearray()
     for entry in dis._parse_exception_table(code):
         start = offsets[id(starts[entry.start])]
@@ -212,7 +215,7 @@ def _exception_table(code, starts, offsets, length):
     return bytes(table)
 
 
-def _exception_varint(table, value, first_bit):
+def _exception_varint(table: Any, value: Any, first_bit: Any) -> None:
     """Big-endian groups of six bits; bit 7 marks the start of an entry, bit 6 a group that continues."""
     groups = [value & 0x3F]
     while value >= 64:

@@ -8,6 +8,7 @@ import sysconfig
 import types
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 from ..program.python_values import MISSING
 from .places import CONTAINS, CONTENTS, SPECIAL_METHODS, contents, is_same_picture
@@ -26,7 +27,7 @@ _PRESENT = object()  # any value
 class PythonChecker:
     """One generated function that compares every guarded place by identity."""
 
-    def __init__(self, groups):
+    def __init__(self, groups: Any) -> None:
         self.groups = groups
         self.scope = {"MISSING": MISSING, "contents": contents, "same": is_same_picture}
         lines = []
@@ -44,15 +45,15 @@ class PythonChecker:
         """Return the index of the first group with a place that holds another object, or None."""
         return self._from(0)
 
-    def first_change_after(self, index) -> int | None:
+    def first_change_after(self, index: Any) -> int | None:
         return self._from(index + 1)
 
-    def update(self, index):
+    def update(self, index: Any) -> None:
         """Take the values of the guards of a group for those to expect."""
         for n, guard in enumerate(self.groups[index].guards):
             self.scope[f"v{index}_{n}"] = guard.value
 
-    def _test(self, name, owner, guard):
+    def _test(self, name: str, owner: Any, guard: Any) -> str:
         scope, key, value = self.scope, repr(guard.key), guard.value
         if type(guard.key) not in (str, int):
             key = f"k{name}"
@@ -75,7 +76,7 @@ class PythonChecker:
             return f"same(g{name}.current(), v{name})"
         return f"g{name}.current() is v{name}"
 
-    def _slow(self, start):
+    def _slow(self, start: Any) -> Any:
         """A place that vanished raised an error in the generated function."""
         for index, group in enumerate(self.groups):
             if index >= start and any(differs(guard) for guard in group.guards):
@@ -83,7 +84,7 @@ class PythonChecker:
         return None
 
 
-def differs(guard) -> bool:
+def differs(guard: Any) -> bool:
     """Whether the place of a guard holds another value, or another object of the same value."""
     current = guard.current()
     if guard.access in (CONTENTS, SPECIAL_METHODS):
@@ -96,20 +97,20 @@ def differs(guard) -> bool:
 class CompiledChecker:
     """The loop of csrc/guards.cpp: versions of dicts and classes, identities of the rest."""
 
-    def __init__(self, groups, features):
+    def __init__(self, groups: Any, features: Any) -> None:
         self.groups, self.features = groups, features
         self.tests = [self._test(group) for group in groups]  # the loop borrows references from these
         self.first_change, self.first_change_after, self._update = _guards.build(
             self.tests, features.dict_versions, MISSING, _PRESENT
         )
 
-    def update(self, index):
+    def update(self, index: Any) -> None:
         """Take the values of the guards of a group for those to expect."""
         test = self._test(self.groups[index])
         self._update(index, test)
         self.tests[index] = test
 
-    def _test(self, group):
+    def _test(self, group: Any) -> Any:
         """Return (operation, owner, expected)."""
         owner, guard = group.owner, group.guards[0]
         if group.test == "dict":
@@ -132,7 +133,7 @@ class CompiledChecker:
         return _CALL, owner, lambda: not any(map(differs, guards))
 
     @staticmethod
-    def _dict_test(group):
+    def _dict_test(group: Any) -> tuple:
         pictures = [guard.value for guard in group.guards if guard.access == CONTENTS]
         if pictures:
             return _PICTURE, group.owner, pictures[0]
@@ -146,7 +147,7 @@ class CompiledChecker:
         return _ENTRIES, group.owner, tuple(part for entry in expected.items() for part in entry)
 
 
-def _has_plain_attributes(owner):
+def _has_plain_attributes(owner: Any) -> bool:
     """Whether getattr() on the object runs no Python: a function, a plain class, or an object with slots."""
     readers = object.__getattribute__, types.FunctionType.__getattribute__
     return type(owner) is type or type(owner).__getattribute__ in readers
@@ -179,20 +180,20 @@ def probed_features() -> Features | None:
     instance, plain = _Probe(), {"value": 0}
     attributes = vars(instance)
 
-    def store_attribute(value):
+    def store_attribute(value: Any) -> None:
         instance.value = value
 
-    def store_item(value):
+    def store_item(value: Any) -> None:
         plain["value"] = value
 
     cell = types.CellType(0)
 
-    def store_cell(value):
+    def store_cell(value: Any) -> None:
         cell.cell_contents = value
 
     values = [0]
 
-    def store_element(value):
+    def store_element(value: Any) -> None:
         values[0] = value
 
     works = _sees(_CELL, cell, lambda: cell.cell_contents, store_cell)
@@ -207,7 +208,7 @@ def probed_features() -> Features | None:
     return Features(dicts, classes)
 
 
-def _sees(operation, owner, expected, store, versions=False):
+def _sees(operation: Any, owner: Any, expected: Any, store: Any, versions: bool = False) -> bool:
     """Whether a test notices each of many writes, which the interpreter specializes after a while."""
     for count in range(64):
         store(object())
@@ -221,7 +222,7 @@ def _sees(operation, owner, expected, store, versions=False):
     return True
 
 
-def new_checker(groups):
+def new_checker(groups: Any) -> Any:
     """Return a checker of the groups: compiled if the library was built."""
     features = probed_features()
     return PythonChecker(groups) if features is None else CompiledChecker(groups, features)

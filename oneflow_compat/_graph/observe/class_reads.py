@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -19,7 +21,13 @@ UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassM
 class ClassReads:
     """The part of Reads that guards what an object gets from its class."""
 
-    def class_attribute(self, owner, mro, name, site):
+    add: Callable
+    c_call: Callable
+    note_module: Callable
+    visible: Callable
+    seen: set
+
+    def class_attribute(self, owner: Any, mro: Any, name: Any, site: Any) -> Any:
         """Guard the first class of the order that has the name, and those before that may get it."""
         if is_python_class(owner):
             self.add(CLASS_ATTRIBUTE, owner, "__mro__", owner.__mro__, f"the bases of {owner.__name__}", site)
@@ -32,14 +40,14 @@ class ClassReads:
                 return value
         return MISSING
 
-    def missing_attribute(self, instance, name, site):
+    def missing_attribute(self, instance: Any, name: str, site: Any) -> None:
         """Guard the `__getattr__` of a class, and what it reads if it is written in C (dict.__getitem__)."""
         cls = type(instance)
         fallback = self.class_attribute(cls, cls.__mro__, "__getattr__", site)
         if isinstance(fallback, UNBOUND):
             self.c_call(fallback, None, (instance, name), site)
 
-    def super_attribute(self, cls, instance, name, site):
+    def super_attribute(self, cls: Any, instance: Any, name: Any, site: Any) -> None:
         if instance is None:
             return
         if isinstance(instance, torch.nn.Module):
@@ -48,7 +56,7 @@ class ClassReads:
         if cls in mro:
             self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
 
-    def special_methods(self, cls, site):
+    def special_methods(self, cls: Any, site: Any) -> None:
         """Guard what operators and built-in functions call of an object of this class."""
         if ("special methods", id(cls)) in self.seen or not is_python_class(cls):
             return
@@ -63,7 +71,7 @@ class ClassReads:
                 label = f"the special methods of {base.__name__}"
                 self.add(SPECIAL_METHODS, base, None, methods, label, site)
 
-    def cache(self, function, site):
+    def cache(self, function: Any, site: Any) -> None:
         """Guard that a cache of the user's which may answer without a call of its function is not cleared."""
         code, calls = getattr(function.__wrapped__, "__code__", None), function.cache_info()[:2]
         if code is None or policy_of(code) is not Policy.USER or ("cache", id(function)) in self.seen:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
 
 from torch._C._dynamo import eval_frame
 from torch._C._dynamo.guards import RootGuardManager
@@ -29,13 +32,13 @@ _copies: dict = {}
 class _GuardManager:
     """What torch keeps with a copy: conditions under which it runs. There are none."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.root = RootGuardManager()
         self.diff_guard_root = self.cache_entry = self.extra_state = None
 
 
 class _GuardedCode:
-    def __init__(self, code):
+    def __init__(self, code: CodeType) -> None:
         self.code, self.guard_manager = code, _GuardManager()
         self.compile_id = self.trace_annotation = "observed by oneflow"
 
@@ -45,7 +48,7 @@ class _Decision:
 
     skip_reason = None
 
-    def __init__(self, strategy, guarded_code=None, apply_to_code=True):
+    def __init__(self, strategy: Any, guarded_code: Any = None, apply_to_code: bool = True) -> None:
         self.frame_exec_strategy, self.guarded_code = strategy, guarded_code
         self.apply_to_code = apply_to_code
 
@@ -56,35 +59,35 @@ class observed_frames:
     `unobserved(code, globals)` is called for the frames that do not.
     """
 
-    def __init__(self, hooks, unobserved):
+    def __init__(self, hooks: Any, unobserved: Any) -> None:
         self.hooks, self.unobserved = hooks, unobserved
         self.codes: dict = {}
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self.setters: dict = {}
         self.thread = threading.get_ident()
         self._keep_on()
         self.before = eval_frame.set_eval_frame(self._decide)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         eval_frame.set_eval_frame(self.before)
         for name, original in self.setters.items():
             setattr(sys.modules[_DYNAMO], name, original)
         for code in self.codes.values():
             eval_frame.reset_code(code)  # torch.compile compiles it again if it meets it again
 
-    def make_visible(self, code):
+    def make_visible(self, code: CodeType) -> None:
         """Undo what torch.compile may have noted for this code: that its frames run without a question."""
         if id(code) not in self.codes:
             eval_frame.reset_code(code)
 
-    def leave_out(self, code):
+    def leave_out(self, code: CodeType) -> None:
         """Frames of this code run as they are: a generator of it started before build()."""
         if id(code) in self.codes:
             eval_frame.set_code_exec_strategy(code, _SKIP)
 
-    def _decide(self, frame, cache_entry, frame_state):
+    def _decide(self, frame: Any, cache_entry: Any, frame_state: Any) -> _Decision:
         code = frame.f_code
         self.codes[id(code)] = code
         policy = policy_of(code)
@@ -104,20 +107,20 @@ class observed_frames:
             return _Decision(_SKIP, apply_to_code=VERSION < (3, 11))
         return _Decision(_RUN, _GuardedCode(self._copy(code, policy)))
 
-    def _copy(self, code, policy):
+    def _copy(self, code: CodeType, policy: Any) -> Any:
         entry = _copies.get(id(code))  # the code is kept, so that no other code gets its id
         if entry is None:
             entry = _copies[id(code)] = code, instrument(code, self.hooks, policy is Policy.USER)
         eval_frame.set_code_exec_strategy(entry[1], _SKIP)
         return entry[1]
 
-    def _keep_on(self):
+    def _keep_on(self) -> None:
         """Functions that torch.compile leaves out (torch._disable_dynamo) do not switch the hook off."""
         module = sys.modules.get(_DYNAMO)
         if module is None or not hasattr(module, "_maybe_set_eval_frame"):  # not imported, or not fully
             return
 
-        def make(original):
+        def make(original: Callable) -> Callable:
             return lambda new: self._decide if threading.get_ident() == self.thread else original(new)
 
         for name in ("set_eval_frame", "_maybe_set_eval_frame"):
@@ -125,7 +128,7 @@ class observed_frames:
             setattr(module, name, make(self.setters[name]))
 
 
-def skip_hooks(functions):
+def skip_hooks(functions: Any) -> None:
     """The hooks themselves run without a question."""
     for function in functions:
         eval_frame.set_code_exec_strategy(function.__code__, _SKIP_BELOW)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import reprlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -30,25 +32,29 @@ class Guards:
     `changed` is the label of the place that made `holds()` return False, and `change` says more of it.
     """
 
-    def __init__(self, guards, pinned=(), unfollowed=(), follows_modules=False):
+    def __init__(
+        self, guards: Any, pinned: Any = (), unfollowed: Any = (), follows_modules: bool = False
+    ) -> None:
         self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
         self.records_gradients, self.settings = False, torch_settings(False)
         # whether the structure, the classes and the hooks of modules are among the guards
         self.follows_modules = follows_modules
         self.changed: str | None = None
         self.change: Change | None = None
-        self.mode_changed = None  # called once with a guard whose module was put into another mode
+        self.mode_changed: Callable | None = (
+            None  # called once with a guard whose module was put into another mode
+        )
         self._free_of: dict = {}
         self._slots: dict = {}  # id(tensor) -> the place from which the program reads this tensor
         self.groups: list = []
-        self._checker = None
+        self._checker: Any = None
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
 
-    def keep_settings(self, records_gradients, settings):
+    def keep_settings(self, records_gradients: Any, settings: Any) -> None:
         """Guard the settings of torch, which `torch_settings(records_gradients)` returned at the capture."""
         self.records_gradients, self.settings = records_gradients, settings
 
-    def bind(self, free_of, named):
+    def bind(self, free_of: Any, named: Any) -> None:
         """Say where the program reads tensors from.
 
         `free_of`: id(tensor) -> index among the free tensors, or None for a tensor of a module or optimizer.
@@ -61,12 +67,12 @@ class Guards:
                 guard.value = guard.current()
         self._build()
 
-    def _build(self):
+    def _build(self) -> None:
         self.groups = grouped(self.guards)
         self.tensor_guards = [guard for guard in self.guards if any(_tensor_pairs(guard.value, None))]
         self._checker = new_checker(self.groups)
 
-    def holds(self, rebind) -> bool:
+    def holds(self, rebind: Any) -> bool:
         """Whether the program is valid.
 
         `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
@@ -92,30 +98,30 @@ class Guards:
         self._is_checker_new = False
         return True
 
-    def _fails_for_settings(self):
+    def _fails_for_settings(self) -> bool:
         self.changed, *values = changed_setting(self.settings, torch_settings(self.records_gradients))
         self.change = Change(self.changed, *map(_shown, values), None)
         return False
 
-    def _next_change(self, index):
+    def _next_change(self, index: Any) -> Any:
         """Return the index of the next group that may have changed, or None."""
         if self._is_checker_new:  # it knows of no change before it
             return self._first_difference_after(index)
         return self._checker.first_change() if index < 0 else self._checker.first_change_after(index)
 
-    def _first_difference_after(self, index):
+    def _first_difference_after(self, index: Any) -> Any:
         """Return the index of the next group with a place that holds another value, or None."""
         for later in range(index + 1, len(self.groups)):
             if any(map(differs, self.groups[later].guards)):
                 return later
         return None
 
-    def _fails(self, guard):
+    def _fails(self, guard: Any) -> bool:
         self.changed = guard.label
         self.change = Change(guard.label, _shown(guard.value), _shown(guard.current()), guard.location)
         return False
 
-    def tell_mode(self, guard):
+    def tell_mode(self, guard: Any) -> None:
         if self.mode_changed is not None:
             self.mode_changed(guard)
 
@@ -125,11 +131,12 @@ class Group:
 
     __slots__ = ("guards", "owner", "test")
 
-    def __init__(self, test, owner):
-        self.test, self.owner, self.guards = test, owner, []
+    def __init__(self, test: Callable, owner: Any) -> None:
+        self.test, self.owner = test, owner
+        self.guards: list = []
 
 
-def checker_of(guards):
+def checker_of(guards: Any) -> Any:
     """Return a checker of guards that nothing adapts.
 
     `first_change()` is None while every place is as it was.
@@ -146,7 +153,7 @@ _TEST_OF = {
 }
 
 
-def grouped(guards) -> list[Group]:
+def grouped(guards: Any) -> list[Group]:
     """Return the groups of guards that one test answers each."""
     groups: dict = {}
     for guard in guards:
@@ -160,7 +167,7 @@ def grouped(guards) -> list[Group]:
     return list(groups.values())
 
 
-def _contents_test(guard):
+def _contents_test(guard: Any) -> Any:
     """A dict and a list have tests of their own. The order of an OrderedDict is no part of the dict in it."""
     if isinstance(guard.owner, dict):
         ordered = isinstance(guard.owner, collections.OrderedDict) and len(guard.value) > 2
@@ -171,7 +178,7 @@ def _contents_test(guard):
 class _Adoption:
     """The changes of one check that make no difference: equal values, and tensors of the same kind."""
 
-    def __init__(self, guards):
+    def __init__(self, guards: Any) -> None:
         self.guards = guards
         self.values: list = []  # (guard, its value now)
         self.replaced: dict = {}  # id(old object) -> (old, new)
@@ -179,7 +186,7 @@ class _Adoption:
         self.moved: dict = {}  # id(old tensor) -> (old, new)
         self._by_owner: dict | None = None
 
-    def accepts_guard(self, guard):
+    def accepts_guard(self, guard: Any) -> bool:
         current = guard.current()
         if current is guard.value:
             return True
@@ -190,7 +197,7 @@ class _Adoption:
         self.values.append((guard, current))
         return True
 
-    def accepts(self, old, new, elements=False):
+    def accepts(self, old: Any, new: Any, elements: bool = False) -> bool:
         """Whether the program may go on with `new` where it had `old`."""
         if old is new:
             return True
@@ -207,12 +214,12 @@ class _Adoption:
             return is_same_plain(old, new)
         return self.accepts_object(old, new)
 
-    def accepts_elements(self, old, new):
+    def accepts_elements(self, old: Any, new: Any) -> Any:
         old, new = tuple.__iter__(old), tuple.__iter__(new)
         old, new = list(old), list(new)
         return len(old) == len(new) and all(map(self.accepts, old, new))
 
-    def accepts_object(self, old, new):
+    def accepts_object(self, old: Any, new: Any) -> bool:
         """An object of the same class whose guarded places are equal."""
         if id(old) in self.replaced:
             return self.replaced[id(old)][1] is new
@@ -230,7 +237,7 @@ class _Adoption:
                 return False
         return True
 
-    def _owned(self, instance):
+    def _owned(self, instance: Any) -> list:
         """[(guard, owner)] of the guards of an object and of its attributes."""
         if self._by_owner is None:
             self._by_owner = {}
@@ -264,7 +271,7 @@ class _Adoption:
                 return guard
         return None
 
-    def _replaced_owners(self):
+    def _replaced_owners(self) -> Iterator[Any]:
         """Yield (old owner of guards, new owner) of the replaced objects and of their attributes."""
         for old, new in self.replaced.values():
             yield old, new
@@ -272,14 +279,14 @@ class _Adoption:
             if attributes is not None:
                 yield attributes, _attributes(new)
 
-    def _reads_place(self, old, new):
+    def _reads_place(self, old: Any, new: Any) -> bool:
         """Whether the program reads the new tensor: from its place in a module, or as a free tensor."""
         slot = self.guards._slots.get(id(old))
         if slot is not None:
             return slot[0].get(slot[1]) is new if isinstance(slot[0], dict) else slot[0][slot[1]] is new
         return self.guards._free_of.get(id(old), MISSING) is not None
 
-    def apply(self, rebind):
+    def apply(self, rebind: Any) -> None:
         guards = self.guards
         for old, new in self.moved.values():
             if new is old:
@@ -298,12 +305,12 @@ class _Adoption:
         if self.replaced or any(new is not old for old, new in self.moved.values()):
             self._follow_replaced()
 
-    def _with_moved(self, value):
+    def _with_moved(self, value: Any) -> Any:
         if type(value) is tuple:
             return tuple(map(self._with_moved, value))
         return self.moved[id(value)][1] if isinstance(value, torch.Tensor) else value
 
-    def _follow_replaced(self):
+    def _follow_replaced(self) -> None:
         """Guard the places of the new objects from now on.
 
         The places of an old object stay guarded if a place still holds it.
@@ -322,7 +329,7 @@ class _Adoption:
         guards._build()
 
 
-def _tensor_pairs(old, new):
+def _tensor_pairs(old: Any, new: Any) -> Iterator[Any]:
     """Yield the tensors in a value, or in a tuple of values, each with what has its place now."""
     if isinstance(old, torch.Tensor):
         yield old, new
@@ -332,14 +339,14 @@ def _tensor_pairs(old, new):
             yield from _tensor_pairs(*pair)
 
 
-def _attributes(instance):
+def _attributes(instance: Any) -> Any:
     try:
         return object.__getattribute__(instance, "__dict__")
     except (AttributeError, TypeError):
         return None
 
 
-def _shown(value):
+def _shown(value: Any) -> Any:
     if value is MISSING:
         return "nothing"
     if isinstance(value, torch.Tensor):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dis
 import linecache
 import types
+from types import CodeType
+from typing import Any
 
 from .bytecode import VERSION, Instruction, decode, rebuild
 from .instructions import CONTENTS_OF_TOP, MAKES_BOOL, READS
@@ -25,7 +27,7 @@ class Site:
 
     __slots__ = ("code", "counts", "is_user", "name", "position")
 
-    def __init__(self, code, name, position, is_user, counts=False):
+    def __init__(self, code: Any, name: Any, position: Any, is_user: Any, counts: Any = False) -> None:
         self.code, self.name, self.position, self.is_user = code, name, position, is_user
         self.counts = counts
 
@@ -46,7 +48,7 @@ class Site:
         return self.name or self.code.co_name
 
 
-def instrument(code, hooks, is_user) -> types.CodeType:
+def instrument(code: CodeType, hooks: Any, is_user: bool) -> types.CodeType:
     """Return a copy of the code that calls `hooks[name](*operands, site)` before each read.
 
     In code of installed packages (`is_user` is False) reads of globals are left out.
@@ -70,13 +72,13 @@ def instrument(code, hooks, is_user) -> types.CodeType:
 
 
 class _Builder:
-    def __init__(self, code, hooks, is_user, constants):
+    def __init__(self, code: CodeType, hooks: Any, is_user: bool, constants: Any) -> None:
         self.code, self.hooks, self.is_user, self.constants = code, hooks, is_user, constants
         self.indices: dict = {}
         self.extra_stack = 4
         self.cells = code.co_cellvars + code.co_freevars
 
-    def group(self, instruction, previous, following) -> list[Instruction]:
+    def group(self, instruction: Instruction, previous: Any, following: Any) -> list[Instruction]:
         """Return the instruction with its hook before it."""
         name, read = instruction.name, READS.get(instruction.name)
         if name == "KW_NAMES" and following:  # before 3.13 the names of keywords come before the call
@@ -97,13 +99,13 @@ class _Builder:
         return [*self._hook(read.hook, read.operands, site), *_without_method(instruction)]
 
     @staticmethod
-    def _tests_nothing(name, instruction, previous):
+    def _tests_nothing(name: str, instruction: Instruction, previous: Any) -> bool:
         """Whether a truth test follows a comparison, or FORMAT_VALUE has its operand below a format."""
         if name == "FORMAT_VALUE":
             return bool(instruction.arg & 4)
         return previous in MAKES_BOOL and ("JUMP" in name or name in ("TO_BOOL", "UNARY_NOT"))
 
-    def _cell_group(self, instruction, following):
+    def _cell_group(self, instruction: Instruction, following: Any) -> list:
         name = self._name_of_cell(instruction.arg)
         if name not in self.code.co_freevars:
             return [instruction]
@@ -111,10 +113,10 @@ class _Builder:
         site = Site(self.code, name, instruction.position, self.is_user, _counts(instruction, following))
         return [*self._hook("cell", (), site, load), instruction]
 
-    def _name_of_cell(self, arg):
+    def _name_of_cell(self, arg: int) -> Any:
         return self.cells[arg] if VERSION < (3, 11) else self.code._varname_from_oparg(arg)
 
-    def _call_hook(self, call):
+    def _call_hook(self, call: Any) -> Any:
         """The hook of a call: the callable, then its arguments."""
         name, count = call.name, call.arg
         site = self._site(call)
@@ -126,7 +128,7 @@ class _Builder:
         depth = below + count + (2 if _CALLABLE_FIRST else 1)  # of the callable on the stack
         return self._hook("call", (depth, *range(below + count, below, -1)), site)
 
-    def _hook(self, hook, operands, site, load=None):
+    def _hook(self, hook: Any, operands: Any, site: Any, load: Any = None) -> Any:
         if _NO_COPY:
             return self._hook_310(hook, operands, site, load)
         function = self._constant(self.hooks[hook])
@@ -141,7 +143,7 @@ class _Builder:
             call.insert(0, Instruction("PRECALL", len(arguments)))
         return [*start, *arguments, *call, Instruction("POP_TOP")]
 
-    def _hook_310(self, hook, operands, site, load):
+    def _hook_310(self, hook: Any, operands: Any, site: Any, load: Any) -> list:
         """Without COPY: the top one or two are duplicated; more go through a tuple and back."""
         function, end = self._constant(self.hooks[hook]), [self._constant(site)]
         if load is not None:
@@ -160,18 +162,18 @@ class _Builder:
         called = [chosen, *end, Instruction("CALL_FUNCTION", 3), Instruction("POP_TOP")]
         return [*gathered, *called, *back, Instruction("UNPACK_SEQUENCE", depth)]
 
-    def _constant(self, value):
+    def _constant(self, value: Any) -> Any:
         index = self.indices.get(id(value))
         if index is None:
             index = self.indices[id(value)] = len(self.constants)
             self.constants.append(value)
         return Instruction("LOAD_CONST", index)
 
-    def _site(self, instruction, following=()):
+    def _site(self, instruction: Instruction, following: Any = ()) -> Site:
         name, counts = self._name(instruction), _counts(instruction, following)
         return Site(self.code, name, instruction.position, self.is_user, counts)
 
-    def _name(self, instruction):
+    def _name(self, instruction: Instruction) -> Any:
         name, arg = instruction.name, instruction.arg
         if name == "LOAD_GLOBAL" and VERSION >= (3, 11) or name == "LOAD_ATTR" and VERSION >= (3, 12):
             arg >>= 1
@@ -190,7 +192,7 @@ _STORES = {
 _INPLACE = 13  # the first operator of BINARY_OP that is in place
 
 
-def _counts(instruction, following):
+def _counts(instruction: Instruction, following: Any) -> bool:
     """Whether a read belongs to `place += constant`: constant, operator, moves on the stack, store."""
     store, names = _STORES.get(instruction.name), [f.name for f in following]
     if store is None or len(names) < 3 or names[0] not in ("LOAD_CONST", "LOAD_SMALL_INT"):
@@ -201,7 +203,7 @@ def _counts(instruction, following):
     return bool(moves) and moves[0] == store
 
 
-def _without_method(instruction):
+def _without_method(instruction: Instruction) -> list:
     """The instruction; one that loads a method loads a bound method, which the hook of a call can look at."""
     name = instruction.name
     if name == "LOAD_METHOD":

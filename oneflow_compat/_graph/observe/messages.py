@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ _INSTEAD = (
 )
 
 
-def unfollowed_lines(unfollowed) -> list[str]:
+def unfollowed_lines(unfollowed: Any) -> list[str]:
     """One line for each value that has no guard."""
     lines = []
     for site, what in unfollowed:
@@ -37,7 +38,7 @@ def report_fewer_guards() -> None:
     )
 
 
-def report_unfollowed(name, unfollowed, strict, told) -> None:
+def report_unfollowed(name: str, unfollowed: Any, strict: bool, told: Any) -> None:
     """Warn once of each value without a guard; raise CaptureError if `strict`.
 
     `told` are the lines that this graph has reported before.
@@ -61,7 +62,7 @@ def report_unfollowed(name, unfollowed, strict, told) -> None:
     )
 
 
-def report_mode(name, guard) -> None:
+def report_mode(name: str, guard: Any) -> None:
     """Tell that a module is in another mode than at the first call."""
     module = guard.name or "a module"
     warnings.warn(
@@ -74,7 +75,7 @@ def report_mode(name, guard) -> None:
 _REPEATS = 8
 
 
-def report_repeated(name, label, times) -> None:
+def report_repeated(name: str, label: str | None, times: int) -> None:
     """Warn once if the same value made program after program."""
     if times == _REPEATS:
         warnings.warn(

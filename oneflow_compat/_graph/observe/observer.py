@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -28,6 +31,10 @@ from .places import (
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .reads import Reads
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
 _GLOBAL_HOOKS = {
     name: hooks
     for name, hooks in vars(torch.nn.modules.module).items()
@@ -38,13 +45,13 @@ _GLOBAL_HOOKS = {
 class Observer:
     """A context: notes what build() reads. `finish()` gives the guards of later calls."""
 
-    def __init__(self, active, on_module):
+    def __init__(self, active: Callable, on_module: Callable[[Module], None]) -> None:
         self.reads = Reads(active, on_module)
         for name, hooks in _GLOBAL_HOOKS.items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         gc.collect(0)  # a capture pauses collection, so generation 0 holds what build() makes
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
@@ -52,17 +59,17 @@ class Observer:
         _current.reads, _current.seen = self.reads, self.reads.seen
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         _current.reads, _current.seen = None, _NOTHING
         self.frames.__exit__(*exc)
 
-    def _unobserved(self, code, scope):
+    def _unobserved(self, code: CodeType, scope: Any) -> None:
         """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""
         for name in code.co_names if policy_of(code) is Policy.USER else ():
             if name in scope:
                 self.reads.add(ITEM, scope, name, scope[name], name, None)
 
-    def finish(self, replayed, modes) -> Guards:
+    def finish(self, replayed: Any, modes: Any) -> Guards:
         """Return the guards.
 
         `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
@@ -100,7 +107,7 @@ class Observer:
         return Guards(kept, pinned, unfollowed, follows_modules=True)
 
     @staticmethod
-    def _settle(guard, replayed, kept, opaque):
+    def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:
         """Keep a guard, unless build() itself changed its place in another way than the program does."""
         if _is_symbolic(guard.value):
             return
@@ -124,14 +131,14 @@ class Observer:
             opaque.append((guard.owner, guard.site, what))
 
 
-def _is_replayed(guard, replayed):
+def _is_replayed(guard: Any, replayed: Any) -> bool:
     """Whether the program assigns the place, or an element of the container, in each call."""
     if (id(guard.owner), guard.key) in replayed:
         return True
     return guard.access == CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)
 
 
-def _is_equal(old, new):
+def _is_equal(old: Any, new: Any) -> bool:
     if old is new:
         return True
     if type(old) is tuple and type(new) is tuple:
@@ -139,12 +146,12 @@ def _is_equal(old, new):
     return is_plain(old) and is_same_plain(old, new)
 
 
-def _is_made_of_fakes(owner):
+def _is_made_of_fakes(owner: Any) -> bool:
     """Whether the owner is a tuple with fake tensors, as a PackedSequence that build() made."""
     return isinstance(owner, tuple) and any(map(_is_symbolic, owner))
 
 
-def _is_symbolic(value):
+def _is_symbolic(value: Any) -> bool:
     if type(value) is tuple:
         return any(map(_is_symbolic, value))
     return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
@@ -154,13 +161,15 @@ def _is_symbolic(value):
 
 
 class _Current:
-    reads, seen = None, frozenset()
+    reads: Any = None
+    seen: Any = frozenset()
 
 
-_current, _NOTHING = _Current(), frozenset()
+_current = _Current()
+_NOTHING: frozenset = frozenset()
 
 
-def _attribute(instance, site):
+def _attribute(instance: Any, site: Any) -> None:
     if (
         type(instance) not in FREE_OF_ATTRIBUTES
         and (id(instance), site.name) not in _current.seen
@@ -169,76 +178,76 @@ def _attribute(instance, site):
         _current.reads.attribute(instance, site.name, site)
 
 
-def _active():
+def _active() -> Any:
     return _current.reads is not None and _current.reads.active()
 
 
-def _global_name(site):
+def _global_name(site: Any) -> None:
     scope = sys._getframe(1).f_globals
     if ("global", id(scope), site.name) not in _current.seen and _active():
         _current.reads.global_name(scope, site.name, site)
 
 
-def _cell(cell, site):
+def _cell(cell: Any, site: Any) -> None:
     if _active():
         _current.reads.cell(cell, site)
 
 
-def _super_attribute(cls, instance, site):
+def _super_attribute(cls, instance: Any, site: Any) -> None:
     if _active():
         _current.reads.super_attribute(cls, instance, site.name, site)
 
 
-def _imported(module, site):
+def _imported(module: Any, site: Any) -> None:
     if _active():
         _current.reads.attribute(module, site.name, site)
 
 
-def _item(container, key, site):
+def _item(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
         _current.reads.item(container, key, site)
 
 
-def _contains(container, key, site):
+def _contains(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
         _current.reads.contains(container, key, site)
 
 
-def _contents(value, site):
+def _contents(value: Any, site: Any) -> None:
     if type(value) not in FREE and (id(value), CONTENTS) not in _current.seen and _active():
         _current.reads.contents(value, site)
 
 
-def _operands(left, right, site):
+def _operands(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
 
 
-def _comparison(left, right, site):
+def _comparison(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
     if type(left).__eq__ is object.__eq__ and type(left) not in FREE:
         _identity(left, right, site)
 
 
-def _identity(left, right, site):
+def _identity(left: Any, right: Any, site: Any) -> None:
     if left is not None and right is not None and type(left) not in FREE and _active():
         _current.reads.pin(left)
         _current.reads.pin(right)
 
 
-def _match_class(value, names, site):
+def _match_class(value: Any, names: Any, site: Any) -> None:
     if _active():
         for name in (*getattr(type(value), "__match_args__", ()), *names):
             _current.reads.attribute(value, name, site)
 
 
-def _call(function, *arguments):
+def _call(function: Any, *arguments: Any) -> None:
     if _active():
         _current.reads.call(function, arguments[:-1], arguments[-1])
 
 
-def _call_unpacked(function, *arguments):
+def _call_unpacked(function: Any, *arguments: Any) -> None:
     if _active():
         reads, site = _current.reads, arguments[-1]
         for container in arguments[:-1]:
@@ -247,30 +256,30 @@ def _call_unpacked(function, *arguments):
         reads.call(function, tuple(positional), site)
 
 
-def _store_attribute(instance, site):
+def _store_attribute(instance: Any, site: Any) -> None:
     if type(instance) not in FREE and _active():
         _current.reads.store_attribute(instance, site.name)
 
 
-def _store_item(container, key, site):
+def _store_item(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
         _current.reads.store_item(container, key)
 
 
-def _store_contents(container, site):
+def _store_contents(container: Any, site: Any) -> None:
     if _active():
         _current.reads.before_write(container)
 
 
-def _store_global(site):
+def _store_global(site: Any) -> None:
     if _active():
         _current.reads.store_item(sys._getframe(1).f_globals, site.name)
 
 
-def _of_tuple(hook):
+def _of_tuple(hook: Any) -> Any:
     """The form of a hook for Python 3.10, which picks the operands from a tuple."""
 
-    def pick(values, chosen, site):
+    def pick(values: Any, chosen: Any, site: Any) -> None:
         hook(*[values[index] for index in chosen], site)
 
     return pick

@@ -12,6 +12,7 @@ import collections
 import gc
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.fx
@@ -56,7 +57,7 @@ def outliving(
     )
 
 
-def _with_what_build_made(roots, created):
+def _with_what_build_made(roots: Any, created: Any) -> Any:
     """Return {id: object} of the roots, and of the objects that build() made and they refer to."""
     objects, stack = {}, roots
     while stack:
@@ -69,7 +70,7 @@ def _with_what_build_made(roots, created):
     return objects
 
 
-def _alive(objects, references):
+def _alive(objects: Any, references: Any) -> Any:
     """The ids of the objects that something else refers to, directly or through others of them."""
     internal = collections.Counter(
         id(value) for each in objects.values() for value in gc.get_referents(each) if id(value) in objects
@@ -88,7 +89,7 @@ def _alive(objects, references):
     return alive
 
 
-def _count_in_loop():
+def _count_in_loop() -> Any:
     objects = {0: object()}
     return next(sys.getrefcount(value) for _, value in objects.items())
 

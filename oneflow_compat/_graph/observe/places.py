@@ -10,6 +10,7 @@ import threading
 import types
 import weakref
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class Guard:
 
     __slots__ = ("access", "key", "name", "owner", "site", "value")
 
-    def __init__(self, access, owner, key, value, label, site):
+    def __init__(self, access: Any, owner: Any, key: Any, value: Any, label: str | None, site: Any) -> None:
         self.access, self.owner, self.key, self.value = access, owner, key, value
         self.name, self.site = label, site
 
@@ -56,11 +57,11 @@ class Guard:
         owner = type(self.owner).__name__
         return owner if self.access == CONTENTS else f"{owner}[{self.key!r:.40}]"
 
-    def current(self):
+    def current(self) -> Any:
         """Return the value that the place holds now, or MISSING."""
         return self.read(self.owner)
 
-    def read(self, owner):
+    def read(self, owner: Any) -> Any:
         """Return the value at this place of another object."""
         try:
             return _READERS[self.access](owner, self.key)
@@ -68,11 +69,11 @@ class Guard:
             return MISSING
 
     @property
-    def location(self):
+    def location(self) -> Any:
         return self.site.location if self.site is not None else None
 
 
-def contents(container):
+def contents(container: Any) -> Any:
     """Return a shallow picture of a container as a tuple, or MISSING for an object that is none."""
     for cls in type(container).__mro__:
         picture = _PICTURES.get(cls)
@@ -81,7 +82,7 @@ def contents(container):
     return MISSING
 
 
-def _attribute(owner, name):
+def _attribute(owner: Any, name: str) -> Any:
     if isinstance(owner, threading.local):
         return getattr(owner, name, MISSING)
     return object.__getattribute__(owner, name)
@@ -106,12 +107,12 @@ _READERS = {
 }
 
 
-def _common_value(objects, name):
+def _common_value(objects: Any, name: str) -> Any:
     values = [getattr(value, name) for value in objects]
     return values[0] if all(value is values[0] for value in values) else MISSING
 
 
-def _dict_contents(value):
+def _dict_contents(value: Any) -> tuple:
     return (*dict.keys(value), *dict.values(value))
 
 
@@ -144,27 +145,27 @@ def special_methods(cls) -> tuple:
     return (*methods, *methods.values())
 
 
-def is_plain(value) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether two values of this class are compared by equality."""
     if isinstance(value, (*PLAIN_TYPES, frozenset)):
         return isinstance(value, Enum) or not is_python_class(type(value))
     return _is_immutable(value)
 
 
-def _is_immutable(value):
+def _is_immutable(value: Any) -> bool:
     """Numbers, dates and patterns of the standard library: immutable, and written in C."""
     cls = type(value)
     return cls.__module__ in ("decimal", "datetime", "re") and not is_python_class(cls)
 
 
-def is_same_plain(a, b) -> bool:
+def is_same_plain(a: Any, b: Any) -> bool:
     """Whether two plain values are equal: 1 is not 1.0 and not True, 0.0 is not -0.0."""
     if type(a) is frozenset or type(b) is frozenset:
         return type(a) is type(b) and {_exact(v) for v in a} == {_exact(v) for v in b}
     return same_value(a, b) or type(a) is type(b) and _is_immutable(a) and a == b
 
 
-def is_same_picture(a, b) -> bool:
+def is_same_picture(a: Any, b: Any) -> bool:
     """Whether two pictures of containers hold the same objects, or the same bytes."""
     if type(a) is not tuple or type(b) is not tuple or len(a) != len(b):
         return a is b
@@ -174,7 +175,7 @@ def is_same_picture(a, b) -> bool:
 _OF_PICTURES = (bytes, str, frozenset)  # what a picture of an array or a set makes anew
 
 
-def _exact(value):
+def _exact(value: Any) -> tuple:
     return (type(value), repr(value) if isinstance(value, (float, complex)) else value)
 
 
@@ -189,7 +190,7 @@ _BY_IDENTITY = (
 )
 
 
-def can_be_replaced(value) -> bool:
+def can_be_replaced(value: Any) -> bool:
     """Whether an object of the same class may take the place of this one, if its guarded places are equal."""
     if isinstance(value, _BY_IDENTITY):
         return False

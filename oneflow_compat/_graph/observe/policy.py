@@ -7,7 +7,8 @@ import os
 import sys
 import sysconfig
 from enum import Enum
-from types import FunctionType
+from types import CodeType, FunctionType
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ _FROZEN_PARTS = ("<frozen os>", "<frozen _collections_abc>")
 
 
 @functools.lru_cache(None)
-def policy_of_file(name) -> Policy:
+def policy_of_file(name: str) -> Policy:
     """Return the policy for the code of a file."""
     if name.startswith(_PACKAGE):
         observed = _is_part(name, _PACKAGE, _PACKAGE_PARTS) and not _is_part(name, _PACKAGE, ("nn/graph/",))
@@ -65,11 +66,11 @@ def policy_of_file(name) -> Policy:
     return Policy.USER
 
 
-def _is_part(name, root, parts):
+def _is_part(name: str, root: Any, parts: Any) -> bool:
     return name[len(root) :].replace(os.sep, "/").startswith(parts)
 
 
-def policy_of(code) -> Policy:
+def policy_of(code: CodeType) -> Policy:
     """Return the policy for a code object."""
     policy = policy_of_file(code.co_filename)
     if code.co_name == "__torch_dispatch__" and policy is not Policy.USER:
@@ -77,7 +78,7 @@ def policy_of(code) -> Policy:
     return policy
 
 
-def is_installed_module(module) -> bool:
+def is_installed_module(module: Any) -> bool:
     """Whether a module is of the interpreter, of the standard library or of an installed package.
 
     A module without a file is the user's unless the interpreter or a known package made it: the main module
@@ -91,11 +92,11 @@ def is_installed_module(module) -> bool:
     return getattr(module, "__spec__", None) is not None  # a namespace package, a frozen module
 
 
-def is_of_this_package(name) -> bool:
+def is_of_this_package(name: str) -> bool:
     return name.startswith(_PACKAGE)
 
 
-def is_of_the_capture(value) -> bool:
+def is_of_the_capture(value: Any) -> bool:
     """Whether a value is a function that a capture put into torch or into a module for a while."""
     function = value.fget if type(value) is property else value
     if type(function) is not FunctionType:

@@ -7,6 +7,8 @@ import contextvars
 import operator
 import threading
 import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +35,10 @@ from .policy import Policy, is_installed_module, policy_of
 from .size_types import fix_size_whose_type_decides
 from .unfollowed import calling_site, uncompared_array, unfollowed_call, unfollowed_object
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir]
@@ -53,7 +59,7 @@ _DEPTH = 3  # of containers inside containers that a C function receives
 class Reads(ClassReads):
     """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
 
-    def __init__(self, active, on_module):
+    def __init__(self, active: Callable, on_module: Callable[[Module], None]) -> None:
         self.active, self.on_module = active, on_module
         self.guards: dict = {}  # (access, id(owner), key) -> Guard
         self.objects: dict = {}  # id -> object, so that no other object gets its id
@@ -69,7 +75,7 @@ class Reads(ClassReads):
         self.make_visible = self.leave_out = lambda code: None  # of the frames that are observed
 
     # -- guards --------------------------------------------------------------------------
-    def add(self, access, owner, key, value, label, site):
+    def add(self, access: Any, owner: Any, key: Any, value: Any, label: str | None, site: Any) -> None:
         """Guard a place, unless build() wrote it or read it before."""
         name = (access, id(owner), key)
         try:
@@ -85,12 +91,12 @@ class Reads(ClassReads):
         self.objects[id(owner)] = owner
         self.guards[name] = Guard(access, owner, key, value, label, site)
 
-    def warn(self, site, what):
+    def warn(self, site: Any, what: Any) -> None:
         """Note a value that has no guard."""
         site = site if site.is_user else calling_site() or site
         self.unfollowed.setdefault((site.expression, what), site)
 
-    def note_module(self, module):
+    def note_module(self, module: Any) -> None:
         """A module is met for the first time: one that build() makes now, or one that was there."""
         if id(module) in self.modules or id(module) in self.made:
             return
@@ -101,12 +107,12 @@ class Reads(ClassReads):
             self.modules.add(id(module))
             self.on_module(module)
 
-    def global_name(self, scope, name, site):
+    def global_name(self, scope: dict, name: str, site: Any) -> None:
         if not site.counts:
             self.seen.add(("global", id(scope), name))
         self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)
 
-    def cell(self, cell, site):
+    def cell(self, cell: Any, site: Any) -> None:
         try:
             value = cell.cell_contents
         except ValueError:
@@ -114,7 +120,7 @@ class Reads(ClassReads):
         self.add(CELL, cell, None, value, site.name, site)
 
     # -- attributes ----------------------------------------------------------------------
-    def attribute(self, instance, name, site):
+    def attribute(self, instance: Any, name: str, site: Any) -> Any:
         cls = type(instance)
         key = (id(instance), name)
         if key in self.seen:
@@ -142,7 +148,9 @@ class Reads(ClassReads):
             self.add(TYPE, instance, None, cls, f"the class of {cls.__name__}", site)
         self.instance_attribute(instance, name, in_class, label, site)
 
-    def instance_attribute(self, instance, name, in_class, label, site):
+    def instance_attribute(
+        self, instance: Any, name: str, in_class: Any, label: str | None, site: Any
+    ) -> Any:
         """Guard the object's own entry, which a data descriptor of its class would hide."""
         cls = type(instance)
         if name in ("__dict__", "__class__"):
@@ -162,7 +170,7 @@ class Reads(ClassReads):
         elif in_class is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
 
-    def slot(self, instance, name, descriptor, label, site):
+    def slot(self, instance: Any, name: str, descriptor: Any, label: str | None, site: Any) -> Any:
         if isinstance(instance, np.ndarray):
             return self.contents(instance, site)
         try:
@@ -174,12 +182,12 @@ class Reads(ClassReads):
         else:  # made at each read from the object
             self.contents(instance, site)
 
-    def module_attribute(self, module, name, site):
+    def module_attribute(self, module: Any, name: str, site: Any) -> None:
         if not is_installed_module(module):
             label = f"{module.__name__}.{name}"
             self.add(ITEM, vars(module), name, vars(module).get(name, MISSING), label, site)
 
-    def tensor_attribute(self, tensor, name, site):
+    def tensor_attribute(self, tensor: Any, name: str, site: Any) -> None:
         """An attribute that the user put on a real tensor, or whether it is trained."""
         if not isinstance(tensor, torch.Tensor) or name in _TENSOR_NAMES or is_fake(tensor):
             return
@@ -191,7 +199,7 @@ class Reads(ClassReads):
             self.add(ITEM, tensor.__dict__, name, tensor.__dict__.get(name, MISSING), label, site)
 
     # -- containers ----------------------------------------------------------------------
-    def item(self, container, key, site):
+    def item(self, container: Any, key: Any, site: Any) -> None:
         cls = type(container)
         if cls in FREE or isinstance(container, FREE_BASES):
             return
@@ -211,7 +219,7 @@ class Reads(ClassReads):
         elif cls is not tuple:
             self.contents(container, site)
 
-    def contains(self, container, key, site):
+    def contains(self, container: Any, key: Any, site: Any) -> None:
         if isinstance(container, dict) and type(container).__contains__ is dict.__contains__:
             try:
                 present = dict.__contains__(container, key)
@@ -222,7 +230,7 @@ class Reads(ClassReads):
             self.contents(container, site)
             self.pin(key)
 
-    def contents(self, value, site, depth=0):
+    def contents(self, value: Any, site: Any, depth: int = 0) -> Any:
         """Guard all that a C function or an instruction may read of a value."""
         cls = type(value)
         key = (id(value), CONTENTS)
@@ -250,7 +258,7 @@ class Reads(ClassReads):
         elif not is_plain(value):
             self.other_contents(value, site, depth)
 
-    def beside_live_numbers(self, container, picture, site):
+    def beside_live_numbers(self, container: Any, picture: Any, site: Any) -> bool:
         """Guard the entries of a dict besides numbers that are inputs of the program, if it has some.
 
         C code that reads such a number asks it for its value, and then it is a constant.
@@ -262,7 +270,7 @@ class Reads(ClassReads):
                 self.add(ITEM, container, key, value, None, site)
         return True
 
-    def other_contents(self, value, site, depth):
+    def other_contents(self, value: Any, site: Any, depth: int) -> None:
         cls = type(value)
         what = unfollowed_object(value)
         if cls is types.GeneratorType:
@@ -275,7 +283,7 @@ class Reads(ClassReads):
                 self.contents(attributes, site, depth + 1)
 
     # -- calls -----------------------------------------------------------------------------
-    def call(self, function, arguments, site):
+    def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS:
             return fix_size_whose_type_decides(function, arguments, site)
         cls, owner = type(function), None
@@ -292,14 +300,14 @@ class Reads(ClassReads):
         else:
             self.object_call(function, arguments, site)
 
-    def class_call(self, cls, arguments, site):
+    def class_call(self, cls: Any, arguments: Sequence[Any], site: Any) -> None:
         what = unfollowed_call(cls, None, "")
         if what:
             self.warn(site, what)
         if cls.__module__ == "builtins":
             self.argument_contents(arguments, site)
 
-    def object_call(self, instance, arguments, site):
+    def object_call(self, instance: Any, arguments: Sequence[Any], site: Any) -> Any:
         if isinstance(instance, torch.nn.Module):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
@@ -313,12 +321,12 @@ class Reads(ClassReads):
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)
 
-    def argument_contents(self, arguments, site):
+    def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
         for argument in arguments:
             if type(argument) not in FREE:
                 self.contents(argument, site, 1)
 
-    def python_call(self, function, site):
+    def python_call(self, function: Any, site: Any) -> bool:
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
         policy = policy_of(function.__code__)
         if policy in (Policy.USER, Policy.INSTALLED):
@@ -335,12 +343,12 @@ class Reads(ClassReads):
                     self.contents(value, site)
         return policy in (Policy.USER, Policy.INSTALLED)
 
-    def visible(self, function):
+    def visible(self, function: Any) -> None:
         code = getattr(function, "__code__", None)
         if code is not None and not getattr(function, "_torchdynamo_disable", False):
             self.make_visible(code)
 
-    def c_call(self, function, owner, arguments, site):
+    def c_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> Any:
         name = getattr(function, "__name__", "")
         owner = getattr(function, "__self__", None) if owner is None else owner
         if type(function) in UNBOUND:
@@ -357,7 +365,7 @@ class Reads(ClassReads):
                 self.method_of(owner, name, arguments, site)
             self.argument_contents(arguments, site)
 
-    def special_method(self, owner, name, arguments, site):
+    def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
         """Note a method of C that reads or writes one place; return False for another method."""
         if isinstance(owner, contextvars.ContextVar) and name == "get":
             self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
@@ -369,7 +377,7 @@ class Reads(ClassReads):
             return False
         return True
 
-    def method_of(self, owner, name, arguments, site):
+    def method_of(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> None:
         """A method, written in C, of a container or of another object."""
         if isinstance(owner, dict) and name in _ITEM_READERS and arguments:
             self.item(owner, arguments[0], site)
@@ -380,7 +388,7 @@ class Reads(ClassReads):
             if isinstance(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
                 self.store_item(owner, arguments[0])
 
-    def c_function(self, function, owner, name, arguments, site):
+    def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.warn(site, what)
@@ -390,21 +398,21 @@ class Reads(ClassReads):
             return self.store_attribute(arguments[0], arguments[1])
         self.argument_contents(arguments, site)
 
-    def attrgetter(self, function, arguments, site):
+    def attrgetter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
         for path in function.__reduce__()[1]:
             value = arguments[0] if arguments else None
             for name in path.split("."):
                 self.attribute(value, name, site)
                 value = getattr(value, name, None)
 
-    def pin(self, value):
+    def pin(self, value: Any) -> None:
         """Another object may not take the place of this one: it was compared by identity."""
         if is_python_class(type(value)) and not isinstance(value, FREE_BASES):
             self.pinned.add(id(value))
             self.objects[id(value)] = value
 
     # -- writes ----------------------------------------------------------------------------
-    def store_attribute(self, instance, name):
+    def store_attribute(self, instance: Any, name: str) -> None:
         if isinstance(instance, torch.nn.Module):
             self.note_module(instance)
         attributes = vars(instance) if isinstance(instance, types.ModuleType) else attributes_of(instance)
@@ -413,14 +421,14 @@ class Reads(ClassReads):
         self.written.add((ATTRIBUTE, id(instance), name))
         self.objects[id(instance)] = instance
 
-    def store_item(self, container, key):
+    def store_item(self, container: Any, key: Any) -> None:
         self.before_write(container)
         try:
             self.written.update((access, id(container), key) for access in (ITEM, ELEMENT, CONTAINS))
         except TypeError:  # an unhashable key: a slice
             pass
 
-    def before_write(self, container):
+    def before_write(self, container: Any) -> None:
         """Remember the contents of a container before build() changes it."""
         if id(container) not in self.snapshots and type(container) not in FREE:
             self.objects[id(container)] = container
@@ -429,7 +437,7 @@ class Reads(ClassReads):
                 self.snapshots[id(container)] = picture
 
 
-def attributes_of(instance):
+def attributes_of(instance: Any) -> Any:
     """Return the attribute dict of an object, or None."""
     try:
         attributes = object.__getattribute__(instance, "__dict__")
@@ -438,13 +446,13 @@ def attributes_of(instance):
     return attributes if isinstance(attributes, dict) else None
 
 
-def is_fake(tensor):
+def is_fake(tensor: torch.Tensor) -> bool:
     return type(tensor).__name__ == "FakeTensor"
 
 
-def _plain_items(cls):
+def _plain_items(cls) -> bool:
     return cls.__getitem__ in (list.__getitem__, collections.deque.__getitem__)
 
 
-def _class_name(cls):
+def _class_name(cls) -> Any:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -7,6 +7,7 @@ import datetime
 import random
 import sys
 import types
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ _KNOWN_PACKAGES = frozenset(
 )
 
 
-def unfollowed_call(function, owner, name) -> str | None:
+def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     """Return what a call of a C function reads that has no guard, or None."""
     module = owner.__name__ if type(owner) is types.ModuleType else None
     row = _FUNCTIONS.get(module)
@@ -65,7 +66,7 @@ def unfollowed_call(function, owner, name) -> str | None:
     return None
 
 
-def _is_module_generator(owner):
+def _is_module_generator(owner: Any) -> bool:
     """Return True for a generator that no program needs to follow.
 
     A capture compares the states of Python's and NumPy's generators (capture/random_state.py). sympy samples
@@ -76,7 +77,7 @@ def _is_module_generator(owner):
     return any(owner is generator for generator in generators)
 
 
-def unfollowed_object(value) -> str | None:
+def unfollowed_object(value: Any) -> str | None:
     """Return why an object whose contents a C function reads has no guard, or None."""
     cls = type(value)
     if isinstance(value, _GENERATORS):
@@ -89,9 +90,9 @@ def unfollowed_object(value) -> str | None:
     return f"an object of {cls.__module__}.{cls.__qualname__}, a class without a guard"
 
 
-def calling_site():
+def calling_site() -> Any:
     """Return the innermost instruction of the user's code that runs now, or None."""
-    frame = sys._getframe(2)
+    frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         if policy_of(code) is Policy.USER:
@@ -100,7 +101,7 @@ def calling_site():
     return None
 
 
-def _position(frame):
+def _position(frame: Any) -> Any:
     if sys.version_info >= (3, 11):
         for index, position in enumerate(frame.f_code.co_positions()):
             if index == frame.f_lasti // 2:

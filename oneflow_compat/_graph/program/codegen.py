@@ -32,7 +32,7 @@ _PYTHON = {
 class _Names:
     """Binds values that have no literal form to names of the generated function's globals."""
 
-    def __init__(self, graph: torch.fx.Graph):
+    def __init__(self, graph: torch.fx.Graph) -> None:
         self.globals: dict = {}
         self._of: dict = {}
         self._local = {node.name for node in graph.nodes}

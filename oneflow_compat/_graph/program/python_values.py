@@ -110,7 +110,7 @@ class Cell:
 
     __slots__ = ("cell",)
 
-    def __init__(self, cell: types.CellType):
+    def __init__(self, cell: types.CellType) -> None:
         self.cell = cell
 
     def __getitem__(self, key: Any) -> Any:
@@ -122,7 +122,7 @@ class Length:
 
     __slots__ = ("of",)
 
-    def __init__(self, of: list | dict):
+    def __init__(self, of: list | dict) -> None:
         self.of = of
 
     def __getitem__(self, key: Any) -> Any:
@@ -134,7 +134,7 @@ class Elements:
 
     __slots__ = ("container", "key")
 
-    def __init__(self, container: Any, key: Any):
+    def __init__(self, container: Any, key: Any) -> None:
         self.container, self.key = container, key
 
     def __getitem__(self, key: Any) -> Any:

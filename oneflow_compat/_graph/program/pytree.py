@@ -22,7 +22,7 @@ class _Held:
 
     __slots__ = ("cls", "keys", "values", "rest")
 
-    def __init__(self, cls: type, keys: tuple, values: list, rest: _Rest):
+    def __init__(self, cls: type, keys: tuple, values: list, rest: _Rest) -> None:
         self.cls, self.keys, self.values, self.rest = cls, keys, values, rest
 
 

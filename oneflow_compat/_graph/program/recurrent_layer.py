@@ -27,7 +27,7 @@ class Layer:
     - "dout" and "dlast": incoming; "dlast" is of the last states of all layers, and `index` is this one's.
     """
 
-    def __init__(self, name: str, reverse: bool, steps: int, index: int):
+    def __init__(self, name: str, reverse: bool, steps: int, index: int) -> None:
         self.name, self.reverse, self.steps, self.index = name, reverse, steps, index
         self.marks, self.differentiated = 0, False
 

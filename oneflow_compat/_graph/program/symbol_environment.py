@@ -62,7 +62,7 @@ def _source_class() -> type:
 
         _expression: str
 
-        def __init__(self, expression: str):
+        def __init__(self, expression: str) -> None:
             object.__setattr__(self, "_expression", expression)
 
         name = property(lambda self: self._expression)

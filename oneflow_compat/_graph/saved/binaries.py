@@ -11,6 +11,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from ..compile import has_compiler, program_cache
 from ..compile.inductor.compiler import Plan, compile_region, plan_for
@@ -74,7 +75,7 @@ def remove_binaries(folder: str) -> None:
 class SavedBinaries:
     """The binaries of a saved graph from a source that the user trusts."""
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str) -> None:
         self.store = Store(os.path.join(folder, FOLDER), create=False, private=False)
 
     def function_for(self, program: Program, backend: str) -> Callable | None:
@@ -107,5 +108,5 @@ class SavedBinaries:
         return None
 
 
-def _differences(saved, here):
+def _differences(saved: Any, here: Any) -> list:
     return [f"{k}: saved with {saved[k]}, here {here[k]}" for k in _MUST_FIT if saved.get(k) != here[k]]

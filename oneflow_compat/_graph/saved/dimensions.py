@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.program import Slot
@@ -11,13 +12,13 @@ from .reader import inside, integer, label, listed, record, refuse, row
 _SYMBOL = re.compile(r"s[0-9]{1,9}\Z")
 
 
-def _symbol(value, location):
+def _symbol(value: Any, location: str) -> Any:
     if type(value) is not str or not _SYMBOL.match(value):
         raise refuse(location, "a symbol such as s0", value)
     return value
 
 
-def _step(value, location):
+def _step(value: Any, location: str) -> Any:
     return label(value, location) if type(value) is str else integer(0)(value, location)
 
 
@@ -68,7 +69,7 @@ def read_dimensions(contents: dict | None, shapes: dict[int, tuple], location: s
         raise refuse(inside(location, "conditions"), "arithmetic on the symbols", str(error)) from error
 
 
-def _check_symbols(dimensions, shapes, location, contents):
+def _check_symbols(dimensions: Any, shapes: Any, location: Any, contents: Any) -> None:
     """Raise unless the declared symbols are those of the shapes, each in its dimension."""
     declared = {(d.argument, d.dim, d.symbol) for d in dimensions}
     used = {

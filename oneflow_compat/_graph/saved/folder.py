@@ -13,7 +13,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, Any
 
 from .reader import PackageError, shown
 
@@ -61,14 +61,14 @@ def write_folder(
                 os.rmdir(folder)
 
 
-def _write(path, fill):
+def _write(path: str, fill: Any) -> None:
     with open(path, "xb") as file:
         fill(file)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _make(folder):
+def _make(folder: str) -> bool:
     """Create the folder with the mode of the umask. Return True if it was missing."""
     try:
         os.makedirs(folder)
@@ -81,14 +81,14 @@ def _make(folder):
         raise PackageError(f"{folder} lies in a file; a graph is saved into a folder") from None
 
 
-def _check_content(folder):
+def _check_content(folder: str) -> None:
     """Raise if the folder belongs to something else: it has files but no graph."""
     names = os.listdir(folder)
     if PROGRAM not in names and not all(TENSORS_NAME.match(n) or _TEMPORARY.match(n) for n in names):
         raise PackageError(f"{folder} exists and holds something else than a graph; choose another folder")
 
 
-def _remove_leftovers(folder, name, locked):
+def _remove_leftovers(folder: str, name: str, locked: Any) -> None:
     """Remove the tensors of older graphs and, if nobody else can be writing here, the leftovers of
     interrupted saves.
     """
@@ -98,7 +98,7 @@ def _remove_leftovers(folder, name, locked):
                 os.unlink(os.path.join(folder, file))
 
 
-def _lock(folder):
+def _lock(folder: str) -> Callable | None:
     """Wait until no other process saves into the folder. Return the function that releases the lock, or None
     if folders cannot be locked.
     """
@@ -116,7 +116,7 @@ def _lock(folder):
     return lambda: os.close(handle)
 
 
-def _sync_folder(folder):
+def _sync_folder(folder: str) -> None:
     """Make the renames inside a folder survive a power cut, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -150,7 +150,7 @@ def opened(folder: str, name: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _own_folders(folder):
+def _own_folders(folder: str) -> tuple:
     """Return the folder, and the folder of the files that the Hugging Face cache links to
     (<model>/snapshots/<version>/ beside <model>/blobs/).
     """

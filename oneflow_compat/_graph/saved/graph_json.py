@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -71,7 +72,9 @@ class GraphReader:
     Constants are added to `constants`; `layers` are the recurrent layers that nodes belong to.
     """
 
-    def __init__(self, device: torch.device | None, tensors: dict, constants: dict, layers: Sequence[Layer]):
+    def __init__(
+        self, device: torch.device | None, tensors: dict, constants: dict, layers: Sequence[Layer]
+    ) -> None:
         self.device, self.tensors, self.constants, self.layers = device, tensors, constants, layers
         self.graph = Graph()
         self.nodes: dict[str, Node] = {}
@@ -97,20 +100,20 @@ class GraphReader:
             raise refuse(location, f"{len(infos)} placeholders", len(infos) - len(self.infos))
         return self.graph
 
-    def _output(self, entry, location):
+    def _output(self, entry: dict, location: str) -> None:
         results = self._decoded(entry["args"], inside(location, "args"))
         if not all(map(is_scalar, results)):
             raise refuse(inside(location, "args"), "results of nodes and numbers", entry["args"])
         self.graph.output(tuple(results))
 
-    def _placeholder(self, entry, location):
+    def _placeholder(self, entry: dict, location: str) -> Any:
         if not self.infos:
             raise refuse(location, "as many placeholders as slots", entry["name"])
         node = self.graph.placeholder(entry["name"])
         node.meta["tensor"] = self.infos.pop(0)
         return node
 
-    def _constant(self, entry, location):
+    def _constant(self, entry: dict, location: str) -> Any:
         target = entry["target"]
         key = f"constant:{target}" if entry["tensor"] is None else entry["tensor"]
         constant = tensor_of(key, self.tensors, location)
@@ -120,7 +123,7 @@ class GraphReader:
         node.meta["tensor"] = describe(constant)
         return node
 
-    def _call(self, entry, location):
+    def _call(self, entry: dict, location: str) -> Any:
         target = target_of(entry["target"], inside(location, "target"))
         args = tuple(self._decoded(entry["args"], inside(location, "args")))
         kwargs = {k: self._decoded(v, f"{location}.kwargs.{k}") for k, v in (entry["kwargs"] or {}).items()}
@@ -129,7 +132,7 @@ class GraphReader:
         node.meta.update(self._meta(entry, location))
         return node
 
-    def _meta(self, entry, location):
+    def _meta(self, entry: dict, location: str) -> Any:
         """Return the metadata of a node that the backends read."""
         meta = {k: entry[k] for k in ("module", "phase", "recomputed") if entry[k] is not None}
         meta["tensor"] = entry["tensor"] and self._info(entry["tensor"], inside(location, "tensor"))
@@ -141,7 +144,7 @@ class GraphReader:
             meta["recurrent"] = tuple((self.layers[index], role, step) for index, role, step in marks)
         return meta
 
-    def _info(self, entry, location):
+    def _info(self, entry: dict, location: str) -> Any:
         shape, dtype, device, stride = entry
         dtype, device = decode_dtype(dtype, location), self._decoded(device, location)
         has_all_strides = stride is None or len(stride) == len(shape)
@@ -149,11 +152,11 @@ class GraphReader:
             raise refuse(location, "a shape, a dtype, a device and strides", entry)
         return TensorInfo(tuple(shape), dtype, device, None if stride is None else tuple(stride))
 
-    def _decoded(self, value, location):
+    def _decoded(self, value: Any, location: str) -> Any:
         return decode(value, self.nodes, self.device, location)
 
 
-def _op_of(node_record, location, is_last):
+def _op_of(node_record: Any, location: str, is_last: Any) -> Any:
     op = node_record.get("op") if type(node_record) is dict else None
     if type(op) is not str or op not in _node or (op == "output") is not is_last:
         raise refuse(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -27,6 +27,10 @@ from .binaries import SavedBinaries
 from .operators import has_unchecked_index
 from .schedules import SavedSchedule
 
+if TYPE_CHECKING:
+    from ..program.program import Slot, TreeSpec
+
+
 _compiling = threading.Lock()
 
 
@@ -34,24 +38,24 @@ class _Unquoted(str):
     __repr__ = str.__str__
 
 
-def _form(spec, descriptions):
+def _form(spec: TreeSpec, descriptions: Any) -> str:
     """Return the arguments of a call, as text, with each leaf replaced by its description."""
     args, kwargs = pytree.tree_unflatten([_Unquoted(d) for d in descriptions], spec)
     return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
 
-def _description(leaf):
+def _description(leaf: Any) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
-def _has_shape(tensor, shape) -> bool:
+def _has_shape(tensor: torch.Tensor, shape: Any) -> bool:
     """Whether a tensor has this shape, in which a symbol stands for any size."""
     return len(shape) == tensor.dim() and all(
         type(size) is str or size == mine for size, mine in zip(shape, tensor.shape)
     )
 
 
-def _laid_out(value, stride):
+def _laid_out(value: Any, stride: Any) -> Any:
     """Return the tensor with these strides (None: any), in a fresh buffer if its own strides differ."""
     if stride is None or value.layout is not torch.strided or value.stride() == stride:
         return value
@@ -68,7 +72,7 @@ class LoadedProgram:
         backend: str,
         source: str,
         binaries: SavedBinaries | None = None,
-    ):
+    ) -> None:
         self.program, self._source, self._binaries = program, source, binaries
         self._run: Callable | None = None
         self.keys = {
@@ -85,7 +89,7 @@ class LoadedProgram:
         keywords = program.in_spec.children()[1]
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
 
-    def _tests(self, scope, tensors):
+    def _tests(self, scope: Any, tensors: Any) -> tuple:
         """Return the one test that a loaded program needs: nothing else of it can change."""
         if self.program.guard is None:
             return ()
@@ -124,11 +128,11 @@ class LoadedProgram:
                 f"{self._mismatch(leaves, spec)}; call the graph with such sizes before it is saved"
             )
 
-    def _mismatch(self, leaves, spec):
+    def _mismatch(self, leaves: Any, spec: TreeSpec) -> str:
         call = _form(spec, map(_description, leaves))
         return f"graph {self.program.name} was saved for the call {self.form()}, found {call}"
 
-    def _check_argument(self, slot, value):
+    def _check_argument(self, slot: Slot, value: Any) -> None:
         if not isinstance(value, torch.Tensor):
             raise TypeError(
                 f"argument {slot.name!r} of graph {self.program.name} must be a tensor, found"
@@ -174,7 +178,7 @@ class LoadedProgram:
                 del below_autograd  # the traceback of an error would keep it alive
             return self._epilogue(values, outputs)
 
-    def _compiled(self):
+    def _compiled(self) -> Any:
         try:
             run = None
             if self._binaries is not None and not has_unchecked_index(self.program.graph):
@@ -193,10 +197,10 @@ class LoadedProgram:
                 f" ({type(error).__name__}: {error}); save the graph again"
             ) from error
 
-    def _compile(self, config):
+    def _compile(self, config: Config) -> Any:
         return self._with_branches(compiler_for(self.backend)(self.program, config))
 
-    def _with_branches(self, run):
+    def _with_branches(self, run: Callable) -> Any:
         return with_branches(self.program, run) if checks_branches(self.program) else run
 
     def read(self, key: str, tensor: torch.Tensor) -> None:
@@ -220,7 +224,7 @@ class LoadedGraph:
         state: dict,
         backend: str,
         schedules: Sequence[SavedSchedule] = (),
-    ):
+    ) -> None:
         self.programs = programs
         self.backend = backend
         self._state = state
@@ -272,7 +276,7 @@ class LoadedGraph:
             f" {_form(spec, map(_description, leaves))}; call the graph so before it is saved"
         )
 
-    def _ran(self, loaded, values, leaves, placed):
+    def _ran(self, loaded: Any, values: Any, leaves: Any, placed: Any) -> Any:
         out = loaded.run(values)
         for slot in loaded.args:
             argument, used = leaves[slot.location.index], placed[slot.location.index]
@@ -374,7 +378,7 @@ class LoadedGraph:
             compiled,
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         mode = "training" if self.training else "inference"
         programs = f", {len(self.programs)} programs" if len(self.programs) > 1 else ""
         return f"LoadedGraph({self.name}, {mode}, {self.program.count()} operators{programs})"

@@ -12,6 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.fx
@@ -96,7 +97,7 @@ def target_of(name: object, location: str) -> Callable:
     return getattr(getattr(getattr(torch.ops, namespace), base), overload)
 
 
-def _is_registered(base, overload):
+def _is_registered(base: Any, overload: Any) -> bool:
     """Return True if the dispatcher has the operator. Functions that only TorchScript has (aten::open,
     prim::rpc_async) are not registered.
     """
@@ -108,7 +109,7 @@ def _is_registered(base, overload):
     return True
 
 
-def _register_kernels(name, location):
+def _register_kernels(name: Any, location: Any) -> None:
     if _ext.status() != "loaded":
         raise PackageError(
             f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here"
@@ -135,7 +136,7 @@ def check_call(target: Callable, args: tuple, kwargs: dict, location: str) -> No
         _check_function(_PYTHON_NAME[id(target)], args, kwargs, location)
 
 
-def _check_function(name, args, kwargs, location):
+def _check_function(name: str, args: Any, kwargs: Any, location: str) -> None:
     _, least, most = _PYTHON[name]
     if kwargs or not least <= len(args) <= most:
         raise refuse(
@@ -149,7 +150,7 @@ def _check_function(name, args, kwargs, location):
             raise refuse(f"{location}.args[{i}]", f"a number or the result of a node for {name}", value)
 
 
-def _check_operator(target, args, kwargs, location):
+def _check_operator(target: Any, args: tuple, kwargs: dict[str, Any], location: str) -> None:
     parameters = _parameters(target)
     positional = [p for p in parameters if not p[1]]
     if len(args) > len(positional):
@@ -170,7 +171,7 @@ def _check_operator(target, args, kwargs, location):
 
 
 @functools.cache
-def _parameters(target):
+def _parameters(target: Any) -> tuple:
     """Return (name, is keyword-only, has no default, value test) of each argument of an operator."""
     assertion = target._schema.name in _ASSERTIONS
     return tuple(
@@ -179,11 +180,11 @@ def _parameters(target):
     )
 
 
-def _is_node(value):
+def _is_node(value: Any) -> bool:
     return isinstance(value, Node)
 
 
-def _is_int(value):
+def _is_int(value: Any) -> bool:
     return type(value) is bool or type(value) is int and INT64[0] <= value <= INT64[1]
 
 
@@ -194,20 +195,20 @@ def is_scalar(value: object) -> bool:
     return isinstance(value, Node) or type(value) in (bool, float, complex)
 
 
-def _is_index(value):
+def _is_index(value: Any) -> bool:
     return _is_int(value) or isinstance(value, Node)
 
 
-def _is_tensor(value):
+def _is_tensor(value: Any) -> bool:
     # autograd passes None for an undefined tensor; numbers stand for tensors without dimensions
     return value is None or is_scalar(value)
 
 
-def _is_word(value):
+def _is_word(value: Any) -> bool:
     return type(value) is str and _WORD.match(value) is not None
 
 
-def _is_sentence(value):
+def _is_sentence(value: Any) -> bool:
     return type(value) is str and _SENTENCE.match(value) is not None and is_one_line(value)
 
 
@@ -228,7 +229,7 @@ _TESTS = {
 }
 
 
-def _test(schema_type, assertion):
+def _test(schema_type: Any, assertion: Any) -> Any:
     """Return the test for values of a schema type."""
     if isinstance(schema_type, torch._C.OptionalType):
         inner = _test(schema_type.getElementType(), assertion)

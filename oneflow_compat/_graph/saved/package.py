@@ -11,7 +11,7 @@ tensors.py the tensors.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -39,6 +39,10 @@ from .reader import (
 from .schedules import SavedSchedule
 from .tensors import read_tensors
 from .writer import FORMAT, checksum
+
+if TYPE_CHECKING:
+    from ..program.program import Program
+
 
 READABLE_FORMATS = (2, 3)
 _head = record(
@@ -90,7 +94,7 @@ def load(
     return graph
 
 
-def _read_files(folder, path, map_location):
+def _read_files(folder: str, path: str, map_location: Any) -> tuple:
     """Return (checked document, its checksum, tensors).
 
     A save may replace both files in between; then they are read once more.
@@ -112,9 +116,9 @@ def _read_files(folder, path, map_location):
     )
 
 
-def _read_document(folder, path):
+def _read_document(folder: str, path: str) -> tuple:
     with opened(folder, PROGRAM) as file:
-        document = parse(file.read(), path)
+        document: Any = parse(file.read(), path)
     version = document.get("format") if type(document) is dict else type(document).__name__
     if type(version) is not int or version not in READABLE_FORMATS:
         raise PackageError(
@@ -125,7 +129,7 @@ def _read_document(folder, path):
     return head, checksum(document)
 
 
-def _backend(document, backend, path):
+def _backend(document: dict, backend: Any, path: str) -> Any:
     """Return the requested backend, else the backend of the file, else the default."""
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(
@@ -135,7 +139,7 @@ def _backend(document, backend, path):
     return backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend()
 
 
-def _binaries(document, backend, folder, trusted) -> SavedBinaries | None:
+def _binaries(document: dict, backend: Any, folder: str, trusted: Any) -> SavedBinaries | None:
     """Return the binaries in the folder if they may be run and are not overridden by the backend aten."""
     if not os.path.isdir(os.path.join(folder, BINARIES)):
         return None
@@ -147,7 +151,7 @@ def _binaries(document, backend, folder, trusted) -> SavedBinaries | None:
     return SavedBinaries(folder) if trusted and (backend or document["backend"]) != "aten" else None
 
 
-def _graph(document, path, tensors, device, backend, binaries):
+def _graph(document: dict, path: str, tensors: Any, device: Any, backend: Any, binaries: Any) -> Any:
     state: dict = {}
     primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
     others = [(record, f"{path}: others[{i}]") for i, record in enumerate(document["others"] or ())]
@@ -171,7 +175,7 @@ def _graph(document, path, tensors, device, backend, binaries):
     )
 
 
-def _available(map_location):
+def _available(map_location: Any) -> Any:
     is_device = isinstance(map_location, (str, torch.device))
     if is_device and torch.device(map_location).type == "cuda" and not torch.cuda.is_available():
         raise PackageError(f"map_location={str(map_location)!r}: there is no CUDA device")
@@ -185,7 +189,7 @@ _FOR_EVERY_DEVICE = (
 )
 
 
-def _check_kernels(program, device, path):
+def _check_kernels(program: Program, device: Any, path: str) -> None:
     """Raise if the program holds operators that only exist on the device of the capture: cuDNN's batch norm,
     oneDNN's LSTM, fused attention.
     """

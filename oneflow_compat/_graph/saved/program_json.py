@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -106,7 +107,7 @@ def read_program(
     return program.check()
 
 
-def _read_guard(entry, infos, graph, location):
+def _read_guard(entry: dict, infos: Any, graph: Any, location: str) -> Any:
     """Return (fx graph, indices of its inputs among the slots); see scalar_guards.py."""
     inputs = entry["inputs"]
     if any(i >= len(infos) for i in inputs):
@@ -114,14 +115,14 @@ def _read_guard(entry, infos, graph, location):
     return graph.read(entry["nodes"], [infos[i] for i in inputs], inside(location, "nodes")), tuple(inputs)
 
 
-def _read_out_constants(contents, device, location):
+def _read_out_constants(contents: dict, device: Any, location: str) -> Any:
     return tuple((i, decode(value, {}, device, location)) for i, value in contents["out_constants"])
 
 
-def _check_call_of(program, location):
+def _check_call_of(program: Any, location: str) -> None:
     """Raise unless there are as many arguments and outputs as leaves in the structures."""
     spec, arguments = program.in_spec, sum(s.role == "arg" for s in program.slots)
-    children = spec.children() if spec.type is tuple else ()
+    children: Any = spec.children() if spec.type is tuple else ()
     has_keywords = [child.type for child in children] == [tuple, dict]
     if not has_keywords or not all(type(k) is str for k in keys_of(children[1].context)):
         expected = "a tuple of positional arguments and a dict of keyword arguments"
@@ -133,7 +134,7 @@ def _check_call_of(program, location):
     _check_fixed(fixed, program.out_spec.num_leaves, outputs, inside(location, "out_constants"))
 
 
-def _check_fixed(indices, leaves, tensors, location):
+def _check_fixed(indices: Any, leaves: Any, tensors: Any, location: str) -> None:
     """Raise unless values fixed at the capture belong to distinct leaves and `tensors` contains the count of
     the other leaves.
     """
@@ -143,14 +144,14 @@ def _check_fixed(indices, leaves, tensors, location):
         raise refuse(location, expected, indices)
 
 
-def _layer(cell, reverse, steps, at, marks, differentiated):
+def _layer(cell: Any, reverse: bool, steps: Any, at: Any, marks: Any, differentiated: Any) -> Any:
     layer = Layer(cell, reverse, steps, at)
     layer.marks, layer.differentiated = marks, differentiated
     return layer
 
 
 # --------------------------------------------------------------------------- slots
-def _read_slots(contents, tensors, state, device, location):
+def _read_slots(contents: dict, tensors: Any, state: dict, device: Any, location: str) -> Any:
     """Return the slots, and add the values of all but the arguments to `state`."""
     fixed = {i for i, *_ in contents["in_constants"] or ()}
     leaves = (i for i in itertools.count() if i not in fixed)
@@ -167,12 +168,14 @@ def _read_slots(contents, tensors, state, device, location):
     return slots
 
 
-def _dimensions_of(contents, slots, location) -> DimensionGuards | None:
+def _dimensions_of(contents: dict, slots: Any, location: str) -> DimensionGuards | None:
     shapes = {slot.location.index: slot.shape for slot in slots if slot.role == "arg"}
     return read_dimensions(contents["dimensions"], shapes, location)
 
 
-def _read_slot(entry, live_location, device, location):
+def _read_slot(entry: Any, live_location: Any, device: Any, location: Any) -> Any:
+    shape: Any
+    stride: Any
     shape, stride = (None if entry[k] is None else tuple(entry[k]) for k in ("shape", "stride"))
     dtype = decode_dtype(entry["dtype"], inside(location, "dtype"))
     slot_device = decode_device(entry["device"], device, inside(location, "device"))
@@ -188,16 +191,17 @@ def _read_slot(entry, live_location, device, location):
     )
 
 
-def _with_symbolic_strides(slot, dimensions, location):
+def _with_symbolic_strides(slot: Slot, dimensions: Any, location: str) -> Any:
     """Return the slot; an argument with symbols in its shape gets strides of these symbols."""
     if slot.shape is None or all(type(size) is int for size in slot.shape):
         return slot
     if slot.role != "arg":
         raise refuse(location, f"a shape of numbers for {slot.name!r}", slot.shape)
-    return replace(slot, stride=dimensions.layouts[slot.location.index].stride)
+    argument: Any = slot.location
+    return replace(slot, stride=dimensions.layouts[argument.index].stride)
 
 
-def _keep_value(slot, entry, tensors, state, device, location):
+def _keep_value(slot: Slot, entry: dict, tensors: Any, state: dict, device: Any, location: str) -> None:
     """Put the value of a slot into `state`."""
     if slot.shape is None:
         value = decode(entry["value"], {}, device, inside(location, "value"))
@@ -205,7 +209,8 @@ def _keep_value(slot, entry, tensors, state, device, location):
             raise refuse(inside(location, "value"), f"a number for the slot {slot.name!r}", value)
         state[slot.name] = value
         return
-    key = slot.location.key
+    saved: Any = slot.location
+    key = saved.key
     value = tensor_of(key, tensors, location)
     if tuple(value.shape) != slot.shape or value.dtype != slot.dtype:
         raise PackageError(

@@ -4,6 +4,8 @@ parameters.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...optim.lr_scheduler import LRScheduler, compose, formulas
 from .reader import anything, boolean, choice, inside, integer, listed, number, optional, refuse, text
 from .reader import record as keyed
@@ -12,34 +14,34 @@ _LARGEST = 2**53
 _DEEPEST = 20  # nested schedules
 
 
-def _real(value, location):
+def _real(value: Any, location: str) -> float:
     """Read a float. Integers are converted, because a power of two integers from a file could have a billion
     digits.
     """
     return float(number(value, location))
 
 
-def _count(value, location):
+def _count(value: Any, location: str) -> Any:
     """Read a number of steps; schedules also accept fractions."""
     if abs(number(value, location)) > _LARGEST:
         raise refuse(location, f"a number of steps up to {_LARGEST}", value)
     return value
 
 
-def _period(value, location):
+def _period(value: Any, location: str) -> Any:
     if _count(value, location) <= 0:
         raise refuse(location, "a positive number of steps", value)
     return value
 
 
-def _flag(value, location):
+def _flag(value: Any, location: str) -> Any:
     return boolean(value, location) if type(value) is bool else number(value, location)
 
 
 _whole = integer(1, _LARGEST)
 _COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
 # the attributes that rates_at() of each schedule reads
-_FIELDS = {
+_FIELDS: dict[str, Any] = {
     "StepLR": {"step_size": _period, "gamma": _real},
     "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
     "ExponentialLR": {"gamma": _real},
@@ -70,19 +72,19 @@ _schedule = keyed(
 )
 
 
-def _class(name):
+def _class(name: str) -> Any:
     return getattr(formulas, name, None) or getattr(compose, name)
 
 
-def _is_number(value):
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
-def _is_numeric(value):
+def _is_numeric(value: Any) -> bool:
     return _is_number(value) or isinstance(value, list) and all(map(_is_number, value))
 
 
-def _formula_record(schedule):
+def _formula_record(schedule: Any) -> Any:
     """Return {kind, numbers, members} of a schedule, or None if it is not one of these formulas."""
     class_name = type(schedule).__name__
     if class_name not in _FIELDS or type(schedule) is not _class(class_name):
@@ -107,7 +109,7 @@ def record(schedule: LRScheduler, rates: list[str | None]) -> dict | None:
 class SavedSchedule:
     """A schedule read from a file: the rates of slots, step by step."""
 
-    def __init__(self, value: object, slots: set[str], location: str):
+    def __init__(self, value: object, slots: set[str], location: str) -> None:
         entry = _schedule(value, location)
         self.formula = _read_formula(entry, location, 0)
         self.base, self.step, self.rates = entry["base"], entry["step"], entry["rates"]
@@ -118,7 +120,7 @@ class SavedSchedule:
             raise refuse(inside(location, "rates"), expected, sorted(unknown))
         self._at(self.step)
 
-    def _at(self, step):
+    def _at(self, step: Any) -> dict:
         rates = self.formula.rates_at(self.base, step)
         return {name: rate for name, rate in zip(self.rates, rates) if name is not None}
 
@@ -131,7 +133,7 @@ class SavedSchedule:
         return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
 
 
-def _read_formula(entry, location, depth):
+def _read_formula(entry: Any, location: Any, depth: Any) -> Any:
     """Return the schedule of a checked record, created without its constructor."""
     class_name = entry["kind"]
     fields = keyed(**_FIELDS[class_name])(entry["numbers"], inside(location, "numbers"))
@@ -147,7 +149,7 @@ def _read_formula(entry, location, depth):
     return schedule
 
 
-def _check_members(class_name, fields, members, depth, location):
+def _check_members(class_name: Any, fields: Any, members: Any, depth: int, location: str) -> None:
     if _FIELDS[class_name] is _COMPOSED:
         expected = "one member more than milestones, and a flag for each milestone"
         milestones = len(fields["milestones"])

@@ -12,6 +12,7 @@ import enum
 import json
 import sys
 from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -31,6 +32,10 @@ from .reader import (
     shown,
     text,
 )
+
+if TYPE_CHECKING:
+    from ..program.program import TreeSpec
+
 
 _DEEPEST = 100
 _FACTORIES = {("builtins", f.__name__): f for f in (list, dict, set, tuple, int, float, bool, str)} | {
@@ -57,7 +62,7 @@ def spec_text(spec: pytree.TreeSpec) -> str:
     return json.dumps([1, _spec_record(spec)])
 
 
-def _spec_record(spec):
+def _spec_record(spec: TreeSpec) -> dict:
     if spec.is_leaf():
         return {"type": None, "context": None, "children_spec": []}
     children = [_spec_record(child) for child in spec.children()]
@@ -87,7 +92,7 @@ def _spec_record(spec):
     return {"type": name, "context": json.dumps(context), "children_spec": children}
 
 
-def _key_record(key):
+def _key_record(key: Any) -> Any:
     if isinstance(key, enum.Enum):
         return {"__enum__": True, "fqn": f"{type(key).__module__}:{type(key).__qualname__}", "name": key.name}
     if isinstance(key, tuple):
@@ -100,7 +105,7 @@ def _key_record(key):
     )
 
 
-def _registered_record(spec):
+def _registered_record(spec: TreeSpec) -> Any:
     """Return the record of a class that the user has registered with pytree."""
     try:
         return json.loads(pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, [])))[1]
@@ -117,12 +122,12 @@ def read_spec(value: object, location: str) -> pytree.TreeSpec:
     return _read(root, location, 0)
 
 
-def _parsed(value, location):
+def _parsed(value: Any, location: str) -> Any:
     """Parse a JSON text inside the file."""
     return parse(text(value, location).encode("utf-8", "replace"), location)
 
 
-def _read(value, location, depth):
+def _read(value: Any, location: str, depth: int) -> Any:
     if depth > _DEEPEST:
         raise PackageError(
             f"{location} is damaged: containers are nested more than {_DEEPEST} deep; save the graph again"
@@ -140,11 +145,11 @@ def _read(value, location, depth):
     return pytree.TreeSpec(cls, context, children)
 
 
-def _container(name, context, location):
+def _container(name: str, context: Any, location: str) -> Any:
     """Return (class, context) of a container."""
     if name == "collections.defaultdict":
         entry = _default(context, location)
-        factory = entry["default_factory_module"], entry["default_factory_name"]
+        factory: Any = entry["default_factory_module"], entry["default_factory_name"]
         if factory != (None, None) and factory not in _FACTORIES:
             expected = f"a defaultdict of {', '.join(n for _, n in _FACTORIES)}"
             raise refuse(location, expected, ".".join(map(str, factory)))
@@ -161,14 +166,14 @@ def _container(name, context, location):
     return _SEQUENCES[name], None
 
 
-def _keys(context, location):
+def _keys(context: Any, location: str) -> Any:
     keys = [_key(k, location) for k in listed(anything)(context, location)]
     if len(set(keys)) != len(keys):
         raise refuse(location, "keys that differ", keys)
     return keys
 
 
-def _key(value, location, depth=0):
+def _key(value: Any, location: str, depth: int = 0) -> Any:
     if type(value) is list and depth < _DEEPEST:
         return tuple(_key(v, location, depth + 1) for v in value)
     if type(value) is dict:
@@ -178,7 +183,7 @@ def _key(value, location, depth=0):
     return label(value, location) if type(value) is str else number(value, location)
 
 
-def _enum_member(value, location):
+def _enum_member(value: Any, location: str) -> Any:
     """Return a member of an enum class whose module is already imported. Only dictionaries are searched, so
     no code of the module runs.
     """
@@ -198,7 +203,7 @@ def _enum_member(value, location):
     return member
 
 
-def _registered(name, context, location):
+def _registered(name: str, context: Any, location: str) -> tuple:
     """Return (class, context) of a class that the user has registered with pytree."""
     cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None or cls.__module__.split(".")[0] in _OWN_MODULES:

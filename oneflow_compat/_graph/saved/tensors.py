@@ -99,12 +99,12 @@ def read_tensors(file: IO[bytes], location: str, map_location: Any = None) -> di
     return tensors
 
 
-def _check_zip(file, location):
+def _check_zip(file: Any, location: str) -> None:
     """Raise unless the file is a zip file as torch writes it: stored members with correct checksums, from the
     first byte to the last.
     """
 
-    def damaged(what):
+    def damaged(what: Any) -> Any:
         return PackageError(f"{location} is damaged: {what}; save the graph again")
 
     size = file.seek(0, os.SEEK_END)
@@ -128,8 +128,9 @@ def _check_zip(file, location):
         _check_pickle(archive.read(pickles[0]), location)
 
 
-def _check_pickle(data, location):
+def _check_pickle(data: Any, location: Any) -> None:
     """Raise unless a pickle builds only tensors in a dict."""
+    argument: Any
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name not in _OPCODES:
             raise PackageError(

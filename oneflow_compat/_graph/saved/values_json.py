@@ -74,7 +74,7 @@ def decode_device(name: object, device: torch.device | None, location: str) -> t
     return None if name is None else decode({"device": name}, {}, device, location)
 
 
-def _decode_tagged(value, nodes, device, location, depth):
+def _decode_tagged(value: Any, nodes: Any, device: Any, location: str, depth: int) -> Any:
     if len(value) != 1:
         raise refuse(location, "an object with one key", value)
     ((tag, inner),) = value.items()
@@ -91,7 +91,7 @@ def _decode_tagged(value, nodes, device, location, depth):
     raise refuse(location, "a node, tuple, float, complex, dtype, layout, memory_format or device", value)
 
 
-def _node(name, nodes, location):
+def _node(name: str, nodes: Any, location: str) -> Any:
     if name not in nodes:
         raise PackageError(
             f"{location} is damaged: no node before this one is named {shown(name)}; save the graph again"
@@ -99,14 +99,14 @@ def _node(name, nodes, location):
     return nodes[name]
 
 
-def _torch_device(name, location):
+def _torch_device(name: str, location: str) -> Any:
     try:
         return torch.device(name)
     except RuntimeError:
         raise refuse(location, "a device that torch knows", name) from None
 
 
-def _part(value, location):
+def _part(value: Any, location: str) -> Any:
     """Read the real or imaginary part of a complex value."""
     if type(value) is float or type(value) is int and INT64[0] <= value <= INT64[1]:
         return value

@@ -6,6 +6,7 @@ import io
 import json
 import zlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -19,6 +20,12 @@ from .reader import parse, refuse
 from .structures import spec_text
 from .tensors import read_tensors, write_tensors
 from .values_json import encode
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+    from ..program.program import Program, Slot
+
 
 FORMAT = 3  # of program.json
 _LAYER = "name", "reverse", "steps", "index", "marks", "differentiated"
@@ -72,7 +79,7 @@ def checksum(document: dict) -> str:
 def moved(program: bytes, tensors: bytes, device: str | torch.device) -> tuple[bytes, bytes]:
     """Return (program.json, tensors.pt) as bytes, for another device."""
 
-    def move(value):
+    def move(value: Any) -> Any:
         if isinstance(value, dict):
             return {k: str(device) if k == "device" and v is not None else move(v) for k, v in value.items()}
         return [move(v) for v in value] if isinstance(value, list) else value
@@ -84,7 +91,7 @@ def moved(program: bytes, tensors: bytes, device: str | torch.device) -> tuple[b
     return _text(sealed(move(document))).encode(), out.getvalue()
 
 
-def _text(document):
+def _text(document: dict) -> Any:
     """Return JSON with one line per node and slot."""
     lines = []
     for key, value in document.items():
@@ -96,7 +103,7 @@ def _text(document):
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _document(program, values, tensors):
+def _document(program: Program, values: Any, tensors: Any) -> dict:
     """Return the program.json record of a program; values that the program reads go into `tensors`."""
     layers: dict = {}
     guard = None
@@ -122,7 +129,7 @@ def _document(program, values, tensors):
     }
 
 
-def _slot_record(slot, value, tensors):
+def _slot_record(slot: Slot, value: Any, tensors: Any) -> Any:
     entry = {
         "role": slot.role,
         "name": slot.name,
@@ -139,7 +146,7 @@ def _slot_record(slot, value, tensors):
     return entry
 
 
-def _records(graph, constants, tensors, layers):
+def _records(graph: Graph, constants: Any, tensors: Any, layers: Any) -> Any:
     """Return a record for each node."""
     nodes = []
     for node in graph.nodes:
@@ -169,7 +176,7 @@ def _records(graph, constants, tensors, layers):
     return nodes
 
 
-def _keep(tensors, name, value):
+def _keep(tensors: Any, name: str, value: Any) -> Any:
     """Add a tensor under a unique key, once for all tensors that read the same memory, and return the key."""
 
     key = name
@@ -179,20 +186,21 @@ def _keep(tensors, name, value):
     return key
 
 
-def _is_same_memory(a, b):
+def _is_same_memory(a: Any, b: Any) -> bool:
     if a.layout is not torch.strided or b.layout is not torch.strided:
         return False
     view = lambda t: (t.data_ptr(), t.shape, t.stride(), t.dtype)
     return view(a) == view(b)
 
 
-def _with_named_constants(graph):
+def _with_named_constants(graph: Graph) -> tuple:
     """Return (copy of a graph in which tensor arguments are named constants, those constants)."""
-    copy, constants = torch.fx.Graph(), {}
+    copy = torch.fx.Graph()
+    constants: dict = {}
     copy.output(copy.graph_copy(graph, {}))
     for node in list(copy.nodes):
 
-        def named(value):
+        def named(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
             constants[f"guard{len(constants)}"] = value
@@ -204,7 +212,7 @@ def _with_named_constants(graph):
     return copy, constants
 
 
-def _meta_record(meta, layers):
+def _meta_record(meta: Any, layers: Any) -> Any:
     """Return the metadata of a node that the backends read, if present. `layers` numbers the recurrent
     layers.
     """

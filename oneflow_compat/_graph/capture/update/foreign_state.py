@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ def take_foreign_state(state: StateMap) -> Aside:
     ]
 
 
-def _is_foreign(state: StateMap, key, value) -> bool:
+def _is_foreign(state: StateMap, key: Any, value: Any) -> bool:
     return not isinstance(value, dict) or isinstance(key, torch.Tensor) and state.name_of(key) is None
 
 

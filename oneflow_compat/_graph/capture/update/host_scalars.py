@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -17,6 +19,10 @@ from torch.overrides import TorchFunctionMode
 from ...errors import CaptureError
 from ...program.scalar_guards import Condition
 from ..patching import patched_attributes
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
 
 _MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")
 
@@ -26,7 +32,7 @@ class HostScalar(float):
 
     __slots__ = ("node", "trace")
 
-    def __new__(cls, value, node, trace):
+    def __new__(cls, value: Any, node: Any, trace: Any) -> Any:
         self = float.__new__(cls, value)
         self.node = node
         self.trace = trace
@@ -35,22 +41,22 @@ class HostScalar(float):
     def plain(self) -> float:
         return float.__add__(self, 0.0)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return float, (self.plain(),)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: Any) -> Any:
         return self
 
-    def __copy__(self):
+    def __copy__(self) -> Any:
         return self
 
-    def __hash__(self):
+    def __hash__(self) -> Any:
         return float.__hash__(self)
 
-    def __bool__(self):
+    def __bool__(self) -> Any:
         return self.trace.guard(self, operator.ne, 0.0)
 
-    def __float__(self):
+    def __float__(self) -> None:
         raise CaptureError(
             "float() was called on a number that changes from call to call (a learning rate or a step"
             " counter)",
@@ -60,14 +66,14 @@ class HostScalar(float):
     __int__ = __index__ = __trunc__ = __float__
 
 
-def _plain(x):
+def _plain(x: Any) -> Any:
     return x.plain() if isinstance(x, HostScalar) else x
 
 
-def _binary(name, function, swapped):
+def _binary(name: str, function: Callable, swapped: Any) -> Any:
     base = getattr(float, name)
 
-    def method(self, operand):
+    def method(self, operand: Any) -> Any:
         if isinstance(operand, torch.Tensor):
             return NotImplemented
         if not isinstance(operand, (int, float)):
@@ -80,8 +86,8 @@ def _binary(name, function, swapped):
     return method
 
 
-def _compare(name, function):
-    def method(self, operand):
+def _compare(name: str, function: Callable) -> Any:
+    def method(self, operand: Any) -> Any:
         if isinstance(operand, torch.Tensor) or not isinstance(operand, (int, float)):
             return NotImplemented
         return self.trace.guard(self, function, operand)
@@ -103,7 +109,7 @@ HostScalar.__abs__ = lambda self: self.trace.compute(operator.abs, (self,), abs(
 class ScalarTrace:
     """Creates HostScalars and records their arithmetic into the fx graph of a recorder."""
 
-    def __init__(self, graph):
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.markers: dict[float, object] = {}  # marker number -> node
         self.values: dict[float, float] = {}  # marker number -> its value in this capture
@@ -112,11 +118,11 @@ class ScalarTrace:
         self._marker_of: dict = {}
         self._same: dict = {}
 
-    def scalar(self, value, node) -> HostScalar:
+    def scalar(self, value: Any, node: Node) -> HostScalar:
         self.value_of.setdefault(node, float(value))
         return HostScalar(value, node, self)
 
-    def compute(self, function, args, value):
+    def compute(self, function: Any, args: Any, value: Any) -> Any:
         if isinstance(value, complex):
             raise CaptureError(
                 "the optimizer's arithmetic on a changing number gave a complex number",
@@ -129,7 +135,7 @@ class ScalarTrace:
             self.value_of[node] = value
         return HostScalar(value, node, self)
 
-    def guard(self, scalar, comparison, operand):
+    def guard(self, scalar: Any, comparison: Any, operand: Any) -> Any:
         outcome = bool(comparison(scalar.plain(), _plain(operand)))
         right = operand.node if isinstance(operand, HostScalar) else operand
         condition = Condition(scalar.node, comparison, right, outcome)
@@ -137,7 +143,7 @@ class ScalarTrace:
             self.guards.append(condition)
         return outcome
 
-    def marker(self, scalar) -> float:
+    def marker(self, scalar: Any) -> float:
         """A number that stands for the scalar in operator arguments; the recorder matches it by equality."""
         marker = self._marker_of.get(scalar.node)
         if marker is None:
@@ -154,12 +160,14 @@ class ScalarMode(TorchFunctionMode):
     `.item()` of optimizer state returns a HostScalar in this mode.
     """
 
-    def __init__(self, trace, item):
+    def __init__(self, trace: Any, item: Any) -> None:
         super().__init__()
         self.trace = trace
         self.item = item  # tensor -> HostScalar
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if func is torch.Tensor.item or func is torch.Tensor.__float__:
             return self.item(args[0])
         if func is torch.Tensor.__bool__:
@@ -173,7 +181,7 @@ class ScalarMode(TorchFunctionMode):
         kwargs = {k: self._hide(v) for k, v in kwargs.items()} if kwargs else {}
         return func(*args, **kwargs)
 
-    def _tensor(self, value, options):
+    def _tensor(self, value: Any, options: Any) -> Any:
         """torch.tensor() of a number or of nested lists of numbers."""
         if isinstance(value, (list, tuple)):
             return torch.stack([self._tensor(v, options) for v in value])
@@ -185,7 +193,7 @@ class ScalarMode(TorchFunctionMode):
             else torch.full((), float(value), **options)
         )
 
-    def _hide(self, x):
+    def _hide(self, x: Any) -> Any:
         if isinstance(x, HostScalar):
             return self.trace.marker(x)
         if type(x) in (list, tuple):
@@ -194,17 +202,17 @@ class ScalarMode(TorchFunctionMode):
         return x
 
 
-def _has_scalar(value):
+def _has_scalar(value: Any) -> bool:
     return isinstance(value, HostScalar) or isinstance(value, (list, tuple)) and any(map(_has_scalar, value))
 
 
-def traced_math():
+def traced_math() -> Any:
     """While active, the functions of _MATH also accept HostScalars; other arguments behave as before."""
     return patched_attributes((math, name, _traced(getattr(math, name))) for name in _MATH)
 
 
-def _traced(original):
-    def function(*args):
+def _traced(original: Callable) -> Any:
+    def function(*args: Any) -> Any:
         for a in args:
             if isinstance(a, HostScalar):
                 return a.trace.compute(original, args, original(*map(_plain, args)))

@@ -7,6 +7,8 @@ gradient changes no parameter and no optimizer state.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -14,19 +16,23 @@ from ...._active import outside_capture
 from ...errors import CaptureError
 from ...program.nested_state import leaves
 
+if TYPE_CHECKING:
+    from ..capture import Capture
+
+
 aten = torch.ops.aten
 
 
-def is_static(scaler) -> bool:
+def is_static(scaler: Any) -> bool:
     return not isinstance(scaler, torch.amp.GradScaler)
 
 
-def keeps_scale(scaler) -> bool:
+def keeps_scale(scaler: Any) -> bool:
     """Return True for flow.amp.StaticGradScaler, a GradScaler whose scale does not change on overflow."""
     return hasattr(scaler, "scale_factor")
 
 
-def static_scale(scaler) -> float:
+def static_scale(scaler: Any) -> float:
     for name in ("scale_factor", "_scale_factor", "_scale"):
         value = getattr(scaler, name, None)
         if isinstance(value, (int, float)):
@@ -34,13 +40,13 @@ def static_scale(scaler) -> float:
     raise TypeError(f"set_grad_scaler takes a GradScaler or a StaticGradScaler, got {type(scaler).__name__}")
 
 
-def prepare(scaler, device):
+def prepare(scaler: Any, device: torch.device) -> None:
     """Create the scale and growth tensors of a GradScaler, which it otherwise creates lazily."""
     if not is_static(scaler) and scaler.is_enabled() and scaler._scale is None:
         scaler._lazy_init_scale_growth_tracker(torch.device(device))
 
 
-def scaled(capture, scaler, grad):
+def scaled(capture: Capture, scaler: Any, grad: Any) -> Any:
     """A root gradient times the loss scale."""
     if is_static(scaler):
         return grad * static_scale(scaler)
@@ -52,10 +58,10 @@ def scaled(capture, scaler, grad):
     return grad * scaler._scale.to(device=grad.device)
 
 
-def unscale(update):
+def unscale(update: Any) -> Any:
     """Divide every gradient by the scale. Returns the found-inf tensor, or None for a static scale."""
     scaler = update.scaler
-    grads = []
+    grads: list = []
     for optimizer, _ in update.state.optimizers:
         for group in optimizer.param_groups:
             grads.extend(p.grad for p in group["params"] if p.grad is not None)
@@ -83,7 +89,7 @@ def unscale(update):
     return found_inf
 
 
-def keep_old(update):
+def keep_old(update: Any) -> Any:
     """Copy everything the optimizers may write, before they do."""
     kept = []
     with torch.no_grad():
@@ -100,7 +106,7 @@ def keep_old(update):
     return kept
 
 
-def choose(update, found_inf, kept):
+def choose(update: Any, found_inf: Any, kept: Any) -> None:
     """Restore the old values if an inf was found. Then grow or shrink the scale as GradScaler does."""
     scaler = update.scaler
     kept = kept + begun(
@@ -122,7 +128,7 @@ def choose(update, found_inf, kept):
         )
 
 
-def begun(update, existing, optimizers):
+def begun(update: Any, existing: Any, optimizers: Any) -> Any:
     """(state tensor that the step created, copy of its initial value) for state that did not exist before."""
     recorder, pairs = update.recorder, []
     for optimizer in optimizers:

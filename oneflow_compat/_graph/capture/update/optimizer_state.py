@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -15,6 +16,10 @@ from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
 from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
 from .host_scalars import HostScalar
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
 
 aten = torch.ops.aten
 # operators that may compute the initial value of a state tensor
@@ -41,12 +46,12 @@ class _NeedsGradient(Exception):
 class MoreNumbers(Exception):
     """step() changes an option that was assumed fixed: capture again with the option as an input."""
 
-    def __init__(self, optimizer, key):
+    def __init__(self, optimizer: Optimizer, key: Any) -> None:
         super().__init__(key)
         self.optimizer, self.key = optimizer, key
 
 
-def _shares(value):
+def _shares(value: Any) -> Any:
     """Whether a tensor may share memory with another one."""
     return not isinstance(value, FakeTensor) or is_view(value._of_node) or value._of_node.op == "placeholder"
 
@@ -74,7 +79,7 @@ class CreatedState:
 class StateChanges:
     """The part of Update that inspects the optimizers after their step()."""
 
-    def state_location(self, index, param, path) -> OptimizerState:
+    def state_location(self, index: Any, param: torch.Tensor, path: tuple) -> OptimizerState:
         """Return the location of a value in the state of a parameter."""
         return OptimizerState(index, self.state.name_of(param), tuple(path))
 
@@ -107,7 +112,7 @@ class StateChanges:
             )
         return adopted
 
-    def _adopt_tensor(self, index, param, path, value):
+    def _adopt_tensor(self, index: Any, param: Any, path: Any, value: Any) -> Any:
         part = memory_of(value)
         try:
             with outside_capture():
@@ -126,7 +131,7 @@ class StateChanges:
         tensor = real if part is value else value.around(real, value)
         return [CreatedState(self.state_location(index, param, path), tensor, part._of_node)]
 
-    def _adopt_number(self, index, param, path, value, before):
+    def _adopt_number(self, index: Any, param: Any, path: Any, value: Any, before: Any) -> None:
         """Adopt a counter, which the runtime stores after each run.
 
         Raises if a program cannot follow the value.
@@ -159,7 +164,7 @@ class StateChanges:
                 " optimizer in eager mode.",
             )
 
-    def _keep_structures(self, index, param, state, before):
+    def _keep_structures(self, index: Any, param: Any, state: Any, before: Any) -> None:
         """Record the lists, dicts and other containers that step() created.
 
         They are stored with the optimizer after the capture.
@@ -173,13 +178,13 @@ class StateChanges:
                     self.structures[self.state_location(index, param, (key,))] = copied(value)
                     self.first_only = self.first_only or bool(others)
 
-    def _kind(self, index):
+    def _kind(self, index: Any) -> Any:
         return type(self.state.optimizers[index][0]).__name__
 
-    def _state_before(self, index, param):
+    def _state_before(self, index: Any, param: Any) -> Any:
         return self.snapshots[index][1].get(param, (None, {}))[1]
 
-    def _replaced_state(self, index, optimizer):
+    def _replaced_state(self, index: Any, optimizer: Any) -> None:
         """Write each state tensor that step() replaced into the memory of the old one."""
         pairs = []
         for param, state in optimizer.state.items():
@@ -192,7 +197,7 @@ class StateChanges:
         self._write(optimizer, pairs)
 
     @staticmethod
-    def _refuse_object(optimizer, location, value):
+    def _refuse_object(optimizer: Optimizer, location: Any, value: Any) -> None:
         raise CaptureError(
             f"{type(optimizer).__name__} keeps tensors in {location}, a {type(value).__name__},"
             " which a program cannot see",
@@ -200,7 +205,7 @@ class StateChanges:
             " eager mode.",
         )
 
-    def _write(self, optimizer, pairs):
+    def _write(self, optimizer: Optimizer, pairs: Any) -> None:
         for old, value, description in pairs:
             if (old.shape, old.dtype) != (value.shape, value.dtype):
                 raise CaptureError(
@@ -214,7 +219,7 @@ class StateChanges:
             for (old, _, _), value in zip(pairs, values):
                 old.copy_(value)
 
-    def _changed_options(self, index, optimizer, groups_before):
+    def _changed_options(self, index: Any, optimizer: Any, groups_before: Any) -> None:
         """Record the options in param_groups that step() changed.
 
         They are results of the program, and inputs from the next capture on.
@@ -238,7 +243,7 @@ class StateChanges:
             self.live.setdefault(index, set()).update(unseen)
             self.found_live.setdefault(index, set()).update(unseen)
 
-    def _follow_option(self, index, g, key, value, old, existed):
+    def _follow_option(self, index: Any, g: Any, key: Any, value: Any, old: Any, existed: Any) -> Any:
         """Follow an option that step() set to another value; return False if a program cannot."""
         if isinstance(value, FakeTensor):
             if not existed:
@@ -256,7 +261,7 @@ class StateChanges:
             return True
         return False
 
-    def _evaluate(self, node):
+    def _evaluate(self, node: Any) -> Any:
         """Return the real initial value of a state tensor that the step created.
 
         Its node is evaluated without any gradient.
@@ -281,17 +286,17 @@ class StateChanges:
         args, kwargs = self._evaluated(args), {k: self._evaluated(v) for k, v in node.kwargs.items()}
         return node.target(*args, **kwargs).detach()
 
-    def _evaluated(self, a):
+    def _evaluated(self, a: Any) -> Any:
         if isinstance(a, torch.fx.Node):
             return self._evaluate(a)
         return type(a)(self._evaluated(x) for x in a) if isinstance(a, (list, tuple)) else a
 
 
-def _empty_like(info):
+def _empty_like(info: Any) -> Any:
     return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
 
-def _refuse_changed_option(optimizer, key, value, old):
+def _refuse_changed_option(optimizer: Optimizer, key: Any, value: Any, old: Any) -> None:
     """Raise if the changed option is a tensor, a scalar or a string; other objects may change."""
     is_plain = type(value) in (int, float, bool, str) and value != old
     if isinstance(value, (torch.Tensor, HostScalar)) or is_plain:

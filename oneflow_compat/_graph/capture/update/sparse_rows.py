@@ -7,6 +7,7 @@ gather) and that have no L2 decay. Momentum, moments and decoupled decay of the 
 from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -14,12 +15,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...._global.tensor import memory_of, several
 from ...program.nested_state import leaves
 
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
 aten = torch.ops.aten
 lazy: weakref.WeakSet = weakref.WeakSet()  # optimizers added with is_sparse=True
 _GATHERED = {aten.embedding_dense_backward.default, aten.index_add.default}
 
 
-def before_step(optimizer):
+def before_step(optimizer: Any) -> Any:
     """Return [(parameter, its rows with a gradient, {id: (tensor, its value)})] for `after_step`."""
     gathered = []
     for group in optimizer.param_groups:
@@ -33,7 +38,7 @@ def before_step(optimizer):
     return gathered
 
 
-def after_step(optimizer, gathered, begun):
+def after_step(optimizer: Optimizer, gathered: Any, begun: Any) -> None:
     """Restore the other rows. `begun`: [(state tensor that the step created, its initial value)]."""
     initial = {id(t): (t, value) for t, value in begun}
     for p, rows, snapshots in gathered:
@@ -42,13 +47,13 @@ def after_step(optimizer, gathered, begun):
             tensor.copy_(torch.where(rows, tensor.detach(), value))
 
 
-def _origin(node):
+def _origin(node: Any) -> Any:
     while node.target in (aten.detach.default, aten.alias.default):
         node = node.args[0]
     return node
 
 
-def _states(optimizer, p):
+def _states(optimizer: Optimizer, p: torch.Tensor) -> list:
     return [
         memory_of(v)
         for _, v in leaves(optimizer.state.get(p, {}))

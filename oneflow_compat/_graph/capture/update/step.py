@@ -7,6 +7,7 @@ computes exactly the Python numbers that eager computes. Its state tensors becom
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -24,6 +25,10 @@ from .host_scalars import ScalarMode, ScalarTrace, traced_math
 from .loss_scaling import begun, choose, keep_old, unscale
 from .optimizer_state import CreatedState, StateChanges, StateValue
 
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
 aten = torch.ops.aten
 
 # parameter -> f(gradient, found inf or None), which returns the gradient to use from here on. Such a
@@ -37,7 +42,15 @@ class Update(StateChanges):
     After `run`, `inputs` has its inputs that are Python numbers.
     """
 
-    def __init__(self, recorder, state_map, config, grad_scaler=None, live=(), inputs=()):
+    def __init__(
+        self,
+        recorder: Any,
+        state_map: Any,
+        config: Any,
+        grad_scaler: Any = None,
+        live: Any = (),
+        inputs: Any = (),
+    ) -> None:
         """`inputs`: {location: placeholder} of the options that build() read, and are inputs already."""
         self.recorder = recorder
         self.state = state_map
@@ -62,11 +75,11 @@ class Update(StateChanges):
         self.structures: dict[OptimizerState, object] = {}
 
     # -- entry -----------------------------------------------------------------
-    def run(self):
+    def run(self) -> None:
         with contextlib.nullcontext() if self.config.zero is None else splitting(self.config.zero):
             self._run()
 
-    def _run(self):
+    def _run(self) -> None:
         self.recorder.phase = "update"
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
@@ -87,19 +100,19 @@ class Update(StateChanges):
         if old_values is not None:
             choose(self, found_inf, old_values)
 
-    def _take_snapshots(self):
+    def _take_snapshots(self) -> None:
         for optimizer, _ in self.state.optimizers:
             states = {p: (s, copied(s)) for p, s in optimizer.state.items()}
             self.snapshots.append((optimizer, states, [copied(g) for g in optimizer.param_groups]))
 
-    def _clip(self, found_inf):
+    def _clip(self, found_inf: Any) -> None:
         for group in (g for optimizer, _ in self.state.optimizers for g in optimizer.param_groups):
             clip_group(group)
             for p in group["params"]:
                 if p in outside and p.grad is not None:
                     p.grad.copy_(outside[p](p.grad, found_inf))
 
-    def undo(self):
+    def undo(self) -> None:
         """Restore optimizer state and group options, after an error and after success.
 
         After success, new real state is kept.
@@ -118,7 +131,7 @@ class Update(StateChanges):
                     del optimizer.state[param]
 
     # -- one optimizer -------------------------------------------------------------
-    def _check(self, index, optimizer):
+    def _check(self, index: Any, optimizer: Optimizer) -> None:
         params = [p for g in optimizer.param_groups for p in g["params"]]
         if not any(p.grad is not None for p in params):
             raise CaptureError(
@@ -128,7 +141,7 @@ class Update(StateChanges):
                 " optimizer.",
             )
 
-    def _refuse_class(self, index, optimizer):
+    def _refuse_class(self, index: Any, optimizer: Optimizer) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise UnsupportedInGraph(
                 "LBFGS evaluates the model several times per step, which depends on values",
@@ -141,7 +154,7 @@ class Update(StateChanges):
                 "Leave it out of add_optimizer() and call its step(metric) yourself; the changed lr is seen.",
             )
 
-    def _step_rows(self, index, optimizer):
+    def _step_rows(self, index: Any, optimizer: Optimizer) -> None:
         """Record a step that changes only the rows which were gathered."""
         with torch.no_grad():
             gathered = sparse_rows.before_step(optimizer)
@@ -149,7 +162,7 @@ class Update(StateChanges):
             self._step(index, optimizer)
             sparse_rows.after_step(optimizer, gathered, begun(self, existing, [optimizer]))
 
-    def _step(self, index, optimizer):
+    def _step(self, index: Any, optimizer: Optimizer) -> None:
         self._refuse_class(index, optimizer)
         self.stepping = type(optimizer).__name__
         self._make_options_live(index, optimizer)
@@ -162,7 +175,7 @@ class Update(StateChanges):
         self._replaced_state(index, optimizer)
         self._changed_options(index, optimizer, groups_before)
 
-    def _call_step(self, optimizer):
+    def _call_step(self, optimizer: Optimizer) -> None:
         called = getattr(optimizer, "_opt_called", None)
         counters = _scalar_attributes(optimizer)
         try:
@@ -180,7 +193,7 @@ class Update(StateChanges):
                 " inputs of the program.",
             )
 
-    def _pre_materialize(self, index, optimizer):
+    def _pre_materialize(self, index: Any, optimizer: Optimizer) -> None:
         """Pre-create state that torch would take from the first gradient, if zeros give the same result."""
         if not isinstance(optimizer, torch.optim.SGD):
             return
@@ -197,7 +210,7 @@ class Update(StateChanges):
                 optimizer.state[p]["momentum_buffer"] = real
                 self.created.append(CreatedState(self.state_location(index, p, ("momentum_buffer",)), real))
 
-    def _make_options_live(self, index, optimizer):
+    def _make_options_live(self, index: Any, optimizer: Optimizer) -> None:
         """Make rates, counters and options that changed between calls inputs of the program."""
         form = form_options(optimizer, self.config)
         for g, group in enumerate(optimizer.param_groups):
@@ -206,13 +219,13 @@ class Update(StateChanges):
                 group[key] = self._live(GroupOption(index, g, (key,)), key, group[key])
             group.update({k: v for k, v in form.items() if k in group})
 
-    def _make_states_live(self, index, optimizer):
+    def _make_states_live(self, index: Any, optimizer: Optimizer) -> None:
         for param, state in optimizer.state.items():
             for key, value in state.items():
                 if type(value) is not tuple:  # a shape
                     state[key] = self._live(self.state_location(index, param, (key,)), key, value)
 
-    def _live(self, location, name, value):
+    def _live(self, location: Any, name: str, value: Any) -> Any:
         """A Python number, or each number of a tuple (betas), as an input of the program."""
         if type(value) in (int, float):
             if location not in self.inputs:
@@ -222,7 +235,7 @@ class Update(StateChanges):
             return tuple(self._live(location.item(i), f"{name}{i}", v) for i, v in enumerate(value))
         return value
 
-    def _item(self, tensor):
+    def _item(self, tensor: torch.Tensor) -> Any:
         node, twin = self.recorder._convert(tensor)
         value = twin.__dict__.get("_value")
         if value is None or isinstance(value, FakeTensor):
@@ -238,12 +251,12 @@ class Update(StateChanges):
         return self.trace.scalar(scalar, graph.call_function(aten._local_scalar_dense.default, (node,)))
 
 
-def _scalar_attributes(optimizer):
+def _scalar_attributes(optimizer: Optimizer) -> dict:
     """Return {name: value} of the public attributes that are Python numbers."""
     return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
 
-def _restore_attributes(optimizer, before):
+def _restore_attributes(optimizer: Optimizer, before: Any) -> Any:
     """Restore attributes; return the name of one whose number step() changed, or None."""
     changed = None
     for name, value in _scalar_attributes(optimizer).items():
@@ -258,7 +271,7 @@ def _restore_attributes(optimizer, before):
 _COUNTERS = {"step", "k"}
 
 
-def clip_group(group):
+def clip_group(group: Any) -> None:
     """Clip a group by its own total norm if it has both clipping options, as OneFlow does in a graph."""
     max_norm, norm_type = group.get("clip_grad_max_norm"), group.get("clip_grad_norm_type")
     if max_norm is None or norm_type is None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import operator
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph
@@ -39,6 +39,9 @@ from .settings import calls_not_optimized, rare_garbage_collection, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 from .upstream_fixes import inductor_fixes
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
 
 
 def compile(program: Program, config: Config, name: str = "inductor") -> Callable:
@@ -94,12 +97,12 @@ class Plan:
         run.region = function  # type: ignore[attr-defined]
         return run
 
-    def _captured_region(self):
+    def _captured_region(self) -> Any:
         """The region as captured, for sizes that no compiled variant serves."""
         graph, constants = self.region.graph, dict(self.region.named_buffers())
         return compile_program(self.program.with_(graph=graph, constants=constants), "region")
 
-    def _compile_variant(self, variants, values):
+    def _compile_variant(self, variants: Any, values: Any) -> Any:
         """Compile the region for the sizes of these inputs, while the call waits."""
         with compiling:
             function = variants.variant_for(values)  # another thread may have added it meanwhile
@@ -133,7 +136,7 @@ def views_out_of_reach(graph: Graph) -> bool:
     place; and unfold() written in place, which loses the elements in between (torch.compile 2.13, too).
     """
 
-    def chain(node):
+    def chain(node: Any) -> Any:
         while node.op == "call_function" and is_view(node):
             yield node
             node = node.args[0]
@@ -201,7 +204,7 @@ def compile_region(
 
 
 @rare_garbage_collection()
-def _compiled(module, infos, options):
+def _compiled(module: Any, infos: Any, options: Any) -> Any:
     chosen = settings(module.graph, infos, options)
     try:
         return _compile(module, infos, chosen)
@@ -231,7 +234,7 @@ def library_of(region: Any, known_operators: list) -> program_cache.Built | None
     )
 
 
-def _compile(module, infos, chosen):
+def _compile(module: Any, infos: Any, chosen: Any) -> Any:
     from torch._guards import TracingContext, tracing
     from torch._inductor import config as inductor_config  # importing inductor takes seconds
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
@@ -269,13 +272,13 @@ def _compile(module, infos, chosen):
     return region
 
 
-def _functional_graph(module, examples, sizes):
+def _functional_graph(module: Any, examples: Sequence[Any], sizes: Any) -> Any:
     """Trace a region without writes, in inductor's operators. The first `sizes` examples are symbols."""
     from torch._functorch.compile_utils import fx_graph_cse
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    def flat(*values):
+    def flat(*values: Any) -> list:
         return list(_Functional(module, graph=module.graph).run(*values[sizes:]))
 
     gm = make_fx(
@@ -290,7 +293,7 @@ def _functional_graph(module, examples, sizes):
     return gm
 
 
-def _prepare(gm, may_move_channels):
+def _prepare(gm: GraphModule, may_move_channels: Any) -> None:
     scalars_as_full(gm)
     read_plainly(gm.graph)
     compare_one_result(gm.graph)
@@ -300,7 +303,7 @@ def _prepare(gm, may_move_channels):
     gm.recompile()
 
 
-def _call_inductor(gm, examples):
+def _call_inductor(gm: Any, examples: Any) -> Any:
     from torch._inductor import config as inductor_config
     from torch._inductor.compile_fx import compile_fx_inner
 
@@ -313,23 +316,23 @@ def _call_inductor(gm, examples):
         examples,
         is_inference=True,
         static_input_idxs=(),
-        cudagraphs=False,
+        cudagraphs=False,  # type: ignore[arg-type]  # torch itself passes a bool
         cpp_wrapper=bool(inductor_config.cpp_wrapper),
     )
 
 
-def _example(info):
+def _example(info: Any) -> Any:
     return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
 
-def _is_new(node):
+def _is_new(node: Any) -> Any:
     """Return True if the result of the node is a fresh buffer."""
     while node.target is operator.getitem:
         node = node.args[0]
     return has_new_results(node.target)
 
 
-def _have_equal_strides(shape, stride, captured_stride):
+def _have_equal_strides(shape: Any, stride: Any, captured_stride: Any) -> bool:
     return 0 in shape or all(a == b for n, a, b in zip(shape, stride, captured_stride) if n > 1)
 
 
@@ -340,7 +343,7 @@ class _Functional(torch.fx.Interpreter):
     Results keep the layout of the capture.
     """
 
-    def run_node(self, node):
+    def run_node(self, node: Node) -> Any:
         if node.target in _BATCH_NORMS and _writes_statistics(node):
             return _batch_norm(node.target, *self.fetch_args_kwargs_from_env(node)[0])
         result, info = super().run_node(node), node.meta.get("tensor")
@@ -356,21 +359,20 @@ class _Functional(torch.fx.Interpreter):
         copied = result.permute(order).contiguous().permute([order.index(i) for i in range(result.ndim)])
         return copied if _have_equal_strides(info.shape, copied.stride(), info.stride) else result
 
-    def get_attr(self, target, args, kwargs):
-        return torch._C._functorch._wrap_functional_tensor(
-            super().get_attr(target, args, kwargs), torch._C._functorch.maybe_current_level()
-        )
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        level: Any = torch._C._functorch.maybe_current_level()
+        return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), level)
 
 
 _BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)
 
 
-def _writes_statistics(node):
+def _writes_statistics(node: Node) -> Any:
     statistics, training = node.args[3], node.args[5]
     return training and statistics is not None
 
 
-def _batch_norm(target, *args):
+def _batch_norm(target: Any, *args: Any) -> Any:
     """Use the batch norm operator whose schema declares the write of the running statistics, because
     functionalize() relies on schemas.
     """
@@ -378,5 +380,5 @@ def _batch_norm(target, *args):
     return out if target is _BATCH_NORMS[0] else (*out, args[0].new_empty(0, dtype=torch.uint8))
 
 
-def _recomputes(graph):
+def _recomputes(graph: Graph) -> bool:
     return any(n.meta.get("recomputed") for n in graph.nodes)

@@ -8,9 +8,14 @@ here (measured).
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
 
 aten = torch.ops.aten
 WORTH = 200_000  # floating point operations of a product; a smaller product takes as long as the call
@@ -29,7 +34,7 @@ def convolve_in_blocks(graph: Graph, channels_last: bool) -> None:
             _replace_gradients(graph, node, channels_last)
 
 
-def _replace_convolution(graph, node, channels_last):
+def _replace_convolution(graph: Graph, node: Node, channels_last: bool) -> None:
     x, weight, bias, *options = node.args
     form, window = _form_and_window(node, x, weight, options, channels_last)
     if form is None:
@@ -43,7 +48,7 @@ def _replace_convolution(graph, node, channels_last):
     graph.erase_node(node)
 
 
-def _replace_gradients(graph, node, channels_last):
+def _replace_gradients(graph: Graph, node: Node, channels_last: bool) -> None:
     """Replace the gradients that the form computes; the node keeps the others."""
     dy, x, weight, _, *options = node.args[:10]
     form, window = _form_and_window(dy, x, weight, options, channels_last)
@@ -62,29 +67,31 @@ def _replace_gradients(graph, node, channels_last):
         graph.erase_node(node)
 
 
-def _form_and_window(result, x, weight, options, channels_last):
+def _form_and_window(result: Any, x: Any, weight: Any, options: Any, channels_last: bool) -> tuple:
     """Return the form that replaces a convolution, or None, and its stride, padding and dilation."""
     result, x, weight = (n.meta["val"] for n in (result, x, weight))
     stride, padding, dilation, transposed, _, groups = options
     if transposed or groups != 1 or not _is_supported(x, weight):
         return None, None
     window = [_each(sizes, x.ndim - 2) for sizes in (stride, padding, dilation)]
-    return _form(result, x, weight, *window, channels_last), window
+    return _form(result, x, weight, window[0], window[1], window[2], channels_last), window
 
 
-def _is_supported(x, weight):
+def _is_supported(x: Any, weight: Any) -> Any:
     has_static_sizes = all(type(size) is int for size in (*x.shape, *weight.shape))
     return has_static_sizes and x.ndim in (3, 4) and x.device.type == "cpu" and x.dtype is torch.float32
 
 
-def _each(sizes, dims):
+def _each(sizes: Any, dims: Any) -> Any:
     """Return one value per dimension. convolution() also takes one value for all of them: padding="valid"
     gives a padding of [0].
     """
     return [*sizes] * (dims if len(sizes) == 1 else 1)
 
 
-def _form(result, x, weight, stride, padding, dilation, channels_last):
+def _form(
+    result: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, channels_last: bool
+) -> Any:
     """Return the form that is faster than oneDNN's own convolution, or None."""
     pixels = result.numel() // result.shape[1] if result.numel() else 0
     if 2 * pixels * weight.numel() < WORTH:
@@ -99,7 +106,7 @@ def _form(result, x, weight, stride, padding, dilation, channels_last):
     return None
 
 
-def _is_disjoint(kernel, stride, padding, dilation):
+def _is_disjoint(kernel: Any, stride: Any, padding: Any, dilation: Any) -> bool:
     """Return True if the windows of a convolution do not overlap."""
     return kernel == list(stride) and not any(padding) and set(dilation) == {1}
 
@@ -108,11 +115,13 @@ class _Planes:
     """Images channel by channel: oneflow::convolution."""
 
     @staticmethod
-    def result(graph, x, weight, stride, padding, dilation):
+    def result(graph: Graph, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any) -> Any:
         return _new(graph, torch.ops.oneflow.convolution.default, x, weight, *stride, *padding, *dilation)
 
     @staticmethod
-    def gradient(graph, i, dy, x, weight, stride, padding, dilation):
+    def gradient(
+        graph: Graph, i: Any, dy: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any
+    ) -> Any:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         ops, window = torch.ops.oneflow, (*padding, *dilation)
@@ -129,12 +138,12 @@ class _Lines:
     """Signals (N, C, L): images of one row."""
 
     @staticmethod
-    def result(graph, x, weight, *window):
+    def result(graph: Graph, x: Any, weight: Any, *window: Any) -> Any:
         rows = (_row(graph, t) for t in (x, weight))
         return _signal(graph, _Planes.result(graph, *rows, *_window_of_rows(*window)))
 
     @staticmethod
-    def gradient(graph, i, dy, x, weight, *window):
+    def gradient(graph: Graph, i: Any, dy: Any, x: Any, weight: Any, *window: Any) -> Any:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2])
         rows = (_row(graph, t) for t in (dy, x, weight))
@@ -142,15 +151,15 @@ class _Lines:
         return gradient and _signal(graph, gradient)
 
 
-def _row(graph, signal):
+def _row(graph: Graph, signal: Any) -> Any:
     return _new(graph, aten.unsqueeze.default, signal, 2)
 
 
-def _signal(graph, row):
+def _signal(graph: Graph, row: Any) -> Any:
     return _new(graph, aten.squeeze.dim, row, 2)
 
 
-def _window_of_rows(stride, padding, dilation):
+def _window_of_rows(stride: Any, padding: Any, dilation: Any) -> tuple:
     return [1, *stride], [0, *padding], [1, *dilation]
 
 
@@ -158,13 +167,13 @@ class _Pixels:
     """Images pixel by pixel and a kernel of one pixel: matrix products."""
 
     @staticmethod
-    def result(graph, x, weight, *_):
+    def result(graph: Graph, x: Any, weight: Any, *_: Any) -> Any:
         rows = _matrix(graph, x)
         transposed = _new(graph, aten.permute.default, _square(graph, weight), [1, 0])
         return _image(graph, _new(graph, aten.mm.default, rows, transposed), x)
 
     @staticmethod
-    def gradient(graph, i, dy, x, weight, *_):
+    def gradient(graph: Graph, i: Any, dy: Any, x: Any, weight: Any, *_: Any) -> Any:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         rows = _matrix(graph, dy)
@@ -175,23 +184,23 @@ class _Pixels:
         return _new(graph, aten.reshape.default, product, list(weight.meta["val"].shape))
 
 
-def _square(graph, weight):
+def _square(graph: Graph, weight: Any) -> Any:
     return _new(graph, aten.reshape.default, weight, list(weight.meta["val"].shape[:2]))
 
 
-def _matrix(graph, images):
+def _matrix(graph: Graph, images: Any) -> Any:
     """Return one row per pixel."""
     pixels = _new(graph, aten.permute.default, images, [0, 2, 3, 1])
     return _new(graph, aten.reshape.default, pixels, [-1, images.meta["val"].shape[1]])
 
 
-def _image(graph, matrix, like):
+def _image(graph: Graph, matrix: Any, like: Any) -> Any:
     n, _, h, w = like.meta["val"].shape
     pixels = _new(graph, aten.reshape.default, matrix, [n, h, w, -1])
     return _new(graph, aten.permute.default, pixels, [0, 3, 1, 2])
 
 
-def _new(graph, target, *args):
+def _new(graph: Graph, target: Any, *args: Any) -> Any:
     node = graph.call_function(target, args)
     node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
     return node

@@ -11,6 +11,7 @@ inductor's C++ wrapper passes such a list as a list of anything, which put each 
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +19,10 @@ from ...program.operators import facts_of
 from ..known_operators import known_operator
 from .shims import no_shim
 from .symbols import has_fixed_results
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
 
 aten = torch.ops.aten
 _MASKS = torch.bool, torch.uint8
@@ -37,7 +42,7 @@ def with_known_shapes(graph: torch.fx.Graph) -> list[tuple]:
     return replaced
 
 
-def _needs_known_shapes(node):
+def _needs_known_shapes(node: Node) -> bool:
     if facts_of(node.target).needs_recorded_shapes:
         return True
     if node.target is aten.index.Tensor:
@@ -45,15 +50,15 @@ def _needs_known_shapes(node):
     return has_fixed_results(node) and no_shim(node.target) and not _is_sparse(node)
 
 
-def _parts(node):
+def _parts(node: Node) -> dict:
     """Return {index of a result: its record, for a list of tensors a tuple of records}."""
     parts = {u.args[1]: (u, u.meta["tensor"]) for u in node.users if u.target is operator.getitem}
     return {i: _listed(_parts(part)) if info is None else info for i, (part, info) in parts.items()}
 
 
-def _listed(parts):
+def _listed(parts: Any) -> tuple:
     return tuple(parts.get(i) for i in range(max(parts, default=-1) + 1))
 
 
-def _is_sparse(node) -> bool:
+def _is_sparse(node: Node) -> bool:
     return node.meta["tensor"] is not None and node.meta["tensor"].stride is None

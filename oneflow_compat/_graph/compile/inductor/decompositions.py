@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -19,35 +20,35 @@ from ...._kernels.kernels import POINT_NAMES
 from . import lstm
 
 
-def _quick_gelu(x):
+def _quick_gelu(x: Any) -> Any:
     return x * torch.sigmoid(1.702 * x)
 
 
-def _quick_gelu_backward(x, dy):
+def _quick_gelu_backward(x: Any, dy: Any) -> Any:
     s = torch.sigmoid(1.702 * x)
     return dy * s * (1 + 1.702 * x * (1 - s))
 
 
-def _square_relu(x):
+def _square_relu(x: Any) -> Any:
     return torch.relu(x).square()
 
 
-def _square_relu_backward(x, dy):
+def _square_relu_backward(x: Any, dy: Any) -> Any:
     return 2 * torch.relu(x) * dy
 
 
 _SLOPE = 2 * math.sqrt(2 / math.pi)
 
 
-def _gate(x):
+def _gate(x: Any) -> Any:
     return torch.sigmoid(_SLOPE * (x + 0.044715 * x * x * x))
 
 
-def _fast_gelu_mul(x, m):
+def _fast_gelu_mul(x: Any, m: Any) -> Any:
     return x * _gate(x) * m
 
 
-def _fast_gelu_mul_backward(x, m, dy):
+def _fast_gelu_mul_backward(x: Any, m: Any, dy: Any) -> tuple:
     s = _gate(x)
     return dy * m * (s + _SLOPE * x * s * (1 - s) * (1 + 3 * 0.044715 * x * x)), dy * x * s
 
@@ -67,7 +68,7 @@ def plain_pointwise(op: int) -> Callable | None:
     return _POINT.get(POINT_NAMES[op])
 
 
-def _pointwise(op, inputs, outputs, scalars):
+def _pointwise(op: Any, inputs: Any, outputs: Any, scalars: Any) -> Any:
     function, dtype = plain_pointwise(op), inputs[0].dtype
     if function is None:
         return NotImplemented
@@ -75,12 +76,12 @@ def _pointwise(op, inputs, outputs, scalars):
     return [o.to(dtype) for o in (out if isinstance(out, tuple) else (out,))]
 
 
-def _scale_tril(x, diagonal, scale, fill):
+def _scale_tril(x: Any, diagonal: Any, scale: Any, fill: Any) -> Any:
     rows, columns = (torch.arange(n, device=x.device) for n in x.shape[-2:])
     return torch.where(columns <= rows[:, None] + diagonal, x * scale, fill)
 
 
-def _multilabel_margin(x, labels, reduction):
+def _multilabel_margin(x: Any, labels: Any, reduction: Any) -> tuple:
     """Mask the targets after the last label; torch's own decomposition (2.13) counts them."""
     rows, named = torch.atleast_2d(x), torch.atleast_2d(labels)
     positions, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
@@ -93,7 +94,9 @@ def _multilabel_margin(x, labels, reduction):
     return (loss, loss.mean(), loss.sum())[reduction], is_target.to(x.dtype).reshape(labels.shape)
 
 
-def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
+def _multi_margin(
+    x: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: Any = 1
+) -> Any:
     """Keep a result without dimensions for a label without dimensions; torch's own decomposition (2.13)
     returns a row of one value.
     """
@@ -103,7 +106,17 @@ def _multi_margin(x, target, p=1, margin=1, weight=None, reduction=1):
     return loss if reduction else loss.reshape(target.shape)
 
 
-def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None):
+def _avg_pool_backward(
+    op: Any,
+    grad: Any,
+    x: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: Any,
+    count_include_pad: Any,
+    divisor: Any = None,
+) -> Any:
     """Divide by the part of the window inside the padded input.
 
     Inductor's own form (2.13) divides by the full window even if only a part of it lies within the padded
@@ -130,7 +143,7 @@ def _avg_pool_backward(op, grad, x, kernel, stride, padding, ceil_mode, count_in
     return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
-def _integer_power(base, exponent):
+def _integer_power(base: Any, exponent: Any) -> Any:
     """Compute an integer power without the C wrapper, which passes the base as a double (2.13): the kernel
     would write float32 into an integer buffer.
     """
@@ -140,15 +153,15 @@ def _integer_power(base, exponent):
     return torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
 
 
-def _softshrink(x, bound=0.5):
+def _softshrink(x: Any, bound: Any = 0.5) -> Any:
     """Keep NaN; torch's own decomposition (2.13) turns it into 0."""
     return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
 
 
-def _on_cpu(form):
+def _on_cpu(form: Any) -> Any:
     """Decompose floating operands on the CPU in at least float32, as torch's kernels compute."""
 
-    def decomposed(a, b, *, rounding_mode="floor"):
+    def decomposed(a: Any, b: Any, *, rounding_mode: Any = "floor") -> Any:
         tensors = [t for t in (a, b) if isinstance(t, torch.Tensor)]
         dtype = torch.result_type(a, b)
         if (
@@ -158,19 +171,19 @@ def _on_cpu(form):
         ):
             return NotImplemented
         wide = torch.promote_types(dtype, torch.float32)
-        tensors = (t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype) for t in (a, b))
+        tensors = [t if isinstance(t, torch.Tensor) else torch.full((), t, dtype=dtype) for t in (a, b)]
         return form(*(t.to(dtype).to(wide) for t in tensors)).to(dtype)
 
     return decomposed
 
 
-def _remainder(a, b):
+def _remainder(a: Any, b: Any) -> Any:
     """Compute the exact remainder; inductor (2.13) computes a - floor(a / b) * b."""
     rest = torch.fmod(a, b)
     return torch.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-def _floor_divide(a, b):
+def _floor_divide(a: Any, b: Any) -> Any:
     """Round the exact quotient down. Inductor (2.13) takes the floor of the rounded quotient: 11.0 // 0.44 is
     24.
     """
@@ -183,13 +196,13 @@ def _floor_divide(a, b):
     return torch.where(b == 0, a / b, torch.where(quotient == 0, signed_zero, whole))
 
 
-def _linear(x, size, align_corners, *scales):
+def _linear(x: Any, size: Any, align_corners: bool, *scales: Any) -> Any:
     from torch._decomp.decompositions import _upsample_linear
 
     return _upsample_linear(x, list(size), align_corners, [*scales, *[None] * (len(size) - len(scales))])
 
 
-def _nearest_scales(scales, shape, size, device):
+def _nearest_scales(scales: Any, shape: Any, size: Any, device: Any) -> list:
     """Return the scales that the CPU kernel for images uses. The kernel looks at the sizes before the scales:
     the same size, or twice the size. torch's decomposition (2.13) does not.
     """
@@ -199,13 +212,13 @@ def _nearest_scales(scales, shape, size, device):
     ]
 
 
-def _nearest(x, size, height=None, width=None):
+def _nearest(x: Any, size: Any, height: Any = None, width: Any = None) -> Any:
     from torch._decomp.decompositions import _upsample_nearest
 
     return _upsample_nearest(x, list(size), _nearest_scales((height, width), x.shape, size, x.device))
 
 
-def _nearest_backward(grad, size, shape, height=None, width=None):
+def _nearest_backward(grad: Any, size: Any, shape: Any, height: Any = None, width: Any = None) -> Any:
     """Use the locations that forward used. Inductor's own form (2.13) goes by the sizes alone, which differs
     from forward if a scale factor is not their quotient.
     """
@@ -220,13 +233,15 @@ def _nearest_backward(grad, size, shape, height=None, width=None):
     )
 
 
-def _cubic(x, size, align_corners, height=None, width=None):
+def _cubic(x: Any, size: Any, align_corners: bool, height: Any = None, width: Any = None) -> Any:
     from torch._decomp.decompositions import upsample_bicubic2d_default
 
     return upsample_bicubic2d_default(x, size, align_corners, height, width)
 
 
-def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None):
+def _bilinear_backward(
+    grad: Any, size: Any, shape: Any, align_corners: bool, height: Any = None, width: Any = None
+) -> Any:
     if grad.device.type != "cpu":
         return NotImplemented
     n, c, *image = shape  # as one slice of a volume, because that kernel has a C shim
@@ -235,14 +250,14 @@ def _bilinear_backward(grad, size, shape, align_corners, height=None, width=None
     ).squeeze(2)
 
 
-def _zeros(size, **options):
+def _zeros(size: Any, **options: Any) -> Any:
     """Return ordinary zeros for a tensor without memory (forward derivatives create them), because compiled
     code cannot read it.
     """
     return torch.zeros(size, **{k: v for k, v in options.items() if v is not None})
 
 
-def _sum(plain, x, y, *, alpha=1):
+def _sum(plain: Any, x: Any, y: Any, *, alpha: Any = 1) -> Any:
     """Add two terms. If a term is a matrix product, inductor (2.13) fuses the two and drops the factor."""
     if alpha == 1:
         return NotImplemented if plain is None else plain(x, y)

@@ -6,6 +6,7 @@ The gradients of a layer's weights become one product over all steps. Results di
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +15,10 @@ from ...program.passes.cleanup import has_effect
 from ...program.program import is_view, roots, written_args
 from ...program.recurrent_layer import WHOLE_LAYERS
 from ...program.tensor_info import TensorInfo
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
 
 aten = torch.ops.aten
 _WHOLE = {op: name for name, op in WHOLE_LAYERS.items()}
@@ -47,14 +52,26 @@ def merge_steps(graph: torch.fx.Graph) -> None:
     _drop_inner(graph)
 
 
-def _is_supported(info):
+def _is_supported(info: Any) -> bool:
     return info.dtype in _DTYPES and info.device.type == "cpu"
 
 
-def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectional, batch_first):
+def _whole(
+    name: str,
+    x: Any,
+    h: Any,
+    weights: Any,
+    has_biases: bool,
+    layers: Any,
+    dropout: Any,
+    train: Any,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple:
     """Compute layers without gradients, recorded as one call, by the kernels."""
     ops, x = torch.ops.oneflow, x.transpose(0, 1) if batch_first else x
-    per_layer, last = len(weights) // len(h), []
+    per_layer = len(weights) // len(h)
+    last: list = []
     for _ in range(layers):
         out = []
         for reverse in (False, True) if bidirectional else (False,):
@@ -72,11 +89,11 @@ def _whole(name, x, h, weights, has_biases, layers, dropout, train, bidirectiona
     return x.transpose(0, 1) if batch_first else x, torch.stack(last)
 
 
-def _marked(graph):
+def _marked(graph: Graph) -> Any:
     """Return {layer: {(role, step): node}}. A layer lacks entries if a mark is on two nodes or two marks met
     on one node.
     """
-    marks = {}
+    marks: dict = {}
     for node in graph.nodes:
         for layer, role, step in node.meta.get("recurrent", ()):
             if role != "inner":
@@ -84,7 +101,7 @@ def _marked(graph):
     return marks
 
 
-def _is_complete(layer, marks, order):
+def _is_complete(layer: Any, marks: Any, order: Any) -> bool:
     """Return True if all nodes of a layer are marked, and the kernels can replace them."""
     return (
         _has_all_marks(layer, marks)
@@ -93,13 +110,13 @@ def _is_complete(layer, marks, order):
     )
 
 
-def _has_all_marks(layer, marks):
+def _has_all_marks(layer: Any, marks: Any) -> bool:
     steps = range(layer.steps)
     needed = [("given", 0), ("out", 0), *((role, i) for role in ("product", "state") for i in steps)]
     return layer.marks == len(marks) and all(mark in marks for mark in needed)
 
 
-def _is_product(node):
+def _is_product(node: Node) -> bool:
     """Return True if the node multiplies by a transposed weight, all in one dtype that the kernels take."""
     infos = [n.meta["tensor"] for n in node.args if isinstance(n, torch.fx.Node)]
     return (
@@ -110,7 +127,7 @@ def _is_product(node):
     )
 
 
-def _gradients_arrive_first(marks, order):
+def _gradients_arrive_first(marks: Any, order: Any) -> bool:
     """Return True if the layer's backward follows the gradients of its results."""
     backward = [order[n] for (role, _), n in marks.items() if role in ("dproduct", "dgiven")]
     return not backward or all(
@@ -121,14 +138,14 @@ def _gradients_arrive_first(marks, order):
 class _Merger:
     """Replaces the marked nodes of one layer by calls of the kernels."""
 
-    def __init__(self, graph, layer, marks):
+    def __init__(self, graph: Graph, layer: Any, marks: Any) -> None:
         self.graph, self.layer, self.marks = graph, layer, marks
         self.start = marks["product", 0]  # nodes of the forward pass are inserted before it
         *bias, self.h0, transposed = self.start.args
         self.bias, self.weight = bias[0] if bias else None, transposed.args[0]
         self.info = marks["out", 0].meta["tensor"]
 
-    def merge(self, order, written):
+    def merge(self, order: Any, written: Any) -> None:
         layer, marks, ops = self.layer, self.marks, torch.ops.oneflow
         out, inputs = marks["out", 0], (marks["given", 0], self.weight, self.bias, self.h0)
         if layer.name == "gru":
@@ -142,7 +159,7 @@ class _Merger:
         for i in range(layer.steps):
             self._swap(marks["state", i], lambda i=i: self._row(hidden, i, self.start))
 
-    def _backward(self, order):
+    def _backward(self, order: Any) -> None:
         layer, marks, ops = self.layer, self.marks, torch.ops.oneflow
         gradients = [marks[key] for key in marks if key[0] in ("dproduct", "dgiven")]
         if not gradients:
@@ -175,7 +192,7 @@ class _Merger:
         if ("dgiven", 0) in marks:
             marks["dgiven", 0].replace_all_uses_with(dgiven)
 
-    def _weights(self, dproduct, before):
+    def _weights(self, dproduct: Any, before: Any) -> None:
         """Replace the gradients of the weight and the bias by one product and one sum if every step has its
         own and they are added up.
         """
@@ -197,7 +214,7 @@ class _Merger:
             for addition, position in additions:
                 addition.replace_all_uses_with(addition.args[position])
 
-    def _product(self, flat, rows, before):
+    def _product(self, flat: Any, rows: Any, before: Any) -> Any:
         steps, reverse = self.layer.steps, self.layer.reverse
         most = self._insert(
             aten.slice.Tensor, (self.hidden, 0, *((1, steps) if reverse else (0, steps - 1))), before
@@ -207,21 +224,21 @@ class _Merger:
         states = self._insert(aten.view.default, (states, [rows, self.info.shape[2]]), before)
         return self._insert(aten.mm.default, (self._insert(aten.t.default, (flat,), before), states), before)
 
-    def _sum(self, flat, rows, before):
+    def _sum(self, flat: Any, rows: Any, before: Any) -> Any:
         return self._insert(aten.sum.dim_IntList, (flat, [0], True), before)
 
-    def _row(self, tensor, step, before):
+    def _row(self, tensor: Any, step: Any, before: Any) -> Any:
         return self._insert(
             aten.select.int, (tensor, 0, self.layer.steps - 1 - step if self.layer.reverse else step), before
         )
 
-    def _insert(self, target, args, before=None):
+    def _insert(self, target: Any, args: tuple, before: Any = None) -> Any:
         with self.graph.inserting_before(before or self.start):
             node = self.graph.call_function(target, args)
         node.meta["tensor"] = TensorInfo((), self.info.dtype, self.info.device, None)
         return node
 
-    def _swap(self, old, make):
+    def _swap(self, old: Any, make: Any) -> None:
         """Replace `old` for the readers outside the layer."""
         users = [u for u in old.users if not _is_inner(u)]
         if users:
@@ -230,7 +247,7 @@ class _Merger:
                 user.replace_input_with(old, new)
 
 
-def _product_with(gradient, state):
+def _product_with(gradient: Any, state: Any) -> Any:
     """Return the only product of the transposed gradient and the state, or None."""
     products = [
         product
@@ -242,13 +259,13 @@ def _product_with(gradient, state):
     return products[0] if len(products) == 1 else None
 
 
-def _sum_of_rows(gradient):
+def _sum_of_rows(gradient: Any) -> Any:
     """Return the only sum over the rows of the gradient, or None."""
     sums = [u for u in gradient.users if u.target is aten.sum.dim_IntList and list(u.args[1:]) == [[0], True]]
     return sums[0] if len(sums) == 1 else None
 
 
-def _additions(terms):
+def _additions(terms: Any) -> Any:
     """For all terms but the last, return the addition that takes the term, through views, and the position of
     the other term in its arguments. Return None if a term is used otherwise.
     """
@@ -270,11 +287,11 @@ def _additions(terms):
     return additions if len({addition for addition, _ in additions}) == len(additions) else None
 
 
-def _is_inner(node):
+def _is_inner(node: Node) -> bool:
     return any(role == "inner" for _, role, _ in node.meta.get("recurrent", ()))
 
 
-def _drop_inner(graph):
+def _drop_inner(graph: Graph) -> None:
     """Erase the inner nodes of layers that nothing reads. Writes among these nodes have no effect outside the
     layer.
     """
@@ -292,7 +309,7 @@ def _drop_inner(graph):
             graph.erase_node(node)
 
 
-def _add_with_inputs(live, node):
+def _add_with_inputs(live: Any, node: Node) -> None:
     """Add the node, and all that it is computed from, to the live nodes."""
     pending = [node]
     while pending:
@@ -302,7 +319,7 @@ def _add_with_inputs(live, node):
             pending.extend(n.all_input_nodes)
 
 
-def _by_memory(inner):
+def _by_memory(inner: Any) -> Any:
     """Return {node that allocates memory: inner nodes that read or write it}."""
     groups: dict = {}
     for node in inner:
@@ -315,7 +332,7 @@ def _by_memory(inner):
     return groups
 
 
-def _writes_of_live_memory(groups, live):
+def _writes_of_live_memory(groups: Any, live: Any) -> list:
     return [
         node
         for base, members in groups.items()

@@ -8,7 +8,8 @@ only the tensors it is given.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -22,6 +23,10 @@ from ..notices import Announcement
 from .compiler import compile_region, views_out_of_reach
 from .decompositions import talks
 from .regions import Region
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
 
 SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
 
@@ -47,7 +52,7 @@ def compile(program: Program, config: Config) -> Callable:
     return aten.compile(program.with_(graph=graph), config)
 
 
-def _runs(graph):
+def _runs(graph: Graph) -> Iterator[Any]:
     """Return lists of adjacent nodes, before the update, that touch static sizes only."""
     late, run = first_of_update(graph), []
     for node in graph.nodes:
@@ -61,13 +66,13 @@ def _runs(graph):
     yield run
 
 
-def _is_static(node):
+def _is_static(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload | type(operator.getitem)) and all(
         map(_has_static_sizes, (node, *node.all_input_nodes))
     )
 
 
-def _has_static_sizes(node):
+def _has_static_sizes(node: Node) -> bool:
     info = node.meta.get("tensor")
     if info is None:  # several results
         results = [u for u in node.users if u.target is operator.getitem]
@@ -75,7 +80,7 @@ def _has_static_sizes(node):
     return info.stride is not None and not any(type(n) is str for n in (*info.shape, *info.stride))
 
 
-def _is_closed(run, graph):
+def _is_closed(run: Any, graph: Any) -> Any:
     """Return True if a run is long enough and nobody else writes the tensors that it writes or returns."""
     if sum(not is_view(n) for n in run) < SHORT:
         return False
@@ -89,21 +94,21 @@ def _is_closed(run, graph):
     return _bases_written(others).isdisjoint(map(_base, _outputs(run)))
 
 
-def _base(node):
+def _base(node: Node) -> Any:
     return list(roots([node]))[-1]
 
 
-def _bases_written(nodes):
+def _bases_written(nodes: Any) -> Any:
     return {_base(value) for node in nodes for value in written_args(node)}
 
 
-def _outputs(run):
+def _outputs(run: Any) -> Any:
     """Return the values that a run computes for other nodes, except views of its inputs."""
     within = set(run)
     return [n for n in run if _base(n) in within and any(u not in within for u in n.users)]
 
 
-def _call(graph, copies, run, config, notice):
+def _call(graph: Any, copies: Any, run: Any, config: Any, notice: Any) -> Any:
     """Put a call of the compiled run and its outputs into the graph. Return False if inductor has no form for
     it, or returns another layout than the operators do.
     """
@@ -114,7 +119,7 @@ def _call(graph, copies, run, config, notice):
     if views_out_of_reach(region.graph):
         return False
     infos = [n.meta["tensor"] for n in inputs]
-    function = compile_region(region, infos, config.backend_options, notice)
+    function: Any = compile_region(region, infos, config.backend_options, notice)
     if any(_layout(r) != _layout(n.meta["tensor"]) for r, n in zip(function.layouts, outputs)):
         return False
     function = _with_input_layouts(function, [info.stride for info in infos])
@@ -128,7 +133,7 @@ def _call(graph, copies, run, config, notice):
     return True
 
 
-def _region(run, inputs, outputs):
+def _region(run: Any, inputs: Any, outputs: Any) -> Any:
     graph, copies = torch.fx.Graph(), {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
@@ -139,21 +144,21 @@ def _region(run, inputs, outputs):
     return Region(graph)
 
 
-def _with_input_layouts(function, strides):
+def _with_input_layouts(function: Callable, strides: Any) -> Any:
     """Copy inputs whose layout differs from the expected one, because the region reads memory by the expected
     layouts.
     """
 
-    def with_stride(value, stride):
+    def with_stride(value: Any, stride: Any) -> Any:
         if value.stride() == stride:
             return value
         return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
 
-    def region(*values):
+    def region(*values: Any) -> Any:
         return function(*map(with_stride, values, strides))
 
     return region
 
 
-def _layout(info):
+def _layout(info: Any) -> list:
     return [(size, step) for size, step in zip(info.shape, info.stride) if size > 1]

@@ -7,6 +7,8 @@ weights.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 _LSTM = 2  # at::native's mode
@@ -14,7 +16,7 @@ _LSTM = 2  # at::native's mode
 _LARGEST = 640
 
 
-def _takes(input, mode, hidden_size, batch_sizes):
+def _takes(input: Any, mode: Any, hidden_size: int, batch_sizes: Any) -> Any:
     return (
         mode == _LSTM
         and not batch_sizes
@@ -24,7 +26,20 @@ def _takes(input, mode, hidden_size, batch_sizes):
     )
 
 
-def layer(input, w_ih, w_hh, b_ih, b_hh, h0, c0, reverse, batch_sizes, mode, hidden_size, *options):
+def layer(
+    input: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    h0: Any,
+    c0: Any,
+    reverse: bool,
+    batch_sizes: Any,
+    mode: Any,
+    hidden_size: int,
+    *options: Any,
+) -> Any:
     """Compute aten::mkldnn_rnn_layer of an LSTM: (hidden states, last hidden state, last cell, workspace)."""
     _num_layers, has_biases, *_ = options
     if not _takes(input, mode, hidden_size, batch_sizes):
@@ -41,30 +56,30 @@ def layer(input, w_ih, w_hh, b_ih, b_hh, h0, c0, reverse, batch_sizes, mode, hid
 
 
 def layer_backward(
-    input,
-    w_ih,
-    w_hh,
-    b_ih,
-    b_hh,
-    h0,
-    c0,
-    output,
-    hy,
-    cy,
-    grad_output,
-    grad_hy,
-    grad_cy,
-    reverse,
-    mode,
-    hidden_size,
-    num_layers,
-    has_biases,
-    train,
-    bidirectional,
-    batch_sizes,
-    batch_first,
-    workspace,
-):
+    input: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    h0: Any,
+    c0: Any,
+    output: Any,
+    hy: Any,
+    cy: Any,
+    grad_output: Any,
+    grad_hy: Any,
+    grad_cy: Any,
+    reverse: bool,
+    mode: Any,
+    hidden_size: int,
+    num_layers: Any,
+    has_biases: bool,
+    train: Any,
+    bidirectional: bool,
+    batch_sizes: Any,
+    batch_first: bool,
+    workspace: Any,
+) -> Any:
     """Compute the layer's gradients: of the input, both weights, both biases and both states."""
     if not _takes(input, mode, hidden_size, batch_sizes):
         return NotImplemented

@@ -18,6 +18,7 @@ import functools
 import math
 import platform
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -40,14 +41,14 @@ def product_pass(blocks: bool, channels_last: bool) -> Callable[[Graph], None]:
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
     class SumsApart(CustomGraphPass):
-        def __call__(self, graph):
+        def __call__(self, graph: Graph) -> None:
             rows_into_product(graph)
             part_biases(graph)
             if blocks:
                 convolve_in_blocks(graph, channels_last)
                 multiply_in_blocks(graph)
 
-        def uuid(self):
+        def uuid(self) -> Any:
             return get_hash_for_files((__file__, convolution.__file__, upstream_fixes.__file__)) + bytes(
                 [blocks, channels_last]
             )  # part of the key of inductor's cache
@@ -101,7 +102,7 @@ def blocks_are_faster() -> bool:
     return True
 
 
-def _processor():
+def _processor() -> Any:
     """Return the vendor of an x86 processor: vendor_id of /proc/cpuinfo, else Python's description."""
     try:
         with open("/proc/cpuinfo") as file:
@@ -118,7 +119,7 @@ def multiply_in_blocks(graph: Graph) -> None:
             node.target = ours[node.target]
 
 
-def _is_worth_blocks(a, b):
+def _is_worth_blocks(a: Any, b: Any) -> bool:
     *batch, m, k, n = map(_size_or_typical, (*a.shape, b.shape[-1]))
     if a.device.type != "cpu" or a.dtype is not torch.float32:
         return False
@@ -126,7 +127,7 @@ def _is_worth_blocks(a, b):
     return each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST
 
 
-def _size_or_typical(size):
+def _size_or_typical(size: Any) -> Any:
     """Return the size; of a symbol a typical one, so that the first call does not decide the kernels."""
     return size if type(size) is int else _TYPICAL
 
@@ -157,7 +158,7 @@ def rows_into_product(graph: Graph) -> None:
                 _replace_with_rows(graph, node, table, addend)
 
 
-def _replace_with_rows(graph, node, table, base):
+def _replace_with_rows(graph: Graph, node: Node, table: Any, base: Any) -> None:
     """Replace the node, the sum of `base` and the table, by `base` with the rows of the table added."""
     zeros, mask, indices, rows = table.args
     value = node.meta["val"]
@@ -174,20 +175,20 @@ def _replace_with_rows(graph, node, table, base):
         graph.erase_node(zeros)
 
 
-def _call(graph, target, like, *args):
+def _call(graph: Graph, target: Any, like: Any, *args: Any) -> Any:
     """Return a new node whose result has the metadata of the node `like`."""
     node = graph.call_function(target, args)
     node.meta["val"] = like.meta["val"].clone()
     return node
 
 
-def _scalar(graph, value, like):
+def _scalar(graph: Graph, value: Any, like: Any) -> Any:
     node = graph.call_function(aten.full.default, ([], value), {"dtype": like.dtype, "device": like.device})
     node.meta["val"] = like.new_empty(())
     return node
 
 
-def _clamped(graph, index, size):
+def _clamped(graph: Graph, index: Any, size: Any) -> Any:
     """Clamp the index to the rows of the table.
 
     The index changes only where the mask drops the row (a padding index of -1 of a table without rows, for
@@ -198,7 +199,7 @@ def _clamped(graph, index, size):
     return _call(graph, aten.maximum.default, index, at_most, low)
 
 
-def _adds_rows_to_zeros(node):
+def _adds_rows_to_zeros(node: Node) -> bool:
     """Return True if the node adds rows to a table of zeros and has exactly one reader."""
     if (
         not isinstance(node, Node)
@@ -207,8 +208,8 @@ def _adds_rows_to_zeros(node):
     ):
         return False
     zeros = node.args[0]
-    return zeros.target is aten.full.default and zeros.args[1] == 0
+    return zeros.target is aten.full.default and bool(zeros.args[1] == 0)
 
 
-def _same(a, b):
+def _same(a: Any, b: Any) -> Any:
     return a.shape == b.shape and a.stride() == b.stride() and a.dtype is b.dtype and a.device == b.device

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.fx import Node
@@ -18,6 +18,10 @@ from ...program.dimension_guards import DimensionGuards
 from ...program.program import Program
 from ...program.writes import first_of_update
 from .symbols import arguments_with_symbols, guards_of_region
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
 
 _SIZE = torch.ops.aten.sym_size.int
 
@@ -28,7 +32,7 @@ class Region(torch.nn.Module):
     A GraphModule would generate Python code, which a region from the program cache does not need.
     """
 
-    def __init__(self, graph: torch.fx.Graph):
+    def __init__(self, graph: torch.fx.Graph) -> None:
         super().__init__()
         self.graph = graph
         self.guards: DimensionGuards | None = None  # by inputs, if shapes have symbols
@@ -69,7 +73,7 @@ def takes_numbers(program: Program) -> bool:
     return any(user.op == "call_function" and user not in late for n in numbers for user in n.users)
 
 
-def _scalars_of_update(graph, late):
+def _scalars_of_update(graph: Graph, late: Any) -> Any:
     """Return the constants, and the scalars computed from lr, that only the update reads."""
     scalars: set = set()
     for node in reversed(graph.nodes):
@@ -84,7 +88,7 @@ def _scalars_of_update(graph, late):
     return scalars
 
 
-def _region_with(nodes, inputs, outputs, constants):
+def _region_with(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> Any:
     graph, copies = torch.fx.Graph(), {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
@@ -98,7 +102,7 @@ def _region_with(nodes, inputs, outputs, constants):
     return region
 
 
-def _sizes_for_the_rest(program, late):
+def _sizes_for_the_rest(program: Program, late: Any) -> Any:
     """Return the nodes of sizes that the rest or the results need; the rest computes them itself."""
     if program.dimensions is None:
         return set()
@@ -142,16 +146,16 @@ def host_program(
     return program.with_(graph=graph)
 
 
-def _has_other_gaps(captured, compiled) -> bool:
+def _has_other_gaps(captured: Any, compiled: Any) -> bool:
     if captured is None or captured.stride is None or 0 in (*captured.shape, *captured.stride):
         return False  # a result of stride 0 shares memory with itself and cannot be written
     return any(n > 1 and a != b for n, a, b in zip(captured.shape, captured.stride, compiled.stride))
 
 
-def _with_strides(value, stride):
+def _with_strides(value: Any, stride: Any) -> Any:
     return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _computes_scalar(node):
+def _computes_scalar(node: Node) -> bool:
     module = getattr(node.target, "__module__", None)
     return node.meta.get("tensor") is None and module in ("_operator", "math")

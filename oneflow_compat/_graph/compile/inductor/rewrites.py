@@ -63,11 +63,11 @@ def read_plainly(graph: Graph) -> None:
             node.replace_input_with(x, dense)
 
 
-def _strides(value, memory_format):
+def _strides(value: Any, memory_format: Any) -> Any:
     return torch.empty_like(value, memory_format=memory_format, device="meta").stride()
 
 
-def _regroups(shape, new_shape):
+def _regroups(shape: Any, new_shape: Any) -> bool:
     """Return True if the two shapes are not merges of the dimensions of a common third shape."""
     if not all(type(size) is int for size in (*shape, *new_shape)):
         return False  # symbols: their order is not known
@@ -91,7 +91,7 @@ def compare_one_result(graph: Graph) -> None:
                 x.replace_all_uses_with(computed, delete_user_cb=lambda user: user is not computed)
 
 
-def _viewed(node):
+def _viewed(node: Any) -> Any:
     while (
         isinstance(node, Node)
         and node.op == "call_function"
@@ -117,7 +117,7 @@ def one_copy(graph: Graph) -> None:
                 image = _in_memory(graph, x, _strides(x.meta["val"], torch.channels_last))
             x.replace_all_uses_with(image, delete_user_cb=lambda user: user not in (image, output))
 
-    def with_captured_layout(node):
+    def with_captured_layout(node: Node) -> Any:
         """Return a result in the layout of the capture, which the update and the user expect, of gradients
         too.
         """
@@ -130,7 +130,7 @@ def one_copy(graph: Graph) -> None:
     output.args = torch.fx.node.map_arg(output.args, with_captured_layout)
 
 
-def _is_pointwise_image(node):
+def _is_pointwise_image(node: Node) -> bool:
     value = node.meta.get("val")
     return (
         node.op == "call_function"
@@ -141,7 +141,7 @@ def _is_pointwise_image(node):
     )
 
 
-def _in_memory(graph, node, strides):
+def _in_memory(graph: Graph, node: Node, strides: Any) -> Any:
     """Return the result of the node as a tensor in memory."""
     result = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
     result.meta.update(node.meta)

@@ -72,7 +72,7 @@ def calls_not_optimized(graph: torch.fx.Graph) -> Iterator[None]:
     cache: Any = CppWrapperCodeCache
     load = cache.load_async
 
-    def load_with_attribute(main_code, *args, **kwargs):
+    def load_with_attribute(main_code: Any, *args: Any, **kwargs: Any) -> Any:
         return load(main_code.replace(_CALLS, _NOT_OPTIMIZED + _CALLS, 1), *args, **kwargs)
 
     cache.load_async = load_with_attribute

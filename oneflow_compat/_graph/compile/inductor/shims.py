@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -46,7 +47,7 @@ def needs_python(graph: torch.fx.Graph) -> bool:
     return talks(graph) or any(no_shim(n.target) or _returns_list(n) for n in graph.nodes)
 
 
-def _returns_list(node):
+def _returns_list(node: Any) -> Any:
     """Return True if the node calls an operator of another library that returns a list of tensors."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in ("aten", "prims"):

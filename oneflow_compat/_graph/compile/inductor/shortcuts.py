@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import sympy
 
@@ -19,7 +20,7 @@ def shortcuts() -> Iterator[None]:
 
     handler, stride_at_vec_range = common.DtypePropagationOpsHandler, cpp.stride_at_vec_range
 
-    def stride(index, variable, vector_length=None):
+    def stride(index: Any, variable: Any, vector_length: Any = None) -> Any:
         coefficient = linear_coefficient(index, variable)
         return stride_at_vec_range(index, variable, vector_length) if coefficient is None else coefficient
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,10 +17,14 @@ from ...program.dimension_guards import DimensionGuards, evaluate
 from ...program.program import Program
 from ...program.symbol_environment import conditions_of, new_symbol
 
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
 MAX_VARIANTS = 8  # compiled forms of one region
 
 
-def guards_of_region(program: Program, inputs) -> DimensionGuards | None:
+def guards_of_region(program: Program, inputs: Any) -> DimensionGuards | None:
     """Return the guards of a program by the inputs of its region instead of by arguments."""
     if program.dimensions is None:
         return None
@@ -37,7 +42,7 @@ def guards_of_region(program: Program, inputs) -> DimensionGuards | None:
     )
 
 
-def arguments_with_symbols(program: Program):
+def arguments_with_symbols(program: Program) -> set:
     """Return the placeholders that a region must take, because its symbols are read off them."""
     symbols = {d.argument for d in program.dimensions.dimensions} if program.dimensions is not None else ()
     return {
@@ -47,7 +52,7 @@ def arguments_with_symbols(program: Program):
     }
 
 
-def has_fixed_results(node) -> bool:
+def has_fixed_results(node: Node) -> bool:
     """Whether the shape and strides of a node's result have no symbols."""
     info = node.meta.get("tensor")
     return info is None or not any(type(n) is str for n in (*info.shape, *(info.stride or ())))
@@ -56,7 +61,7 @@ def has_fixed_results(node) -> bool:
 class SymbolicInputs:
     """Examples for the inputs of a region, in a symbolic environment of their own."""
 
-    def __init__(self, guards: DimensionGuards, environment):
+    def __init__(self, guards: DimensionGuards, environment: Any) -> None:
         self.guards, self.environment = guards, environment
         self.sizes = {
             d.symbol: new_symbol(environment, f"input{d.argument}", d.dim, d.example)
@@ -65,7 +70,7 @@ class SymbolicInputs:
         for condition in guards.conditions:  # what the capture assumed holds, equal sizes among it
             assert evaluate(condition, self.sizes), condition
 
-    def examples(self, infos):
+    def examples(self, infos: Any) -> Any:
         """Return symbolic tensors. Call it in the mode of the environment."""
         examples = []
         for index, info in enumerate(infos):
@@ -76,7 +81,7 @@ class SymbolicInputs:
             examples.append(torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device))
         return examples
 
-    def free(self):
+    def free(self) -> list:
         """Return [(dimension, symbolic size)] of the symbols that no other one decides.
 
         They are inputs of the compiled code as well: inductor's cache tests the guards of an entry on such
@@ -100,7 +105,7 @@ class Variants:
 
     __name__ = "region"  # torch.fx names the node of a call by it
 
-    def __init__(self, functions, captured, other_variant=None):
+    def __init__(self, functions: Any, captured: Any, other_variant: Any = None) -> None:
         """`captured` runs the operators of the region. `other_variant(self, values)` returns a variant for
         other sizes, or None if there is none yet.
         """
@@ -108,22 +113,22 @@ class Variants:
         self.captured, self.other_variant = captured, other_variant
         self.graph = getattr(functions[0], "graph", None)
 
-    def __call__(self, *values):
+    def __call__(self, *values: Any) -> Any:
         function = self.variant_for(values)
         if function is None and self.other_variant is not None and len(self.variants) < MAX_VARIANTS:
             function = self.other_variant(self, values)
         return (function or self.captured)(*values)
 
-    def variant_for(self, values):
+    def variant_for(self, values: Any) -> Any:
         """Return the variant that serves the sizes of these inputs, or None."""
         return next((function for serves, function in self.variants if serves(values)), None)
 
-    def add(self, function):
+    def add(self, function: Any) -> Any:
         self.variants.append((function.guards.compile(), function))
         return function
 
 
-def at_sizes_of(region, values):
+def at_sizes_of(region: Any, values: Any) -> Any:
     """Return the region with the sizes of these inputs as examples."""
     resized = copy.copy(region)
     dimensions = (replace(d, example=values[d.argument].shape[d.dim]) for d in region.guards.dimensions)
@@ -131,13 +136,13 @@ def at_sizes_of(region, values):
     return resized
 
 
-def caller_with_sizes(call, dimensions):
+def caller_with_sizes(call: Any, dimensions: Any) -> Any:
     """Return a function over the inputs of a region that hands `call` the sizes of dimensions first."""
     if not dimensions:
         return lambda *values: call(list(values))
     reads = [(d.argument, d.dim) for d in dimensions]
 
-    def region(*values):
+    def region(*values: Any) -> Any:
         return call([*(values[i].shape[dim] for i, dim in reads), *values])
 
     return region

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 
 @contextlib.contextmanager
@@ -28,7 +32,7 @@ def dependencies_kept() -> Iterator[None]:
 
     before = SchedulerNode.recompute_size_and_body
 
-    def recompute(self, *args, **kwargs):
+    def recompute(self, *args: Any, **kwargs: Any) -> None:
         only_order = type(self.read_writes.reads)(
             d for d in self.read_writes.reads if isinstance(d, (WeakDep, StarDep))
         )
@@ -55,7 +59,7 @@ def views_kept() -> Iterator[None]:
 
     before = FallbackKernel.__init__
 
-    def viewed(name):
+    def viewed(name: str) -> Iterator[Any]:
         """Return the buffers that the buffer of this name is a view of."""
         buffer = V.graph.try_get_buffer(name)
         if not hasattr(buffer, "get_inputs_that_alias_output"):
@@ -64,7 +68,7 @@ def views_kept() -> Iterator[None]:
             yield base
             yield from viewed(base)
 
-    def init(self, *args, **kwargs):
+    def init(self, *args: Any, **kwargs: Any) -> None:
         before(self, *args, **kwargs)
         written = [name for out in (self, *self.mutation_outputs) for name in out.get_mutation_names()]
         for base in [V.graph.try_get_buffer(name) for view in written for name in viewed(view)]:
@@ -89,7 +93,7 @@ def sources_kept() -> Iterator[None]:
     from torch._inductor.fx_passes.reinplace import inplaceable_ops
     from torch._inductor.fx_utils import get_node_storage
 
-    def apart(node, written):
+    def apart(node: Node, written: Any) -> bool:
         memory = get_node_storage(node.args[written])
         others = torch.fx.node.map_arg(
             (*node.args[:written], *node.args[written + 1 :], node.kwargs), get_node_storage
@@ -119,7 +123,7 @@ def ends_kept() -> Iterator[None]:
 
     before = CppKernelProxy.aggregate_reduction_buffers
 
-    def aggregate(self, sums_inside, outer_loop):
+    def aggregate(self, sums_inside: Any, outer_loop: Any) -> None:
         if outer_loop is not None and not outer_loop.is_reduction:
             loops = self.loop_nest.loops
             level = [loop.var for loop in loops].index(outer_loop.var)

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ...._kernels import _ext
 from ...program.dimension_guards import DimensionGuards
@@ -45,7 +46,7 @@ class Request:
     region_key: str = field(init=False)  # of the region alone, without the sizes of the call
     keys: tuple = field(init=False)  # of its variants; a region without symbols has one
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         guards = self.record["guards"]
         symbols = guards and {**guards, "symbols": [row[:-1] for row in guards["symbols"]]}
         key = _digest({**self.record, "guards": symbols})
@@ -59,7 +60,7 @@ class Request:
         guards = self.record["guards"]
         return guards and tuple(row[-1] for row in guards["symbols"])
 
-    def at(self, sizes) -> Request:
+    def at(self, sizes: Any) -> Request:
         """Return the request for the same region at other sizes."""
         guards = self.record["guards"]
         symbols = [[*row[:-1], size] for row, size in zip(guards["symbols"], sizes)]
@@ -74,11 +75,11 @@ class Binary:
     library: Path
 
 
-def _digest(value) -> str:
+def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def request_for(module, infos, options) -> Request | None:
+def request_for(module: Any, infos: Any, options: Any) -> Request | None:
     """Return the request for a region on the CPU, or None if its key could not tell it from another one."""
     infos_of_results = (n.meta.get("tensor") for n in module.graph.nodes)
     if any(i is not None and i.device.type != "cpu" for i in (*infos, *infos_of_results)):
@@ -94,13 +95,13 @@ def find(request: Request, store: Store) -> Entry | None:
     return next((entry for _, entry in _entries(request, store) if _serves(entry, request.sizes)), None)
 
 
-def _entries(request: Request, store):
+def _entries(request: Request, store: Any) -> Any:
     """Return (key, entry) of each variant of the region in a store."""
     entries = ((key, store.find(key)) for key in request.keys)
     return ((key, entry) for key, entry in entries if entry is not None)
 
 
-def _serves(entry, sizes):
+def _serves(entry: Any, sizes: Any) -> Any:
     try:
         guards = decode_guards(entry.record["guards"])
     except (LookupError, TypeError, ValueError):  # the record is damaged
@@ -112,7 +113,7 @@ def load(request: Request, store: Store | None = None) -> Callable | None:
     """Return the function of the region if the cache has a binary for its sizes, else None."""
     store = store or default_store()
     entry = find(request, store) if store is not None else None
-    return load_entry(store, entry) if entry is not None else None
+    return load_entry(store, entry) if store is not None and entry is not None else None
 
 
 def load_variants(request: Request) -> list[Callable]:
@@ -133,7 +134,7 @@ def load_entry(store: Store, entry: Entry) -> Callable | None:
         return None
 
 
-def function_of(binary: Binary):
+def function_of(binary: Binary) -> Any:
     """Return the function of a binary. It has the layouts of its results as `layouts`."""
     record = binary.record
     for target, results in record["known_operators"]:
@@ -141,7 +142,7 @@ def function_of(binary: Binary):
     if record["calls_kernels"]:
         _ext.status()  # registers them
     constants = [decode_tensor(c) for c in record["constants"]]
-    function = load_library(binary.library, record["library"], constants)
+    function: Any = load_library(binary.library, record["library"], constants)
     guards = decode_guards(record["guards"])
     if guards is not None:
         function = with_sizes(function, record["sizes"])
@@ -164,7 +165,7 @@ def copy(request: Request, target: Store) -> None:
         target.put(key, entry.record, entry.library.read_bytes())
 
 
-def keep(request: Request, built: Built, name: str, seconds: float, store=None) -> None:
+def keep(request: Request, built: Built, name: str, seconds: float, store: Any = None) -> None:
     """Write the binary of a region that was compiled in this process. A full disk only costs the entry."""
     store = store or default_store()
     if store is None:
@@ -214,7 +215,7 @@ def record_for(request: Request, built: Built, name: str, seconds: float) -> dic
     }
 
 
-def _encode_results(results):
+def _encode_results(results: Any) -> Any:
     """Return infos of results as JSON: an info is a list, several results are {"results": [...]}."""
     if results is None:
         return None
@@ -223,7 +224,7 @@ def _encode_results(results):
     )
 
 
-def _decode_results(record):
+def _decode_results(record: Any) -> Any:
     if record is None:
         return None
     if isinstance(record, dict):

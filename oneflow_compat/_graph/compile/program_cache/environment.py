@@ -9,6 +9,7 @@ import platform
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -108,7 +109,7 @@ def _changed_options() -> dict:
     return changed
 
 
-def _unchanged(entry, unset):
+def _unchanged(entry: Any, unset: Any) -> Any:
     """Return the value of an option without an assignment: an environment variable's, or the default."""
     values = (entry.env_value_force, entry.env_value_default, entry.default)
     return next((value for value in values if value is not unset), None)

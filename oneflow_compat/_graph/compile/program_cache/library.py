@@ -37,7 +37,7 @@ def caller(entry: Callable, constants: Sequence[torch.Tensor] = ()) -> Callable[
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
     constants = list(constants)
 
-    def region(*values):
+    def region(*values: Any) -> Any:
         return take(entry(give([*values, *constants])))
 
     return region
@@ -49,16 +49,17 @@ def with_sizes(function: Callable, sizes: Sequence[tuple[int, int]]) -> Callable
     `sizes`: (input, dimension) of each.
     """
 
-    def region(*values):
+    def region(*values: Any) -> Any:
         return function(*[torch.tensor(values[i].shape[dim]) for i, dim in sizes], *values)
 
     return region
 
 
 @contextlib.contextmanager
-def _address_of_torch():
+def _address_of_torch() -> Any:
     before = os.environ.get(_ADDRESS)
-    os.environ[_ADDRESS] = str(torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr)
+    guards: Any = torch._C._dynamo.guards
+    os.environ[_ADDRESS] = str(guards._torchinductor_pyobject_tensor_data_ptr)
     try:
         yield
     finally:

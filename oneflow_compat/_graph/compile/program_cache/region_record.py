@@ -56,7 +56,8 @@ def encode_guards(guards: DimensionGuards | None) -> dict | None:
     }
 
 
-def _encode_node(node, ids, constants, symbols):
+def _encode_node(node: Any, ids: Any, constants: Any, symbols: Any) -> Any:
+    target: Any
     if node.op == "get_attr":
         target = encode_tensor(constants[node.target])
     else:
@@ -122,7 +123,7 @@ def encode(value: object, ids: dict[torch.fx.Node, int]) -> Any:
     raise NotCacheable(f"it holds a {type(value).__name__}")
 
 
-def _encode_option(value):
+def _encode_option(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) in (list, tuple):

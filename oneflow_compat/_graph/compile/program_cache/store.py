@@ -18,8 +18,10 @@ import stat
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .... import _env
 
@@ -76,7 +78,7 @@ class Store:
     that the user trusts is not private.
     """
 
-    def __init__(self, folder, create=True, private=True):
+    def __init__(self, folder: Any, create: bool = True, private: bool = True) -> None:
         self.folder, self.private = Path(os.path.realpath(folder)), private
         if create:
             self.folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
@@ -125,7 +127,7 @@ class Store:
                 _check_own(path, status)
             return file.read()
 
-    def _write(self, name, content):
+    def _write(self, name: str, content: Any) -> None:
         temporary, mode = self.folder / f".{secrets.token_hex(8)}.tmp", 0o600 if self.private else 0o666
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -166,12 +168,12 @@ class Store:
         """Return the bytes of all files."""
         return sum(s.st_size for _, s in self._files())
 
-    def _files(self):
+    def _files(self) -> Iterator[Any]:
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 yield path, path.stat()
 
-    def _evict(self, limit):
+    def _evict(self, limit: int) -> None:
         """Remove the entries that were not used for the longest time, if the files take more than `limit`."""
         files = dict(self._files())
         total, now = sum(s.st_size for s in files.values()), time.time()
@@ -210,7 +212,7 @@ def check_private(folder: Path) -> None:
             )
 
 
-def _check_own(path, status):
+def _check_own(path: Any, status: Any) -> None:
     if status.st_uid != os.getuid():
         raise Unsafe(f"{path} belongs to user {status.st_uid}, this is user {os.getuid()}; remove it")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -224,7 +226,7 @@ def _discard(path: Path) -> None:
         path.unlink()
 
 
-def _checked(record, key):
+def _checked(record: Any, key: Any) -> Any:
     """Return the record of an entry if it has the form that put() writes."""
     if record["format"] != FORMAT or record["key"] != key or not _KEY.match(record["library"]):
         raise ValueError("another format")
@@ -232,7 +234,7 @@ def _checked(record, key):
 
 
 @contextlib.contextmanager
-def _locked(folder):
+def _locked(folder: Any) -> Iterator[None]:
     """Let one process at a time evict entries."""
     import fcntl
 
@@ -244,7 +246,7 @@ def _locked(folder):
         os.close(handle)
 
 
-def _warn_once(message):
+def _warn_once(message: Any) -> None:
     if message not in _told:
         _told.add(message)
         warnings.warn(message, stacklevel=2)

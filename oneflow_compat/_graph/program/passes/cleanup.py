@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -11,20 +12,26 @@ from ..operators import facts_of
 from ..program import is_view, written_args
 from ..random_functions import seed_generator
 
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from ..program import Program
+
+
 aten = torch.ops.aten
 
 
-def _is_pure_view(target):
+def _is_pure_view(target: Any) -> bool:
     """Whether the result is one view that depends on shape and strides of the argument only."""
     facts = facts_of(target)
     return facts.view == "one" and not facts.renames
 
 
-def _changes_metadata(graph):
+def _changes_metadata(graph: Graph) -> bool:
     return any(facts_of(n.target).changes_metadata for n in graph.nodes if n.op == "call_function")
 
 
-def drop_aliases(program):
+def drop_aliases(program: Any) -> Any:
     """Replace detach, alias and no-op views, which only rename memory, by their argument."""
     graph = program.graph
     if _changes_metadata(graph):
@@ -41,7 +48,7 @@ def drop_aliases(program):
     return program
 
 
-def _same_layout(node):
+def _same_layout(node: Node) -> Any:
     mine, source = (
         node.meta.get("tensor"),
         node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None,
@@ -68,7 +75,7 @@ def _same_layout(node):
     return mine == source and mine.stride == source.stride
 
 
-def _row_major(shape):
+def _row_major(shape: Any) -> tuple | None:
     strides, step = [], 1
     for size in reversed(shape):
         if type(size) is str:
@@ -78,7 +85,7 @@ def _row_major(shape):
     return tuple(reversed(strides))
 
 
-def drop_constant_copies(program):
+def drop_constant_copies(program: Program) -> Any:
     """Copy a constant of Python data in each call only if the copy may be written or returned."""
     graph = program.graph
     for node in list(graph.nodes):
@@ -93,7 +100,7 @@ def drop_constant_copies(program):
     return program
 
 
-def _may_be_written(node, depth=0):
+def _may_be_written(node: Node, depth: int = 0) -> bool:
     if depth > 20:
         return True
     for user in node.users:
@@ -104,12 +111,12 @@ def _may_be_written(node, depth=0):
     return False
 
 
-def merge_views(program):
+def merge_views(program: Program) -> Any:
     """Take each pure view of a tensor once; views cost time but compute nothing."""
     graph = program.graph
     if _changes_metadata(graph):
         return program
-    seen = {}
+    seen: dict = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_pure_view(node.target) or node.kwargs:
             continue
@@ -121,13 +128,13 @@ def merge_views(program):
     return program
 
 
-def _freeze(value):
+def _freeze(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(v) for v in value)
     return value
 
 
-def drop_dead(program):
+def drop_dead(program: Program) -> Any:
     """Remove unused nodes. Writes and sampling stay: the generator must advance as in eager."""
     graph = program.graph
     for node in reversed(list(graph.nodes)):
@@ -139,7 +146,7 @@ def drop_dead(program):
     return program
 
 
-def _drop_idle_generators(graph):
+def _drop_idle_generators(graph: Graph) -> None:
     """Remove the seeding of generators made in build() if nothing samples from a generator.
 
     torch does not tell which generator a node names, so one use keeps all seedings.
@@ -155,7 +162,7 @@ def _drop_idle_generators(graph):
             graph.erase_node(node)
 
 
-def has_effect(node) -> bool:
+def has_effect(node: Node) -> bool:
     target = node.target
     if (
         node.op == "get_attr"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +11,17 @@ import torch.nn.functional as F
 from ...._kernels.kernels import POINT
 from .patterns import Editor, traced
 
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from ..program import Program
+
+
 aten = torch.ops.aten
 _K = math.sqrt(2 / math.pi)
 # (an operator that every form contains; the kernel; the forms that people write). The kernel is torch's
 # (operator, gradient, keywords) or the name of one of ours.
-COMPOSITIONS = (
+COMPOSITIONS: tuple = (
     (
         aten.tanh.default,
         (aten.gelu.default, aten.gelu_backward.default, {"approximate": "tanh"}),
@@ -56,7 +63,7 @@ COMPOSITIONS = (
 )
 
 
-def fuse_activations(program):
+def fuse_activations(program: Program) -> Any:
     """Replace gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators by kernels."""
     editor = Editor(program)
     present = {n.target for n in editor.graph.nodes}
@@ -78,7 +85,7 @@ def fuse_activations(program):
     return program
 
 
-def _replace_by_own_kernel(editor, node, name, inputs):
+def _replace_by_own_kernel(editor: Editor, node: Node, name: str, inputs: Any) -> None:
     info = node.meta["tensor"]
     if all(t.meta["tensor"].shape == info.shape and t.meta["tensor"].dtype is info.dtype for t in inputs):
         editor.replace_by_kernel(node, "pointwise", (POINT[name], inputs, 1, []), part=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -10,10 +12,14 @@ from torch.fx import Node
 from .fuse_dropout import bias_sum
 from .patterns import Editor, contiguous, described, kernel_for
 
+if TYPE_CHECKING:
+    from ..program import Program
+
+
 aten = torch.ops.aten
 
 
-def fuse_bias_gelu(program):
+def fuse_bias_gelu(program: Program) -> Any:
     """Replace gelu of x + bias by oneflow::bias_gelu, and its gradient with the bias gradient by one kernel.
 
     A bias inside addmm costs nothing and stays.
@@ -79,7 +85,7 @@ def _fuse_backward(editor: Editor, node: Node, summands: tuple) -> None:
     editor.swap(node, editor.insert(node, operator.getitem, (call, 0), info=info))
 
 
-def _uses(node):
+def _uses(node: Node) -> Iterator[Any]:
     """The users of a node, also through view()."""
     for user in node.users:
         yield user
@@ -87,7 +93,7 @@ def _uses(node):
             yield from _uses(user)
 
 
-def _sums_rows(node, length):
+def _sums_rows(node: Any, length: Any) -> Any:
     """Whether the node sums every dimension except the last, which has this length."""
     if node.target is not aten.sum.dim_IntList or node.kwargs or not isinstance(node.args[0], Node):
         return False

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
 from .patterns import Editor, only_user, same_layout
+
+if TYPE_CHECKING:
+    from ..program import Program
+
 
 aten = torch.ops.aten
 _LEAST = 20_000  # elements: below, a call costs more than the passes over memory it saves
@@ -30,13 +35,13 @@ _VIEWS = {
 class _Softmax:
     """The value that one _softmax node computes: softmax(where(keep, scale * x, fill))."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.x, self.scale, self.mask, self.fill = None, 1.0, None, 0.0
         # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, very negative number)
         self.how = None
 
 
-def fuse_softmax(program):
+def fuse_softmax(program: Program) -> Any:
     """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient likewise."""
     editor = Editor(program)
     masks: dict = {}
@@ -67,7 +72,7 @@ def fuse_softmax(program):
     return program
 
 
-def _peel(editor, node):
+def _peel(editor: Any, node: Any) -> Any:
     """Read the scale and mask operators under a softmax, from the outside in.
 
     Each operator must be used by the next one only, and nothing may write its result.
@@ -96,7 +101,7 @@ def _peel(editor, node):
     return softmax
 
 
-def _scale(editor, node, softmax):
+def _scale(editor: Editor, node: Node, softmax: Any) -> Any:
     """Return x of x * number or x / number, and record the number; None for others."""
     if node.kwargs or len(node.args) != 2:
         return None
@@ -114,7 +119,7 @@ def _scale(editor, node, softmax):
     return None
 
 
-def _mask(editor, node, softmax):
+def _mask(editor: Editor, node: Node, softmax: Any) -> Any:
     """Return x of a masked x, and record the mask; None for others.
 
     The mask is applied by masked_fill, by where with a number, or by adding zeros and very negative numbers.
@@ -145,7 +150,7 @@ def _mask(editor, node, softmax):
     return x
 
 
-def _far_below(editor, mask):
+def _far_below(editor: Editor, mask: Any) -> Any:
     """The number of a mask that is where(condition, 0, very negative number) or a view of it, or None.
 
     x + number then equals the number, so the sum chooses between x and the number (for finite x).
@@ -162,7 +167,7 @@ def _far_below(editor, mask):
     return far if zero == 0 and far is not None and far <= _FAR else None
 
 
-def _chain(node):
+def _chain(node: Any) -> Any:
     """The node and the nodes it is a plain view of, down to the node that computes the memory."""
     chain = [node]
     while chain[-1].op == "call_function" and chain[-1].target in _VIEWS:
@@ -170,7 +175,7 @@ def _chain(node):
     return chain
 
 
-def _keep(editor, softmax, shape, masks, node):
+def _keep(editor: Editor, softmax: Any, shape: Any, masks: Any, node: Node) -> Any:
     """A bool node of the softmax's shape, true where x is kept; all softmaxes of one mask share it."""
     key = softmax.mask, softmax.how, shape
     if key in masks and editor.constant_between(softmax.mask, masks[key][1], editor.order[node]):
@@ -193,7 +198,7 @@ def _keep(editor, softmax, shape, masks, node):
     return mask
 
 
-def _expand_to(editor, mask, shape, node):
+def _expand_to(editor: Editor, mask: Any, shape: Any, node: Node) -> Any:
     return (
         mask
         if mask.meta["tensor"].shape == shape
@@ -242,7 +247,7 @@ def _keeps_meta(user: Node, node: Node) -> bool:
     return info is not None and info[:2] == node.meta["tensor"][:2]
 
 
-def _chosen(editor, node, gradient, softmax):
+def _chosen(editor: Editor, node: Node, gradient: Any, softmax: Any) -> bool:
     """Whether the node keeps the gradient where the mask kept x, and is 0 elsewhere."""
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         return (
@@ -257,7 +262,7 @@ def _chosen(editor, node, gradient, softmax):
     return kept is gradient and editor.number(elsewhere) == 0
 
 
-def _take_dropout(editor, y):
+def _take_dropout(editor: Any, y: Any) -> None:
     """Sample the dropout of the softmax in the same kernel, and its gradient in the gradient's kernel.
 
     See fuse_dropout.py for the dropout operators.

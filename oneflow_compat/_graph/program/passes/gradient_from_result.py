@@ -7,9 +7,15 @@ layer keeps the result anyway, so the input need not be kept.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .patterns import Editor
+
+if TYPE_CHECKING:
+    from ..program import Program
+
 
 aten = torch.ops.aten
 # gradient: (forward, in place, their defaults)
@@ -19,7 +25,7 @@ _FORWARD = {
 }
 
 
-def gradients_from_results(program):
+def gradients_from_results(program: Program) -> Any:
     """Let hardtanh_backward and leaky_relu_backward read the forward result, if nothing wrote it since."""
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
@@ -32,7 +38,7 @@ def gradients_from_results(program):
     return program
 
 
-def _bounds(node):
+def _bounds(node: Any) -> Any:
     """The forward operator's parameters, or None if the result may be on another side than the input."""
     parameters = node.args[2:]
     if node.target is aten.leaky_relu_backward.default:
@@ -43,7 +49,7 @@ def _bounds(node):
     return tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
 
 
-def _result(editor, node, parameters):
+def _result(editor: Any, node: Any, parameters: Any) -> Any:
     """The forward operator's result for the input of a gradient node."""
     forward, in_place, defaults = _FORWARD[node.target]
     x = node.args[1]

@@ -6,14 +6,20 @@ rounds differently.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .patterns import Editor, only_user
 
+if TYPE_CHECKING:
+    from ..program import Program
+
+
 aten = torch.ops.aten
 
 
-def sum_of_selected(program):
+def sum_of_selected(program: Program) -> Any:
     """Sum the selected elements only, as eager does.
 
     sum(where(mask, gradient, 0)) after masked_fill(x, mask, number) becomes sum(masked_select(gradient,

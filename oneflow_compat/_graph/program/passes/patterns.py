@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -19,6 +21,10 @@ from ..program import is_view, written_args
 from ..schemas import has_new_results
 from ..tensor_info import describe
 from .cleanup import drop_aliases, drop_dead, has_effect
+
+if TYPE_CHECKING:
+    from ..program import Program
+
 
 aten = torch.ops.aten
 _SAME = {
@@ -33,7 +39,7 @@ _VIEWS = {aten.view.default, aten._unsafe_view.default}
 _UNKNOWN = object()
 
 
-def base_of(node):
+def base_of(node: Any) -> Any:
     """The node whose memory this node uses: itself, or the node it is a view of."""
     while (
         node.op == "call_function"
@@ -44,12 +50,12 @@ def base_of(node):
     return node
 
 
-def _one_of_several(node):
+def _one_of_several(node: Node) -> bool:
     """Whether the node is one result of an operator with several results, each in a fresh buffer."""
     return node.target is operator.getitem and _makes_memory(node.args[0])
 
 
-def _makes_memory(node):
+def _makes_memory(node: Any) -> Any:
     return (
         has_new_results(node.target)
         and not node.target._schema.is_mutable
@@ -57,12 +63,12 @@ def _makes_memory(node):
     )
 
 
-def owns_memory(node):
+def owns_memory(node: Node) -> bool:
     """Whether this program allocated the memory of the node, for the node alone."""
     return node.op == "call_function" and (_one_of_several(node) or _makes_memory(node))
 
 
-def users_of_memory(node):
+def users_of_memory(node: Node) -> Iterator[Any]:
     """Yield every node that uses a node or a view of it."""
     for user in node.users:
         yield user
@@ -76,10 +82,10 @@ class Editor:
     New nodes take the position of old ones.
     """
 
-    def __init__(self, program):
+    def __init__(self, program: Program) -> None:
         self.program, self.graph, self.constants = program, program.graph, program.constants
         self.order = {node: i for i, node in enumerate(self.graph.nodes)}
-        self.writes = {}  # node that owns memory -> positions of writes to it
+        self.writes: dict = {}  # node that owns memory -> positions of writes to it
         self.inputs_written = []
         for node, i in self.order.items():
             if node.op == "call_function":
@@ -89,11 +95,11 @@ class Editor:
                     if base.op == "placeholder":
                         self.inputs_written.append(i)
 
-    def nodes(self, *targets):
+    def nodes(self, *targets: Any) -> list:
         """The current nodes with one of these targets."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
-    def constant_between(self, node, begin, end):
+    def constant_between(self, node: Any, begin: Any, end: Any) -> Any:
         """Whether nothing writes the memory of `node` between two positions.
 
         Inputs may share memory with each other.
@@ -102,10 +108,10 @@ class Editor:
         writes = self.inputs_written if base.op == "placeholder" else self.writes.get(base, ())
         return not any(begin < i < end for i in writes)
 
-    def untouched(self, node):
+    def untouched(self, node: Node) -> bool:
         return not self.writes.get(base_of(node))
 
-    def number(self, value):
+    def number(self, value: Any) -> Any:
         """The Python number that an argument is, also as a 0-d constant; None for anything else."""
         if type(value) in (int, float):
             return value
@@ -133,7 +139,14 @@ class Editor:
             return self.number(value.args[0])
         return None
 
-    def insert(self, before, target, args, kwargs=None, info=_UNKNOWN):
+    def insert(
+        self,
+        before: Any,
+        target: Any,
+        args: tuple,
+        kwargs: dict[str, Any] | None = None,
+        info: Any = _UNKNOWN,
+    ) -> Any:
         """Insert a node in front of `before`, with the metadata of `before`.
 
         `info` describes the result, for operators that must not run on meta tensors.
@@ -145,7 +158,7 @@ class Editor:
         self.order[node] = self.order[before] - 0.5
         return node
 
-    def replace(self, old, target, args, kwargs=None):
+    def replace(self, old: Any, target: Any, args: Any, kwargs: Any = None) -> Any:
         """Compute `old` by another operator.
 
         If shape, dtype or layout would differ, nothing changes and the result is None.
@@ -161,7 +174,7 @@ class Editor:
         self.swap(old, new)
         return new
 
-    def replace_by_kernel(self, old, name, args, part=None):
+    def replace_by_kernel(self, old: Any, name: str, args: tuple, part: Any = None) -> Any:
         """Compute `old` by an operator of oneflow._ext, whose results are contiguous.
 
         `part` selects a result of an operator with several.
@@ -177,12 +190,12 @@ class Editor:
         self.swap(old, new)
         return new
 
-    def swap(self, old, new):
+    def swap(self, old: Any, new: Any) -> None:
         """Hand the users of `old` to `new`, and drop nodes that only `old` needed."""
         old.replace_all_uses_with(new)
         self.erase(old)
 
-    def erase(self, node):
+    def erase(self, node: Node) -> None:
         """Drop an unused node, and then those of its arguments that are unused and write nothing."""
         todo = [node]
         while todo:
@@ -193,7 +206,7 @@ class Editor:
             self.graph.erase_node(n)
 
 
-def kernel_for(info) -> bool:
+def kernel_for(info: Any) -> bool:
     """Whether oneflow._ext has a kernel for tensors of this dtype and device."""
     device = info.device.type
     if info.dtype not in _ext._FLOATS and not (device == "cuda" and info.dtype is torch.float16):
@@ -201,14 +214,14 @@ def kernel_for(info) -> bool:
     return device in ("cpu", "cuda") and _ext.status() == "loaded" and (device == "cpu" or _ext._cuda())
 
 
-def same_layout(a, b):
+def same_layout(a: Any, b: Any) -> Any:
     """Whether shape, dtype, device and strides are equal, except for strides of dimensions of length 1."""
     if a is None or b is None or a[:2] != b[:2] or a.stride is None or b.stride is None:
         return False
     return all(m == n for size, m, n in zip(a.shape, a.stride, b.stride) if size != 1)
 
 
-def contiguous(info):
+def contiguous(info: Any) -> bool:
     """Whether a tensor with this metadata is contiguous."""
     expected = 1
     for size, stride in zip(reversed(info.shape), reversed(info.stride or ())):
@@ -218,19 +231,19 @@ def contiguous(info):
     return info.stride is not None
 
 
-def described(node):
+def described(node: Any) -> Any:
     """The metadata of a node's result, from running it on meta tensors.
 
     It is a tuple for several results.
     """
     devices = []
 
-    def meta(n):
+    def meta(n: Any) -> Any:
         info = n.meta["tensor"]
         devices.append(info.device)
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
-    def info_of(out):
+    def info_of(out: Any) -> Any:
         info = describe(out)
         return type(info)(
             info.shape,
@@ -243,12 +256,12 @@ def described(node):
     return info_of(out) if isinstance(out, torch.Tensor) else tuple(info_of(o) for o in out or ())
 
 
-def only_user(node):
+def only_user(node: Any) -> Any:
     """The single node that uses this one, or None if there are several."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def through_views(node):
+def through_views(node: Any) -> Any:
     """The node below a chain of view() calls with one user each."""
     while node.op == "call_function" and node.target in _VIEWS and len(node.users) == 1:
         node = node.args[0]
@@ -261,16 +274,16 @@ class Pattern:
     `inputs` are its placeholders by name. Numbers match within 1e-6, products and sums in either order.
     """
 
-    def __init__(self, output, inputs, gradient):
+    def __init__(self, output: Any, inputs: Any, gradient: Any) -> None:
         self.output, self.inputs, self.gradient = output, inputs, gradient
-        self.backward = set()  # nodes that depend on the gradient
+        self.backward: set = set()  # nodes that depend on the gradient
         for node in output.graph.nodes:
             if gradient is not None and (
                 node is gradient or any(a in self.backward for a in node.all_input_nodes)
             ):
                 self.backward.add(node)
 
-    def find(self, editor):
+    def find(self, editor: Editor) -> Iterator[Any]:
         """Yield (output node, {name: node}) for each match whose output is safe to replace."""
         for node in editor.nodes(
             *(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))
@@ -279,7 +292,7 @@ class Pattern:
             if match is not None and self._safe(match, node, editor):
                 yield node, {name: match[holder] for name, holder in self.inputs.items()}
 
-    def _safe(self, match, output, editor):
+    def _safe(self, match: Any, output: Any, editor: Editor) -> bool:
         inner = {n for p, n in match.items() if p.op == "call_function"}
         gone = (
             inner
@@ -293,7 +306,7 @@ class Pattern:
         begin, end = min(editor.order[n] for n in inner), editor.order[output]
         return all(editor.constant_between(match[p], begin, end) for p in self.inputs.values())
 
-    def _match(self, pattern, node, match, editor):
+    def _match(self, pattern: Any, node: Any, match: Any, editor: Any) -> Any:
         if pattern in match:
             if match[pattern] is node:
                 yield match
@@ -316,7 +329,7 @@ class Pattern:
         for args in orders:
             yield from self._match_args(pattern.args, args, {**match, pattern: node}, editor)
 
-    def _match_args(self, patterns, args, match, editor):
+    def _match_args(self, patterns: Any, args: tuple, match: Any, editor: Editor) -> Iterator[Any]:
         if len(patterns) != len(args):
             return
         if not patterns:
@@ -330,7 +343,7 @@ class Pattern:
             yield from self._match_args(rest, args[1:], match, editor)
 
 
-def _equal(expected, argument, editor):
+def _equal(expected: Any, argument: Any, editor: Editor) -> Any:
     if type(expected) in (int, float):
         value = editor.number(argument)
         return value is not None and math.isclose(expected, value, rel_tol=1e-6, abs_tol=0.0)
@@ -340,7 +353,7 @@ def _equal(expected, argument, editor):
 _traced: dict = {}
 
 
-def traced(function, inputs=1):
+def traced(function: Callable, inputs: Any = 1) -> Any:
     """(pattern of function(*tensors), pattern of its gradient by the first tensor), traced once."""
     if function not in _traced:
         recorder = Recorder()

@@ -6,14 +6,22 @@ a pass over memory.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ..program import is_view, written_args
 
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from ..program import Program
+
+
 aten = torch.ops.aten
 
 
-def add_to_output(program):
+def add_to_output(program: Program) -> Any:
     """Replace add(a, b) by add_(a, b), if a is a fresh result that dies here.
 
     a must have the dtype and layout of the result.
@@ -21,7 +29,7 @@ def add_to_output(program):
     return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda operand: True)
 
 
-def cast_scale(program):
+def cast_scale(program: Program) -> Any:
     """Let a cast and the multiplication after it share the memory of the cast's result."""
     return _in_first(
         program,
@@ -30,7 +38,7 @@ def cast_scale(program):
     )
 
 
-def _in_first(program, in_place, takes):
+def _in_first(program: Program, in_place: Any, takes: Any) -> Any:
     graph = program.graph
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -57,7 +65,7 @@ def _in_first(program, in_place, takes):
     return program
 
 
-def _fresh(node):
+def _fresh(node: Node) -> Any:
     """Return True for a result in a fresh buffer: no input, no view, and not one of several results."""
     return (
         node.op == "call_function"
@@ -67,7 +75,7 @@ def _fresh(node):
     )
 
 
-def _last_use(node, order):
+def _last_use(node: Node, order: Any) -> Any:
     """Position of the last use of a node or of anything that shares its memory."""
     last = -1
     for user in node.users:

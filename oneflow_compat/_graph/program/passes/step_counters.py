@@ -7,15 +7,21 @@ does.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.fx import Node
 
 from .patterns import Editor
 
+if TYPE_CHECKING:
+    from ..program import Program
+
+
 aten = torch.ops.aten
 
 
-def count_together(program):
+def count_together(program: Program) -> Any:
     """Replace _foreach_add_ of 1 to float32 scalars on the CPU by one fused operator."""
     graph, editor = program.graph, Editor(program)
     for node in editor.nodes(aten._foreach_add_.Scalar, aten._foreach_add_.Tensor):
@@ -49,7 +55,7 @@ def count_together(program):
     return program
 
 
-def _counter(node):
+def _counter(node: Node) -> Any:
     info = node.meta.get("tensor")
     return (
         node.op == "placeholder"
