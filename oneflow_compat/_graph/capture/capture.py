@@ -56,7 +56,8 @@ class Capture:
         self.option_inputs: set = set()  # options of optimizers that build() reads as inputs
         self.new_state: list = []
         self.global_results: dict = {}  # result -> (placement, sbp, shape)
-        self.update, self.aside = None, ()
+        self.update: Any = None
+        self.aside: Any = ()
 
     def run(self) -> Captured:
         try:
@@ -235,7 +236,8 @@ class Capture:
 
         Returns (nodes, an Output for each, [(index of a result that is no node, the value)]).
         """
-        results, constants = [], []  # (node, Output)
+        results: list = []  # (node, Output)
+        constants: list = []
         for i, value in enumerate(flat_out):
             if isinstance(value, torch.Tensor) and is_global(value):
                 self.global_results[len(results)] = value._of_placement, value._of_sbp, value.shape
@@ -384,8 +386,8 @@ def _stored_attributes(modules: Any, used_memories: Any) -> Any:
     """Return what each run stores in attributes, and take it out of the modules."""
     attributes = []
     for container, key, value in modules.stores:
-        leaves, spec = tree_flatten(value)
-        leaves = tuple(with_own_memory(leaves, used_memories))
+        values, spec = tree_flatten(value)
+        leaves = tuple(with_own_memory(values, used_memories))
         attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
     modules.restore()
     return [  # the lists have their elements from before build() again

@@ -44,7 +44,8 @@ class Results:
     """Compute the symbolic results of an operator for symbolic arguments."""
 
     def __init__(self, mode: Any) -> None:
-        self.mode, self.seen = mode, {}
+        self.mode = mode
+        self.seen: dict = {}
 
     def __call__(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         out = sparse_results.part(func, args, self.mode)
