@@ -99,7 +99,7 @@ def test_distribute():
     assert (
         d.split(1).axis == 1
         and d.split(0) != d.broadcast()
-        and d.auto().kind == "auto"
+        and d.auto().strategy == "auto"
         and d.split(1) == d.split(1)
     )
     for good in (d.split(0), d.auto(), None, False):
