@@ -215,6 +215,7 @@ SAMPLE = (
 
 def test_snippets_run_as_they_are(monkeypatch, tmp_path):
     """In the root of the repository, in one child process; snippets of recorded calls included."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())  # run.py adds its folder
     from run import Suite, golden
 
     suite = Suite()
