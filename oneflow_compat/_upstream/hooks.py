@@ -96,6 +96,12 @@ _ROWS = (
     ),
     (
         "torch._C._dynamo.guards",
+        "TensorGuards",
+        "one comparison of the shapes, strides and dtypes of all named tensors before a call",
+        "tests/graph/test_stale_state.py",
+    ),
+    (
+        "torch._C._dynamo.guards",
         "compute_overlapping_tensors",
         "whether inputs of a program overlap in memory",
         "tests/graph/test_stale_state.py",

@@ -775,3 +775,47 @@ def tie_counter(model, optimizer):
 @pytest.mark.parametrize("change", [tie_states, tie_state_tensor, tie_counter], ids=lambda f: f.__name__)
 def test_parameters_made_to_share_optimizer_state_are_followed(change):
     assert_follows(change, make_optimizer=adam)
+
+
+def transposed(model):
+    model[0].weight.data = model[0].weight.data.t()
+
+
+def transposed_in_place(model):
+    with torch.no_grad():
+        model[0].weight.t_()
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("change", [transposed, transposed_in_place])
+def test_a_parameter_that_is_transposed_in_its_memory_makes_another_program(change, trained, backend):
+    """Its address stays; the state of its optimizer keeps the old strides."""
+    results = []
+    for mode in (backend, None):
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), torch.randn(3, 4)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1) if trained else None
+
+        def build(x, model=model, trained=trained):
+            loss = model(x).square().mean()
+            if trained:
+                loss.backward()
+            return loss
+
+        step = build
+        if mode is not None:
+            step = graph_of(build, optimizer, model=model)
+            step.config.set_backend(mode)
+        losses = []
+        for call in range(4):
+            if call == 2:
+                change(model)
+            model.zero_grad()
+            losses.append(step(x).detach())
+            if mode is None and trained:
+                optimizer.step()
+        results.append([*losses, *(p.detach().clone() for p in model.parameters())])
+    # inductor sums in another order
+    exact = {} if backend == "inductor" else {"rtol": 0, "atol": 0}
+    torch.testing.assert_close(*results, **exact)

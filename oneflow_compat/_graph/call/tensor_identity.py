@@ -2,16 +2,18 @@
 
 Each tensor of a module or optimizer still lies under all of its names, and the trained ones are still
 trained: one loop over versions of containers (observe/checkers.py). A tensor that was replaced by one with
-the same metadata is read from then on, unless it is trained. Where the program writes named tensors, their
-memory is compared, too: `p.data = q.data` ties two parameters.
+the same metadata is read from then on, unless it is trained. Shapes and strides are compared, because
+`p.data = p.data.t()` changes them in place. Where the program writes named tensors, their memory is compared,
+too: `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo.guards import TensorGuards
 
 from ..._global.tensor import OfSeveralRanks
 from ..observe import Guard, checker_of, places
@@ -48,6 +50,7 @@ class TensorIdentity:
         plain = torch.Tensor, torch.nn.Parameter
         self.with_memory = [t for t in self.expected if type(t) in plain and t.layout is torch.strided]
         self.pointers = [*map(torch.Tensor.data_ptr, self.with_memory)]
+        self.same_layouts = _layout_check(self.with_memory)
         self._metadata = [*map(tensor_meta, self.expected)]
 
     def _guards(self) -> Iterator[Guard]:
@@ -87,3 +90,13 @@ class TensorIdentity:
     def _accepts(self, tensor: Any, now: Any) -> Any:
         is_trainable = self.training and tensor.slot.role == "param"
         return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable
+
+
+def _layout_check(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
+    """Return a function of these tensors that tells whether shape, strides, dtype and device are as now.
+
+    It also compares modes that dispatch depends on, such as autocast; `holds` decides then.
+    """
+    if not tensors:
+        return lambda: True
+    return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check

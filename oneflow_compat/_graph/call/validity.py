@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..program.captured import Captured
-from ..program.locations import GroupOption, ModuleTensor
+from ..program.locations import GroupOption
 from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
@@ -92,8 +92,8 @@ class Validity:
                 Stage.TENSORS,
                 self._look_at_tensors,
             ),
+            Test("layouts of named tensors", self._same_layouts(scope), Stage.TENSORS, self._look_at_tensors),
             Test("memory of named tensors", self._same_pointers(scope), Stage.TENSORS, self._look_at_tensors),
-            Test("dtype and device of parameters", _same_dtypes(scope, tensors), Stage.TENSORS),
             Test("values that build() read", self._same_values(scope), Stage.VALUES, self._note_values),
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
         )
@@ -160,9 +160,14 @@ class Validity:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
+    def _same_layouts(self, scope: Any) -> Any:
+        """Whether named tensors have the shapes, strides and dtypes that they had."""
+        self._with_memory = scope.bind(self.tensors.with_memory)
+        self._layouts = scope.bind(self.tensors.same_layouts)
+        return f"{self._layouts}(*{self._with_memory})" if self.tensors.with_memory else ""
+
     def _same_pointers(self, scope: Any) -> Any:
         """Whether a program that writes named tensors finds their memory where it was."""
-        self._with_memory = scope.bind(self.tensors.with_memory)
         self._pointers = scope.bind(self.tensors.pointers)
         if not self.memory.written_state:
             return ""
@@ -179,6 +184,7 @@ class Validity:
         self._names[self._tensor_checker] = self.tensors.checker
         self._names[self._with_memory] = self.tensors.with_memory
         self._names[self._pointers] = self.tensors.pointers
+        self._names[self._layouts] = self.tensors.same_layouts
         return True
 
     # -- values ------------------------------------------------------------------------
@@ -202,16 +208,6 @@ class Validity:
 
 def _all(conditions: Any) -> str:
     return " and ".join(conditions)
-
-
-def _same_dtypes(scope: Scope, tensors: Any) -> Any:
-    """Three parameters stand for all: casting or moving a module in place changes them all."""
-    parameters = [t for t in tensors if isinstance(t.slot.location, ModuleTensor) and t.slot.role == "param"]
-    picked = sorted({0, len(parameters) // 2, len(parameters) - 1}) if parameters else []
-    return _all(
-        f"{t.name}.dtype is {scope.bind(t.slot.dtype)} and {t.name}.device == {scope.bind(t.slot.device)}"
-        for t in (parameters[i] for i in picked)
-    )
 
 
 def _number_options(optimizers: Sequence[Optimizer], fixed: Any) -> Iterator[Any]:

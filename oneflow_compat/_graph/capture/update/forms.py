@@ -66,7 +66,21 @@ def _shares_state(optimizer: torch.optim.Optimizer) -> bool:
 
 def _has_fused_kernel(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     on_device = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in params)
-    return on_device and not _half_on_cpu(optimizer, params)
+    return on_device and not _half_on_cpu(optimizer, params) and _is_dense(optimizer, params)
+
+
+def _is_dense(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
+    """Whether parameters are dense and their state has their strides: fused kernels walk through memory."""
+    return all(
+        tensor.stride() == torch.empty_like(p, device="meta").stride()
+        for p in params
+        for tensor in (p, *_elementwise_state(optimizer, p))
+    )
+
+
+def _elementwise_state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> list[torch.Tensor]:
+    values = (value for _, value in leaves(optimizer.state.get(parameter, {})))
+    return [v for v in values if isinstance(v, torch.Tensor) and v.shape == parameter.shape]
 
 
 def _counts_beside_parameters(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:

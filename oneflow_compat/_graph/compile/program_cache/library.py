@@ -58,8 +58,8 @@ def with_sizes(function: Callable, sizes: Sequence[tuple[int, int]]) -> Callable
 @contextlib.contextmanager
 def _address_of_torch() -> Any:
     before = os.environ.get(_ADDRESS)
-    guards: Any = torch._C._dynamo.guards
-    os.environ[_ADDRESS] = str(guards._torchinductor_pyobject_tensor_data_ptr)
+    address = torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr  # type: ignore[attr-defined]
+    os.environ[_ADDRESS] = str(address)
     try:
         yield
     finally:
