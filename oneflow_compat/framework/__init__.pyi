@@ -35,5 +35,7 @@ from oneflow._graph import scopes as scope_util
 from oneflow._graph import sessions as session_context
 from oneflow import sysconfig as sysconfig
 tensor: Any
+tensor_str: Any
 tensor_tuple_util: Any
+type_tensor: Any
 

@@ -209,15 +209,15 @@ def test_results_that_depend_on_more_than_the_arguments_are_not_kept():
     seen = []
 
     def build(x):
-        try:
-            for dtype in (torch.float32, torch.float64):
-                torch.set_default_dtype(dtype)
-                seen.append((x / 2).dtype)
-        finally:
-            torch.set_default_dtype(torch.float32)
+        seen.append((x / 2).dtype)
         return x
 
-    graph_of(build)(torch.ones(2, dtype=torch.int64))
+    try:
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            graph_of(build)(torch.ones(2, dtype=torch.int64))
+    finally:
+        torch.set_default_dtype(torch.float32)
     assert seen == [torch.float32, torch.float64]
 
 

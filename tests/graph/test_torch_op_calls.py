@@ -218,7 +218,9 @@ def test_linearize_and_cond():
         graph_of(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(torch.ones(3))
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.filterwarnings(
+    "ignore:flex_attention called without", "ignore:return_lse is deprecated:FutureWarning"
+)
 def test_flex_attention_is_the_plain_operators_it_stands_for():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

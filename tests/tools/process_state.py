@@ -69,8 +69,15 @@ def restore_environment(earlier: dict[str, str]) -> None:
     os.environ.update(earlier)
 
 
-# torch replaces the first three when it loads its compiler; the mock of torch keeps the last for files imported under it.
-REPLACED_ON_PURPOSE = {"torch.manual_seed", "Module.__init__", "Module.__setstate__", "builtins.__import__"}
+# torch replaces the first three when it loads its compiler, transformers the fourth when it loads its models; the mock of
+# torch keeps the last for files imported under it.
+REPLACED_ON_PURPOSE = {
+    "torch.manual_seed",
+    "Module.__init__",
+    "Module.__setstate__",
+    "Module.load_state_dict",
+    "builtins.__import__",
+}
 
 
 def attributes(owner: object) -> Setting:

@@ -16,6 +16,10 @@ import torch.profiler
 from torch.nn.functional import *
 from oneflow import _placement, _sbp, _Tensor
 deform_conv: Any
+functional_batch_norm: Any
+functional_deform_conv: Any
+functional_maxpool: Any
+functional_pad: Any
 maxpool: Any
 
 def adaptive_avg_pool1d(x: Any, output_size: _int | Sequence[_int], data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
