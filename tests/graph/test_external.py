@@ -38,8 +38,6 @@ def test_missing_package_is_named(option, package, monkeypatch):
         graph_of(nn.Linear(2, 2), lambda config: getattr(config, option)(True))(torch.ones(1, 2))
 
 
-# deepcopy of a program makes a LeafSpec, whose class warns (torch 2.13)
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 def test_openvino():
     pytest.importorskip("openvino", reason="openvino is not installed")
     torch.manual_seed(0)

@@ -69,15 +69,8 @@ def restore_environment(earlier: dict[str, str]) -> None:
     os.environ.update(earlier)
 
 
-# torch replaces the first three when it loads its compiler, transformers the fourth when it loads its models; the mock of
-# torch keeps the last for files imported under it.
-REPLACED_ON_PURPOSE = {
-    "torch.manual_seed",
-    "Module.__init__",
-    "Module.__setstate__",
-    "Module.load_state_dict",
-    "builtins.__import__",
-}
+# torch replaces the first three when it loads its compiler; the mock of torch keeps the last for files imported under it.
+REPLACED_ON_PURPOSE = {"torch.manual_seed", "Module.__init__", "Module.__setstate__", "builtins.__import__"}
 
 
 def attributes(owner: object) -> Setting:
@@ -102,8 +95,9 @@ class Attributes:
             and f"{self.owner.__name__}.{name}" not in REPLACED_ON_PURPOSE
         }
 
-    def __eq__(self, other: "Attributes") -> bool:
-        return not self.replaced(other.values)
+    def __eq__(self, earlier: "Attributes") -> bool:
+        """Whether no function of an earlier time was replaced."""
+        return not earlier.replaced(self.values)
 
     def restore(self) -> None:
         for name, value in self.replaced(vars(self.owner)).items():
