@@ -287,17 +287,20 @@ class World:
         shift = torch.full((4,), 0.1) if self.next_shift is None else self.next_shift
         self.calls, self.next_shift, self.next_rows = self.calls + 1, None, torch.Tensor.clone
         loss = self.step(x, shift, self.factor)
-        names = [*self.model.named_parameters(), *self.model.named_buffers()]
-        states = [self.optimizer.state.get(p, {}) for _, p in names]
-        numbers = [v for state in states for v in state.values() if isinstance(v, torch.Tensor)]
         rates = [torch.as_tensor(float(group["lr"])) for group in self.optimizer.param_groups]
-        return [
-            loss.detach(),
-            torch.get_rng_state(),
-            *(t.detach().clone() for _, t in names),
-            *(n.clone() for n in numbers),
-            *rates,
-        ]
+        return [loss.detach(), torch.get_rng_state(), *(t.detach().clone() for t in self.tensors()), *rates]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Parameters, buffers and their optimizer state."""
+        named = [*self.model.parameters(), *self.model.buffers()]
+        states = [self.optimizer.state.get(t, {}) for t in named]
+        return [*named, *(v for state in states for v in state.values() if isinstance(v, torch.Tensor))]
+
+    @torch.no_grad()
+    def adopt(self, values: list[torch.Tensor]):
+        """Take the values that `call` gave in another world, so that differences of rounding do not grow."""
+        for tensor, value in zip(self.tensors(), values[2:]):
+            tensor.copy_(value)
 
 
 def same(first, second, tolerance=0.0) -> bool:
