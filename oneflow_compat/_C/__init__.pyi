@@ -1333,56 +1333,56 @@ def upsample(x: Any, height_scale: Any, width_scale: Any, align_corners: Any | N
 def upsample_bicubic_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'bicubic': upsample_bicubic_2d(x, height_scale, width_scale, align_corners, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 
 def upsample_bilinear_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'bilinear': upsample_bilinear_2d(x, height_scale, width_scale, align_corners, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 
 def upsample_linear_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'linear': upsample_linear_1d(x, scale_factor, align_corners, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 
 def upsample_nearest_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_1d(x, scale_factor, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 
 def upsample_nearest_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_2d(x, height_scale, width_scale, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 
 def upsample_nearest_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_3d(x, depth_scale, height_scale, width_scale, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 
 def upsample_trilinear_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'trilinear': upsample_trilinear_3d(x, depth_scale, height_scale, width_scale, align_corners, output_size, data_format).
 
-    x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for
-    channels-last data, TypeError for an unknown or repeated argument.
+    x has shape (N, C, ...). RuntimeError without output_size and positive scales,
+    NotImplementedError for channels-last data, TypeError for an unknown or repeated argument.
     """
     ...
 

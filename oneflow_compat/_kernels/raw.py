@@ -423,8 +423,8 @@ def _upsample(name: str, mode: str, axes: Sequence[Any], corners: bool) -> Calla
     upsample.__name__ = upsample.__qualname__ = name
     upsample.__doc__ = (
         f"torch's interpolate, mode {mode!r}: {name}(x, {', '.join(parameters)}).\n\n"
-        "x has shape (N, C, ...). RuntimeError without output_size and positive scales, NotImplementedError for\n"
-        "channels-last data, TypeError for an unknown or repeated argument."
+        "x has shape (N, C, ...). RuntimeError without output_size and positive scales,\n"
+        "NotImplementedError for channels-last data, TypeError for an unknown or repeated argument."
     )
     return upsample
 

@@ -546,7 +546,7 @@ class Graph:
         """Start an empty graph. A subclass calls this first, then assigns its modules."""
         ...
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute what a call of the graph returns. A subclass overrides it; NotImplementedError otherwise."""
+        """Compute what a call of the graph returns. A subclass overrides it; else NotImplementedError."""
         ...
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: _bool = False) -> Any:
         """Step this optimizer (and then its lr schedule) at the end of each call.

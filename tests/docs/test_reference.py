@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# The pages look at names of torch that warn when they are read, such as torch.distributed.reduce_op.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+
 ROOT = Path(__file__).parents[2]
 TENSOR_PARAMETERS = set(
     "x input inputs tensor tensors weight query logits pred prediction boxes indices ids grad label labels"

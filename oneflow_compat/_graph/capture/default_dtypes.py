@@ -24,7 +24,8 @@ def name_dtype(node: Node, tensors: tuple, result) -> None:
     if not positions:
         raise CaptureError(
             f"{node.target} makes {result.dtype} of integers, because build() has set the default dtype",
-            "Convert the integers first, as in x.to(torch.float64), or set the default dtype outside build().",
+            "Convert the integers first, as in x.to(torch.float64), or set the default dtype outside"
+            " build().",
         )
     if positions[0] >= len(node.args) and node.kwargs.get("dtype") is None:
         node.kwargs = {**node.kwargs, "dtype": result.dtype}

@@ -1,7 +1,7 @@
 """Ctrl-C during a capture acts at the next operator.
 
-torch calls Python from C++ code that ends the process when a KeyboardInterrupt is raised there, and a change of
-torch's classes should not stop in its middle. So the first Ctrl-C waits; a second one acts at once.
+torch calls Python from C++ code that ends the process when a KeyboardInterrupt is raised there, and a change
+of torch's classes should not stop in its middle. So the first Ctrl-C waits; a second one acts at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fake tensors, and results of operators from their meta kernels, without the detour through torch's fake mode.
+"""Fake tensors, and results of operators from their meta kernels, without torch's fake mode.
 
 For most operators torch's fake mode only checks the arguments, hashes them for a cache of its own, runs the
 meta kernel, and wraps the results. The checks take ten times as long as the kernel. Here the kernel runs at

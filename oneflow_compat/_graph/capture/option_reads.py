@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class OptionReads:
     """The optimizers whose `param_groups` build() reads, and the options that are inputs then.
 
-    At the first read, learning rates and options seen to change become numbers of the program (live_numbers.py)
-    until build() returns.
+    At the first read, learning rates and options seen to change become numbers of the program
+    (live_numbers.py) until build() returns.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Python floats that are inputs of a program: an option of an optimizer that build() reads.
 
-While build() is captured, such a float is a torch.SymFloat, and a `LiveNumber` is its node. Python's arithmetic
-on it records the same arithmetic into the program, and a branch on it adds a condition. Code that needs the
-float itself gets an error: float(), a C function, a text. The engine then captures build() again with the
-float as a constant.
+While build() is captured, such a float is a torch.SymFloat, and a `LiveNumber` is its node. Python's
+arithmetic on it records the same arithmetic into the program, and a branch on it adds a condition. Code
+that needs the float itself gets an error: float(), a C function, a text. The engine then captures build()
+again with the float as a constant.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Graph(StoredGraph, GraphInternals):
 
     # -- for users to write -----------------------------------------------------------
     def build(self, *args, **kwargs):
-        """Compute what a call of the graph returns. A subclass overrides it; NotImplementedError otherwise."""
+        """Compute what a call of the graph returns. A subclass overrides it; else NotImplementedError."""
         raise NotImplementedError(
             f"{type(self).__name__} does not override build(): write the computation of the graph there"
         )
