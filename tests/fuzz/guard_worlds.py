@@ -141,6 +141,7 @@ SCHEDULES = (
     "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)",
     "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)",
 )
+ROUNDING = 1e-6  # a gradient this much smaller than the largest is rounding: float32 has 1.2e-7, and sums have ten terms
 MODEL_SHARE = 0.02  # programs with a model of an installed package: they take ten times as long
 SMALL_SHARE = 0.5  # programs with a small model: a capture takes as long as it records operators
 _NUMBERS = itertools.count()
@@ -296,11 +297,33 @@ class World:
         states = [self.optimizer.state.get(t, {}) for t in named]
         return [*named, *(v for state in states for v in state.values() if isinstance(v, torch.Tensor))]
 
+    def rounding_steps(self) -> list[torch.Tensor | None]:
+        """For each tensor of `tensors`, where its gradient is zero up to rounding; None where it has none.
+
+        The gradient of attention's key bias is zero in exact arithmetic: the bias adds the same number to all
+        scores of a query, and softmax ignores it. Adam and Adagrad divide a gradient by its own magnitude, so they
+        scale rounding up to a whole step, whose sign differs between two correct kernels.
+        """
+        tensors = self.tensors()
+        largest = max((float(t.grad.abs().max()) for t in tensors if t.grad is not None), default=0.0)
+        if not largest:
+            return [None] * len(tensors)
+        return [t.grad.abs() < ROUNDING * largest if t.grad is not None else None for t in tensors]
+
     @torch.no_grad()
     def adopt(self, values: list[torch.Tensor]):
         """Take the values that `call` gave in another world, so that differences of rounding do not grow."""
         for tensor, value in zip(self.tensors(), values[2:]):
             tensor.copy_(value)
+
+
+def without_rounding_steps(values: list[torch.Tensor], steps) -> list[torch.Tensor]:
+    """What `World.call` gave, with zeros where `World.rounding_steps` says that a value is a matter of rounding."""
+    if not steps:
+        return values
+    loss, random_state, *rest = values
+    steps = [*steps, *[None] * (len(rest) - len(steps))]
+    return [loss, random_state, *(v if s is None else v.masked_fill(s, 0) for v, s in zip(rest, steps))]
 
 
 def same(first, second, tolerance=0.0) -> bool:
