@@ -62,8 +62,7 @@ def settle_survivors(references: Sequence, name: str, captured: Captured) -> Cap
     expected = _stored(captured)
     if not _alive(references, expected):
         return captured
-    gc.collect()
-    survivors = _alive(references, expected)
+    survivors = _not_garbage(references, expected)
     nodes = [tensor._of_node for tensor in survivors]
     lost = _give_values(survivors, captured.program)
     for tensor in lost:
@@ -72,6 +71,15 @@ def settle_survivors(references: Sequence, name: str, captured: Captured) -> Cap
     if not any(_is_written(captured.program.graph, node) for node in nodes):
         return captured
     return replace(captured, guards=replace(captured.guards, serves_one_call=True))
+
+
+def _not_garbage(references: Sequence, expected: set[int]) -> list[torch.Tensor]:
+    """Return the survivors that someone holds. What a capture makes is in the collector's young generations."""
+    gc.collect(1)
+    if not _alive(references, expected):
+        return []
+    gc.collect()
+    return _alive(references, expected)
 
 
 def _guard_values(tensors: Sequence[torch.Tensor], captured: Captured) -> None:

@@ -24,7 +24,7 @@ from .places import CONTENTS, Guard
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
 
 
-def made_by_build() -> set:
+def made_by_build() -> set[int]:
     """Return the ids of the objects that build() made, and collect its garbage.
 
     A capture pauses garbage collection, so the youngest generation is what was made since its begin.
@@ -35,7 +35,7 @@ def made_by_build() -> set:
 
 
 def outliving(
-    guards: Sequence[Guard], opaque: Sequence[tuple], created: set
+    guards: Sequence[Guard], opaque: Sequence[tuple], created: set[int]
 ) -> tuple[list[Guard], list[tuple]]:
     """Return the guards and the (object, site, text) whose objects outlive build().
 
@@ -47,19 +47,25 @@ def outliving(
         references.update(map(id, values))
     references.update(id(value) for value, *_ in opaque)
     values = guard = None
-    objects = _with_what_build_made(
-        [guard.owner for guard in guards] + [value for value, *_ in opaque], created
-    )
-    alive = _alive(objects, references)
+    owners = [guard.owner for guard in guards] + [value for value, *_ in opaque]
+    objects = _with_what_build_made([value for value in owners if not _is_older(value, created)], created)
+    del owners
+    dead = objects.keys() - _alive(objects, references)
     return (
-        [guard for guard in guards if isinstance(guard.owner, type) or id(guard.owner) in alive],
-        [entry for entry in opaque if id(entry[0]) in alive],
+        [guard for guard in guards if isinstance(guard.owner, type) or id(guard.owner) not in dead],
+        [entry for entry in opaque if id(entry[0]) not in dead],
     )
 
 
-def _with_what_build_made(roots: Any, created: Any) -> Any:
+def _is_older(value: object, created: set[int]) -> bool:
+    """Whether an object was there before build(). The collector does not list all, so it may be older."""
+    return gc.is_tracked(value) and id(value) not in created
+
+
+def _with_what_build_made(roots: list, created: set[int]) -> dict[int, object]:
     """Return {id: object} of the roots, and of the objects that build() made and they refer to."""
-    objects, stack = {}, roots
+    objects: dict[int, object] = {}
+    stack = roots
     while stack:
         value = stack.pop()
         if id(value) not in objects:
