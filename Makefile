@@ -5,7 +5,8 @@
 #   TORCH_INDEX  an additional package index for torch, for example of CPU wheels
 #   JOBS         processes that run tests (2)
 #   PYTHONS, TORCHS  what `make test-pythons` runs on
-#   SEEDS, SECONDS, BACKEND   of the fuzzers: seeds A:B, the time limit of each, the nn.Graph backend
+#   SEEDS, SECONDS            of the fuzzers: seeds A:B, the time limit of each
+#   BACKEND                   the nn.Graph backend of the fuzzers and of families
 #   MODE                      what fuzz-guards compares with eager: a backend, or compiled (torch.compile)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -27,7 +28,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-gpu test-core test-no-compiler test-pythons test-sanitize lint shape typecheck stubs docs parity \
-  fuzz fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party bench bench-gpu cuda-compile-check lock clean
+  fuzz fuzz-guards fuzz-files fuzz-ops fuzz-ranks third-party families bench bench-gpu cuda-compile-check lock clean
 
 help: ## list the targets and settings
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 28
@@ -105,6 +106,9 @@ fuzz-ranks: $(VENV)/.extras ## let one rank raise, disagree, be late or die in e
 
 third-party: $(VENV)/.extras ## run programs of other packages, eager and as graphs, and print a table
 	OMP_NUM_THREADS=2 $(BIN)/python tests/clients/third_party.py
+
+families: $(VENV)/.extras ## train families of models at five sizes each, eager and as graphs, and print a table
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore tests/clients/dynamic_families.py --backend $(BACKEND)
 
 bench: $(VENV)/.extras ## run the benchmarks
 	OMP_NUM_THREADS=2 $(BIN)/python tests/benchmarks/overhead.py

@@ -10,7 +10,7 @@ Calls that are alike except for sizes and strides are one *family*: a signature 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,13 @@ class Family:
     """What is known of the sizes of calls that differ in nothing else."""
 
     sizes: list  # for each tensor argument {dimension: its size, or VARIES}; None if its sizes are in the key
+    initial: list  # for each tensor argument {dimension: the size of the earliest call}
     # index of a flat argument -> dimensions that captures needed as numbers
     fixed: dict = field(default_factory=dict)
     # (index of a flat argument, dimension) -> how many captures needed a number because a comparison held
     compared: Counter = field(default_factory=Counter)
+    # (position of a tensor argument, dimension) that varied in an earlier process
+    remembered: frozenset = frozenset()
     is_static: bool = False  # symbols could not be captured: each set of sizes gets its own program
 
 
@@ -78,6 +81,31 @@ class ArgumentSizes:
                 dims[index] = {dim for dim in varying - fixed if plain and shape[dim] > 1}
         return dims if any(dims.values()) else {}
 
+    def expect(self, signature: Any, recall: Callable[[Any], list | None]) -> None:
+        """Take over the dimensions that varied in an earlier process, before the first call of a family.
+
+        `recall(family)` returns for each tensor argument {dimension: size in the static program}, or None.
+        """
+        key, shapes = self.key_of(signature), shapes_of(signature)
+        rows = recall(key) if key not in self.families else None
+        if rows is None or len(rows) != len(shapes):
+            return
+        for row, shape in zip(rows, shapes):
+            if any(dim < 0 or dim >= len(shape or ()) for dim in row):
+                return
+        family = self._add(key, shapes)
+        family.remembered = frozenset((i, dim) for i, row in enumerate(rows) for dim in row)
+        for i, dim in family.remembered:
+            family.sizes[i][dim] = family.initial[i][dim] = rows[i][dim]
+
+    def varied(self, signature: Any) -> list[dict[int, int]]:
+        """Return for each tensor argument {dimension that varied: the size of the earliest call}."""
+        family = self.families[self.key_of(signature)]
+        return [
+            {dim: initial[dim] for dim, size in (sizes or {}).items() if size is VARIES}
+            for sizes, initial in zip(family.sizes, family.initial)
+        ]
+
     def fix(self, signature: Any, specializations: Sequence[Specialization]) -> Any:
         """Note dimensions that a capture needed as numbers. Return those that have no symbol from now on.
 
@@ -98,14 +126,23 @@ class ArgumentSizes:
     def _note(self, key: Any, shapes: Any) -> Any:
         family = self.families.get(key)
         if family is None:
-            sizes: list = [None if shape is None else {} for shape in shapes]
-            family = self.families[key] = Family(sizes)
-            if len(self.families) > _MAX_FAMILIES:
-                del self.families[next(iter(self.families))]
-        for sizes, shape in zip(family.sizes, shapes):
+            family = self._add(key, shapes)
+        for sizes, initial, shape in zip(family.sizes, family.initial, shapes):
             for dim, size in enumerate(shape or ()):
-                if size > 1 and sizes.setdefault(dim, size) != size:
-                    sizes[dim] = VARIES
+                if size > 1:
+                    initial.setdefault(dim, size)
+                    if sizes.setdefault(dim, size) != size:
+                        sizes[dim] = VARIES
+        if any(family.sizes[i][dim] is VARIES for i, dim in family.remembered):
+            for i, dim in family.remembered:
+                family.sizes[i][dim] = VARIES
+        return family
+
+    def _add(self, key: Any, shapes: Any) -> Family:
+        sizes: list = [None if shape is None else {} for shape in shapes]
+        family = self.families[key] = Family(sizes, [{} for _ in shapes])
+        if len(self.families) > _MAX_FAMILIES:
+            del self.families[next(iter(self.families))]
         return family
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._errors import OneFlowError
+from . import remembered_sizes
 from .argument_sizes import ArgumentSizes
 from .call.branches import BranchTaken
 from .call.entry import Entry
@@ -229,6 +230,8 @@ class Engine:
         signature_key = key
         if program.dimensions is not None:
             key, self._has_dynamic = self.argument_sizes.key_of(key), True
+            if config.backend in remembered_sizes.BACKENDS:
+                remembered_sizes.remember(self, key, self.argument_sizes.varied(signature_key))
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:
             program.check()
@@ -275,6 +278,8 @@ class Engine:
         sizes, (leaves, spec) = self.argument_sizes, tree_flatten((args, kwargs))
         names = argument_names(spec, self.arg_names) if isinstance(config.dynamic, dict) else ()
         dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
+        if dynamic is not False and config.backend in remembered_sizes.BACKENDS:
+            sizes.expect(key, lambda family: remembered_sizes.recall(self, family))
         failure, excluded = None, set()
         while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names, excluded)):
             try:

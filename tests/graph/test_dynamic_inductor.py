@@ -114,6 +114,60 @@ def test_sizes_outside_the_guards_of_the_code_get_another_variant(folder, compil
     assert len(variants(other)) == 1
 
 
+def test_the_smaller_last_batch_is_compiled_in_the_first_epoch_only(folder, compilations):
+    graph, counts = Training(module := perceptron(), loss_of), []
+    epoch = [(torch.randn(n, 8),) for n in (32, 32, 32, 20)]
+    for _ in range(3):
+        assert_trains_like_eager(graph, module, loss_of, epoch)
+        counts.append(len(compilations))
+    assert counts == [2, 2, 2]  # a static region, and one with symbols
+
+
+def called_at(rows, build=loss_of):
+    """Train a new graph, which knows nothing of the graphs before it."""
+    graph = Training(module := perceptron(), build)
+    assert_trains_like_eager(graph, module, build, [(torch.randn(n, 8),) for n in rows])
+    return [program.dimensions is not None for program in graph._engine.programs]
+
+
+def test_a_new_graph_starts_with_the_dimensions_that_varied_before(folder, compilations):
+    assert called_at([24, 16, 33]) == [False, True] and len(compilations) == 2
+    assert called_at([50, 24, 16]) == [True]  # one program with symbols, from the cache
+    assert called_at([24, 24]) == [False]  # the static program of the first graph
+    assert called_at([24, 33]) == [False, True]
+    assert len(compilations) == 2
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "of another form", "with another dimension", "others may write it"]
+)
+def test_a_damaged_note_about_sizes_is_not_used(folder, compilations, damage):
+    called_at([24, 16])
+    (note,) = folder.glob("*.note")
+    if damage == "others may write it":
+        note.chmod(0o666)
+        with pytest.warns(UserWarning, match="others may write it"):
+            assert called_at([33]) == [False]
+        return
+    content = {
+        "cut": "{",
+        "of another form": '{"sizes": [5]}',
+        "with another dimension": '{"sizes": [[[7, 24]]]}',
+    }
+    note.write_text(content[damage])
+    assert called_at([33]) == [False]
+
+
+def test_notes_about_sizes_are_removed_with_the_programs(folder, monkeypatch):
+    store = Store(folder)
+    monkeypatch.setattr("oneflow._graph.compile.program_cache.store._MOST_NOTES", 4)
+    for i in range(5):
+        store.put_note(f"{i:064x}", {"sizes": []})
+    assert len(list(folder.glob("*.note"))) == 3
+    store.clear()
+    assert not list(folder.iterdir())
+
+
 def test_the_default_backend_compiles_each_variant_in_the_background(folder, monkeypatch):
     monkeypatch.setattr(auto, "experience", auto.Experience())
     monkeypatch.setattr(auto, "_capture_seconds", lambda program: 0.0)

@@ -4,6 +4,9 @@ A library is machine code, so an entry is used only if this user wrote it: the f
 the user, and nobody else may write there. A library is loaded only if its content has the recorded SHA-256.
 Files are renamed into place, so several processes may read and write at once. A damaged entry is removed and
 compiled again.
+
+`<key>.note` is a JSON document about the calls of a graph (_graph/remembered_sizes.py). Notes pass the same
+checks.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from .... import _env
 
 FORMAT = 1
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
+_MOST_NOTES = 1000  # the oldest half is removed if there are more
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp\Z")
 _ABANDONED = 3600  # seconds after which a temporary file belongs to nobody
 _KEEP = 0.8  # share of the quota that an eviction leaves
@@ -117,6 +121,28 @@ class Store:
         if self.private:
             self._evict(quota())
 
+    def find_note(self, key: str) -> Any:
+        """Return the document of a note, or None."""
+        path = self.folder / f"{key}.note"
+        try:
+            return json.loads(self._read(path))
+        except FileNotFoundError:
+            return None
+        except Unsafe as error:
+            _warn_once(f"a note about compiled programs is not used: {error}")
+        except (ValueError, OSError, RecursionError):
+            _discard(path)
+        return None
+
+    def put_note(self, key: str, document: dict) -> None:
+        """Write a note. A full disk only costs the note."""
+        with contextlib.suppress(OSError):
+            self._write(f"{key}.note", json.dumps(document).encode())
+            notes = [(status.st_mtime, path) for path, status in self._files() if path.suffix == ".note"]
+            if len(notes) > _MOST_NOTES:
+                for _, path in sorted(notes)[: _MOST_NOTES // 2]:
+                    _discard(path)
+
     def _read(self, path: Path) -> bytes:
         """Return the content of a regular file, which only this user may write if the folder is private."""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -159,7 +185,11 @@ class Store:
         """Remove everything that this class wrote. Return the number of entries."""
         removed = 0
         for path in list(self.folder.iterdir()):
-            if _KEY.match(path.stem) and path.suffix in (".json", ".so") or _TEMPORARY.match(path.name):
+            if (
+                _KEY.match(path.stem)
+                and path.suffix in (".json", ".so", ".note")
+                or _TEMPORARY.match(path.name)
+            ):
                 path.unlink(missing_ok=True)
                 removed += path.suffix == ".json"
         return removed
