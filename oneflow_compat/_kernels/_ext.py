@@ -53,7 +53,7 @@ def _loaded() -> bool:
 
 
 @functools.cache
-def _has_kernels(device_type: str) -> bool:
+def has_kernels(device_type: str) -> bool:
     """Whether the library is loaded and has kernels for this type of device."""
     if not _loaded():
         return False
@@ -76,7 +76,7 @@ def use(*tensors: Any, dtypes: Any = _FLOATS) -> bool:
     dtype, device, device_type = reference.dtype, reference.device, reference.device.type
     if dtype not in (_FLOATS_ON_CUDA if dtypes is _FLOATS and device_type == "cuda" else dtypes):
         return False
-    if not _has_kernels(device_type) or torch.is_autocast_enabled(device_type):
+    if not has_kernels(device_type) or torch.is_autocast_enabled(device_type):
         return False
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return False

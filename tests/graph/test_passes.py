@@ -12,7 +12,10 @@ import oneflow as flow
 from oneflow._graph.errors import ProgramError
 from oneflow._graph.program import passes
 from oneflow._graph.program.locations import Argument
+from oneflow._graph.program.passes.patterns import kernel_for
+from oneflow._graph.program.tensor_info import TensorInfo
 from oneflow._graph.program.writes import silent_writes
+from oneflow._kernels import _ext
 
 
 class Residual(nn.Module):
@@ -299,3 +302,10 @@ def test_rows_of_an_embedding_are_added_into_the_product_for_inductor():
     assert targets.count(put.default) == 5 and targets.count(aten._unsafe_index_put.default) == 3
     for found, expected in zip(traced(*inputs), sums(*inputs)):
         torch.testing.assert_close(found, expected)
+
+
+def test_fusing_passes_ask_whether_the_kernels_are_built_for_the_gpu():
+    on_gpu = TensorInfo((8, 8), torch.float32, torch.device("cuda", 0), (8, 1))
+    has_kernels = _ext.status() == "loaded" and _ext.has_kernels("cuda")
+    assert kernel_for(on_gpu) == has_kernels
+    assert not kernel_for(TensorInfo((8, 8), torch.int64, torch.device("cuda", 0), (8, 1)))

@@ -59,7 +59,7 @@ def _with_sum(dx, axis):
 
 @compares_devices
 def test_library_has_cuda_kernels():
-    assert _ext.status() == "loaded" and _ext._cuda()
+    assert _ext.status() == "loaded" and _ext.has_kernels("cuda")
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

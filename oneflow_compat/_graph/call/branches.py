@@ -11,6 +11,8 @@ from ..program.program import Program
 from ..program.symbolic import branch_of_message
 from ..program.writes import written_before_the_last_check
 
+Run = Callable[..., Sequence[Any]]  # a compiled program: the values of its slots -> its outputs
+
 
 class BranchTaken(RuntimeError):
     """A branch on sizes took another outcome than in the program; all writes have been undone.
@@ -23,12 +25,12 @@ class BranchTaken(RuntimeError):
         self.index = index
 
 
-def with_branches(program: Program, run: Callable[..., Sequence]) -> Callable[..., Sequence]:
+def with_branches(program: Program, run: Run) -> Run:
     """Return `run` with the writes undone, and BranchTaken raised, if a branch takes another outcome."""
     saved = written_before_the_last_check(program)
     devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}
 
-    def run_or_undo(*values: Any) -> Any:
+    def run_or_undo(*values: Any) -> Sequence[Any]:
         generators = torch.default_generator, *(torch.cuda.default_generators[d.index or 0] for d in devices)
         random_states = [(generator, generator.get_state()) for generator in generators]
         before = [(values[i], values[i].clone()) for i in saved]

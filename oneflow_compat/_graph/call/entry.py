@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from ..program.captured import Captured
 from ..program.program import Program
 from ..program.pytree import tree_leaves
 from ..program.symbolic import checks_branches
-from .branches import BranchTaken, with_branches
+from .branches import BranchTaken, Run, with_branches
 from .epilogue import Epilogue
 from .prologue import Stage, gather
 from .validity import Validity
@@ -22,7 +22,7 @@ from .validity import Validity
 class Entry:
     """Calls a compiled program: `values` tests it and reads the slots, then the entry is called with them."""
 
-    def __init__(self, key: Any, captured: Captured, run: Callable[..., Sequence]) -> None:
+    def __init__(self, key: Hashable, captured: Captured, run: Run) -> None:
         self.key = key
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
         self.live = captured.live
@@ -40,19 +40,19 @@ class Entry:
     def serves_later_calls(self) -> bool:
         return not (self.guards.serves_one_call or self.validity.dead)
 
-    def leaves(self, args: tuple, kwargs: dict) -> Sequence:
+    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Return the flattened arguments of a call."""
         return tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
 
-    def values(self, args: tuple, kwargs: dict) -> tuple | None:
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Return the values of the slots, or None if something that the program assumed has changed."""
         return self.prologue.run(tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args)
 
-    def untested_values(self, args: tuple, kwargs: dict) -> tuple:
+    def untested_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the values of the slots for the call that the program was captured for."""
         return gather(self.program, self.live, self.leaves(args, kwargs))
 
-    def values_besides_arguments(self) -> tuple:
+    def values_besides_arguments(self) -> tuple[Any, ...]:
         """Return the values of the slots, with None for arguments. Raise if a tensor no longer fits."""
         if not self.prologue.holds_without_arguments((Stage.TENSORS,)):
             changed = self.watch.changed or "of a parameter"
@@ -62,7 +62,7 @@ class Entry:
             )
         return gather(self.program, self.live, [None] * self.program.in_spec.num_leaves)
 
-    def __call__(self, values: tuple) -> Any:
+    def __call__(self, values: tuple[Any, ...]) -> Any:
         """Run the program and apply its effects. Raise BranchTaken if it takes another branch on sizes."""
         try:
             outputs = self.run(*values)
@@ -80,7 +80,7 @@ def _takes_leaves(program: Program) -> bool:
     return bool(spec.num_children) and all(child.is_leaf() for child in spec.children()[0].children())
 
 
-def _prepared(captured: Captured, run: Callable) -> Any:
+def _prepared(captured: Captured, run: Run) -> Run:
     """Return the compiled program with the modes that it must run in."""
     program = captured.program
     if _needs_grad_mode(program):
@@ -103,14 +103,14 @@ def _needs_grad_mode(program: Program) -> bool:
     )
 
 
-def _without_autocast(run: Callable) -> Any:
+def _without_autocast(run: Run) -> Run:
     """Run without autocast.
 
     The casts are in the program, and operators that build() ran without a cast stay so.
     """
 
     @functools.wraps(run)
-    def plain(*values: Any) -> Any:
+    def plain(*values: Any) -> Sequence[Any]:
         with torch._C._DisableAutocast():
             return run(*values)
 

@@ -31,7 +31,7 @@ class Epilogue:
         if effects.global_results:
             self._results = make_results_global(self._results, dict(effects.global_results))
 
-    def __call__(self, values: Sequence, outputs: Sequence) -> Any:
+    def __call__(self, values: Sequence[Any], outputs: Sequence[Any]) -> Any:
         if self._written is not None:
             increment_version(self._written(values))
         if self._stores_state:
@@ -47,7 +47,7 @@ class Epilogue:
         for location in self.effects.created_state:
             location.remove(self.live)
 
-    def _store_state(self, outputs: Any) -> Any:
+    def _store_state(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Store the values in optimizer state and options, unless the gradients overflowed."""
         locations = self.effects.state_values
         if self.effects.reports_overflow:
@@ -60,7 +60,7 @@ class Epilogue:
             location.write(self.live, value)
         return outputs[:split]
 
-    def _store_attributes(self, outputs: Any) -> Any:
+    def _store_attributes(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Bind the tensors of this run to the buffers and attributes that build() assigned."""
         # a view of a parameter requires a gradient
         values = (
@@ -89,7 +89,7 @@ class Epilogue:
             optimizer._schedule_of_graph, optimizer._opt_called = scheduler, False  # see LRScheduler.step
 
 
-def _slots_of_raised_versions(program: Program) -> Any:
+def _slots_of_raised_versions(program: Program) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:
     """Return a function that picks the values whose writes autograd must see, or None if there are none.
 
     Autograd sees the writes of an eager update by itself.
@@ -100,7 +100,7 @@ def _slots_of_raised_versions(program: Program) -> Any:
     return operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
 
 
-def results_of(program: Program) -> Callable[[Sequence], Any]:
+def results_of(program: Program) -> Callable[[Sequence[Any]], Any]:
     """Return the function from the tensors that a program returns to the results of build()."""
     spec, constants = with_sizes(program.out_spec), program.out_constants
     if spec.is_leaf():
@@ -113,7 +113,7 @@ def results_of(program: Program) -> Callable[[Sequence], Any]:
         return lambda outputs: tuple(outputs[:count])
     fixed = dict(constants)
 
-    def results(outputs: Any) -> Any:
+    def results(outputs: Sequence[Any]) -> Any:
         tensors = iter(outputs)
         leaves = [fixed[i] if i in fixed else next(tensors) for i in range(count)]
         return pytree.tree_unflatten(leaves, spec)

@@ -33,9 +33,9 @@ class MemoryIdentity:
 
     def state_replaced(self) -> None:
         """Look again at the memory of the state in the next call, and at its overlaps."""
-        self._storages: set | None = None
+        self._storages: set[int | None] | None = None
 
-    def holds(self, values: Sequence) -> bool:
+    def holds(self, values: Sequence[Any]) -> bool:
         """Whether the values of the slots share memory as at the capture."""
         if self._storages is None:
             if not self._merged_hold(values) or overlapping_slots(self.slots, values) != self.expected:
@@ -50,7 +50,7 @@ class MemoryIdentity:
             return not self.merged or self._merged_hold(values)
         return self._merged_hold(values) and overlapping_slots(self.slots, values) == self.expected
 
-    def _merged_hold(self, values: Any) -> bool:
+    def _merged_hold(self, values: Sequence[Any]) -> bool:
         """Whether tensors that are one slot of the program still are one memory."""
         return all(
             get_item(entry.container, entry.key) is entry.tensor and _is_same_memory(entry.tensor, values[i])

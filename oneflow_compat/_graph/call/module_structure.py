@@ -7,7 +7,7 @@ length changed. torch numbers the hooks of a process: no hook was added while th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,7 +70,7 @@ class ModuleStructure:
             self._note()
         return True
 
-    def _facts(self) -> Any:
+    def _facts(self) -> dict[str, Any]:
         """{label: value}: equal if and only if the structure of the modules and the hooks are the same."""
         facts: dict[str, Any] = {"a hook": [hooks_of(dicts) for dicts in self._hook_dicts()]}
         for path, module in self.modules:
@@ -88,7 +88,7 @@ class ModuleStructure:
         return facts
 
 
-def hooks_of(hook_dicts: Any) -> tuple:
+def hooks_of(hook_dicts: Iterable[Mapping[int, Any] | None]) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the functions of some dicts of hooks, by identity; None and an empty dict count as the same."""
     return tuple(
         tuple((key, id(hook)) for key, hook in hooks.items()) if hooks else () for hooks in hook_dicts

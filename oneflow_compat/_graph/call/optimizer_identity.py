@@ -8,7 +8,7 @@ ordinary case by one loop over versions and pointers (observe/checkers.py), and 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,7 +49,7 @@ class OptimizerIdentity:
             guards += self._hook_guards()
         self.checker = checker_of(guards)
 
-    def _hook_guards(self) -> Iterator[Any]:
+    def _hook_guards(self) -> Iterator[Guard]:
         """Yield guards of the hooks. torch numbers the hooks of a process when it adds one."""
         yield _guard(places.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
         for dicts in self._hook_dicts():
@@ -62,7 +62,7 @@ class OptimizerIdentity:
             yield [getattr(optimizer.optimizer, name, {}) for name in _OPTIMIZER_HOOKS]
         yield from map(_tensor_hooks, self._trained)
 
-    def _hook_facts(self) -> list:
+    def _hook_facts(self) -> list[Any]:
         return list(map(hooks_of, self._hook_dicts()))
 
     def holds(self) -> bool:
@@ -76,7 +76,7 @@ class OptimizerIdentity:
         self._note()
         return True
 
-    def _is_replaced(self) -> Any:
+    def _is_replaced(self) -> bool:
         with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
         with_groups = [optimizer for optimizer in self.optimizers if optimizer.has_new_groups()]
         for optimizer in with_groups:
@@ -88,14 +88,14 @@ class OptimizerIdentity:
         return bool(with_state or with_groups)
 
 
-def _guard(where: Any, owner: Any, key: Any, value: Any) -> Any:
-    return Guard(where, owner, key, value, None, None)
+def _guard(access: str, owner: Any, key: Any, value: Any) -> Guard:
+    return Guard(access, owner, key, value, None, None)
 
 
 class _Optimizer:
     """The groups, parameters and state holders of one optimizer."""
 
-    def __init__(self, index: Any, optimizer: Optimizer) -> None:
+    def __init__(self, index: int, optimizer: Optimizer) -> None:
         self.index, self.optimizer = index, optimizer
         self.state, self.holders = optimizer.state, dict(optimizer.state)
         self._holders = list(self.holders.values())
@@ -157,11 +157,11 @@ class _Optimizer:
         )
 
 
-def _same_objects(now: Any, before: Any) -> bool:
+def _same_objects(now: Collection[Any], before: Collection[Any]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
-def _layout(holder: Any) -> dict:
+def _layout(holder: Any) -> dict[tuple[Any, ...], Any]:
     """{path: metadata of a tensor, type of another value} of the state of one parameter."""
     return {
         path: tensor_meta(leaf) if isinstance(leaf, torch.Tensor) else type(leaf)

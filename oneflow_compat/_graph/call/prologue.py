@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..._global.tensor import OfSeveralRanks
-from ..program.locations import Argument, LiveState, ModuleTensor, OptimizerParameter
+from ..._global.marks import OfSeveralRanks
+from ..program.locations import Argument, LiveState, Location, ModuleTensor, OptimizerParameter
 from ..program.program import Program, Slot
 
 
@@ -83,12 +83,12 @@ class TensorSlot:
         return self.container[self.key]
 
 
-def gather(program: Program, live: LiveState, args: Sequence) -> tuple:
+def gather(program: Program, live: LiveState, args: Sequence[Any]) -> tuple[Any, ...]:
     """Return the live values of the slots, untested."""
     return tuple(_live_value(slot.location, live, args) for slot in program.slots)
 
 
-def _live_value(location: Any, live: Any, args: Any) -> Any:
+def _live_value(location: Location, live: LiveState, args: Sequence[Any]) -> Any:
     if isinstance(location, Argument):
         return args[location.index]._local_tensor if location.is_shard else args[location.index]
     value = location.read(live)
@@ -99,7 +99,7 @@ def _live_value(location: Any, live: Any, args: Any) -> Any:
 class Prologue:
     """Generates the prologue. `run(args)` returns the values of the slots, or None."""
 
-    run: Callable[[Sequence], tuple | None]
+    run: Callable[[Sequence[Any]], tuple[Any, ...] | None]
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Prologue:
         exec(compile(source, f"<{self.program.name} prologue>", "exec"), self.scope.names)
         self.run = self.scope.names["prologue"]
 
-    def _reads(self) -> Any:
+    def _reads(self) -> list[str]:
         """Return an expression for each slot; a named tensor is a name of the scope."""
         tensors, items = [], []
         for slot in self.program.slots:
@@ -151,13 +151,13 @@ class Prologue:
         self.tensors = tuple(tensors)
         return items
 
-    def _container_name(self, container: Any) -> Any:
+    def _container_name(self, container: Any) -> str:
         name = self._containers.get(id(container))
         if name is None:
             name = self._containers[id(container)] = self.scope.bind(container)
         return name
 
-    def _lines(self, stage: Any) -> list:
+    def _lines(self, stage: Stage) -> list[str]:
         """Return one line for each test of a stage."""
         return [
             f"  if not ({test.condition}): return failed(args, {index})"
@@ -165,7 +165,7 @@ class Prologue:
             if test.stage is stage and test.condition
         ]
 
-    def _failed(self, args: tuple, index: Any) -> Any:
+    def _failed(self, args: Sequence[Any], index: int) -> tuple[Any, ...] | None:
         on_failure = self.tests[index].on_failure
         if on_failure is not None and on_failure():
             return self.run(args)

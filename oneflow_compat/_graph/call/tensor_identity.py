@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._C._dynamo.guards import TensorGuards
 
-from ..._global.tensor import OfSeveralRanks
+from ..._global.marks import OfSeveralRanks
 from ..observe import Guard, checker_of, places
 from ..program.python_values import get_item, tensor_meta
 from .prologue import TensorSlot
@@ -24,7 +24,9 @@ from .prologue import TensorSlot
 class TensorIdentity:
     """The named tensors of one program. `changed` is the name of the one that made `holds()` return False."""
 
-    def __init__(self, tensors: Sequence[TensorSlot], aliases: Sequence[tuple], training: bool) -> None:
+    def __init__(
+        self, tensors: Sequence[TensorSlot], aliases: Sequence[tuple[torch.Tensor, Any, Any]], training: bool
+    ) -> None:
         """`aliases`: (tensor, container, key) of each further name of a tensor."""
         self.tensors, self.training = tensors, training
         self.expected = [tensor.live for tensor in tensors]

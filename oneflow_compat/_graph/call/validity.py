@@ -33,10 +33,10 @@ class FixedOptions:
     optimizer: int
     group: int
     names: tuple[str, ...]
-    values: tuple
+    values: tuple[Any, ...]
     has_tensors: bool = False
 
-    def getter(self) -> Callable[[dict], tuple]:
+    def getter(self) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
         """Return the function from a parameter group to its values of these options.
 
         A program reads a tensor where it lies, so only its metadata is fixed.
@@ -143,9 +143,9 @@ class Validity:
             tests.append(f"type({scope.bind(group)}.get({option.keys[0]!r})) is float")
         return _all(tests)
 
-    def changed_options(self) -> dict[int, set]:
+    def changed_options(self) -> dict[int, set[str]]:
         """Return {optimizer: names of numeric options that differ from the capture}."""
-        changed: dict[int, set] = {}
+        changed: dict[int, set[str]] = {}
         for options in self.options:
             groups = self.live.optimizers[options.optimizer].param_groups
             if options.group < len(groups):
@@ -160,13 +160,13 @@ class Validity:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
-    def _same_layouts(self, scope: Any) -> Any:
+    def _same_layouts(self, scope: Scope) -> Any:
         """Whether named tensors have the shapes, strides and dtypes that they had."""
         self._with_memory = scope.bind(self.tensors.with_memory)
         self._layouts = scope.bind(self.tensors.same_layouts)
         return f"{self._layouts}(*{self._with_memory})" if self.tensors.with_memory else ""
 
-    def _same_pointers(self, scope: Any) -> Any:
+    def _same_pointers(self, scope: Scope) -> Any:
         """Whether a program that writes named tensors finds their memory where it was."""
         self._pointers = scope.bind(self.tensors.pointers)
         if not self.memory.written_state:

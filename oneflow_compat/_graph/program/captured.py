@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .locations import GroupOption, LiveState, OptimizerState
+from torch.utils._pytree import TreeSpec
+
+from .locations import GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
 
 
@@ -21,8 +23,8 @@ class StoredAttribute:
 
     container: Any
     key: Any
-    leaves: tuple
-    spec: Any
+    leaves: tuple[Any, ...]
+    spec: TreeSpec
     appends: bool = False
 
 
@@ -43,9 +45,9 @@ class Effects:
     # optimizer state that the capture created, if the program serves one call only. It is removed if that
     # run changed nothing, so that the next call creates it again
     created_state: tuple[OptimizerState | GroupOption, ...] = ()
-    schedulers: tuple = ()
+    schedulers: tuple[Any, ...] = ()
     # result -> (placement, sbp, shape) of the results that are global tensors
-    global_results: Mapping[int, tuple] = field(default_factory=dict)
+    global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +60,17 @@ class Guards:
     # the observe.Guards of what build() read from Python
     python_values: Any = None
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
-    free_index: dict = field(default_factory=dict)
+    free_index: Mapping[int, int | None] = field(default_factory=dict)
     # optimizer -> names of options that are inputs of the program; the other options are fixed in it
-    live_options: Mapping[int, frozenset] = field(default_factory=dict)
+    live_options: Mapping[int, frozenset[str]] = field(default_factory=dict)
     # indices of the optimizers whose groups build() read: their options are fixed in the program, except
     # those that are its inputs, given by their locations
-    options_read: frozenset = frozenset()
+    options_read: frozenset[int] = frozenset()
     options_as_inputs: frozenset[GroupOption] = frozenset()
     # pairs of slots that overlap in memory, one of them written; the program runs operator by operator then
-    overlaps: frozenset = frozenset()
+    overlaps: frozenset[tuple[int, int]] = frozenset()
     # (slot, StateEntry) of named tensors that are the same memory as the tensor of the slot
-    merged: tuple = ()
+    merged: tuple[tuple[int, StateEntry], ...] = ()
     # branch on a size that depends on values -> outcome, in the order of the program
     branches: Mapping[Any, bool] = field(default_factory=dict)
     # whether the program assumes sizes that depend on values

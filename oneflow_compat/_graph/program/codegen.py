@@ -10,13 +10,18 @@ import keyword
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
 
-_PYTHON = {
+if TYPE_CHECKING:
+    from .program import Program
+
+    Labels = Callable[[Program, torch.fx.Node], Any]
+
+_PYTHON: dict[Any, str] = {  # Python function -> how it is written
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
     operator.mul: "{} * {}",
@@ -33,8 +38,8 @@ class _Names:
     """Binds values that have no literal form to names of the generated function's globals."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
-        self.globals: dict = {}
-        self._of: dict = {}
+        self.globals: dict[str, Any] = {}
+        self._of: dict[tuple[str, int], str] = {}
         self._local = {node.name for node in graph.nodes}
 
     def bind(self, prefix: str, value: Any) -> str:
@@ -59,11 +64,11 @@ def _in_one_format(x: torch.Tensor) -> torch.Tensor:
     return x if x.is_contiguous() else x.contiguous(memory_format=suggest_memory_format(x))
 
 
-def _group_norm(x: torch.Tensor, *args: Any) -> tuple:
+def _group_norm(x: torch.Tensor, *args: Any) -> Any:
     return torch.ops.aten.native_group_norm(_in_one_format(x), *args)
 
 
-def _group_norm_backward(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> tuple:
+def _group_norm_backward(grad: torch.Tensor, x: torch.Tensor, *args: Any) -> Any:
     x = _in_one_format(x)
     return torch.ops.aten.native_group_norm_backward(
         grad.contiguous(memory_format=suggest_memory_format(x)), x, *args
@@ -130,10 +135,10 @@ def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]
 
 
 def compile_program(
-    program: Any,
+    program: Program,
     function_name: str = "program",
-    labels: Callable[[Any, torch.fx.Node], Any] | None = None,
-) -> Callable[..., tuple]:
+    labels: Labels | None = None,
+) -> Callable[..., tuple[Any, ...]]:
     """Return a Python function that takes the slots in order and returns a tuple.
 
     The function drops dead variables at once. With `labels(program, node)`, it takes a callable as an
@@ -146,12 +151,12 @@ def compile_program(
     source = f"def {function_name}({', '.join(params)}):\n{body}"
     scope = dict(names.globals)
     exec(compile(source, f"<{program.name}>", "exec"), scope)
-    function = scope[function_name]
-    function.__source__ = source
+    function: Callable[..., tuple[Any, ...]] = scope[function_name]
+    setattr(function, "__source__", source)  # noqa: B010 -- mypy knows no such attribute of functions
     return function
 
 
-def _body(program: Any, names: _Names, labels: Callable | None) -> Iterator[str]:
+def _body(program: Program, names: _Names, labels: Labels | None) -> Iterator[str]:
     """Yield the statements of the function."""
     dies, current = _last_uses(program.graph), None
     for node in program.graph.nodes:
@@ -183,9 +188,9 @@ def _assigns(line: str) -> bool:
     return " = " in line.split("(", 1)[0]
 
 
-def _statement(node: Any, names: _Names, constants: dict) -> str:
+def _statement(node: Any, names: _Names, constants: dict[str, torch.Tensor]) -> str:
     if node.op == "get_attr":
-        return f"{node.name} = {names.bind('k', constants[node.target])}"
+        return f"{node.name} = {names.bind('k', constants[str(node.target)])}"
     template = _PYTHON.get(node.target)
     if template is not None:
         return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,8 @@ class Dimension:
 class Layout:
     """Shape and strides of one argument: numbers, symbols, and expressions of symbols."""
 
-    shape: tuple
-    stride: tuple
+    shape: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class DimensionGuards:
     {0: ((s0, 8), (8, 1)), 1: ((s1,), (1,))} and the conditions s0 >= 2, s1 >= 2, s0 == s1.
     """
 
-    dimensions: tuple
-    layouts: dict  # index of a flat argument -> Layout
-    conditions: tuple  # expressions of the symbols
+    dimensions: tuple[Dimension, ...]
+    layouts: Mapping[int, Layout]  # by the index of a flat argument
+    conditions: tuple[str, ...]  # expressions of the symbols
 
     def __post_init__(self) -> None:
         symbols = {d.symbol for d in self.dimensions}
@@ -66,7 +66,7 @@ class DimensionGuards:
             n for layout in self.layouts.values() for n in (*layout.shape, *layout.stride) if type(n) is str
         ]
 
-    def serves(self, sizes: tuple) -> bool:
+    def serves(self, sizes: tuple[int, ...]) -> bool:
         """Whether these sizes of the dimensions, in their order, satisfy the conditions."""
         symbols = {d.symbol: size for d, size in zip(self.dimensions, sizes)}
         try:
@@ -74,25 +74,29 @@ class DimensionGuards:
         except ZeroDivisionError:
             return False
 
-    def compile(self, with_strides: bool = True) -> Callable[[list], bool]:
+    def compile(self, with_strides: bool = True) -> Callable[[Sequence[Any]], bool]:
         """Return a function of the flat arguments: whether the program serves their sizes.
 
         Without strides, the arguments may have any layout.
         """
         reads, tests = self._reads_and_tests(with_strides)
         lines = "".join(f"  {read}\n" for read in reads)
-        return _compiled(
+        fits: Callable[[Sequence[Any]], bool] = _compiled(
             "fits",
             f"def fits(a):\n{lines}  try:\n    return {' and '.join(tests) or 'True'}\n"
             "  except ZeroDivisionError:\n    return False\n",
         )
+        return fits
 
-    def compile_strides(self) -> Callable[[list], dict[int, tuple]]:
+    def compile_strides(self) -> Callable[[Sequence[Any]], dict[int, tuple[int, ...]]]:
         """Return a function of the flat arguments: {index: strides that the program needs}."""
         reads, _ = self._reads_and_tests(False)
         lines = "".join(f"  {read}\n" for read in reads)
         items = "".join(f"{index}: ({_listed(layout.stride)}), " for index, layout in self.layouts.items())
-        return _compiled("strides", f"def strides(a):\n{lines}  return {{{items}}}\n")
+        strides: Callable[[Sequence[Any]], dict[int, tuple[int, ...]]] = _compiled(
+            "strides", f"def strides(a):\n{lines}  return {{{items}}}\n"
+        )
+        return strides
 
     def _reads_and_tests(self, with_strides: bool) -> tuple[list[str], list[str]]:
         """Return (statements that read the symbols, conditions)."""
@@ -113,11 +117,11 @@ class DimensionGuards:
         return "; ".join((symbols, *self.conditions))
 
 
-def _listed(values: tuple) -> str:
+def _listed(values: tuple[int | str, ...]) -> str:
     return "".join(f"{value}, " for value in values)
 
 
-def _compiled(name: str, source: str) -> Callable:
+def _compiled(name: str, source: str) -> Any:
     scope: dict[str, Any] = {"math": math}
     exec(compile(source, "<guards on dimensions>", "exec"), scope)
     return scope[name]

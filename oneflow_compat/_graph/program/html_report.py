@@ -7,6 +7,7 @@ import operator
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 """
 
 
-def times(program: Program, values: Sequence, repeats: int = 3) -> dict:
+def times(program: Program, values: Sequence[Any], repeats: int = 3) -> dict[str, float]:
     """{node name: seconds}, the minimum of `repeats` runs.
 
     The runs use copies of `values`, so that no state is changed.
@@ -35,8 +36,8 @@ def times(program: Program, values: Sequence, repeats: int = 3) -> dict:
         return _times(program, values, repeats, on_cuda)
 
 
-def _times(program: Program, values: Sequence, repeats: int, on_cuda: bool) -> dict:
-    best: dict = {}
+def _times(program: Program, values: Sequence[Any], repeats: int, on_cuda: bool) -> dict[str, float]:
+    best: dict[str, float] = {}
     for _ in range(repeats):
         env = {}
         copies = iter([v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values])
@@ -56,7 +57,7 @@ def _times(program: Program, values: Sequence, repeats: int, on_cuda: bool) -> d
     return best
 
 
-def page(program: Program, seconds: dict | None = None) -> str:
+def page(program: Program, seconds: dict[str, float] | None = None) -> str:
     """The page as HTML; `seconds` is the result of `times`."""
     seconds = seconds or {}
     groups = defaultdict(list)
@@ -64,7 +65,7 @@ def page(program: Program, seconds: dict | None = None) -> str:
         if node.op == "call_function" and node.target is not operator.getitem and node.target not in _PYTHON:
             groups[_path(node)].append(node)
     total = sum(seconds.values())
-    tree: dict = {}
+    tree: dict[str, Any] = {}  # nested by the path of a module; "" has the nodes
     for path, nodes in groups.items():
         branch = tree
         for part in path:
@@ -110,14 +111,14 @@ def _slot(slot: Slot) -> str:
     )
 
 
-def _time_of(tree: dict, seconds: dict) -> float:
+def _time_of(tree: dict[str, Any], seconds: dict[str, float]) -> float:
     return sum(
         _time_of(v, seconds) if isinstance(v, dict) else sum(seconds.get(n.name, 0) for n in v)
         for v in tree.values()
     )
 
 
-def _block(tree: dict, seconds: dict, total: float, opened: bool = False) -> str:
+def _block(tree: dict[str, Any], seconds: dict[str, float], total: float, opened: bool = False) -> str:
     out = []
     if "" in tree:
         rows = []

@@ -25,14 +25,14 @@ class NumberNeeded(Exception):
 class LiveNumbers:
     """The numbers of one capture, and the conditions on them. `record(function, nodes)` adds a node."""
 
-    def __init__(self, record: Callable[[Callable, tuple], Node]):
+    def __init__(self, record: Callable[[Callable[..., Any], tuple[Any, ...]], Node]):
         self.record = record
         self.conditions: list[Condition] = []
         self.is_needed = False  # the error below may be suppressed on its way
 
     def number(self, value: float, node: Node) -> torch.SymFloat:
         """Return the number that build() gets for a float."""
-        return torch.SymFloat(LiveNumber(self, value, node))
+        return torch.SymFloat(LiveNumber(self, value, node))  # type: ignore[no-untyped-call]  # torch 2.13
 
     def need(self) -> NoReturn:
         """Raise, because build() needs a value itself."""
@@ -49,7 +49,7 @@ class LiveNumber:
     def __init__(self, numbers: LiveNumbers, value: Any, node: Any):
         self.numbers, self.value, self.node = numbers, value, node
 
-    def __deepcopy__(self, memo: dict) -> LiveNumber:
+    def __deepcopy__(self, memo: dict[int, Any]) -> LiveNumber:
         return self
 
     def is_int(self) -> bool:
@@ -99,8 +99,8 @@ class LiveNumber:
         self.numbers.need()
 
 
-def _arithmetic(function):
-    def computed(self, *operands):
+def _arithmetic(function: Callable[..., float]) -> Callable[..., LiveNumber]:
+    def computed(self: LiveNumber, *operands: Any) -> LiveNumber:
         if not all(type(operand) is LiveNumber for operand in operands):  # a size that is a symbol
             self.numbers.need()
         value = function(self.value, *(operand.value for operand in operands))

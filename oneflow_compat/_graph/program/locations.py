@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+Keys = tuple[Any, ...]  # the keys to follow in nested containers
+
 
 @dataclass(frozen=True, eq=False)
 class StateEntry:
@@ -44,13 +46,15 @@ class LiveState:
     """The objects that locations name."""
 
     entries: Mapping[str, StateEntry] = field(default_factory=dict)
-    optimizers: tuple = ()
-    free: list = field(default_factory=list)  # tensors of closures and globals; replaced if they are rebound
-    saved: dict = field(default_factory=dict)  # values of a graph that was read from disk
-    modules: tuple = ()  # (path, module) of every module of the graph
-    aliases: tuple = ()  # (tensor, container, key) of each further name of a tensor of a module
+    optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    # tensors of closures and globals; replaced if they are rebound
+    free: list[torch.Tensor] = field(default_factory=list)
+    saved: dict[str, Any] = field(default_factory=dict)  # values of a graph that was read from disk
+    modules: tuple[tuple[str, torch.nn.Module], ...] = ()  # every module of the graph, by path
+    # (tensor, container, key) of each further name of a tensor of a module
+    aliases: tuple[tuple[torch.Tensor, Any, Any], ...] = ()
 
-    def state_of(self, optimizer: int, parameter: str) -> dict | None:
+    def state_of(self, optimizer: int, parameter: str) -> dict[str, Any] | None:
         """Return the optimizer's state of a parameter, or None if there is none yet."""
         return self.optimizers[optimizer].state.get(self.entries[parameter].tensor)
 
@@ -58,7 +62,7 @@ class LiveState:
 class _InContainer:
     """A location that is an item of a container, maybe of nested ones."""
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         """Return the container, and the keys to follow in it."""
         raise NotImplementedError
 
@@ -90,7 +94,7 @@ class ModuleTensor(_InContainer):
 
     name: str
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         entry = live.entries[self.name]
         return entry.container, (entry.key,)
 
@@ -103,7 +107,7 @@ class OptimizerParameter(_InContainer):
     group: int
     index: int
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         return live.optimizers[self.optimizer].param_groups[self.group]["params"], (self.index,)
 
 
@@ -116,9 +120,9 @@ class OptimizerState(_InContainer):
 
     optimizer: int
     parameter: str
-    keys: tuple
+    keys: Keys
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         # without the default that optimizer.state would create: a missing state must stay missing
         return live.state_of(self.optimizer, self.parameter) or {}, self.keys
 
@@ -146,9 +150,9 @@ class GroupOption(_InContainer):
 
     optimizer: int
     group: int
-    keys: tuple
+    keys: Keys
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         return live.optimizers[self.optimizer].param_groups[self.group], self.keys
 
     def remove(self, live: LiveState) -> None:
@@ -166,7 +170,7 @@ class FreeTensor(_InContainer):
 
     index: int
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         return live.free, (self.index,)
 
 
@@ -176,7 +180,7 @@ class SavedValue(_InContainer):
 
     key: str
 
-    def resolve(self, live: LiveState) -> tuple[Any, tuple]:
+    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
         return live.saved, (self.key,)
 
 

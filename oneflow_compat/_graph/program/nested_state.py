@@ -8,6 +8,8 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .locations import Keys
+
 
 def copied(value: Any) -> Any:
     """Copy nested lists and dicts; the leaves are not copied."""
@@ -16,7 +18,7 @@ def copied(value: Any) -> Any:
     return [copied(v) for v in value] if type(value) is list else value
 
 
-def leaves(value: Any, path: tuple = ()) -> list[tuple[tuple, Any]]:
+def leaves(value: Any, path: Keys = ()) -> list[tuple[Keys, Any]]:
     """[(path, leaf)] of all leaves in nested lists and dicts."""
     if isinstance(value, dict):
         return [leaf for k, v in value.items() for leaf in leaves(v, (*path, k))]
@@ -25,7 +27,7 @@ def leaves(value: Any, path: tuple = ()) -> list[tuple[tuple, Any]]:
     return [(path, value)]
 
 
-def found_at(value: Any, path: Iterable) -> Any:
+def found_at(value: Any, path: Iterable[Any]) -> Any:
     """The value at the path, or None."""
     try:
         for key in path:
@@ -35,7 +37,7 @@ def found_at(value: Any, path: Iterable) -> Any:
     return value
 
 
-def put_at(value: Any, path: Sequence, leaf: Any) -> None:
+def put_at(value: Any, path: Sequence[Any], leaf: Any) -> None:
     for key in path[:-1]:
         value = value[key]
     value[path[-1]] = leaf
@@ -45,7 +47,7 @@ def symbolic(value: Any, depth: int = 0, apart_from: Any = None) -> bool:
     """Whether a value is a fake tensor or contains one, a few levels down, outside of `apart_from`."""
     if isinstance(value, FakeTensor) or depth > 3 or value is apart_from:
         return isinstance(value, FakeTensor)
-    elements: Iterable
+    elements: Iterable[Any]
     if isinstance(value, dict):
         elements = value.values()
     elif isinstance(value, (list, tuple, set, deque)):

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 class Refusal:
     """What the kernels refuse and torch's fake kernels take."""
 
-    applies: Callable[[list], bool]  # of the dtypes of tensors and the types of other arguments
+    applies: Callable[[list[Any]], bool]  # of the dtypes of tensors and the types of other arguments
     needs: str
     error: type[Exception] = RuntimeError
 
@@ -80,19 +80,19 @@ class Operator:
     refusal: Refusal | None = None
 
 
-def _has_bool(dtypes: list) -> bool:
+def _has_bool(dtypes: list[Any]) -> bool:
     return torch.bool in dtypes
 
 
-def _has_several(dtypes: list) -> bool:
+def _has_several(dtypes: list[Any]) -> bool:
     return len(set(dtypes)) > 1
 
 
-def _has_floating(dtypes: list) -> bool:
+def _has_floating(dtypes: list[Any]) -> bool:
     return any(d is float or isinstance(d, torch.dtype) and d.is_floating_point for d in dtypes)
 
 
-def _has_no_bool_mask(dtypes: list) -> bool:
+def _has_no_bool_mask(dtypes: list[Any]) -> bool:
     return dtypes[1] is not torch.bool
 
 
@@ -236,6 +236,6 @@ def facts_of(operator: Any) -> Operator:
     return _TABLE.get(operator, _ORDINARY)
 
 
-def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset:
+def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset[Any]:
     """Return the operators of the table with a fact."""
     return frozenset(operator for operator, facts in _TABLE.items() if has_fact(facts))

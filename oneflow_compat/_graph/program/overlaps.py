@@ -21,12 +21,13 @@ def storage_of(value: Any) -> int | None:
     """An identity of the memory of a tensor; None for a value that has no storage."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    return memory_of(value).untyped_storage()._cdata
+    identity: int = memory_of(value).untyped_storage()._cdata
+    return identity
 
 
-def overlapping_slots(slots: Sequence[Slot], values: Sequence) -> frozenset[tuple[int, int]]:
+def overlapping_slots(slots: Sequence[Slot], values: Sequence[Any]) -> frozenset[tuple[int, int]]:
     """Return the pairs of slots that overlap in memory, with at least one slot of each pair written."""
-    by_storage: dict = {}
+    by_storage: dict[int, list[int]] = {}
     for index, value in enumerate(values):
         storage = storage_of(value)
         if storage is not None:

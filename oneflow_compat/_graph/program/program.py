@@ -18,6 +18,8 @@ from .locations import Argument, Location
 from .operators import facts_of
 from .schemas import is_written
 
+Shape = tuple[int | str, ...]  # a string stands for a size that is no constant of the program
+
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
 
@@ -28,10 +30,10 @@ class Slot:
     role: str
     name: str
     location: Location
-    shape: tuple | None = None
-    dtype: object = None
-    device: object = None
-    stride: tuple | None = None
+    shape: Shape | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    stride: Shape | None = None
     written: bool = False  # the program writes it in place
 
     def __str__(self) -> str:
@@ -48,9 +50,9 @@ class Output:
     """One output of build(): a tensor, or a value fixed when the program was captured."""
 
     name: str
-    shape: tuple | None = None
-    dtype: object = None
-    device: object = None
+    shape: Shape | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ class Program:
 
     name: str
     graph: torch.fx.Graph
-    slots: tuple
-    outputs: tuple
+    slots: tuple[Slot, ...]
+    outputs: tuple[Output, ...]
     in_spec: TreeSpec
     out_spec: TreeSpec
-    out_constants: tuple  # (flat index, value) of outputs that are no tensors
+    out_constants: tuple[tuple[int, Any], ...]  # (flat index, value) of outputs that are no tensors
     # (flat index, name, repr) of arguments that are no tensors: the program is valid for these values only
-    in_constants: tuple = ()
-    constants: dict = field(default_factory=dict)  # get_attr target -> tensor
+    in_constants: tuple[tuple[int, str, str], ...] = ()
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)  # get_attr target -> tensor
     # (fx graph, input indices): the assumptions about lr and step counters, see scalar_guards.py
     guard: tuple[torch.fx.Graph, tuple[int, ...]] | None = None
     training: bool = False
@@ -78,18 +80,19 @@ class Program:
     unknown_sizes: bool = False
     # some dimensions of arguments are symbols, which are strings in the shapes of tensors
     dimensions: DimensionGuards | None = None
-    history: tuple = ()  # (stage name, seconds, nodes after it)
+    history: tuple[tuple[str, float, int], ...] = ()  # (stage name, seconds, nodes after it)
 
     def with_(self, **changes: Any) -> Program:
         return replace(self, **changes)
 
-    def example_shape(self, slot: Slot) -> tuple:
+    def example_shape(self, slot: Slot) -> tuple[int, ...]:
         """Return the shape of an argument at the capture."""
         dimensions = self.dimensions.dimensions if self.dimensions is not None else ()
         sizes = {(d.argument, d.dim): d.example for d in dimensions}
         location, shape = slot.location, slot.shape
         assert isinstance(location, Argument) and shape is not None, slot.name
-        return tuple(sizes.get((location.index, dim), size) for dim, size in enumerate(shape))
+        # a dimension that is a symbol has an example
+        return tuple(sizes.get((location.index, dim), size) for dim, size in enumerate(shape))  # type: ignore[arg-type]
 
     @property
     def placeholders(self) -> list[torch.fx.Node]:
@@ -131,7 +134,7 @@ class Program:
 
     @property
     def output_node(self) -> torch.fx.Node:
-        return next(n for n in reversed(self.graph.nodes) if n.op == "output")
+        return self.graph.output_node()
 
     def count(self) -> int:
         return sum(

@@ -43,13 +43,13 @@ def same_value(a: Any, b: Any) -> bool:
     if is_record(type(a)):
         return _same_entries(vars(a), vars(b))
     if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     if isinstance(a, (float, complex, np.inexact)):
         return repr(a) == repr(b)
     return isinstance(a, PLAIN_TYPES) and a == b
 
 
-def _same_entries(a: dict, b: dict) -> bool:
+def _same_entries(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
     return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
 
 
@@ -91,7 +91,7 @@ def is_plain_container(value: Any) -> bool:
     return type(value) is list and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
 
 
-def tensor_meta(tensor: torch.Tensor) -> tuple:
+def tensor_meta(tensor: torch.Tensor) -> tuple[Any, ...]:
     """The metadata that a program assumes fixed for a tensor it reads."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
     return (
@@ -122,7 +122,7 @@ class Length:
 
     __slots__ = ("of",)
 
-    def __init__(self, of: list | dict) -> None:
+    def __init__(self, of: list[Any] | dict[Any, Any]) -> None:
         self.of = of
 
     def __getitem__(self, key: Any) -> Any:
@@ -141,7 +141,7 @@ class Elements:
         return array_contents(self.container[self.key])
 
 
-def array_contents(value: Any) -> tuple:
+def array_contents(value: Any) -> tuple[Any, ...]:
     return (
         (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
     )

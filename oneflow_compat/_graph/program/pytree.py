@@ -22,11 +22,11 @@ class _Held:
 
     __slots__ = ("cls", "keys", "values", "rest")
 
-    def __init__(self, cls: type, keys: tuple, values: list, rest: _Rest) -> None:
+    def __init__(self, cls: type, keys: tuple[Any, ...], values: list[Any], rest: _Rest) -> None:
         self.cls, self.keys, self.values, self.rest = cls, keys, values, rest
 
 
-def tree_flatten(tree: Any) -> tuple[list, pytree.TreeSpec]:
+def tree_flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """Return (leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
     flat, spec = pytree.tree_flatten(tree)
     if any(map(_opens, flat)):
@@ -34,7 +34,7 @@ def tree_flatten(tree: Any) -> tuple[list, pytree.TreeSpec]:
     return flat, spec
 
 
-def tree_leaves(tree: Any) -> list:
+def tree_leaves(tree: Any) -> list[Any]:
     """Return the leaves only."""
     return tree_flatten(tree)[0]
 
@@ -72,14 +72,14 @@ def _packed(tree: Any) -> Any:
     return pytree.tree_map(pack, tree)
 
 
-class _Rest(dict):
+class _Rest(dict[str, Any]):
     """Further attributes, part of the structure: compared, and never hashed by content."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(sorted(self)))
 
 
-def _rebuilt(values: Iterable, context: tuple) -> Any:
+def _rebuilt(values: Iterable[Any], context: tuple[Any, ...]) -> Any:
     cls, keys, rest = context
     if issubclass(cls, dict):
         new = cls.__new__(cls)
@@ -107,7 +107,7 @@ pytree._private_register_pytree_node(
 )
 
 
-def _size(values: Iterable, context: Any) -> Any:
+def _size(values: Iterable[Any], context: Any) -> Any:
     return torch.Size(values) if all(type(v) is int for v in values) else tuple(values)
 
 
@@ -137,7 +137,7 @@ def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     )
 
 
-def paths(spec: pytree.TreeSpec) -> list[tuple]:
+def paths(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:
     """Return for each leaf the keys and indices that lead to it."""
     if spec.is_leaf():
         return [()]
@@ -154,7 +154,7 @@ def paths(spec: pytree.TreeSpec) -> list[tuple]:
     return [(key, *rest) for key, child in zip(keys, children) for rest in paths(child)]
 
 
-def keys_of(context: list | tuple) -> list | tuple:
+def keys_of(context: Sequence[Any]) -> Sequence[Any]:
     """Return the keys in the context of a dict; a defaultdict keeps its factory beside them."""
     return context[1] if len(context) == 2 and isinstance(context[1], list) else context
 

@@ -78,7 +78,7 @@ def _needed_for(graph: torch.fx.Graph, outputs: set[Node]) -> set[Node]:
     return needed
 
 
-def _filled(node: Node) -> tuple[tuple, dict] | None:
+def _filled(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Return the arguments of aten.full for zeros_like and similar operators, or None for another operator.
 
     Only the layout of their input matters, so no value is read.

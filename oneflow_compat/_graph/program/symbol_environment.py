@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 _UNBOUNDED = 2**62
 
 
-def new_symbol(environment: Any, name: str, dim: int, size: int) -> torch.SymInt:
+def new_symbol(environment: ShapeEnv, name: str, dim: int, size: int) -> torch.SymInt:
     """Return a new symbol that has this size now, for a dimension of the tensor `name`."""
     from torch.fx.experimental.symbolic_shapes import DimDynamic
 
     source = _source_class()(f"{name}.size({dim})")
     symbol = environment.create_symbol(size, source, DimDynamic.DYNAMIC)
-    return environment.create_symintnode(symbol, hint=size, source=source)
+    number = environment.create_symintnode(symbol, hint=size, source=source)
+    assert isinstance(number, torch.SymInt)  # an int comes from a symbol that is no symbol any more
+    return number
 
 
 def printed(expression: Any) -> str:
@@ -25,12 +30,12 @@ def printed(expression: Any) -> str:
     return str(_printer().doprint(expression))
 
 
-def conditions_of(environment: Any, symbols: Collection) -> tuple:
+def conditions_of(environment: Any, symbols: Collection[Any]) -> tuple[str, ...]:
     """The bounds of the symbols, and each question that a trace asked about them with its answer.
 
     Expressions of other symbols, whose values are not known before a run, are left out.
     """
-    conditions: dict = {}  # in order, each one once
+    conditions: dict[str, None] = {}  # in order, each one once
     for symbol in symbols:
         bounds = environment.var_to_range[symbol]
         conditions[f"{symbol} >= {max(2, int(bounds.lower))}"] = None

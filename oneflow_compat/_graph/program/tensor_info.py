@@ -24,7 +24,7 @@ def describe(tensor: torch.Tensor) -> TensorInfo:
     return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
 
 
-class TensorInfo(tuple):
+class TensorInfo(tuple[Any, ...]):
     """(shape, dtype, device, stride) of a tensor."""
 
     def __new__(cls, shape: Any, dtype: torch.dtype, device: torch.device, stride: Any) -> TensorInfo:

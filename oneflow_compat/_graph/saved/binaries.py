@@ -78,7 +78,7 @@ class SavedBinaries:
     def __init__(self, folder: str) -> None:
         self.store = Store(os.path.join(folder, FOLDER), create=False, private=False)
 
-    def function_for(self, program: Program, backend: str) -> Callable | None:
+    def function_for(self, program: Program, backend: str) -> Callable[..., Any] | None:
         """Return the function over the slot values, or None if no binary fits. A warning says why none does.
 
         `backend`: what runs the program then.
@@ -86,7 +86,7 @@ class SavedBinaries:
         plan = plan_for(program, Config()) if not program.unknown_sizes else None
         if plan is None or plan.request is None:
             return None
-        functions: list[Callable] = []
+        functions: list[Callable[..., Any]] = []
         unfit: list[str] = []
         for entry in self.store.entries():
             if entry.record["region"] == plan.request.region_key:
@@ -108,5 +108,5 @@ class SavedBinaries:
         return None
 
 
-def _differences(saved: Any, here: Any) -> list:
+def _differences(saved: Any, here: Any) -> list[str]:
     return [f"{k}: saved with {saved[k]}, here {here[k]}" for k in _MUST_FIT if saved.get(k) != here[k]]

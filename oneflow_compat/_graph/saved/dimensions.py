@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
-from ..program.program import Slot
+from ..program.program import Shape, Slot
 from .reader import inside, integer, label, listed, record, refuse, row
 
 _SYMBOL = re.compile(r"s[0-9]{1,9}\Z")
@@ -34,7 +34,7 @@ def has_symbols(slot: Slot) -> bool:
     return any(type(size) is str for size in slot.shape or ())
 
 
-def record_of(guards: DimensionGuards | None) -> dict | None:
+def record_of(guards: DimensionGuards | None) -> dict[str, Any] | None:
     """Return the record of the guards; the shapes are those of the slots."""
     if guards is None:
         return None
@@ -45,7 +45,9 @@ def record_of(guards: DimensionGuards | None) -> dict | None:
     }
 
 
-def read_dimensions(contents: dict | None, shapes: dict[int, tuple], location: str) -> DimensionGuards | None:
+def read_dimensions(
+    contents: dict[str, Any] | None, shapes: dict[int, Shape], location: str
+) -> DimensionGuards | None:
     """Return the DimensionGuards of a record, or None.
 
     `shapes`: index of a flat argument -> shape, in which each text must be a symbol that is declared there.

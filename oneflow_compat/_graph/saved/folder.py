@@ -23,7 +23,7 @@ _TEMPORARY = re.compile(r"\.(program\.json|tensors\.pt)-[0-9a-f]{8}\.tmp\Z")
 
 
 def write_folder(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     write_tensors: Callable[[IO[bytes]], object],
     program_text: Callable[[str], str],
 ) -> None:
@@ -98,7 +98,7 @@ def _remove_leftovers(folder: str, name: str, locked: Any) -> None:
                 os.unlink(os.path.join(folder, file))
 
 
-def _lock(folder: str) -> Callable | None:
+def _lock(folder: str) -> Callable[[], None] | None:
     """Wait until no other process saves into the folder. Return the function that releases the lock, or None
     if folders cannot be locked.
     """
@@ -150,7 +150,7 @@ def opened(folder: str, name: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _own_folders(folder: str) -> tuple:
+def _own_folders(folder: str) -> tuple[str, ...]:
     """Return the folder, and the folder of the files that the Hugging Face cache links to
     (<model>/snapshots/<version>/ beside <model>/blobs/).
     """

@@ -57,7 +57,7 @@ _node = {
 }
 
 
-def tensor_of(key: str, tensors: dict, location: str) -> torch.Tensor:
+def tensor_of(key: str, tensors: dict[str, torch.Tensor], location: str) -> torch.Tensor:
     """Return the tensor that tensors.pt has for a key."""
     if key not in tensors:
         raise PackageError(
@@ -73,14 +73,18 @@ class GraphReader:
     """
 
     def __init__(
-        self, device: torch.device | None, tensors: dict, constants: dict, layers: Sequence[Layer]
+        self,
+        device: torch.device | None,
+        tensors: dict[str, torch.Tensor],
+        constants: dict[str, torch.Tensor],
+        layers: Sequence[Layer],
     ) -> None:
         self.device, self.tensors, self.constants, self.layers = device, tensors, constants, layers
         self.graph = Graph()
         self.nodes: dict[str, Node] = {}
         self.infos: list[TensorInfo | None] = []  # of the placeholders that are still to come
 
-    def read(self, records: list, infos: list[TensorInfo | None], location: str) -> Graph:
+    def read(self, records: list[dict[str, Any]], infos: list[TensorInfo | None], location: str) -> Graph:
         """Return the fx graph; `infos` describe the placeholders."""
         if not records:
             raise refuse(location, "an output", [])
@@ -100,20 +104,20 @@ class GraphReader:
             raise refuse(location, f"{len(infos)} placeholders", len(infos) - len(self.infos))
         return self.graph
 
-    def _output(self, entry: dict, location: str) -> None:
+    def _output(self, entry: dict[str, Any], location: str) -> None:
         results = self._decoded(entry["args"], inside(location, "args"))
         if not all(map(is_scalar, results)):
             raise refuse(inside(location, "args"), "results of nodes and numbers", entry["args"])
         self.graph.output(tuple(results))
 
-    def _placeholder(self, entry: dict, location: str) -> Any:
+    def _placeholder(self, entry: dict[str, Any], location: str) -> Node:
         if not self.infos:
             raise refuse(location, "as many placeholders as slots", entry["name"])
         node = self.graph.placeholder(entry["name"])
         node.meta["tensor"] = self.infos.pop(0)
         return node
 
-    def _constant(self, entry: dict, location: str) -> Any:
+    def _constant(self, entry: dict[str, Any], location: str) -> Node:
         target = entry["target"]
         key = f"constant:{target}" if entry["tensor"] is None else entry["tensor"]
         constant = tensor_of(key, self.tensors, location)
@@ -123,7 +127,7 @@ class GraphReader:
         node.meta["tensor"] = describe(constant)
         return node
 
-    def _call(self, entry: dict, location: str) -> Any:
+    def _call(self, entry: dict[str, Any], location: str) -> Node:
         target = target_of(entry["target"], inside(location, "target"))
         args = tuple(self._decoded(entry["args"], inside(location, "args")))
         kwargs = {k: self._decoded(v, f"{location}.kwargs.{k}") for k, v in (entry["kwargs"] or {}).items()}
@@ -132,7 +136,7 @@ class GraphReader:
         node.meta.update(self._meta(entry, location))
         return node
 
-    def _meta(self, entry: dict, location: str) -> Any:
+    def _meta(self, entry: dict[str, Any], location: str) -> dict[str, Any]:
         """Return the metadata of a node that the backends read."""
         meta = {k: entry[k] for k in ("module", "phase", "recomputed") if entry[k] is not None}
         meta["tensor"] = entry["tensor"] and self._info(entry["tensor"], inside(location, "tensor"))
@@ -144,9 +148,9 @@ class GraphReader:
             meta["recurrent"] = tuple((self.layers[index], role, step) for index, role, step in marks)
         return meta
 
-    def _info(self, entry: dict, location: str) -> Any:
-        shape, dtype, device, stride = entry
-        dtype, device = decode_dtype(dtype, location), self._decoded(device, location)
+    def _info(self, entry: tuple[Any, ...], location: str) -> TensorInfo:
+        shape, dtype_name, device_record, stride = entry
+        dtype, device = decode_dtype(dtype_name, location), self._decoded(device_record, location)
         has_all_strides = stride is None or len(stride) == len(shape)
         if dtype is None or not isinstance(device, torch.device) or not has_all_strides:
             raise refuse(location, "a shape, a dtype, a device and strides", entry)

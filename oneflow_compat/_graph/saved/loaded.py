@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
 
-from ..call.branches import BranchTaken, with_branches
+from ..call.branches import BranchTaken, Run, with_branches
 from ..call.epilogue import Epilogue
-from ..call.prologue import Prologue, Stage, Test, gather
+from ..call.prologue import Prologue, Scope, Stage, TensorSlot, Test, gather
 from ..compile import compiler_for
 from ..config import Config
 from ..errors import ProgramError
 from ..explanations import list_text
 from ..program.captured import Effects
-from ..program.locations import LiveState, SavedValue
+from ..program.locations import Argument, LiveState, SavedValue
 from ..program.program import Program
 from ..program.pytree import keys_of, plain_spec, tree_flatten
 from ..program.scalar_guards import compile_guard
@@ -28,7 +28,9 @@ from .operators import has_unchecked_index
 from .schedules import SavedSchedule
 
 if TYPE_CHECKING:
-    from ..program.program import Slot, TreeSpec
+    from torch.utils._pytree import TreeSpec
+
+    from ..program.program import Slot
 
 
 _compiling = threading.Lock()
@@ -68,18 +70,19 @@ class LoadedProgram:
     def __init__(
         self,
         program: Program,
-        state: dict,
+        state: dict[str, Any],
         backend: str,
         source: str,
         binaries: SavedBinaries | None = None,
     ) -> None:
         self.program, self._source, self._binaries = program, source, binaries
-        self._run: Callable | None = None
+        self._run: Run | None = None
         self.keys = {
             i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
         }
         self.backend = "aten" if has_unchecked_index(program.graph) else backend
-        self.args = [s for s in program.slots if s.role == "arg"]
+        # (index among the flattened arguments, slot) of each argument
+        self.args = [(s.location.index, s) for s in program.slots if isinstance(s.location, Argument)]
         dimensions = program.dimensions
         self._serves_sizes = dimensions and dimensions.compile(with_strides=False)
         self._strides = dimensions and dimensions.compile_strides()
@@ -89,7 +92,7 @@ class LoadedProgram:
         keywords = program.in_spec.children()[1]
         self.keywords = keys_of(keywords.context) if keywords.children() else ()
 
-    def _tests(self, scope: Any, tensors: Any) -> tuple:
+    def _tests(self, scope: Scope, tensors: tuple[TensorSlot, ...]) -> tuple[Test, ...]:
         """Return the one test that a loaded program needs: nothing else of it can change."""
         if self.program.guard is None:
             return ()
@@ -100,16 +103,16 @@ class LoadedProgram:
         """Return the text of the call that the program was saved for."""
         spec = self.program.in_spec
         fixed = {i: value for i, _, value in self.program.in_constants}
-        tensors = (f"{s.dtype}{list_text(s.shape)}" for s in self.args)
+        tensors = (f"{s.dtype}{list_text(s.shape)}" for _, s in self.args)
         leaves = range(spec.num_leaves)
         call = _form(spec, (fixed[i] if i in fixed else next(tensors, "tensor") for i in leaves))
         return call if self.program.dimensions is None else f"{call} where {self.program.dimensions}"
 
-    def in_saved_order(self, kwargs: dict) -> dict:
+    def in_saved_order(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments in the order of the saved call, if they are the same."""
         return {k: kwargs[k] for k in self.keywords} if kwargs.keys() == set(self.keywords) else kwargs
 
-    def check_call(self, leaves: list, spec: pytree.TreeSpec) -> None:
+    def check_call(self, leaves: list[Any], spec: pytree.TreeSpec) -> None:
         """Raise an error that explains the difference if this is not the saved call."""
         program = self.program
         if plain_spec(spec) != program.in_spec:
@@ -121,8 +124,8 @@ class LoadedProgram:
                     f" {leaves[i]!r}; values of Python are fixed in a saved program, call the graph with"
                     " others before it is saved"
                 )
-        for slot in self.args:
-            self._check_argument(slot, leaves[slot.location.index])
+        for index, slot in self.args:
+            self._check_argument(slot, leaves[index])
         if self._serves_sizes and not self._serves_sizes(leaves):
             raise TypeError(
                 f"{self._mismatch(leaves, spec)}; call the graph with such sizes before it is saved"
@@ -145,24 +148,23 @@ class LoadedProgram:
                 " program holds for one shape, call the graph with others before it is saved"
             )
 
-    def placed(self, leaves: list) -> list:
+    def placed(self, leaves: list[Any]) -> list[Any]:
         """Return the arguments with the devices and strides that the program needs."""
         strides = self._strides(leaves) if self._strides else {}
         leaves = list(leaves)
-        for slot in self.args:
-            index = slot.location.index
+        for index, slot in self.args:
             leaves[index] = _laid_out(leaves[index].to(slot.device), strides.get(index, slot.stride))
         return leaves
 
-    def values(self, leaves: list) -> tuple | None:
+    def values(self, leaves: list[Any]) -> tuple[Any, ...] | None:
         """Return the values of the slots, or None if build() branched on other values."""
         return self._prologue.run(leaves)
 
-    def untested_values(self, leaves: list | None = None) -> tuple:
+    def untested_values(self, leaves: list[Any] | None = None) -> tuple[Any, ...]:
         """Return the values of the slots, with None for arguments if there are no leaves."""
         return gather(self.program, self._live, leaves or [None] * self.program.in_spec.num_leaves)
 
-    def run(self, values: Sequence) -> Any:
+    def run(self, values: Sequence[Any]) -> Any:
         """Return the result of build()."""
         run = self._run
         if run is None:
@@ -178,7 +180,7 @@ class LoadedProgram:
                 del below_autograd  # the traceback of an error would keep it alive
             return self._epilogue(values, outputs)
 
-    def _compiled(self) -> Any:
+    def _compiled(self) -> Run:
         try:
             run = None
             if self._binaries is not None and not has_unchecked_index(self.program.graph):
@@ -197,10 +199,10 @@ class LoadedProgram:
                 f" ({type(error).__name__}: {error}); save the graph again"
             ) from error
 
-    def _compile(self, config: Config) -> Any:
+    def _compile(self, config: Config) -> Run:
         return self._with_branches(compiler_for(self.backend)(self.program, config))
 
-    def _with_branches(self, run: Callable) -> Any:
+    def _with_branches(self, run: Run) -> Run:
         return with_branches(self.program, run) if checks_branches(self.program) else run
 
     def read(self, key: str, tensor: torch.Tensor) -> None:
@@ -221,7 +223,7 @@ class LoadedGraph:
     def __init__(
         self,
         programs: list[LoadedProgram],
-        state: dict,
+        state: dict[str, Any],
         backend: str,
         schedules: Sequence[SavedSchedule] = (),
     ) -> None:
@@ -276,10 +278,12 @@ class LoadedGraph:
             f" {_form(spec, map(_description, leaves))}; call the graph so before it is saved"
         )
 
-    def _ran(self, loaded: Any, values: Any, leaves: Any, placed: Any) -> Any:
+    def _ran(
+        self, loaded: LoadedProgram, values: tuple[Any, ...], leaves: Sequence[Any], placed: Sequence[Any]
+    ) -> Any:
         out = loaded.run(values)
-        for slot in loaded.args:
-            argument, used = leaves[slot.location.index], placed[slot.location.index]
+        for index, slot in loaded.args:
+            argument, used = leaves[index], placed[index]
             if slot.written and used is not argument:
                 argument.detach().copy_(used)
         for schedule in self._schedules:
@@ -289,10 +293,10 @@ class LoadedGraph:
     def warm_up(self) -> None:
         """Run the first program once on zeros."""
         loaded = self.programs[0]
-        leaves = [None] * loaded.program.in_spec.num_leaves
-        for slot in loaded.args:
+        leaves: list[Any] = [None] * loaded.program.in_spec.num_leaves
+        for index, slot in loaded.args:
             shape = loaded.program.example_shape(slot)
-            leaves[slot.location.index] = torch.zeros(shape, dtype=slot.dtype, device=slot.device)
+            leaves[index] = torch.zeros(shape, dtype=slot.dtype, device=slot.device)
         placed = loaded.placed(leaves)
         self._ran(loaded, loaded.untested_values(placed), leaves, placed)
 
@@ -320,13 +324,13 @@ class LoadedGraph:
                 loaded.read(key, tensors[name])
         return before
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """Return {name: live tensor or scalar} of everything that the programs read besides arguments."""
         return self._state | {
             f"schedule{i}.step": schedule.step for i, schedule in enumerate(self._schedules)
         }
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Copy tensors and scalars in. Names and shapes must match state_dict()."""
         steps = [f"schedule{i}.step" for i in range(len(self._schedules))]
         if self._state.keys() | set(steps) != state.keys() | set(steps):

@@ -66,7 +66,7 @@ _ASSERTIONS = (
 )
 
 
-def target_name(target: Callable) -> str:
+def target_name(target: Callable[..., Any]) -> str:
     """Return the name of a function in a file."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{target._schema.name}.{target._overloadname}"
@@ -76,10 +76,11 @@ def target_name(target: Callable) -> str:
     return name
 
 
-def target_of(name: object, location: str) -> Callable:
+def target_of(name: object, location: str) -> Callable[..., Any]:
     """Return the function with a name from a file."""
     if type(name) is str and name in _PYTHON:
-        return _PYTHON[name][0]
+        function: Callable[..., Any] = _PYTHON[name][0]
+        return function
     parts = _TARGET.match(name) if type(name) is str and len(name) < 200 else None
     if parts is None or parts[1] not in _NAMESPACES or _REFUSED.match(f"{parts[1]}::{parts[2]}"):
         raise PackageError(
@@ -94,10 +95,11 @@ def target_of(name: object, location: str) -> Callable:
             f"{location}: this torch ({torch.__version__}) has no operator {shown(name)}; load the graph with"
             " the version it was saved with"
         )
-    return getattr(getattr(getattr(torch.ops, namespace), base), overload)
+    operator: Callable[..., Any] = getattr(getattr(getattr(torch.ops, namespace), base), overload)
+    return operator
 
 
-def _is_registered(base: Any, overload: Any) -> bool:
+def _is_registered(base: str, overload: str) -> bool:
     """Return True if the dispatcher has the operator. Functions that only TorchScript has (aten::open,
     prim::rpc_async) are not registered.
     """
@@ -126,7 +128,9 @@ def has_unchecked_index(graph: torch.fx.Graph) -> bool:
 
 
 # --------------------------------------------------------------------------- the arguments of a call
-def check_call(target: Callable, args: tuple, kwargs: dict, location: str) -> None:
+def check_call(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], location: str
+) -> None:
     """Raise PackageError unless the arguments fit the function. The values are decoded; nodes represent
     results.
     """
@@ -150,7 +154,7 @@ def _check_function(name: str, args: Any, kwargs: Any, location: str) -> None:
             raise refuse(f"{location}.args[{i}]", f"a number or the result of a node for {name}", value)
 
 
-def _check_operator(target: Any, args: tuple, kwargs: dict[str, Any], location: str) -> None:
+def _check_operator(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], location: str) -> None:
     parameters = _parameters(target)
     positional = [p for p in parameters if not p[1]]
     if len(args) > len(positional):
@@ -171,7 +175,7 @@ def _check_operator(target: Any, args: tuple, kwargs: dict[str, Any], location: 
 
 
 @functools.cache
-def _parameters(target: Any) -> tuple:
+def _parameters(target: Any) -> tuple[Any, ...]:
     """Return (name, is keyword-only, has no default, value test) of each argument of an operator."""
     assertion = target._schema.name in _ASSERTIONS
     return tuple(

@@ -60,7 +60,7 @@ _head = record(
 
 
 def load(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     map_location: Any = None,
     backend: str | None = None,
     trust_binaries: bool = False,
@@ -94,7 +94,7 @@ def load(
     return graph
 
 
-def _read_files(folder: str, path: str, map_location: Any) -> tuple:
+def _read_files(folder: str, path: str, map_location: Any) -> tuple[Any, ...]:
     """Return (checked document, its checksum, tensors).
 
     A save may replace both files in between; then they are read once more.
@@ -116,7 +116,7 @@ def _read_files(folder: str, path: str, map_location: Any) -> tuple:
     )
 
 
-def _read_document(folder: str, path: str) -> tuple:
+def _read_document(folder: str, path: str) -> tuple[Any, ...]:
     with opened(folder, PROGRAM) as file:
         document: Any = parse(file.read(), path)
     version = document.get("format") if type(document) is dict else type(document).__name__
@@ -129,7 +129,7 @@ def _read_document(folder: str, path: str) -> tuple:
     return head, checksum(document)
 
 
-def _backend(document: dict, backend: Any, path: str) -> Any:
+def _backend(document: dict[str, Any], backend: Any, path: str) -> Any:
     """Return the requested backend, else the backend of the file, else the default."""
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(
@@ -139,7 +139,7 @@ def _backend(document: dict, backend: Any, path: str) -> Any:
     return backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend()
 
 
-def _binaries(document: dict, backend: Any, folder: str, trusted: Any) -> SavedBinaries | None:
+def _binaries(document: dict[str, Any], backend: Any, folder: str, trusted: Any) -> SavedBinaries | None:
     """Return the binaries in the folder if they may be run and are not overridden by the backend aten."""
     if not os.path.isdir(os.path.join(folder, BINARIES)):
         return None
@@ -151,8 +151,15 @@ def _binaries(document: dict, backend: Any, folder: str, trusted: Any) -> SavedB
     return SavedBinaries(folder) if trusted and (backend or document["backend"]) != "aten" else None
 
 
-def _graph(document: dict, path: str, tensors: Any, device: Any, backend: Any, binaries: Any) -> Any:
-    state: dict = {}
+def _graph(
+    document: dict[str, Any],
+    path: str,
+    tensors: dict[str, torch.Tensor],
+    device: torch.device | None,
+    backend: str,
+    binaries: SavedBinaries | None,
+) -> LoadedGraph:
+    state: dict[str, Any] = {}
     primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
     others = [(record, f"{path}: others[{i}]") for i, record in enumerate(document["others"] or ())]
     programs = [
@@ -195,8 +202,9 @@ def _check_kernels(program: Program, device: Any, path: str) -> None:
     """
     keys = torch._C._dispatch_key_for_device(device.type), *_FOR_EVERY_DEVICE
     for target in {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}:
-        if not any(torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), k) for k in keys):
+        name: str = target.name()  # type: ignore[no-untyped-call]  # torch 2.13
+        if not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, k) for k in keys):
             raise PackageError(
-                f"{path}: the operator {target.name()} has no kernel for the device {device.type!r}; save the"
+                f"{path}: the operator {name} has no kernel for the device {device.type!r}; save the"
                 " graph of a model on that device"
             )

@@ -6,6 +6,7 @@ Every value passes a reader of reader.py before anything is built from it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -68,23 +69,23 @@ PROGRAM_KEYS = (*_REQUIRED, *_OPTIONAL)
 
 def read_program(
     name: str,
-    document: dict,
+    document: dict[str, Any],
     location: str,
     tensors: dict[str, torch.Tensor],
     device: torch.device | None,
-    state: dict,
+    state: dict[str, Any],
 ) -> Program:
     """Return the Program, and add the values that it reads to `state`.
 
     `device`: replaces the devices in the file.
     """
     contents = _program(document, location)
-    location_of = lambda key: inside(location, key)
+    location_of: Callable[[str], str] = lambda key: inside(location, key)
     slots = _read_slots(contents, tensors, state, device, location_of("slots"))
     dimensions = _dimensions_of(contents, slots, location_of("dimensions"))
     slots = [_with_symbolic_strides(slot, dimensions, location_of("slots")) for slot in slots]
     infos = [None if s.shape is None else TensorInfo(s.shape, s.dtype, s.device, s.stride) for s in slots]
-    constants: dict = {}
+    constants: dict[str, torch.Tensor] = {}
     layers = [_layer(*values) for values in contents["recurrent"] or ()]
     graph = GraphReader(device, tensors, constants, layers)
     guard = GraphReader(device, tensors, constants, ())
@@ -107,7 +108,7 @@ def read_program(
     return program.check()
 
 
-def _read_guard(entry: dict, infos: Any, graph: Any, location: str) -> Any:
+def _read_guard(entry: dict[str, Any], infos: Any, graph: Any, location: str) -> Any:
     """Return (fx graph, indices of its inputs among the slots); see scalar_guards.py."""
     inputs = entry["inputs"]
     if any(i >= len(infos) for i in inputs):
@@ -115,7 +116,7 @@ def _read_guard(entry: dict, infos: Any, graph: Any, location: str) -> Any:
     return graph.read(entry["nodes"], [infos[i] for i in inputs], inside(location, "nodes")), tuple(inputs)
 
 
-def _read_out_constants(contents: dict, device: Any, location: str) -> Any:
+def _read_out_constants(contents: dict[str, Any], device: Any, location: str) -> Any:
     return tuple((i, decode(value, {}, device, location)) for i, value in contents["out_constants"])
 
 
@@ -151,7 +152,9 @@ def _layer(cell: Any, reverse: bool, steps: Any, at: Any, marks: Any, differenti
 
 
 # --------------------------------------------------------------------------- slots
-def _read_slots(contents: dict, tensors: Any, state: dict, device: Any, location: str) -> Any:
+def _read_slots(
+    contents: dict[str, Any], tensors: Any, state: dict[str, Any], device: Any, location: str
+) -> Any:
     """Return the slots, and add the values of all but the arguments to `state`."""
     fixed = {i for i, *_ in contents["in_constants"] or ()}
     leaves = (i for i in itertools.count() if i not in fixed)
@@ -168,7 +171,7 @@ def _read_slots(contents: dict, tensors: Any, state: dict, device: Any, location
     return slots
 
 
-def _dimensions_of(contents: dict, slots: Any, location: str) -> DimensionGuards | None:
+def _dimensions_of(contents: dict[str, Any], slots: Any, location: str) -> DimensionGuards | None:
     shapes = {slot.location.index: slot.shape for slot in slots if slot.role == "arg"}
     return read_dimensions(contents["dimensions"], shapes, location)
 
@@ -201,7 +204,9 @@ def _with_symbolic_strides(slot: Slot, dimensions: Any, location: str) -> Any:
     return replace(slot, stride=dimensions.layouts[argument.index].stride)
 
 
-def _keep_value(slot: Slot, entry: dict, tensors: Any, state: dict, device: Any, location: str) -> None:
+def _keep_value(
+    slot: Slot, entry: dict[str, Any], tensors: Any, state: dict[str, Any], device: Any, location: str
+) -> None:
     """Put the value of a slot into `state`."""
     if slot.shape is None:
         value = decode(entry["value"], {}, device, inside(location, "value"))

@@ -96,7 +96,7 @@ def _formula_record(schedule: Any) -> Any:
     return {"kind": class_name, "numbers": fields, "members": members}
 
 
-def record(schedule: LRScheduler, rates: list[str | None]) -> dict | None:
+def record(schedule: LRScheduler, rates: list[str | None]) -> dict[str, Any] | None:
     """Return what a file stores of a schedule, or None if it cannot be stored. `rates` are the slots of its
     groups' rates (None: no slot).
     """
@@ -120,7 +120,7 @@ class SavedSchedule:
             raise refuse(inside(location, "rates"), expected, sorted(unknown))
         self._at(self.step)
 
-    def _at(self, step: Any) -> dict:
+    def _at(self, step: Any) -> dict[str, Any]:
         rates = self.formula.rates_at(self.base, step)
         return {name: rate for name, rate in zip(self.rates, rates) if name is not None}
 
@@ -129,7 +129,7 @@ class SavedSchedule:
         self.step += 1
         return self._at(self.step)
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, Any]:
         return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
 
 

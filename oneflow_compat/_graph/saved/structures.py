@@ -34,7 +34,7 @@ from .reader import (
 )
 
 if TYPE_CHECKING:
-    from ..program.program import TreeSpec
+    from torch.utils._pytree import TreeSpec
 
 
 _DEEPEST = 100
@@ -62,7 +62,7 @@ def spec_text(spec: pytree.TreeSpec) -> str:
     return json.dumps([1, _spec_record(spec)])
 
 
-def _spec_record(spec: TreeSpec) -> dict:
+def _spec_record(spec: TreeSpec) -> dict[str, Any]:
     if spec.is_leaf():
         return {"type": None, "context": None, "children_spec": []}
     children = [_spec_record(child) for child in spec.children()]
@@ -119,7 +119,8 @@ def _registered_record(spec: TreeSpec) -> Any:
 def read_spec(value: object, location: str) -> pytree.TreeSpec:
     """Return the spec of a JSON text."""
     version, root = row(integer(1, 1), anything)(_parsed(value, location), location)
-    return _read(root, location, 0)
+    spec: TreeSpec = _read(root, location, 0)
+    return spec
 
 
 def _parsed(value: Any, location: str) -> Any:
@@ -203,7 +204,7 @@ def _enum_member(value: Any, location: str) -> Any:
     return member
 
 
-def _registered(name: str, context: Any, location: str) -> tuple:
+def _registered(name: str, context: Any, location: str) -> tuple[Any, ...]:
     """Return (class, context) of a class that the user has registered with pytree."""
     cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None or cls.__module__.split(".")[0] in _OWN_MODULES:

@@ -44,7 +44,9 @@ def encode(value: object) -> object:
     raise PackageError(f"a {type(value).__name__} in the program cannot be stored: {value!r}")
 
 
-def decode(value: object, nodes: dict, device: torch.device | None, location: str, depth: int = 0) -> Any:
+def decode(
+    value: object, nodes: dict[str, Any], device: torch.device | None, location: str, depth: int = 0
+) -> Any:
     """Return the value of a JSON form, with `nodes` by name. If `device` is set, it replaces every device."""
     if depth > _DEEPEST:
         raise PackageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,10 +32,10 @@ _LAYER = "name", "reverse", "steps", "index", "marks", "differentiated"
 
 
 def save(
-    programs: list,
+    programs: list[Any],
     folder: str,
     backend: str | None = None,
-    schedules: Sequence[dict] = (),
+    schedules: Sequence[dict[str, Any]] = (),
     compiled: bool = False,
 ) -> None:
     """Write programs of one graph. The folder holds the old graph or the new one at any moment.
@@ -45,7 +45,7 @@ def save(
     `compiled`: write the machine code of the programs as well.
     """
     plans = binary_plans([program for program, _ in programs]) if compiled else []
-    tensors: dict = {}
+    tensors: dict[str, torch.Tensor] = {}
     primary, *others = [_document(program, values, tensors) for program, values in programs]
     document = {
         "format": FORMAT,
@@ -66,12 +66,12 @@ def save(
         remove_binaries(folder)
 
 
-def sealed(document: dict) -> dict:
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document with the checksum of its values. Spaces and line ends do not count."""
     return {**document, "crc32": checksum(document)}
 
 
-def checksum(document: dict) -> str:
+def checksum(document: dict[str, Any]) -> str:
     values = {k: v for k, v in document.items() if k != "crc32"}
     return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
@@ -91,7 +91,7 @@ def moved(program: bytes, tensors: bytes, device: str | torch.device) -> tuple[b
     return _text(sealed(move(document))).encode(), out.getvalue()
 
 
-def _text(document: dict) -> Any:
+def _text(document: dict[str, Any]) -> Any:
     """Return JSON with one line per node and slot."""
     lines = []
     for key, value in document.items():
@@ -103,9 +103,9 @@ def _text(document: dict) -> Any:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _document(program: Program, values: Any, tensors: Any) -> dict:
+def _document(program: Program, values: Any, tensors: Any) -> dict[str, Any]:
     """Return the program.json record of a program; values that the program reads go into `tensors`."""
-    layers: dict = {}
+    layers: dict[Any, int] = {}
     guard = None
     if program.guard is not None:
         graph, constants = _with_named_constants(program.guard[0])
@@ -186,17 +186,17 @@ def _keep(tensors: Any, name: str, value: Any) -> Any:
     return key
 
 
-def _is_same_memory(a: Any, b: Any) -> bool:
+def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.layout is not torch.strided or b.layout is not torch.strided:
         return False
-    view = lambda t: (t.data_ptr(), t.shape, t.stride(), t.dtype)
-    return view(a) == view(b)
+    view: Callable[[torch.Tensor], object] = lambda t: (t.data_ptr(), t.shape, t.stride(), t.dtype)
+    return bool(view(a) == view(b))
 
 
-def _with_named_constants(graph: Graph) -> tuple:
+def _with_named_constants(graph: Graph) -> tuple[Any, ...]:
     """Return (copy of a graph in which tensor arguments are named constants, those constants)."""
     copy = torch.fx.Graph()
-    constants: dict = {}
+    constants: dict[str, torch.Tensor] = {}
     copy.output(copy.graph_copy(graph, {}))
     for node in list(copy.nodes):
 

@@ -75,7 +75,7 @@ def _same_layout(node: Node) -> Any:
     return mine == source and mine.stride == source.stride
 
 
-def _row_major(shape: Any) -> tuple | None:
+def _row_major(shape: Any) -> tuple[int, ...] | None:
     strides, step = [], 1
     for size in reversed(shape):
         if type(size) is str:
@@ -116,7 +116,7 @@ def merge_views(program: Program) -> Any:
     graph = program.graph
     if _changes_metadata(graph):
         return program
-    seen: dict = {}
+    seen: dict[Any, Node] = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_pure_view(node.target) or node.kwargs:
             continue

@@ -21,7 +21,7 @@ aten = torch.ops.aten
 _K = math.sqrt(2 / math.pi)
 # (an operator that every form contains; the kernel; the forms that people write). The kernel is torch's
 # (operator, gradient, keywords) or the name of one of ours.
-COMPOSITIONS: tuple = (
+COMPOSITIONS: tuple[Any, ...] = (
     (
         aten.tanh.default,
         (aten.gelu.default, aten.gelu_backward.default, {"approximate": "tanh"}),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def fuse_bias_gelu(program: Program) -> Any:
+def fuse_bias_gelu(program: Program) -> Program:
     """Replace gelu of x + bias by oneflow::bias_gelu, and its gradient with the bias gradient by one kernel.
 
     A bias inside addmm costs nothing and stays.
@@ -27,7 +27,8 @@ def fuse_bias_gelu(program: Program) -> Any:
     editor = Editor(program)
     for node in editor.nodes(aten.gelu.default):
         if not node._erased and not node.kwargs and len(node.args) == 1:
-            _fuse(editor, node.args[0])
+            biased: Any = node.args[0]
+            _fuse(editor, biased)
     return program
 
 
@@ -51,7 +52,7 @@ def _gelus(editor: Editor, biased: Node) -> list[Node]:
     """Return the users of the sum, the gradients first, if all are gelus that a kernel serves; else []."""
     backward = [u for u in biased.users if _is_gradient(u, biased)]
     forward = [u for u in biased.users if u.target is aten.gelu.default and not u.kwargs]
-    users, info = [*backward, *forward], biased.meta.get("tensor")
+    users, info = [*backward, *forward], biased.meta["tensor"]
     if len(users) != len(biased.users) or not editor.untouched(biased):
         return []
     if len(info.shape) < 2 or not kernel_for(info):
@@ -66,7 +67,7 @@ def _is_gradient(node: Node, biased: Node) -> bool:
     return node.args[1] is biased and node.args[0] is not biased
 
 
-def _fuse_backward(editor: Editor, node: Node, summands: tuple) -> None:
+def _fuse_backward(editor: Editor, node: Node, summands: tuple[Node, Node, int]) -> None:
     """Compute the gradient of gelu, and the gradient of the bias if it is summed here, by one kernel."""
     info = node.meta["tensor"]
     sums = [s for s in _uses(node) if _sums_rows(s, info.shape[-1])]

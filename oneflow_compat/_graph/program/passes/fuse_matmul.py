@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -41,7 +42,8 @@ def add_to_matmul(program: Program) -> Program:
         ):
             continue
         in_place = node.target is aten.add_.Tensor
-        for c, product in (node.args,) if in_place else (node.args, node.args[::-1]):
+        summands: Any = node.args
+        for c, product in (summands,) if in_place else (summands, summands[::-1]):
             if _accumulate(editor, node, c, product, in_place):
                 break
     return program
@@ -75,7 +77,7 @@ def _fits_into(c: Node, product: Node, total: Node) -> bool:
     info = total.meta["tensor"]
     if not same_layout(c.meta.get("tensor"), info) or not contiguous(info):
         return False
-    return product.meta["tensor"][:2] == info[:2]
+    return bool(product.meta["tensor"][:2] == info[:2])
 
 
 def _dies(editor: Editor, c: Node, node: Node) -> bool:

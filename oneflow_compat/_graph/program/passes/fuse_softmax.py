@@ -44,7 +44,7 @@ class _Softmax:
 def fuse_softmax(program: Program) -> Any:
     """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient likewise."""
     editor = Editor(program)
-    masks: dict = {}
+    masks: dict[Any, Any] = {}
     for node in editor.nodes(aten._softmax.default):
         info = node.meta["tensor"]
         if (

@@ -5,7 +5,7 @@ These are the check for overflow and the last scaling of the gradients.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.fx import Node
@@ -40,7 +40,7 @@ class Restored(NamedTuple):
 
     @property
     def choice(self) -> Node:
-        return self.copy.args[1]
+        return cast(Node, self.copy.args[1])
 
 
 def skip_overflow(program: Program) -> Program:
@@ -69,11 +69,16 @@ def skip_overflow(program: Program) -> Program:
 
 def _step_counts(editor: Editor, steps: set[Node]) -> list[Node] | None:
     """Return the operators that add 1 to the step counters, or None if they do not count each step once."""
-    counts = [n for n in editor.nodes(aten._foreach_add_.Scalar) if not steps.isdisjoint(n.args[0])]
-    counted = [step for n in counts for step in n.args[0]]
+    counts = [n for n in editor.nodes(aten._foreach_add_.Scalar) if not steps.isdisjoint(_listed(n))]
+    counted = [step for n in counts for step in _listed(n)]
     if set(counted) != steps or len(counted) != len(steps) or any(n.args[1] != 1 for n in counts):
         return None
     return counts
+
+
+def _listed(node: Node) -> list[Node]:
+    """Return the tensors of the list that is the first argument."""
+    return cast("list[Node]", node.args[0])
 
 
 def _written_by(fused: list[Node]) -> set[Node]:
@@ -88,7 +93,7 @@ def _skip_in_kernels(editor: Editor, fused: list[Node], counts: list[Node], foun
         node.kwargs = {**node.kwargs, "found_inf": found_inf}
     last = max(fused, key=editor.order.__getitem__)
     for count in counts:
-        steps = list(count.args[0])
+        steps = list(_listed(count))
         skipped = editor.insert(
             last.next, aten._foreach_sub_.List, (steps, [found_inf] * len(steps)), info=None
         )
@@ -100,8 +105,9 @@ def _restored(editor: Editor) -> dict[Node, Restored]:
     restored: dict[Node, Restored] = {}
     for copy in editor.nodes(aten.copy_.default):
         entry = _as_restored(copy)
-        if entry is not None and copy.args[0] not in restored:
-            restored[copy.args[0]] = entry
+        target: Any = copy.args[0]
+        if entry is not None and target not in restored:
+            restored[target] = entry
     flags = {entry.found_inf for entry in restored.values()}
     return restored if len(flags) == 1 and flags.pop().meta["tensor"].dtype is torch.float32 else {}
 
@@ -110,6 +116,8 @@ def _as_restored(copy: Node) -> Restored | None:
     target, choice = copy.args[:2]
     if copy.users or not isinstance(choice, Node) or choice.target is not aten.where.self:
         return None
+    clone: Any
+    overflowed: Any
     overflowed, clone, new = choice.args
     if only_user(choice) is not copy or only_user(clone) is not choice or new is not target:
         return None
@@ -155,8 +163,13 @@ def _last_scalings(editor: Editor, node: Node) -> set[Node]:
     gradients = _argument(node, "grads")
     if any(g.meta["tensor"].dtype is not torch.float32 for g in gradients):
         return set()
-    scalings = {_last_scaling(editor, g, node) for g in gradients}
-    if None in scalings or len({n.args[1] for n in scalings}) != 1:
+    scalings: set[Node] = set()
+    for gradient in gradients:
+        scaling = _last_scaling(editor, gradient, node)
+        if scaling is None:
+            return set()
+        scalings.add(scaling)
+    if len({n.args[1] for n in scalings}) != 1:
         return set()
     scaled = {t for n in scalings if isinstance(n.args[0], (list, tuple)) for t in n.args[0]}
     return set() if scaled - set(gradients) else scalings
@@ -164,7 +177,8 @@ def _last_scalings(editor: Editor, node: Node) -> set[Node]:
 
 def _divisor(editor: Editor, node: Node, scalings: set[Node]) -> Node | None:
     """Insert the reciprocal of the factor, by which the fused update divides; None if it cannot be used."""
-    factor, device = next(iter(scalings)).args[1], _argument(node, "grads")[0].meta["tensor"].device
+    factor: Any = next(iter(scalings)).args[1]
+    device = _argument(node, "grads")[0].meta["tensor"].device
     if not isinstance(factor, Node):
         options = {"dtype": torch.float32, "device": device}
         return editor.insert(node, aten.full.default, ([], 1.0 / factor), options)

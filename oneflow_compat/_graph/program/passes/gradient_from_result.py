@@ -7,9 +7,11 @@ layer keeps the result anyway, so the input need not be kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 
 from .patterns import Editor
 
@@ -25,20 +27,20 @@ _FORWARD = {
 }
 
 
-def gradients_from_results(program: Program) -> Any:
+def gradients_from_results(program: Program) -> Program:
     """Let hardtanh_backward and leaky_relu_backward read the forward result, if nothing wrote it since."""
     editor = Editor(program)
     for node in editor.nodes(*_FORWARD):
         parameters = _bounds(node)
         result = _result(editor, node, parameters) if parameters is not None else None
         if result is not None:
-            kept = node.args[1]
+            unused: Any = node.args[1]
             node.update_arg(1, result)
-            editor.erase(kept)
+            editor.erase(unused)
     return program
 
 
-def _bounds(node: Any) -> Any:
+def _bounds(node: Any) -> tuple[Any, ...] | None:
     """The forward operator's parameters, or None if the result may be on another side than the input."""
     parameters = node.args[2:]
     if node.target is aten.leaky_relu_backward.default:
@@ -49,11 +51,11 @@ def _bounds(node: Any) -> Any:
     return tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
 
 
-def _result(editor: Any, node: Any, parameters: Any) -> Any:
+def _result(editor: Editor, node: Any, parameters: tuple[Any, ...]) -> Any:
     """The forward operator's result for the input of a gradient node."""
     forward, in_place, defaults = _FORWARD[node.target]
     x = node.args[1]
-    same = lambda n: (
+    same: Callable[[Node], bool] = lambda n: (
         (*n.args[1:], *defaults[len(n.args) - 1 :]) == parameters
         and editor.order[x] < editor.order[n] < editor.order[node]
     )

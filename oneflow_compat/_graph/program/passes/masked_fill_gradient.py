@@ -28,6 +28,7 @@ def sum_of_selected(program: Program) -> Any:
     editor = Editor(program)
     masks = {n.args[1] for n in editor.nodes(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)}
     for choice in editor.nodes(aten.where.self):
+        zero: Any
         mask, gradient, zero = choice.args
         total = only_user(choice)
         if (

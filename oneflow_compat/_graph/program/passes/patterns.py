@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 aten = torch.ops.aten
-_SAME = {
+_SAME: dict[Any, Any] = {
     aten.mul.Scalar: aten.mul.Tensor,
     aten.add.Scalar: aten.add.Tensor,
     aten.div.Scalar: aten.div.Tensor,
@@ -84,9 +84,9 @@ class Editor:
 
     def __init__(self, program: Program) -> None:
         self.program, self.graph, self.constants = program, program.graph, program.constants
-        self.order = {node: i for i, node in enumerate(self.graph.nodes)}
-        self.writes: dict = {}  # node that owns memory -> positions of writes to it
-        self.inputs_written = []
+        self.order: dict[Node, float] = {node: i for i, node in enumerate(self.graph.nodes)}
+        self.writes: dict[Node, list[float]] = {}  # node that owns memory -> positions of writes to it
+        self.inputs_written: list[float] = []
         for node, i in self.order.items():
             if node.op == "call_function":
                 for target in written_args(node):
@@ -95,7 +95,7 @@ class Editor:
                     if base.op == "placeholder":
                         self.inputs_written.append(i)
 
-    def nodes(self, *targets: Any) -> list:
+    def nodes(self, *targets: Any) -> list[Node]:
         """The current nodes with one of these targets."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
@@ -118,7 +118,7 @@ class Editor:
         if not isinstance(value, Node) or not self.untouched(value):
             return None
         if value.op == "get_attr":
-            constant = self.constants[value.target]
+            constant = self.constants[str(value.target)]
             return (
                 constant.item()
                 if constant.ndim == 0 and constant.dtype is not torch.bool and not constant.is_complex()
@@ -143,10 +143,10 @@ class Editor:
         self,
         before: Any,
         target: Any,
-        args: tuple,
+        args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
         info: Any = _UNKNOWN,
-    ) -> Any:
+    ) -> Node:
         """Insert a node in front of `before`, with the metadata of `before`.
 
         `info` describes the result, for operators that must not run on meta tensors.
@@ -174,7 +174,7 @@ class Editor:
         self.swap(old, new)
         return new
 
-    def replace_by_kernel(self, old: Any, name: str, args: tuple, part: Any = None) -> Any:
+    def replace_by_kernel(self, old: Any, name: str, args: tuple[Any, ...], part: Any = None) -> Any:
         """Compute `old` by an operator of oneflow._ext, whose results are contiguous.
 
         `part` selects a result of an operator with several.
@@ -211,7 +211,7 @@ def kernel_for(info: Any) -> bool:
     device = info.device.type
     if info.dtype not in _ext._FLOATS and not (device == "cuda" and info.dtype is torch.float16):
         return False
-    return device in ("cpu", "cuda") and _ext.status() == "loaded" and (device == "cpu" or _ext._cuda())
+    return device in ("cpu", "cuda") and _ext.status() == "loaded" and _ext.has_kernels(device)
 
 
 def same_layout(a: Any, b: Any) -> Any:
@@ -276,7 +276,7 @@ class Pattern:
 
     def __init__(self, output: Any, inputs: Any, gradient: Any) -> None:
         self.output, self.inputs, self.gradient = output, inputs, gradient
-        self.backward: set = set()  # nodes that depend on the gradient
+        self.backward: set[Node] = set()  # nodes that depend on the gradient
         for node in output.graph.nodes:
             if gradient is not None and (
                 node is gradient or any(a in self.backward for a in node.all_input_nodes)
@@ -329,7 +329,7 @@ class Pattern:
         for args in orders:
             yield from self._match_args(pattern.args, args, {**match, pattern: node}, editor)
 
-    def _match_args(self, patterns: Any, args: tuple, match: Any, editor: Editor) -> Iterator[Any]:
+    def _match_args(self, patterns: Any, args: tuple[Any, ...], match: Any, editor: Editor) -> Iterator[Any]:
         if len(patterns) != len(args):
             return
         if not patterns:
@@ -350,10 +350,10 @@ def _equal(expected: Any, argument: Any, editor: Editor) -> Any:
     return expected == argument
 
 
-_traced: dict = {}
+_traced: dict[Any, Any] = {}
 
 
-def traced(function: Callable, inputs: Any = 1) -> Any:
+def traced(function: Callable[..., Any], inputs: Any = 1) -> Any:
     """(pattern of function(*tensors), pattern of its gradient by the first tensor), traced once."""
     if function not in _traced:
         recorder = Recorder()

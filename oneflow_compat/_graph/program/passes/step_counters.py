@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def count_together(program: Program) -> Any:
+def count_together(program: Program) -> Program:
     """Replace _foreach_add_ of 1 to float32 scalars on the CPU by one fused operator."""
     graph, editor = program.graph, Editor(program)
     for node in editor.nodes(aten._foreach_add_.Scalar, aten._foreach_add_.Tensor):
+        counters: Any = node.args[0]
         if editor.number(node.args[1]) != 1 or node.kwargs.get("alpha", 1) != 1 or node.users:
             continue
-        if any(not _counter(n) for n in node.args[0]):
+        if any(not _is_counter(n) for n in counters):
             continue
         increment = node.args[1]
         if not isinstance(increment, Node) or increment.meta["tensor"].dtype is not torch.float32:
@@ -39,7 +40,7 @@ def count_together(program: Program) -> Any:
         with graph.inserting_before(node):
             new = graph.call_function(
                 aten._fused_sgd_.default,
-                (list(node.args[0]), [increment] * len(node.args[0]), []),
+                (list(counters), [increment] * len(counters), []),
                 dict(
                     weight_decay=0.0,
                     momentum=0.0,
@@ -55,7 +56,7 @@ def count_together(program: Program) -> Any:
     return program
 
 
-def _counter(node: Node) -> Any:
+def _is_counter(node: Node) -> bool:
     info = node.meta.get("tensor")
     return (
         node.op == "placeholder"
