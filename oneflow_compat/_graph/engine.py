@@ -24,13 +24,13 @@ from .call.validity import VALUES
 from .capture.capture import Capture
 from .capture.interrupts import interrupts_at_operators
 from .capture.leaves import check_leaves
-from .capture.survivors import settle_failed, settle_survivors
+from .capture.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .compile import compiler_for, default_backend
 from .compile import compiling as _making
 from .config import Config
-from .errors import CaptureError, SizesNeeded, first_line, raised_at
-from .explanations import Explanation
+from .errors import CaptureError, SizesNeeded
+from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
 from .observe import report_mode, report_repeated
 from .program import passes
 from .program.captured import Captured
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
-    from .capture.dynamic_dimensions import Specialization
+    from .capture.recorder import Recorder
     from .program.program import Program
 
 
@@ -250,7 +250,7 @@ class Engine:
                 if program.dimensions is None:
                     raise
                 self.argument_sizes.keep_static(signature_key)
-                self._explain_static(error.__cause__ or error)
+                self._explain(of_static_sizes(error.__cause__ or error))
                 return self._make_entry(signature_key, args, kwargs)
         self._report(f"compile {backend}", start, program)
         program = program.with_(
@@ -280,20 +280,21 @@ class Engine:
         dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
         if dynamic is not False and config.backend in remembered_sizes.BACKENDS:
             sizes.expect(key, lambda family: remembered_sizes.recall(self, family))
-        failure, excluded = None, set()
+        failure, excluded = None, set()  # the explanation of a failure; the error would hold this frame
         while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names, excluded)):
             try:
                 return self._captured(args, kwargs, config, dims)
             except SizesNeeded as needed:
                 fixed = sizes.fix(key, needed.specializations)
                 excluded |= {(item.argument, item.dim) for item in needed.specializations}
-                self._explain_fixed(needed.specializations, fixed)
+                for item in needed.specializations:
+                    self._explain(of_specialization(item, item in fixed))
             except Exception as error:
-                failure = error
+                failure = of_static_sizes(error)
         captured = self._captured(args, kwargs, config)
         if failure is not None:  # the symbols were at fault, and not build() itself
             sizes.keep_static(key)
-            self._explain_static(failure)
+            self._explain(failure)
         return captured
 
     def _tell_mode(self, guard: Any) -> None:
@@ -312,25 +313,6 @@ class Engine:
         if self.config.on_change is not None:
             self.config.on_change(self.explanations[-1])
 
-    def _explain_static(self, error: Any) -> None:
-        location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error
-        reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
-        self._explain(Explanation("each set of sizes has its own program", reason, location))
-
-    def _explain_fixed(self, specializations: Sequence[Specialization], fixed: Any) -> None:
-        for item in specializations:
-            subject = f"dimension {item.dim} of the argument {item.name!r}"
-            sizes = "each size" if item in fixed else f"the size {item.size}"
-            cause = "compares it with a number" if item.is_compared else "needs it as a number"
-            reason = f"{sizes} has its own program, because build() {cause}"
-            self._explain(Explanation(subject, reason, item.location))
-
-    def _explain_constant_options(self, error: BaseException) -> None:
-        cause = error.__cause__ or error
-        detail = "" if isinstance(cause, NumberNeeded) else f" ({type(cause).__name__}: {first_line(cause)})"
-        reason = f"each value has its own program, because build() needs it as a number{detail}"
-        self._explain(Explanation("an option of an optimizer that build() reads", reason, raised_at(error)))
-
     def _explain(self, explanation: Explanation) -> None:
         if explanation not in self.explanations:
             self.explanations.append(explanation)
@@ -348,7 +330,7 @@ class Engine:
         except Exception as error:
             if inputs <= self.constant_options:
                 raise
-            failure = error
+            explanation = of_constant_options(error)
         before = set(self.constant_options)
         self.constant_options |= inputs
         try:
@@ -356,7 +338,7 @@ class Engine:
         except Exception:
             self.constant_options = before
             raise
-        self._explain_constant_options(failure)
+        self._explain(explanation)
         return captured
 
     def _captured_with_branches(
@@ -370,33 +352,49 @@ class Engine:
         build() may also raise with unknown sizes in any case, because it needs their values, or the same
         values in every call. Then each set of sizes gets its own program.
         """
-        outcomes, turned, errors, varied = self.branches, [], [], self.sizes_vary
+        errors: list[Exception] = []
+        try:
+            captured, recorder = self._first_that_captures(args, kwargs, config, dims, inputs, errors)
+        finally:
+            errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
+        fakes = recorder.fakes
+        recorder.release()
+        del recorder  # it holds fake tensors, too
+        return settle_survivors(fakes, self.name, captured)
+
+    def _first_that_captures(
+        self,
+        args: tuple,
+        kwargs: dict[str, Any],
+        config: Config,
+        dims: Any,
+        inputs: Any,
+        errors: list[Exception],
+    ) -> tuple[Captured, Recorder]:
+        """Capture build() with one outcome of branches after another. Add each error to `errors`."""
+        outcomes, turned, varied = self.branches, [], self.sizes_vary
         while True:
             capture = Capture(self, args, kwargs, config, outcomes, dims)
             capture.option_inputs = inputs
             try:
                 with interrupts_at_operators(), _no_collection():
-                    captured = capture.run()
-                break
+                    return capture.run(), capture.recorder
             except MoreNumbers as request:
-                settle_failed(capture.recorder)
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
-            except SizesNeeded:
-                raise
-            except NumberNeeded:
-                settle_failed(capture.recorder)
+            except (SizesNeeded, NumberNeeded):
                 raise
             except Exception as error:
-                settle_failed(capture.recorder)
                 if isinstance(error, CaptureError) and self.sizes_vary:
                     self.sizes_vary = None
                     continue
-                errors, recorded = [*errors, error], list(capture.recorder.sizes.branches.items())
+                errors.append(error)
+                recorded = list(capture.recorder.sizes.branches.items())
                 while recorded and (recorded[-1][0] in self.branches or recorded[-1][0] in turned):
                     recorded.pop()
                 if not recorded or len(errors) > _MAX_BRANCHED:
                     if self.sizes_vary:
-                        self.sizes_vary, outcomes, turned, errors = None, self.branches, [], []
+                        self.sizes_vary, outcomes, turned = None, self.branches, []
+                        errors.clear()
                         continue
                     self.sizes_vary = varied  # build() fails with known sizes, too
                     raise errors[0]
@@ -405,10 +403,6 @@ class Engine:
                     {**dict(recorded), branch: not outcome},
                     [p for p in turned if p in dict(recorded)] + [branch],
                 )
-        fakes = capture.recorder.fakes
-        capture.recorder.release()
-        del capture  # it holds fake tensors, too
-        return settle_survivors(fakes, self.name, captured)
 
     def _resolved(self) -> Any:
         """The config of one program: the chosen backend, and its preferences for options left open."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .errors import location_text
+from .errors import first_line, location_text, raised_at
+from .program.live_numbers import NumberNeeded
+
+if TYPE_CHECKING:
+    from .capture.dynamic_dimensions import Specialization
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,29 @@ class Explanation:
     def __str__(self) -> str:
         location = f"\n  {location_text(self.location)}" if self.location is not None else ""
         return f"{self.subject}: {self.reason}{location}"
+
+
+def of_specialization(item: Specialization, for_each_size: bool) -> Explanation:
+    """Return why a dimension is no symbol."""
+    sizes = "each size" if for_each_size else f"the size {item.size}"
+    cause = "compares it with a number" if item.is_compared else "needs it as a number"
+    reason = f"{sizes} has its own program, because build() {cause}"
+    return Explanation(f"dimension {item.dim} of the argument {item.name!r}", reason, item.location)
+
+
+def of_static_sizes(error: BaseException) -> Explanation:
+    """Return why no dimension is a symbol, from the error of build() or of the compiler."""
+    location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error
+    reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
+    return Explanation("each set of sizes has its own program", reason, location)
+
+
+def of_constant_options(error: BaseException) -> Explanation:
+    """Return why an option of an optimizer is no input, from the error of build()."""
+    cause = error.__cause__ or error
+    detail = "" if isinstance(cause, NumberNeeded) else f" ({type(cause).__name__}: {first_line(cause)})"
+    reason = f"each value has its own program, because build() needs it as a number{detail}"
+    return Explanation("an option of an optimizer that build() reads", reason, raised_at(error))
 
 
 def explained(name: str, programs: Any, explanations: Any) -> str:

@@ -29,6 +29,7 @@ from .recorder import Recorder
 from .set_aside import GradientsAside, ModesOfFirstCapture
 from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
+from .survivors import settle_failed
 from .torch_patches import capture_patches, resolve_scaler, run_build
 from .unused_backward import backward_is_unused, warn_of_unused_backward
 from .update.foreign_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
@@ -61,10 +62,22 @@ class Capture:
 
     def run(self) -> Captured:
         try:
-            with everything_undone():
-                return self._run()
-        finally:
-            self.recorder.sizes.end()
+            try:
+                with everything_undone():
+                    return self._run()
+            finally:
+                self.recorder.sizes.end()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                settle_failed(self.recorder)
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        """Drop everything but the recorder's branches; frames of the error and cycles hold this object."""
+        self.recorder.release()
+        for name in vars(self).keys() - {"recorder"}:
+            delattr(self, name)
 
     def _run(self) -> Captured:
         self._check_call()

@@ -408,9 +408,16 @@ class Recorder(KnownValues, TorchDispatchMode):
         return self.graph
 
     def release(self) -> None:
-        """Drop the tensors of the capture. Symbolic sizes keep the recorder alive as long as the program."""
+        """Drop the tensors of the capture.
+
+        Symbolic sizes keep the recorder alive as long as the program, and an error of build() as long as the error.
+        """
         for tensors in (self.lifted, self.twins, self.valued, self.recurrent):
             tensors.clear()
+        self.constants = {}  # a program keeps the dict itself
+        self.on_lift = None
+        for node in self.graph.find_nodes(op="placeholder"):
+            node.meta.pop("value", None)
 
 
 def _plain(tensor: Any) -> Any:

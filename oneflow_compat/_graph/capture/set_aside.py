@@ -34,6 +34,7 @@ class GradientsAside:
     def __exit__(self, *error: object) -> None:
         self.restore()
         forget(self.restore)
+        self.saved.clear()  # an error of build() keeps this object in its frames
 
     def restore(self) -> None:
         for tensor, grad in self.saved:

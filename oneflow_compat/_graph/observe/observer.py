@@ -62,6 +62,10 @@ class Observer:
     def __exit__(self, *exc: Any) -> None:
         _current.reads, _current.seen = None, _NOTHING
         self.frames.__exit__(*exc)
+        # no cycle: an error of build() holds this object, and the reads hold weights
+        del self.frames, self.reads.make_visible, self.reads.leave_out
+        if exc[0] is not None:
+            del self.reads
 
     def _unobserved(self, code: CodeType, scope: Any) -> None:
         """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""

@@ -4,6 +4,8 @@ OneFlow's form.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from ..._ops.tensor_text import tensor_text
@@ -26,26 +28,26 @@ def named_leaves(prefix, args, kwargs=None):
     """Return [(name, leaf)] with OneFlow's names. _m_input.0.1_3 is the second positional value; names of
     keyword arguments end in their key.
     """
-    leaves, count = [], 1
+    order = itertools.count(2)
+    leaves = [_leaves(prefix, f".0.{i}", None, value, order) for i, value in enumerate(args)]
+    leaves += [
+        _leaves(prefix, f".1.{i}", key, value, order) for i, (key, value) in enumerate((kwargs or {}).items())
+    ]
+    return list(itertools.chain.from_iterable(leaves))
 
-    def walk(path, key, value):
-        nonlocal count
-        count += 1
-        label = key if key is not None else count
-        if isinstance(value, dict):
-            for i, (k, v) in enumerate(value.items()):
-                walk(f"{path}.{i}", k, v)
-        elif isinstance(value, (list, tuple)):
-            for i, v in enumerate(value):
-                walk(f"{path}.{i}", None, v)
-        else:
-            leaves.append((f"_{prefix}{path}_{label}", value))
 
-    for i, value in enumerate(args):
-        walk(f".0.{i}", None, value)
-    for i, (key, value) in enumerate((kwargs or {}).items()):
-        walk(f".1.{i}", key, value)
-    return leaves
+def _leaves(prefix, path, key, value, order):
+    """Yield (name, leaf) below a value. `order` counts the values, containers included."""
+    index = next(order)
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, (list, tuple)):
+        children = ((None, v) for v in value)
+    else:
+        yield f"_{prefix}{path}_{index if key is None else key}", value
+        return
+    for i, (k, v) in enumerate(children):
+        yield from _leaves(prefix, f"{path}.{i}", k, v, order)
 
 
 def module_lines(module, name, calls, operators, indent=0):
