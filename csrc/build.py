@@ -9,7 +9,8 @@
   nothing of torch.
 
 Without a compiler nothing is built, and the package runs on plain-torch functions. ONEFLOW_BUILD_EXT=0 skips
-the build, CXX names the compiler, MAX_JOBS bounds the compilers that run at once.
+the build, `cpu` leaves the CUDA kernels out, `require` makes a failure an error. CXX names the compiler,
+CUDA_HOME the folder of nvcc. MAX_JOBS bounds the compilers that run at once.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ CAPABILITIES = {
     ),
 }
 GPUS = ("80", "90")
+# Python's and torch's symbols come from the process that loads a library; macOS's linker must be told so.
+LOADED_LATER = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
 GUARDS = Path("_graph") / "observe" / "_guards.abi3.so"  # in the package
 
 
@@ -161,6 +164,13 @@ def _compile(units, folder, sanitize):
             jobs.append(
                 (source.relative_to(SOURCES).as_posix(), _command(source, is_cuda, flags, target, sanitize))
             )
+    if any(label.endswith(".cu") for label, _ in jobs):
+        print(
+            f"oneflow._ext: also compiling the CUDA kernels with {_nvcc()}, which takes minutes;"
+            " ONEFLOW_BUILD_EXT=cpu leaves them out, ONEFLOW_BUILD_EXT=0 compiles nothing",
+            file=sys.stderr,
+            flush=True,
+        )
     with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))) as pool:
         list(pool.map(lambda job: _run(*job, steps), jobs))
     return objects, steps
@@ -177,6 +187,11 @@ def environments_torch():
     return torch
 
 
+def _builds_cuda(torch):
+    has_cuda = torch.version.cuda is not None and _nvcc() is not None
+    return has_cuda and os.environ.get("ONEFLOW_BUILD_EXT") != "cpu"
+
+
 def build(output: Path, work: Path, force=False, sanitize=False):
     """Compile what is out of date and link the library to `output`. Return True if there is a library."""
     torch = environments_torch()
@@ -188,7 +203,7 @@ def build(output: Path, work: Path, force=False, sanitize=False):
         return False
     if force:
         shutil.rmtree(work, ignore_errors=True)
-    cuda = torch.version.cuda is not None and _nvcc() is not None
+    cuda = _builds_cuda(torch)
     objects, steps = _compile(_units(cuda), work, sanitize)
     if steps or not output.exists():
         _link(objects, output, cuda, sanitize, steps)
@@ -208,6 +223,7 @@ def _link(objects, output, cuda, sanitize, steps):
         "-ltorch",
         "-ltorch_cpu",
         "-lc10",
+        *LOADED_LATER,
     ]
     link += (
         ["-ltorch_cuda"] if cuda else []
@@ -226,7 +242,7 @@ def build_guards(output: Path):
         )
         return False
     if not output.exists() or output.stat().st_mtime < source.stat().st_mtime:
-        flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG"]
+        flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG", *LOADED_LATER]
         _run(output.name, [*compiler(), *flags, f"-I{headers}", str(source), "-o", str(output)], [])
     return True
 

@@ -9,6 +9,7 @@ import platform
 import shutil
 import sys
 
+from . import _env
 from ._kernels import _ext
 from ._tables.differences import DIFFERENCES
 from .version import __version__
@@ -57,7 +58,7 @@ def doctor() -> list[tuple[str, str, bool]]:
         ),
         ("threads", str(torch.get_num_threads()), True),
     ]
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "g++", "clang++", "c++"))), None)
+    compiler = next(filter(None, map(shutil.which, (_env.get("CXX") or "g++", "clang++", "c++"))), None)
     rows.append(("C++ compiler", compiler or "none: nn.Graph uses the aten backend", compiler is not None))
     nvcc = shutil.which("nvcc")
     rows.append(

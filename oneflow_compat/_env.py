@@ -35,6 +35,15 @@ VARIABLES = {
             " mode"
         ),
     ),
+    "CXX": ("", "C++ compiler of inductor; empty: g++, clang++ or c++, the first that is installed"),
+    "ATEN_CPU_CAPABILITY": (
+        "",
+        "default, avx2 or avx512: instruction set of torch's kernels and ours; empty: the processor's widest",
+    ),
+    "GLIBC_TUNABLES": (
+        "",
+        "if it or a variable MALLOC_..._THRESHOLD_ sets malloc, ONEFLOW_GRAPH_KEEP_MEMORY changes nothing",
+    ),
     "ONEFLOW_CACHE_DIR": (
         "",
         (
@@ -56,6 +65,8 @@ VARIABLES = {
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
     "WORLD_SIZE": ("1", "number of processes, set by the launcher"),
     "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
+    "MASTER_ADDR": ("", "address of the process that the others meet, set by the launcher"),
+    "MASTER_PORT": ("", "port of that process, set by the launcher"),
     "ONEFLOW_TIMEOUT_SECONDS": (
         "",
         (
@@ -99,6 +110,11 @@ VARIABLES = {
 def get(name: str) -> str:
     """Return the value of a variable listed in VARIABLES, or its default."""
     return os.environ.get(name, VARIABLES[name][0])
+
+
+def is_given(name: str) -> bool:
+    """Whether the environment has this variable of VARIABLES, even an empty one."""
+    return name in os.environ
 
 
 def get_int(name: str) -> int:

@@ -98,6 +98,7 @@ DTENSOR = {
     "division by partial tensors": Defect(
         "A division by a partial tensor divides by each summand.",
         _RULES + "divisions by partial tensors",
+        first_version="2.12",
         last_version="2.12",
     ),
     "selection from partial tensors": Defect(

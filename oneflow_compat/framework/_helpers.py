@@ -1,9 +1,10 @@
 """Small functions of OneFlow's deep paths under `oneflow.framework`: rows of `_tables/deep_paths.py`."""
 
 import itertools
-import os
 
 import torch
+
+from .. import _env
 
 _numbers = itertools.count()
 
@@ -39,7 +40,7 @@ def reset_docstr(o, docstr: str):
 def HasAllMultiClientEnvVars() -> bool:
     """True: one process is its own world; several get their variables from the launcher."""
     variables = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
-    return all(v in os.environ for v in variables) or not any(v in os.environ for v in variables[2:])
+    return all(map(_env.is_given, variables)) or not any(map(_env.is_given, variables[2:]))
 
 
 def scope_to_proto(scope):

@@ -1,11 +1,13 @@
 """Building, installing and the command line of the package."""
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +43,14 @@ def build(source, out, *kind):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return next(out.iterdir())
+
+
+def build_module():
+    """Return csrc/build.py as a module."""
+    spec = importlib.util.spec_from_file_location("csrc_build", ROOT / "csrc" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_a_wheel_imports_in_a_fresh_environment(source, tmp_path):
@@ -104,13 +114,9 @@ print(build.environments_torch().__version__)
 
 def test_a_build_without_torch_has_the_guards_and_names_the_remedy(tmp_path, monkeypatch, capsys):
     """As in pip's isolated build for an environment that has no torch yet."""
-    import importlib.util
-
     from setuptools import Distribution
 
-    spec = importlib.util.spec_from_file_location("csrc_build", ROOT / "csrc" / "build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = build_module()
 
     def no_torch():
         raise ModuleNotFoundError("No module named 'torch'")
@@ -126,6 +132,26 @@ def test_a_build_without_torch_has_the_guards_and_names_the_remedy(tmp_path, mon
     monkeypatch.setenv("ONEFLOW_BUILD_EXT", "require")
     with pytest.raises(ModuleNotFoundError):
         command.run()
+
+
+def test_a_build_with_cuda_kernels_says_so_and_names_the_switch(tmp_path, monkeypatch, capsys):
+    """nvcc takes minutes, and a build is silent otherwise until its first file is compiled."""
+    module = build_module()
+    monkeypatch.setattr(module, "_nvcc", lambda: "/cuda/bin/nvcc")
+    monkeypatch.setattr(module, "_run", lambda label, command, steps: steps.append(label))
+    monkeypatch.setattr(module, "_link", lambda *arguments: None)
+    monkeypatch.setattr(
+        module, "environments_torch", lambda: SimpleNamespace(version=SimpleNamespace(cuda="13.0"))
+    )
+
+    def build_output(switch):
+        monkeypatch.setenv("ONEFLOW_BUILD_EXT", switch)
+        module.build(tmp_path / "_ext.so", tmp_path / "work")
+        return capsys.readouterr().err
+
+    assert build_output("cpu") == ""
+    (line,) = build_output("1").splitlines()
+    assert "CUDA kernels with /cuda/bin/nvcc" in line and "ONEFLOW_BUILD_EXT=cpu" in line
 
 
 def test_the_source_distribution_holds_what_a_build_needs(source, tmp_path):

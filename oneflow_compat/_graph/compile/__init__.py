@@ -4,7 +4,6 @@ tensors`.
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import warnings
@@ -58,7 +57,7 @@ _compiler: list = []
 def has_compiler() -> bool:
     """Whether a C++ compiler is found: CXX, g++, clang++ or c++."""
     if not _compiler:
-        _compiler.append(any(shutil.which(c) for c in (os.environ.get("CXX") or "g++", "clang++", "c++")))
+        _compiler.append(any(shutil.which(c) for c in (get("CXX") or "g++", "clang++", "c++")))
     return _compiler[0]
 
 

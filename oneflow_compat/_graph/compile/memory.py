@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from ..._env import is_set
+from ..._env import get, is_set
 from ..program.program import Program
 
 ENOUGH = 1 << 23  # bytes of results: less than this stays below the C library's own thresholds
@@ -35,7 +35,7 @@ def keep_freed_memory() -> None:
         return
     _done.append(True)
     thresholds = [k for k in os.environ if k.startswith("MALLOC_") and k.endswith("_THRESHOLD_")]
-    if thresholds or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    if thresholds or "malloc" in get("GLIBC_TUNABLES"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not every C library has it
     if mallopt is not None and not (mallopt(_M_MMAP_THRESHOLD, _KEPT) and mallopt(_M_TRIM_THRESHOLD, _KEPT)):

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import sysconfig
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,19 @@ def _changed_options() -> dict:
 
     changed = {}
     for name, entry in config._config.items():
-        if entry.user_override.get() is not _UNSET_SENTINEL and entry.alias is None:
+        if _override_of(entry) is not _UNSET_SENTINEL and entry.alias is None:
             value = getattr(config, name)
             if callable(value):
                 raise NotCacheable(f"inductor's option {name} is a function")
             if value != _unchanged(entry, _UNSET_SENTINEL):
                 changed[name] = repr(value)
     return changed
+
+
+def _override_of(entry: Any) -> Any:
+    """Return the value that was assigned to an option. torch 2.13 keeps it in a context variable, 2.11 does not."""
+    override = entry.user_override
+    return override.get() if isinstance(override, ContextVar) else override
 
 
 def _unchanged(entry: Any, unset: Any) -> Any:
