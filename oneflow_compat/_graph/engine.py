@@ -247,6 +247,7 @@ class Engine:
                     program, replace(config, backend="aten") if operator_by_operator else config
                 )
             except Exception as error:
+                captured.effects.remove_created_state(captured.live)
                 if program.dimensions is None:
                     raise
                 self.argument_sizes.keep_static(signature_key)

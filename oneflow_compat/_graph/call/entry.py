@@ -29,7 +29,9 @@ class Entry:
         self.run = _prepared(captured, run)
         self.validity = Validity(captured)
         self.prologue, self.watch = self.validity.prologue, self.validity.watch
-        self.epilogue = Epilogue(captured.program, captured.effects, captured.live)
+        serves_one_call = captured.guards.serves_one_call
+        self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
+        self._has_run = False
         self._flat_args = _takes_leaves(captured.program)
 
     @property
@@ -69,6 +71,11 @@ class Entry:
         except BranchTaken:
             self.epilogue.undo()
             raise
+        except Exception:
+            if not self._has_run:
+                self.effects.remove_created_state(self.live)
+            raise
+        self._has_run = True
         if self.guards.serves_one_call:
             self.validity.dead = True
         return self.epilogue(values, outputs)

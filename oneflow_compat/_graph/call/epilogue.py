@@ -22,8 +22,10 @@ from ..program.writes import silent_writes
 class Epilogue:
     """Called with the values of the slots and the outputs of the program; returns the results of build()."""
 
-    def __init__(self, program: Program, effects: Effects, live: LiveState) -> None:
-        self.effects, self.live = effects, live
+    def __init__(
+        self, program: Program, effects: Effects, live: LiveState, serves_one_call: bool = False
+    ) -> None:
+        self.effects, self.live, self._serves_one_call = effects, live, serves_one_call
         self._result_count = program.out_spec.num_leaves - len(program.out_constants)
         self._stores_state = bool(effects.state_values) or effects.reports_overflow
         self._written = _slots_of_raised_versions(program)
@@ -43,9 +45,9 @@ class Epilogue:
         return self._results(outputs)
 
     def undo(self) -> None:
-        """Remove the optimizer state that the capture created, after a run that changed nothing."""
-        for location in self.effects.created_state:
-            location.remove(self.live)
+        """Remove the state that a program for one call begins with, after a run that changed nothing."""
+        if self._serves_one_call:
+            self.effects.remove_created_state(self.live)
 
     def _store_state(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Store the values in optimizer state and options, unless the gradients overflowed."""

@@ -15,7 +15,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ..observe import Guard, checker_of, places
-from ..program.nested_state import leaves
+from ..program.locations import Keys
+from ..program.nested_state import found_at, leaves
+from ..program.overlaps import storage_of
 from ..program.python_values import MISSING, tensor_meta
 from .module_structure import hooks_of
 
@@ -39,6 +41,7 @@ class OptimizerIdentity:
         self.optimizers = [_Optimizer(index, optimizer) for index, optimizer in enumerate(optimizers)]
         self._trained = [p for o in self.optimizers for params in o.params for p in params]
         self._hooks = self._hook_facts()
+        self._sharing = self._shared_memory()
         self.changed: str | None = None
         self.state_replaced = self.same_layout = False
         self._note()
@@ -73,8 +76,20 @@ class OptimizerIdentity:
         self.changed = self.changed or next(filter(None, differences), None)
         if self.changed is not None or self._is_replaced():
             return False
+        if self._shared_memory() != self._sharing:
+            self.changed = "memory that state of an optimizer shares"
+            return False
         self._note()
         return True
+
+    def _shared_memory(self) -> list[int]:
+        """For each parameter and each tensor of options and state, the index of the earliest in its memory.
+
+        The program reads tensors in one memory as one input, so it must end when they become separate.
+        """
+        earliest: dict = {}
+        tensors = (tensor for optimizer in self.optimizers for tensor in optimizer.tensors())
+        return [earliest.setdefault(_memory(tensor), index) for index, tensor in enumerate(tensors)]
 
     def _is_replaced(self) -> bool:
         with_state = [optimizer for optimizer in self.optimizers if optimizer.is_state_replaced()]
@@ -84,7 +99,8 @@ class OptimizerIdentity:
         for optimizer in with_state:
             self.changed = f"the state of optimizer {optimizer.index}"
         self.state_replaced = bool(with_state)
-        self.same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
+        same_layout = all(optimizer.has_same_layout() for optimizer in with_state)
+        self.same_layout = same_layout and self._shared_memory() == self._sharing
         return bool(with_state or with_groups)
 
 
@@ -99,6 +115,7 @@ class _Optimizer:
         self.index, self.optimizer = index, optimizer
         self.state, self.holders = optimizer.state, dict(optimizer.state)
         self._holders = list(self.holders.values())
+        self._layouts = [*map(_layout, self._holders)]
         self.groups = list(optimizer.param_groups)
         self.keys = [set(group) for group in self.groups]
         self.params = [list(group["params"]) for group in self.groups]
@@ -120,10 +137,19 @@ class _Optimizer:
             yield _guard(places.CONTENTS, group["params"], None, places.contents(group["params"]))
         state = self.optimizer.state
         yield _guard(places.CONTENTS, state, None, places.contents(state))
-        for holder in state.values():
-            for key, value in holder.items() if type(holder) is dict else ():
-                if isinstance(value, torch.Tensor):  # another one may share its memory
-                    yield _guard(places.ITEM, holder, key, value)
+        for holder in (*groups, *state.values()):  # another tensor may have another layout, or share memory
+            for path, tensor in _tensors_in(holder):
+                container = found_at(holder, path[:-1])
+                where = places.ITEM if isinstance(container, dict) else places.ELEMENT
+                yield _guard(where, container, path[-1], tensor)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the parameters and the tensors in options and state, in a fixed order."""
+        for group in self.optimizer.param_groups:
+            yield from group["params"]
+        for holder in (*self.optimizer.param_groups, *self.optimizer.state.values()):
+            for _, tensor in _tensors_in(holder):
+                yield tensor
 
     def difference(self) -> str | None:
         """Return what changed, or None."""
@@ -136,6 +162,8 @@ class _Optimizer:
                 return f"the parameters of optimizer {self.index}"
         if optimizer.__dict__.get("step", MISSING) is not self.step:
             return f"the step() of optimizer {self.index}"
+        if not self.is_state_replaced() and [*map(_layout, self._holders)] != self._layouts:
+            return f"the state of optimizer {self.index}"
         return None
 
     @property
@@ -153,12 +181,27 @@ class _Optimizer:
         """Whether each new holder of state has the layout of the old one."""
         state = self.optimizer.state
         return state.keys() == self.holders.keys() and all(
-            _layout(state[p]) == _layout(holder) for p, holder in self.holders.items()
+            _layout(state[p]) == layout for p, layout in zip(self.holders, self._layouts)
         )
 
 
 def _same_objects(now: Collection[Any], before: Collection[Any]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _tensors_in(holder: Any) -> Iterator[tuple[Keys, torch.Tensor]]:
+    """Yield (path, tensor) of a parameter group's options, or of the state of one parameter."""
+    for path, leaf in leaves(holder) if isinstance(holder, dict) else ():
+        if isinstance(leaf, torch.Tensor) and path[0] != "params":
+            yield path, leaf
+
+
+def _memory(tensor: torch.Tensor) -> tuple | int:
+    """Return what tensors have in common that are one input of a program."""
+    storage = storage_of(tensor)
+    if storage is None:
+        return id(tensor)
+    return storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _layout(holder: Any) -> dict[tuple[Any, ...], Any]:

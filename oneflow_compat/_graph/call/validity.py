@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..program.captured import Captured
-from ..program.locations import GroupOption
+from ..program.locations import GroupOption, StateEntry
 from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
@@ -55,7 +55,7 @@ class Validity:
         # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
         self.watch = self.guards.python_values
-        self.watch.bind(self.guards.free_index, self.live.entries.values())
+        self.watch.bind(self.guards.free_index, [*self.live.entries.values(), *_option_tensors(captured)])
         self.options = tuple(_fixed_options(captured))
         self.tensors: Any = None  # TensorIdentity, once the prologue asked for the tests
         self.structure: Any = None if self.watch.follows_modules else ModuleStructure(self.live.modules)
@@ -240,6 +240,16 @@ def _fixed_options(captured: Captured) -> Iterator[Any]:
             values = tuple(_fixed_part(group[name]) for name in names)
             has_tensors = any(isinstance(group[name], torch.Tensor) for name in names)
             yield FixedOptions(o, g, names, values, has_tensors)
+
+
+def _option_tensors(captured: Captured) -> Iterator[StateEntry]:
+    """Yield the tensors in options of parameter groups, which the program reads where they lie."""
+    for slot in captured.program.slots:
+        if isinstance(slot.location, GroupOption):
+            container, keys = slot.location.resolve(captured.live)
+            if isinstance(container[keys[0]], torch.Tensor):
+                tensor = container[keys[0]]
+                yield StateEntry(slot.role, slot.name, slot.location, container, keys[0], tensor)
 
 
 def _fixed_part(value: Any) -> Any:

@@ -312,7 +312,7 @@ class Capture:
 
     def _effects(self) -> Effects:
         update = self.update
-        created = (*update.created, *self.new_state) if update is not None and update.first_only else ()
+        created = (*update.created, *self.new_state) if update is not None else ()
         return Effects(
             attributes=tuple(self.attributes),
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),

@@ -42,12 +42,17 @@ class Effects:
     state_values: tuple[OptimizerState | GroupOption, ...] = ()
     # whether the program says that its gradients overflowed; then it changed nothing
     reports_overflow: bool = False
-    # optimizer state that the capture created, if the program serves one call only. It is removed if that
-    # run changed nothing, so that the next call creates it again
+    # optimizer state that the capture created. It is removed if the first run fails, and if the only run of a
+    # program changed nothing, so that the next call creates it again
     created_state: tuple[OptimizerState | GroupOption, ...] = ()
     schedulers: tuple[Any, ...] = ()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
+
+    def remove_created_state(self, live: LiveState) -> None:
+        """Remove the optimizer state that the capture created, before a run has changed it."""
+        for location in self.created_state:
+            location.remove(live)
 
 
 @dataclass(frozen=True, eq=False)

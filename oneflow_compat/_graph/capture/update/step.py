@@ -17,8 +17,9 @@ from ...._active import outside_capture
 from ...._global.zero import splitting
 from ...._ops.clip_grad import clip_grad_norm_
 from ...errors import CaptureError, UnsupportedInGraph
-from ...program.locations import GroupOption, OptimizerState
+from ...program.locations import GroupOption, ModuleTensor, OptimizerState
 from ...program.nested_state import copied, symbolic
+from ...program.program import roots, written_args
 from . import sparse_rows
 from .forms import form_options
 from .host_scalars import ScalarMode, ScalarTrace, traced_math
@@ -81,6 +82,7 @@ class Update(StateChanges):
 
     def _run(self) -> None:
         self.recorder.phase = "update"
+        self._keep_scalars_that_build_read()
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             self._check(index, optimizer)
         self._take_snapshots()
@@ -99,6 +101,21 @@ class Update(StateChanges):
                 self._step(index, optimizer)
         if old_values is not None:
             choose(self, found_inf, old_values)
+
+    def _keep_scalars_that_build_read(self) -> None:
+        """Keep the values of tensor options, such as a learning rate, as for those that only step() reads."""
+        groups = (group for optimizer, _ in self.state.optimizers for group in optimizer.param_groups)
+        scalars = (v for group in groups for v in group.values() if isinstance(v, torch.Tensor))
+        read = [t for t in scalars if t.numel() == 1 and id(t) in self.recorder.lifted]
+        if not read:
+            return
+        calls = [node for node in self.recorder.graph.nodes if node.op == "call_function"]
+        written = {root for call in calls for root in roots(written_args(call))}
+        for tensor in read:
+            _, node, twin = self.recorder.lifted[id(tensor)]
+            if node not in written:
+                with outside_capture():
+                    twin._value = tensor.detach().clone()
 
     def _take_snapshots(self) -> None:
         for optimizer, _ in self.state.optimizers:
@@ -133,13 +150,22 @@ class Update(StateChanges):
     # -- one optimizer -------------------------------------------------------------
     def _check(self, index: Any, optimizer: Optimizer) -> None:
         params = [p for g in optimizer.param_groups for p in g["params"]]
-        if not any(p.grad is not None for p in params):
+        if any(p.grad is not None for p in params):
+            return
+        named = (self.state.by_id[id(p)] for p in params)
+        if self.state.modules and not any(isinstance(entry.location, ModuleTensor) for entry in named):
             raise CaptureError(
-                f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from"
-                " build()",
-                "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the"
-                " optimizer.",
+                f"optimizer {index} ({type(optimizer).__name__}) has {len(params)} parameters, and none of them"
+                " is in a module of the graph; load_state_dict(assign=True), for example, puts new parameters"
+                " into a module",
+                "Give the optimizer the parameters that the modules have now (add_param_group), or load with"
+                " assign=False.",
             )
+        raise CaptureError(
+            f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from build()",
+            "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the"
+            " optimizer.",
+        )
 
     def _refuse_class(self, index: Any, optimizer: Optimizer) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):

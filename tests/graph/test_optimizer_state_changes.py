@@ -1,0 +1,279 @@
+"""Options and state of an optimizer that change their type, layout or memory between two calls."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+from oneflow._errors import OneFlowError
+
+X = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1))
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def mean_square(model, optimizer, x):
+    return model(x).square().mean()
+
+
+class Pair:
+    """One model and its optimizer in eager mode and in a graph; `step` trains both and compares the bits."""
+
+    def __init__(self, make_optimizer, loss_of=mean_square):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+        self.models = model, copy.deepcopy(model)
+        self.optimizers = tuple(map(make_optimizer, self.models))
+        self.loss_of = loss_of
+        self.graph = self._graph()
+
+    def _graph(self):
+        class Training(flow.nn.Graph):
+            def __init__(graph):
+                super().__init__()
+                graph.model = self.models[1]
+                graph.add_optimizer(self.optimizers[1])
+                graph.config.set_backend("aten")
+
+            def build(graph, x):
+                loss = self.loss_of(graph.model, self.optimizers[1], x)
+                loss.backward()
+                return loss
+
+        return Training()
+
+    def change(self, function):
+        for model, optimizer in zip(self.models, self.optimizers):
+            function(model, optimizer)
+
+    def step(self):
+        model, optimizer = self.models[0], self.optimizers[0]
+        optimizer.zero_grad()
+        loss = self.loss_of(model, optimizer, X)
+        loss.backward()
+        optimizer.step()
+        assert torch.equal(self.graph(X), loss)
+        for expected, got in zip(*map(nn.Module.parameters, self.models)):
+            assert torch.equal(expected, got)
+
+    @property
+    def program_count(self):
+        return len(self.graph._engine.programs)
+
+
+# -- a learning rate that is a tensor, and that build() reads ---------------------------------------------
+
+
+def rate_times_loss(model, optimizer, x):
+    return mean_square(model, optimizer, x) * optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_tensor_rate_that_build_reads_is_an_input(in_place):
+    pair = Pair(adam, rate_times_loss)
+    for rate in (0.1, 0.05, 0.02):
+        if in_place:
+            pair.change(lambda _, optimizer: optimizer.param_groups[0]["lr"].fill_(rate))
+        else:
+            pair.change(lambda _, optimizer: optimizer.param_groups[0].update(lr=torch.tensor(rate)))
+        pair.step()
+    assert pair.program_count == 1
+
+
+def test_branch_on_a_tensor_rate_has_a_program_for_each_outcome():
+    def loss_of(model, optimizer, x):
+        return mean_square(model, optimizer, x) * (2.0 if optimizer.param_groups[0]["lr"] > 0.04 else 1.0)
+
+    pair = Pair(adam, loss_of)
+    for rate in (0.1, 0.05, 0.02, 0.1):
+        pair.change(lambda _, optimizer: optimizer.param_groups[0]["lr"].fill_(rate))
+        pair.step()
+    assert pair.program_count == 2
+
+
+def test_tensor_rate_that_becomes_a_float_makes_another_program():
+    pair = Pair(adam, rate_times_loss)
+    for rate in (torch.tensor(0.1), 0.05, torch.tensor(0.02), 0.03):
+        pair.change(lambda _, optimizer: optimizer.param_groups[0].update(lr=rate))
+        pair.step()
+    assert pair.program_count == 2
+
+
+def test_options_in_one_tensor_that_become_two_are_followed():
+    def shared(model):
+        rate = torch.tensor(0.1)
+        first, second = ([p] for p in model.parameters())
+        return torch.optim.Adam([{"params": first, "lr": rate}, {"params": second, "lr": rate}], lr=rate)
+
+    pair = Pair(shared)
+    pair.step()
+    pair.change(lambda _, optimizer: optimizer.param_groups[1].update(lr=torch.tensor(0.02)))
+    pair.step()
+    pair.step()
+
+
+# -- state tensors ----------------------------------------------------------------------------------------
+
+
+def momentum(model, optimizer, index):
+    return optimizer.state[model[index].weight]["momentum_buffer"]
+
+
+def set_momentum(model, optimizer, index, tensor):
+    optimizer.state[model[index].weight]["momentum_buffer"] = tensor
+
+
+def test_state_tensors_that_become_one_and_separate_again_are_followed():
+    pair = Pair(sgd)
+    pair.step()
+    pair.change(lambda m, o: set_momentum(m, o, 0, momentum(m, o, 1)))
+    pair.step()
+    pair.step()
+    pair.change(lambda m, o: set_momentum(m, o, 0, momentum(m, o, 1).clone()))
+    pair.step()
+    pair.step()
+
+
+def test_state_tensors_that_were_one_before_the_first_call_become_separate():
+    pair = Pair(sgd)
+
+    def share(model, optimizer):
+        buffer = torch.ones(4, 4)
+        set_momentum(model, optimizer, 0, buffer)
+        set_momentum(model, optimizer, 1, buffer)
+
+    pair.change(share)
+    pair.step()
+    pair.change(lambda m, o: set_momentum(m, o, 0, momentum(m, o, 1) * 0.5))
+    pair.step()
+    pair.step()
+
+
+def test_state_tensor_with_other_strides_makes_another_program():
+    pair = Pair(sgd)
+    pair.step()
+    pair.change(lambda m, o: set_momentum(m, o, 0, momentum(m, o, 0).t().contiguous().t()))
+    pair.step()
+    pair.step()
+    assert pair.program_count == 2
+
+
+def test_state_tensor_of_another_dtype_is_followed():
+    pair = Pair(sgd)
+    pair.step()
+    pair.change(lambda m, o: set_momentum(m, o, 0, momentum(m, o, 0).double()))
+    pair.step()
+    pair.step()
+
+
+def test_state_tensor_of_another_shape_is_an_error_that_changes_nothing():
+    pair = Pair(sgd)
+    pair.step()
+    model, optimizer = pair.models[1], pair.optimizers[1]
+    replaced = torch.zeros(3, 3)
+    set_momentum(model, optimizer, 0, replaced)
+    before = copy.deepcopy([*model.parameters(), momentum(model, optimizer, 1)])
+    with pytest.raises(RuntimeError, match=r"3"):
+        pair.graph(X)
+    assert momentum(model, optimizer, 0) is replaced
+    assert all(map(torch.equal, before, [*model.parameters(), momentum(model, optimizer, 1)]))
+
+
+# -- state dicts ------------------------------------------------------------------------------------------
+
+
+def test_weights_that_are_assigned_without_the_optimizer_are_an_error_that_names_the_remedy():
+    pair = Pair(sgd)
+    pair.step()
+    model, optimizer = pair.models[1], pair.optimizers[1]
+    model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()}, assign=True)
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    with pytest.raises(
+        OneFlowError, match=r"(?s)2 parameters, and none of them is in a module.*add_param_group"
+    ):
+        pair.graph(X)
+    assert repr(optimizer.state_dict()["state"]) == repr(before)
+    optimizer.param_groups.clear()
+    optimizer.add_param_group({"params": list(model.parameters()), **optimizer.defaults})
+    weight = model[0].weight.clone()
+    pair.graph(X)
+    assert not torch.equal(model[0].weight, weight)
+
+
+def test_assigned_weights_that_the_optimizer_gets_are_followed():
+    pair = Pair(sgd)
+    pair.step()
+
+    def assign(model, optimizer):
+        model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()}, assign=True)
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        optimizer.state.clear()
+
+    pair.change(assign)
+    pair.step()
+    pair.step()
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_optimizer_state_dict_with_less_state_is_followed(keep):
+    pair = Pair(sgd)
+    pair.step()
+
+    def load(model, optimizer):
+        saved = optimizer.state_dict()
+        optimizer.load_state_dict({**saved, "state": {k: saved["state"][k] for k in range(keep)}})
+
+    pair.change(load)
+    pair.step()
+    pair.step()
+
+
+def test_optimizer_without_parameters_is_an_error():
+    pair = Pair(sgd)
+    pair.step()
+    pair.optimizers[1].param_groups[0]["params"] = []
+    with pytest.raises(OneFlowError, match="optimizer 0 \\(SGD\\) has 0 parameters"):
+        pair.graph(X)
+
+
+# -- a first run that fails -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make_optimizer", [adam, sgd])
+def test_first_run_that_fails_leaves_no_optimizer_state(make_optimizer):
+    embedding = nn.Embedding(4, 4)
+    optimizer = make_optimizer(embedding)
+    weight = embedding.weight.detach().clone()
+
+    class Training(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.embedding = embedding
+            self.add_optimizer(optimizer)
+            self.config.set_backend("aten")
+
+        def build(self, indices):
+            loss = self.embedding(indices).square().mean()
+            loss.backward()
+            return loss
+
+    graph = Training()
+    for _ in range(2):
+        with pytest.raises(IndexError, match="index out of range"):
+            graph(torch.tensor([0, 9]))
+        assert not optimizer.state
+        assert torch.equal(embedding.weight, weight)
+    graph(torch.tensor([0, 1]))
+    trained = copy.deepcopy(optimizer.state_dict()["state"])
+    assert trained
+    with pytest.raises(IndexError, match="index out of range"):
+        graph(torch.tensor([0, 9]))
+    assert repr(optimizer.state_dict()["state"]) == repr(trained)
