@@ -135,6 +135,66 @@ def test_a_cleared_cache_is_followed():
     assert len(graph._engine.programs) == 2
 
 
+@pytest.mark.parametrize("cache", [functools.lru_cache, functools.cache, functools.lru_cache(typed=True)])
+@pytest.mark.parametrize("call", [
+    lambda cached: cached(2.0),
+    lambda cached: cached(factor=2.0),
+    lambda cached: cached(*(2.0,)),
+    lambda cached: sum(map(cached, (2.0,))),
+], ids=["position", "keyword", "unpacked", "map"])  # fmt: skip
+def test_a_cleared_cache_that_is_filled_again_is_followed(cache, call):
+    """Other calls of the function do not hide that its cache was cleared."""
+    scale = types.SimpleNamespace(k=1.0)
+
+    @cache
+    def cached(factor):
+        return scale.k * factor
+
+    module, x = Base(lambda m, y: y * call(cached)), torch.randn(2, 4)
+    call(cached)
+    graph, eager = graph_of(module)
+    assert torch.equal(graph(x), eager(x))
+    scale.k = 3.0
+    cached.cache_clear()
+    for _ in range(3):
+        call(cached)
+    assert torch.equal(graph(x), eager(x))
+    assert len(graph._engine.programs) == 2
+
+
+def test_a_cleared_cache_of_a_method_is_followed():
+    class Table:
+        k = 1.0
+
+        @functools.lru_cache  # noqa: B019 the table lives as long as the test
+        def scale(self):
+            return self.k
+
+    table, x = Table(), torch.randn(2, 4)
+    module = Base(lambda m, y: y * table.scale())
+    table.scale()
+    graph, eager = graph_of(module)
+    assert torch.equal(graph(x), eager(x))
+    table.k = 3.0
+    Table.scale.cache_clear()
+    table.scale()
+    assert torch.equal(graph(x), eager(x))
+
+
+def test_results_that_a_cache_adds_later_make_no_program():
+    @functools.lru_cache
+    def cached(factor):
+        return factor * 2.0
+
+    module, x = Base(lambda m, y: y * cached(1.0)), torch.randn(2, 4)
+    cached(1.0)
+    graph, eager = graph_of(module)
+    for factor in range(5):
+        assert torch.equal(graph(x), eager(x))
+        cached(float(factor + 2))
+    assert len(graph._engine.programs) == 1
+
+
 def test_a_function_registered_for_a_class_is_followed():
     """The second graph takes the function from the cache of singledispatch."""
 

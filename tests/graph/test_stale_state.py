@@ -279,6 +279,19 @@ def test_untied_weights_are_followed(change):
     assert_follows(change, make=Tied)
 
 
+def freeze_first(model, optimizer):
+    model.first.weight.requires_grad_(False)
+
+
+def freeze_second(model, optimizer):
+    model.second.weight.requires_grad_(False)
+
+
+@pytest.mark.parametrize("change", [freeze_first, freeze_second], ids=lambda f: f.__name__)
+def test_a_frozen_parameter_in_the_memory_of_another_is_followed(change):
+    assert_follows(change, make=TiedMemory)
+
+
 @pytest.mark.parametrize("change", [tie, tie_memory], ids=lambda f: f.__name__)
 def test_tied_weights_are_followed(change):
     assert_follows(change)

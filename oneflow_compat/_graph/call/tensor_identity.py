@@ -17,6 +17,7 @@ from torch._C._dynamo.guards import TensorGuards
 
 from ..._global.marks import OfSeveralRanks
 from ..observe import Guard, checker_of, places
+from ..program.locations import StateEntry
 from ..program.python_values import get_item, tensor_meta
 from .prologue import TensorSlot
 
@@ -25,9 +26,16 @@ class TensorIdentity:
     """The named tensors of one program. `changed` is the name of the one that made `holds()` return False."""
 
     def __init__(
-        self, tensors: Sequence[TensorSlot], aliases: Sequence[tuple[torch.Tensor, Any, Any]], training: bool
+        self,
+        tensors: Sequence[TensorSlot],
+        aliases: Sequence[tuple[torch.Tensor, Any, Any]],
+        merged: Sequence[tuple[int, StateEntry]],
+        training: bool,
     ) -> None:
-        """`aliases`: (tensor, container, key) of each further name of a tensor."""
+        """`aliases`: (tensor, container, key) of each further name of a tensor.
+
+        `merged`: (slot, another named tensor in the memory of its tensor).
+        """
         self.tensors, self.training = tensors, training
         self.expected = [tensor.live for tensor in tensors]
         indices = {id(tensor): index for index, tensor in enumerate(self.expected)}
@@ -36,9 +44,11 @@ class TensorIdentity:
             for aliased, container, key in aliases
             if id(aliased) in indices
         ]
-        parameters = [slot for slot in tensors if training and slot.slot.role == "param"]
+        named = [(slot.slot.role, slot.slot.name, slot.live) for slot in tensors]
+        named += [(entry.role, entry.name, entry.tensor) for _, entry in merged]
+        parameters = [(name, tensor) for role, name, tensor in named if training and role == "param"]
         # None of them is replaced while the program holds.
-        self.parameters = [(slot.slot.name, slot.live, slot.live.requires_grad) for slot in parameters]
+        self.parameters = [(name, tensor, tensor.requires_grad) for name, tensor in parameters]
         self.changed: str | None = None
         self._note()
 

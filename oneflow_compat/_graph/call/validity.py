@@ -67,7 +67,9 @@ class Validity:
         self._names = scope.names
         self.optimizers = OptimizerIdentity(self.live.optimizers)
         if self.tensors is None:
-            self.tensors = TensorIdentity(tensors, self.live.aliases, self.program.training)
+            self.tensors = TensorIdentity(
+                tensors, self.live.aliases, self.guards.merged, self.program.training
+            )
         else:
             self.tensors.bind(tensors)
         self.memory = MemoryIdentity(self.program, self.guards)

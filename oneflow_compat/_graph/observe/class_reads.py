@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import types
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from ..program.python_values import MISSING
-from .places import CACHE, CLASS_ATTRIBUTE, SPECIAL_METHODS, is_python_class, special_methods
+from .places import CLASS_ATTRIBUTE, ITEM, SPECIAL_METHODS, is_plain, is_python_class, special_methods
 from .policy import Policy, is_installed_module, policy_of
 
 LRU_CACHE = functools._lru_cache_wrapper
@@ -71,11 +72,26 @@ class ClassReads:
                 label = f"the special methods of {base.__name__}"
                 self.add(SPECIAL_METHODS, base, None, methods, label, site)
 
-    def cache(self, function: Any, site: Any) -> None:
-        """Guard that a cache of the user's which may answer without a call of its function is not cleared."""
-        code, calls = getattr(function.__wrapped__, "__code__", None), function.cache_info()[:2]
-        if code is None or policy_of(code) is not Policy.USER or ("cache", id(function)) in self.seen:
+    def cached_call(self, function: Any, arguments: tuple, site: Any) -> None:
+        """Guard the entry of a cache that answers a call, because the function then runs in no program.
+
+        The names of keywords are not known here, so each entry that may be the one is guarded.
+        """
+        code = getattr(function.__wrapped__, "__code__", None)
+        if code is None or policy_of(code) is not Policy.USER:
             return
-        self.seen.add(("cache", id(function)))
-        if any(calls):
-            self.add(CACHE, function, calls, True, f"the cache of {function.__name__}", site)
+        entries = _entries(function)
+        for key in [key for key in entries if _may_answer(key, arguments)]:
+            self.add(ITEM, entries, key, entries[key], f"the cache of {function.__name__}", site)
+
+
+def _entries(function: functools._lru_cache_wrapper) -> dict:
+    """Return the dict in which functools.lru_cache keeps its results."""
+    dicts = [value for value in gc.get_referents(function) if type(value) is dict]
+    return next(value for value in dicts if value is not vars(function))
+
+
+def _may_answer(key: Any, arguments: tuple) -> bool:
+    """Whether an entry may belong to a call. Its key is an argument, or a tuple of all and more."""
+    parts = key if type(key) is tuple else (key,)
+    return all(any(not is_plain(value) or value == part for part in parts) for value in arguments)

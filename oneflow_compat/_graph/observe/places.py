@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import collections
 import functools
-import operator
 import threading
 import types
 import weakref
@@ -32,7 +31,6 @@ CONTENTS = "contents"  # all elements of a container, in order
 CONTEXT = "context variable"
 FLAG = "flag"  # an attribute that has the same value in each object of a tuple
 SPECIAL_METHODS = "special methods"  # of a class: those that operators and built-in functions call
-CACHE = "cache"  # of functools.lru_cache: whether it was cleared since it was called so often
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
@@ -103,7 +101,6 @@ _READERS = {
     CONTEXT: lambda owner, key: owner.get(MISSING),
     FLAG: lambda owner, key: _common_value(owner, key),
     SPECIAL_METHODS: lambda owner, key: special_methods(owner),
-    CACHE: lambda owner, key: all(map(operator.ge, owner.cache_info()[:2], key)),
 }
 
 

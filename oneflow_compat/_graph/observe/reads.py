@@ -238,6 +238,8 @@ class Reads(ClassReads):
             return
         if isinstance(value, (type, types.ModuleType)):
             return
+        if cls is LRU_CACHE:
+            return self.cached_call(value, (), site)
         self.special_methods(cls, site)
         if isinstance(value, torch.nn.Module):
             return
@@ -290,7 +292,10 @@ class Reads(ClassReads):
         if cls is types.MethodType:
             owner, function = function.__self__, function.__func__
             cls = type(function)
-        if cls is types.FunctionType:
+        if cls is LRU_CACHE:
+            self.cached_call(function, arguments if owner is None else (owner, *arguments), site)
+            self.argument_contents(arguments, site)
+        elif cls is types.FunctionType:
             if not self.python_call(function, site):
                 self.argument_contents((owner, *arguments), site)
         elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
@@ -312,8 +317,6 @@ class Reads(ClassReads):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
-        if cls is LRU_CACHE:
-            self.cache(instance, site)
         self.contents(instance, site)
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
