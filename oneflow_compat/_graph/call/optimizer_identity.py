@@ -8,7 +8,7 @@ ordinary case by one loop over versions and pointers (observe/checkers.py), and 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,7 +87,7 @@ class OptimizerIdentity:
 
         The program reads tensors in one memory as one input, so it must end when they become separate.
         """
-        earliest: dict = {}
+        earliest: dict[Hashable, int] = {}
         tensors = (tensor for optimizer in self.optimizers for tensor in optimizer.tensors())
         return [earliest.setdefault(_memory(tensor), index) for index, tensor in enumerate(tensors)]
 
@@ -196,7 +196,7 @@ def _tensors_in(holder: Any) -> Iterator[tuple[Keys, torch.Tensor]]:
             yield path, leaf
 
 
-def _memory(tensor: torch.Tensor) -> tuple | int:
+def _memory(tensor: torch.Tensor) -> Hashable:
     """Return what tensors have in common that are one input of a program."""
     storage = storage_of(tensor)
     if storage is None:
