@@ -126,6 +126,7 @@ def run(model, variant, folder, package=None):
         "ONEFLOW_QUIET": "1",
         **({"PYTHONPATH": package} if package else {}),
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a second process would translate the sources again
     command = [sys.executable, "-W", "ignore", __file__, "--first", model, variant]
     return json.loads(
         subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1]

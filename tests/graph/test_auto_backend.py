@@ -97,11 +97,12 @@ def calls_until_compiled(g, most=1000):
 
 
 def test_a_program_is_compiled_once_it_would_have_saved_what_the_compiler_takes(clock):
-    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture
-    assert calls_until_compiled(graph()) == 135 and clock.compilations == 1
+    # each call of a second would save 0.3 s, the compiler is expected to take 40 times the capture, and the call
+    # that loads the compiled program runs aten
+    assert calls_until_compiled(graph()) == 136 and clock.compilations == 1
 
 
-@pytest.mark.parametrize("seconds, expected", [(100.0, 3), (20.0, 8), (1e-3, None)])
+@pytest.mark.parametrize("seconds, expected", [(100.0, 4), (20.0, 9), (1e-3, None)])
 def test_how_long_calls_take_decides(clock, seconds, expected):
     clock.aten = seconds
     assert calls_until_compiled(graph(), 300) == expected
@@ -134,7 +135,7 @@ def test_a_compiled_program_that_is_slower_goes_back_to_aten(clock, capfd):
     clock.aten, clock.compiled = 100.0, 150.0
     g = graph()
     outs = [g(torch.zeros(1)).item() for _ in range(16)]
-    assert outs == [0.0] * 2 + [100.0, 0.0] * 4 + [100.0] + [0.0] * 5 and state_of(g).backend == "aten"
+    assert outs == [0.0] * 3 + [100.0, 0.0] * 4 + [100.0] + [0.0] * 4 and state_of(g).backend == "aten"
     assert "goes back to aten" in capfd.readouterr().err and clock.compilations == 1
 
 
@@ -156,7 +157,7 @@ def test_while_another_thread_compiles_the_call_runs_on_aten(clock):
     finally:
         done.set()
         thread.join()
-    assert g(torch.zeros(1)).item() == 100.0
+    assert calls_until_compiled(g) == 2
 
 
 def test_when_inductor_fails_aten_goes_on_with_one_warning_a_graph(clock, monkeypatch, recwarn):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _PACKAGE = __package__.partition(".")[0]
+_WITHOUT_PARTS = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 
 
@@ -142,7 +143,7 @@ def _memories_of_state(capture: Capture) -> Any:
     memories, seen = set(), {}
     while pending:
         value = pending.pop()
-        if id(value) in seen:
+        if type(value) in _WITHOUT_PARTS or id(value) in seen:
             continue
         seen[id(value)] = value
         if isinstance(value, torch.Tensor):

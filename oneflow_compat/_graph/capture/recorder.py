@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
+from ..program import new_nodes
 from ..program.live_numbers import live_number
 from ..program.operators import facts_of
 from ..program.scalar_guards import Condition
@@ -211,7 +212,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))
-        node = self.graph.call_function(func, node_args, node_kwargs)
+        node = new_nodes.call(self.graph, func, node_args, node_kwargs)
         out = self._symbolic_results(func, node, fake_args, fake_kwargs)
         out = self._with_eager_dtypes(func, fake_args, out)
         if torch.get_default_dtype() is not self.default_dtype:

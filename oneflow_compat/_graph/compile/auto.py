@@ -3,7 +3,7 @@
 A program first runs on the aten backend, so the first result comes without waiting for a compiler. Its third
 call looks into the program cache. If the program is not there, it is compiled once a compiled program would
 have saved as much time as the compiler takes. A child process compiles while aten runs (background.py), and
-the first call after that switches. Both sides are estimates (`Experience`) that start from recorded figures
+the second call after that switches. Both sides are estimates (`Experience`) that start from recorded figures
 and follow what the compilations of this process took and saved:
 
 - the compiler takes a multiple of the time of the capture, which a slow or busy machine stretches alike;
@@ -176,13 +176,16 @@ class Tiered:
         return True
 
     def _waiting(self, *values: Any) -> Any:
-        """Run aten until the child process has ended, then switch."""
+        """Run aten until the child process has ended, then switch.
+
+        This call prepares the compiled program, and the next one runs it, so neither waits for both.
+        """
         if self.compilation.is_running():
             return self.aten(*values)
         with _this_thread_alone() as alone:
             if alone and self.current == self._waiting:
                 self._finish()
-        return self.aten(*values) if self.current == self._waiting else self.current(*values)
+        return self.aten(*values)
 
     def _finish(self) -> None:
         seconds = time.perf_counter() - self.compilation.begin
@@ -191,7 +194,7 @@ class Tiered:
         except RuntimeError as error:
             self._stay_on_aten(error)
         else:
-            say(f"graph {self.program.name}: compiled after {seconds:.1f} s; this call switches to it")
+            say(f"graph {self.program.name}: compiled after {seconds:.1f} s; the next call switches to it")
             experience.note_compilation(self.capture_seconds, seconds)
         self.compilation = None
         self._report(seconds)

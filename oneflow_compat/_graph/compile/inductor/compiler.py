@@ -8,6 +8,7 @@ again.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import time
 import warnings
@@ -257,7 +258,9 @@ def _compile(module: Any, infos: Any, chosen: Any) -> Any:
         mode,
         tracing(TracingContext(mode)),
     ):
-        gm = _functional_graph(module, examples, len(sizes))
+        # in C++, some kernels need each size as a number; their Python forms do not
+        with torch._C._EnablePythonDispatcher() if symbols else contextlib.nullcontext():
+            gm = _functional_graph(module, examples, len(sizes))
         _prepare(gm, may_move_channels=inductor_config.layout_optimization and not symbols)
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)

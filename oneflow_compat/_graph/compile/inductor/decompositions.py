@@ -244,10 +244,30 @@ def _bilinear_backward(
 ) -> Any:
     if grad.device.type != "cpu":
         return NotImplemented
+    if any(isinstance(n, torch.SymInt) for n in (*size, *shape)):
+        return _transposed_bilinear(grad, size, shape, align_corners, (height, width))
     n, c, *image = shape  # as one slice of a volume, because that kernel has a C shim
     return torch.ops.aten.upsample_trilinear3d_backward(
         grad.unsqueeze(2), [1, *size], [n, c, 1, *image], align_corners, None, height, width
     ).squeeze(2)
+
+
+def _transposed_bilinear(grad: Any, size: Any, shape: Any, align_corners: bool, scales: Any) -> Any:
+    """Multiply by the matrices of the interpolation, because the kernels of the gradient take no symbols
+    (torch 2.13).
+    """
+    gradient = grad.to(torch.promote_types(grad.dtype, torch.float32))
+    rows, columns = (
+        _linear(_identity(old).to(gradient.dtype)[None], [new], align_corners, scale)[0]
+        for old, new, scale in zip(shape[2:], size, scales)
+    )
+    return (rows @ gradient @ columns.t()).to(grad.dtype)
+
+
+def _identity(size: Any) -> torch.Tensor:
+    """Return the identity matrix. torch.eye (2.13) takes no symbols."""
+    index = torch.arange(size)
+    return index[:, None] == index
 
 
 def _zeros(size: Any, **options: Any) -> Any:

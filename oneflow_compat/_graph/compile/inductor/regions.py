@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.fx import Node
 
+from ...program import new_nodes
 from ...program.dimension_guards import DimensionGuards
 from ...program.program import Program
 from ...program.writes import first_of_update
@@ -95,7 +96,7 @@ def _region_with(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> Any:
         copies[node].meta.update(node.meta)
     region = Region(graph)
     for node in nodes:
-        copies[node] = graph.node_copy(node, lambda n: copies[n])
+        copies[node] = new_nodes.copied(graph, node, copies)
         if node.op == "get_attr":
             region.register_buffer(node.target, constants[node.target])
     graph.output(tuple(copies[n] for n in outputs))
@@ -141,7 +142,7 @@ def host_program(
         copies[node].meta.update(node.meta)
     for node in program.graph.nodes:
         if node in late and node not in copies:
-            copies[node] = graph.node_copy(node, lambda n: copies[n])
+            copies[node] = new_nodes.copied(graph, node, copies)
     graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
     return program.with_(graph=graph)
 
