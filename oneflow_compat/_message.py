@@ -1,41 +1,41 @@
 """Messages with the part of protobuf's interface that OneFlow's tests use: fields with defaults, nested and
 repeated ones.
 
-A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list for
-a
-repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
+A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list
+for a repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
 name is an AttributeError.
 """
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from ._tables.graph_operators import DATA_TYPE_NUMBERS
 
 __all__ = ["Map", "Message", "data_type_number"]
 
 
-def data_type_number(dtype, default: int = 0) -> int:
+def data_type_number(dtype: object, default: int = 0) -> int:
     """The number of a dtype in the messages; `default` (0: no type) for one that OneFlow does not have."""
     return DATA_TYPE_NUMBERS.get(str(dtype).removeprefix("torch."), default)
 
 
-class Map(dict):
+class Map(dict[Any, Any]):
     """A field of messages by key."""
 
 
 class Message:
-    FIELDS: dict = {}
-    ONEOF: dict = {}
+    FIELDS: dict[str, Any] = {}
+    ONEOF: dict[str, tuple[str, ...]] = {}
 
-    def __init__(self, **values):
+    def __init__(self, **values: Any) -> None:
         super().__setattr__("_values", {})
         super().__setattr__("_present", False)
         for name, value in values.items():
             setattr(self, name, value)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         default = self._default(name)
@@ -43,7 +43,7 @@ class Message:
             return self._values.setdefault(name, default)
         return self._values.get(name, default)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         default = self._default(name)
         if isinstance(default, Message):
             raise AttributeError(
@@ -66,7 +66,7 @@ class Message:
             )
         self._values[name] = value if isinstance(default, (str, list)) else type(default)(value)
 
-    def _default(self, name):
+    def _default(self, name: str) -> Any:
         if name not in self.FIELDS:
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.FIELDS)}"
@@ -80,19 +80,19 @@ class Message:
             return type(f"{type(self).__name__}.{name}", (Message,), {"FIELDS": default})()
         return list(default) if isinstance(default, list) else default
 
-    def SetInParent(self):
+    def SetInParent(self) -> None:
         """Mark an empty nested message as present."""
         super().__setattr__("_present", True)
 
-    def HasField(self, name) -> bool:
-        """Was the field set? ValueError for a repeated one."""
+    def HasField(self, name: str) -> bool:
+        """Whether the field was set. ValueError for a repeated one."""
         default = self._default(name)
         if isinstance(default, list):
             raise ValueError(f"{type(self).__name__}.{name} is repeated: use len()")
         value = self._values.get(name)
         return value.is_set() if isinstance(value, Message) else name in self._values
 
-    def WhichOneof(self, group):
+    def WhichOneof(self, group: str) -> str | None:
         """The field of the group that is set, or None. ValueError for another name than a group's."""
         if group not in self.ONEOF:
             raise ValueError(
@@ -101,31 +101,31 @@ class Message:
         return next((name for name in self.ONEOF[group] if self.HasField(name)), None)
 
     def is_set(self) -> bool:
-        """Does anything in this message differ from a fresh one?"""
+        """Whether anything in this message differs from a fresh one."""
         return self._present or any(
             v.is_set() if isinstance(v, Message) else v not in ([], {}) for v in self._values.values()
         )
 
-    def ClearField(self, name):
+    def ClearField(self, name: str) -> None:
         self._default(name)
         self._values.pop(name, None)
 
-    def CopyFrom(self, message):
+    def CopyFrom(self, message: Message) -> None:
         if type(message).__name__ != type(self).__name__:
             raise TypeError(f"CopyFrom() takes {type(self).__name__}, found {type(message).__name__}")
         super().__setattr__("_values", copy.deepcopy(message._values))
         super().__setattr__("_present", message._present)
 
-    def __eq__(self, value):
+    def __eq__(self, value: object) -> bool:
         return type(value).__name__ == type(self).__name__ and str(self) == str(value)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Message:
         copy = type(self)()
         copy.CopyFrom(self)
         return copy
 
-    def __str__(self):
-        lines = []
+    def __str__(self) -> str:
+        lines: list[str] = []
         for name in self.FIELDS:
             value = self._values.get(name)
             if isinstance(value, Map):
@@ -145,12 +145,12 @@ class _Entry(Message):
 
     FIELDS = {"key": "", "value": {}}
 
-    def __init__(self, key, value):
+    def __init__(self, key: Any, value: Any) -> None:
         super().__init__(key=key)
         self._values["value"] = value
 
 
-def _text(value) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return (

@@ -10,14 +10,14 @@ Calls that are alike except for sizes and strides are one *family*: a signature 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._errors import OneFlowError
-from .._global.tensor import is_global, several
+from .._global.marks import is_global, several
 
 if TYPE_CHECKING:
     from .capture.dynamic_dimensions import Specialization
@@ -32,32 +32,49 @@ _MAX_COMPARED = 8  # sizes of a dimension that comparisons fixed, before all its
 class Family:
     """What is known of the sizes of calls that differ in nothing else."""
 
-    sizes: list  # for each tensor argument {dimension: its size, or VARIES}; None if its sizes are in the key
-    initial: list  # for each tensor argument {dimension: the size of the earliest call}
+    # for each tensor argument {dimension: its size, or VARIES}; None if its sizes are in the key
+    sizes: list[Any]
+    initial: list[dict[int, int]]  # for each tensor argument {dimension: the size of the earliest call}
     # index of a flat argument -> dimensions that captures needed as numbers
-    fixed: dict = field(default_factory=dict)
+    fixed: dict[int, set[int]] = field(default_factory=dict)
     # (index of a flat argument, dimension) -> how many captures needed a number because a comparison held
-    compared: Counter = field(default_factory=Counter)
+    compared: Counter[tuple[int, int]] = field(default_factory=Counter)
     # (position of a tensor argument, dimension) that varied in an earlier process
-    remembered: frozenset = frozenset()
+    remembered: frozenset[tuple[int, int]] = frozenset()
     is_static: bool = False  # symbols could not be captured: each set of sizes gets its own program
+
+    def varied(self) -> list[set[int] | None]:
+        """Return the dimensions of each tensor argument that varied. None: its sizes are in the key."""
+        return [
+            None if sizes is None else {dim for dim, size in sizes.items() if size is VARIES}
+            for sizes in self.sizes
+        ]
+
+    def fixed_in(self, index: int, excluded: Collection[tuple[int, int]]) -> set[int]:
+        """Return the dimensions of a flat argument that captures need as numbers."""
+        return self.fixed.get(index, set()) | {dim for i, dim in excluded if i == index}
 
 
 class ArgumentSizes:
     """The families of one engine."""
 
     def __init__(self) -> None:
-        self.families: dict = {}  # key -> Family
+        self.families: dict[Hashable, Family] = {}  # key -> Family
 
-    def key_of(self, signature: Any) -> tuple:
+    def key_of(self, signature: Any) -> tuple[Any, ...]:
         """The key of the family: the signature without sizes and strides."""
         if signature and signature[0] == "autocast":
             return (*signature[:-1], self.key_of(signature[-1]))
         return ("any sizes", *(_without_sizes(entry) for entry in signature))
 
     def symbolic_dims(
-        self, signature: Any, leaves: Any, dynamic: Any, names: Any, excluded: Any = frozenset()
-    ) -> Any:
+        self,
+        signature: Any,
+        leaves: Any,
+        dynamic: Any,
+        names: Any,
+        excluded: Collection[tuple[int, int]] = (),
+    ) -> dict[int, set[int]]:
         """Return {index of a flat argument: dimensions that the next program has as symbols}.
 
         The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option
@@ -72,16 +89,14 @@ class ArgumentSizes:
         if family.is_static:
             return {}
         asked = _asked(dynamic, tensors, names)
-        dims = {}
-        for (index, tensor), shape, sizes, (varying, fixed) in zip(tensors, shapes, family.sizes, asked):
-            if shape is not None:
-                varying |= {dim for dim, size in sizes.items() if size is VARIES}
-                fixed |= family.fixed.get(index, set()) | {dim for i, dim in excluded if i == index}
-                plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-                dims[index] = {dim for dim in varying - fixed if plain and shape[dim] > 1}
+        dims = {
+            index: _symbols_of(tensor, asked_dims | varied, fixed | family.fixed_in(index, excluded))
+            for (index, tensor), varied, (asked_dims, fixed) in zip(tensors, family.varied(), asked)
+            if varied is not None
+        }
         return dims if any(dims.values()) else {}
 
-    def expect(self, signature: Any, recall: Callable[[Any], list | None]) -> None:
+    def expect(self, signature: Any, recall: Callable[[Any], list[dict[int, int]] | None]) -> None:
         """Take over the dimensions that varied in an earlier process, before the first call of a family.
 
         `recall(family)` returns for each tensor argument {dimension: size in the static program}, or None.
@@ -106,12 +121,13 @@ class ArgumentSizes:
             for sizes, initial in zip(family.sizes, family.initial)
         ]
 
-    def fix(self, signature: Any, specializations: Sequence[Specialization]) -> Any:
+    def fix(self, signature: Any, specializations: Sequence[Specialization]) -> list[Specialization]:
         """Note dimensions that a capture needed as numbers. Return those that have no symbol from now on.
 
         A comparison needs the number for this size only, unless many sizes were compared.
         """
-        family, fixed = self.families[self.key_of(signature)], []
+        family = self.families[self.key_of(signature)]
+        fixed: list[Specialization] = []
         for item in specializations:
             family.compared[item.argument, item.dim] += item.is_compared
             if not item.is_compared or family.compared[item.argument, item.dim] > _MAX_COMPARED:
@@ -123,7 +139,7 @@ class ArgumentSizes:
         """Note that symbols could not be captured for these calls."""
         self.families[self.key_of(signature)].is_static = True
 
-    def _note(self, key: Any, shapes: Any) -> Any:
+    def _note(self, key: Any, shapes: Any) -> Family:
         family = self.families.get(key)
         if family is None:
             family = self._add(key, shapes)
@@ -139,11 +155,18 @@ class ArgumentSizes:
         return family
 
     def _add(self, key: Any, shapes: Any) -> Family:
-        sizes: list = [None if shape is None else {} for shape in shapes]
+        sizes: list[Any] = [None if shape is None else {} for shape in shapes]
         family = self.families[key] = Family(sizes, [{} for _ in shapes])
         if len(self.families) > _MAX_FAMILIES:
             del self.families[next(iter(self.families))]
         return family
+
+
+def _symbols_of(tensor: torch.Tensor, varying: set[int], fixed: set[int]) -> set[int]:
+    """Return which of the varying dimensions of a tensor can be symbols now."""
+    if tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        return set()
+    return {dim for dim in varying - fixed if tensor.shape[dim] > 1}
 
 
 def shapes_of(signature: Any) -> Any:
@@ -167,7 +190,7 @@ def _without_sizes(entry: Any) -> Any:
     return (len(entry[0]), *entry[2:]) if _is_plain(entry) else entry
 
 
-def _asked(dynamic: Any, tensors: Any, names: Any) -> Any:
+def _asked(dynamic: Any, tensors: Any, names: Any) -> list[tuple[set[int], set[int]]]:
     """Return (dimensions asked to be symbols, dimensions asked to be fixed) of each tensor."""
     by_name = _checked(dynamic, names) if isinstance(dynamic, dict) else {}
     asked = []
@@ -182,9 +205,9 @@ def _asked(dynamic: Any, tensors: Any, names: Any) -> Any:
     return asked
 
 
-def _checked(dims_of: Any, names: Any) -> Any:
+def _checked(dims_of: Any, names: Any) -> dict[int, set[int]]:
     """Return {index of a flat argument: dimensions} of {name: dimensions}."""
-    by_index: dict = {}
+    by_index: dict[int, set[int]] = {}
     for name, dims in dims_of.items():
         indices = [i for i, (top, full) in enumerate(names) if name in (top, full)]
         if not indices:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .explanations import Explanation
+    from .program.program import Program
 
 
 @dataclass
@@ -48,7 +53,8 @@ class Config:
     cache_size: int = 16
     strict: bool = False
     check: bool = False
-    skip: tuple = ()
-    backend_options: dict = field(default_factory=dict)
-    on_change: Callable | None = None  # callable(Explanation) of each guard that needs another program
-    on_stage: Callable | None = None  # callable(stage name, seconds, program or None), for debug output
+    skip: tuple[str, ...] = ()
+    backend_options: dict[str, Any] = field(default_factory=dict)
+    on_change: Callable[[Explanation], None] | None = None  # of each guard that needs another program
+    # on_stage(stage name, seconds, program or None), for debug output
+    on_stage: Callable[[str, float, Program | None], None] | None = None

@@ -8,7 +8,7 @@ import inspect
 import time
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import torch
 from .._errors import OneFlowError
 from . import remembered_sizes
 from .argument_sizes import ArgumentSizes
+from .branch_search import MAX_BRANCHED, BranchSearch
 from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from .capture.recorder import Recorder
-    from .program.program import Program
+    from .observe.guards import Change
+    from .program.program import CompiledFunction, Program
 
 
 _MAX_VARIANTS = 4
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
-_MAX_BRANCHED = 16  # variants of a program with branches on sizes
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 
 
@@ -61,7 +62,7 @@ class Engine:
 
     def __init__(
         self,
-        build: Callable,
+        build: Callable[..., Any],
         *,
         modules: Mapping[str, Module] | None = None,
         tensors: Sequence[torch.Tensor] | None = None,
@@ -86,28 +87,28 @@ class Engine:
         self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
         self.told_of_mode = False
-        self.told_of_unfollowed: set = set()
+        self.told_of_unfollowed: set[Any] = set()
         self.arg_names = _positional_names(build)
         self.told_of_containers = False
         self.modes: Any = None  # modules and their train() or eval() at the first capture
         self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
         # optimizer index -> options that changed between calls; they are inputs of later programs
-        self.live_options: dict = {}
+        self.live_options: dict[int, set[str]] = {}
         # locations of options that build() needs as constants; others that it reads are inputs
-        self.constant_options: set = set()
+        self.constant_options: set[Any] = set()
         # signature -> [Entry], one per outcome of guards and options
-        self._entries: OrderedDict = OrderedDict()
+        self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
         self._last: Entry | None = None
         # True after values that decide sizes have changed (see symbolic_sizes.py). None: unknown sizes did
         # not work, so each set of sizes gets its own program
         self.sizes_vary: bool | None = False
         # branch on sizes -> outcome, of the last call that took another outcome than its program
-        self.branches: dict = {}
+        self.branches: dict[Any, Any] = {}
         self.argument_sizes = ArgumentSizes()
         self._has_dynamic = False  # whether some program serves many sizes
-        self.explanations: list = []  # Explanation, of what kept programs from serving more calls
+        self.explanations: list[Explanation] = []  # of what kept programs from serving more calls
         # label of a watched value -> how often a change of the value needed another program
-        self._changes: Counter = Counter()
+        self._changes: Counter[str] = Counter()
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +139,7 @@ class Engine:
         """Capture and compile for these arguments without running. Returns the Program."""
         return self.find(args, kwargs)[0].program
 
-    def find(self, args: Any, kwargs: Any) -> tuple[Entry, tuple]:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
         try:
             key = signature(args, kwargs)
@@ -151,13 +152,13 @@ class Engine:
                 *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
                 key,
             )
-        entry, values = self._fitting(key, args, kwargs)
-        if entry is not None:
-            return entry if entry is self._last else self._move_to_front(entry), values
+        fitting = self._fitting(key, args, kwargs)
+        if fitting is not None:
+            return fitting if fitting[0] is self._last else self._move_to_front(fitting)
         with _making:
-            entry, values = self._fitting(key, args, kwargs)  # another thread may have added one meanwhile
-            if entry is not None:
-                return self._move_to_front(entry), values
+            fitting = self._fitting(key, args, kwargs)  # another thread may have added one meanwhile
+            if fitting is not None:
+                return self._move_to_front(fitting)
             variants = self._entries.get(key, ())
             if variants:
                 self._note_change(variants[0])
@@ -166,8 +167,10 @@ class Engine:
             entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)
 
-    def _fitting(self, key: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
-        """Return the entry that serves the call, and the values of its slots; (None, None) without one.
+    def _fitting(
+        self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Entry, tuple[Any, ...]] | None:
+        """Return the entry that serves the call, and the values of its slots, or None.
 
         The entry has a program of these sizes, else one of all sizes.
         """
@@ -178,7 +181,7 @@ class Engine:
                     values = entry.values(args, kwargs)
                     if values is not None:
                         return entry, values
-        return None, None
+        return None
 
     def _takes_same_branches(self, entry: Entry) -> bool:
         """Whether the program takes the branches on sizes that the last call took."""
@@ -186,17 +189,18 @@ class Engine:
             entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
         )
 
-    def _move_to_front(self, entry: Entry) -> Any:
+    def _move_to_front(self, fitting: tuple[Entry, tuple[Any, ...]]) -> tuple[Entry, tuple[Any, ...]]:
+        entry = fitting[0]
         with _making:
-            variants = self._entries.get(entry.key, ())
+            variants = self._entries.get(entry.key, [])
             if entry in variants:
                 self._entries.move_to_end(entry.key)
                 variants.remove(entry)
                 variants.insert(0, entry)
             self._last = entry
-        return entry
+        return fitting
 
-    def _note_change(self, entry: Any) -> None:
+    def _note_change(self, entry: Entry) -> None:
         """Record that a value the program assumed fixed has changed; report repeated changes."""
         label = entry.watch.changed
         if label is not None:
@@ -209,20 +213,20 @@ class Engine:
             report_repeated(self.name, label, self._changes[label])
 
     @property
-    def program(self) -> Any:
+    def program(self) -> Program | None:
         return self._last.program if self._last is not None else None
 
     @property
-    def programs(self) -> list:
+    def programs(self) -> list[Program]:
         return [e.program for variants in self._entries.values() for e in variants]
 
     @property
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make_entry(self, key: Any, args: Any, kwargs: Any) -> Any:
+    def _make_entry(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
         config = self._resolved()
-        compiler_for(config.backend)  # a missing package is an error before anything is captured
+        compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         captured = self._captured_for_sizes(key, args, kwargs, config)
         program = captured.program
@@ -271,7 +275,9 @@ class Engine:
         self._last = entry
         return entry
 
-    def _captured_for_sizes(self, key: Any, args: Any, kwargs: Any, config: Any) -> Captured:
+    def _captured_for_sizes(
+        self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config
+    ) -> Captured:
         """Capture build().
 
         Dimensions that vary between calls are symbols, unless build() needs them as numbers.
@@ -281,7 +287,9 @@ class Engine:
         dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
         if dynamic is not False and config.backend in remembered_sizes.BACKENDS:
             sizes.expect(key, lambda family: remembered_sizes.recall(self, family))
-        failure, excluded = None, set()  # the explanation of a failure; the error would hold this frame
+        # the explanation of a failure; the error would hold this frame
+        failure: Explanation | None = None
+        excluded: set[tuple[int, int]] = set()  # (index, dimension) that this call needs as numbers
         while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names, excluded)):
             try:
                 return self._captured(args, kwargs, config, dims)
@@ -304,10 +312,11 @@ class Engine:
             self.told_of_mode = True
             report_mode(self.name, guard)
 
-    def _explain_change(self, label: str | None, change: Any) -> None:
+    def _explain_change(self, label: str, change: Change | None) -> None:
         """Note which guard failed: the latest change of a label, and how often it changed."""
-        values = f" from {change.old} to {change.new}" if change is not None and change.label == label else ""
-        location = change.location if values else None
+        values, location = "", None
+        if change is not None and change.label == label:
+            values, location = f" from {change.old} to {change.new}", change.location
         reason = f"changed{values}; another program was made for {self._changes[label]} such changes"
         self.explanations[:] = [e for e in self.explanations if e.subject != f"guard of {label}"]
         self.explanations.append(Explanation(f"guard of {label}", reason, location))
@@ -318,12 +327,14 @@ class Engine:
         if explanation not in self.explanations:
             self.explanations.append(explanation)
 
-    def _captured(self, args: Any, kwargs: Any, config: Any, dims: Any = None) -> Captured:
+    def _captured(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config, dims: Any = None
+    ) -> Captured:
         """Capture build(), with these dimensions of arguments as symbols.
 
         Options of optimizers that build() reads are inputs of the program, unless build() fails with these.
         """
-        inputs: set = set()
+        inputs: set[Any] = set()
         try:
             return self._captured_with_branches(args, kwargs, config, dims, inputs)
         except SizesNeeded:
@@ -343,7 +354,7 @@ class Engine:
         return captured
 
     def _captured_with_branches(
-        self, args: tuple, kwargs: dict[str, Any], config: Config, dims: Any, inputs: Any
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config, dims: Any, inputs: Any
     ) -> Captured:
         """Capture build(). Add the options of optimizers that are inputs to `inputs`.
 
@@ -353,11 +364,11 @@ class Engine:
         build() may also raise with unknown sizes in any case, because it needs their values, or the same
         values in every call. Then each set of sizes gets its own program.
         """
-        errors: list[Exception] = []
+        search = BranchSearch(self.branches)
         try:
-            captured, recorder = self._first_that_captures(args, kwargs, config, dims, inputs, errors)
+            captured, recorder = self._first_that_captures(args, kwargs, config, dims, inputs, search)
         finally:
-            errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
+            search.errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
         fakes = recorder.fakes
         recorder.release()
         del recorder  # it holds fake tensors, too
@@ -365,17 +376,17 @@ class Engine:
 
     def _first_that_captures(
         self,
-        args: tuple,
+        args: tuple[Any, ...],
         kwargs: dict[str, Any],
         config: Config,
         dims: Any,
         inputs: Any,
-        errors: list[Exception],
+        search: BranchSearch,
     ) -> tuple[Captured, Recorder]:
-        """Capture build() with one outcome of branches after another. Add each error to `errors`."""
-        outcomes, turned, varied = self.branches, [], self.sizes_vary
+        """Capture build() with one outcome of branches after another, until it does not raise."""
+        sizes_vary = self.sizes_vary
         while True:
-            capture = Capture(self, args, kwargs, config, outcomes, dims)
+            capture = Capture(self, args, kwargs, config, search.outcomes, dims)
             capture.option_inputs = inputs
             try:
                 with interrupts_at_operators(), _no_collection():
@@ -385,55 +396,56 @@ class Engine:
             except (SizesNeeded, NumberNeeded):
                 raise
             except Exception as error:
-                if isinstance(error, CaptureError) and self.sizes_vary:
-                    self.sizes_vary = None
-                    continue
-                errors.append(error)
-                recorded = list(capture.recorder.sizes.branches.items())
-                while recorded and (recorded[-1][0] in self.branches or recorded[-1][0] in turned):
-                    recorded.pop()
-                if not recorded or len(errors) > _MAX_BRANCHED:
-                    if self.sizes_vary:
-                        self.sizes_vary, outcomes, turned = None, self.branches, []
-                        errors.clear()
-                        continue
-                    self.sizes_vary = varied  # build() fails with known sizes, too
-                    raise errors[0]
-                (branch, outcome), recorded = recorded[-1], recorded[:-1]
-                outcomes, turned = (
-                    {**dict(recorded), branch: not outcome},
-                    [p for p in turned if p in dict(recorded)] + [branch],
-                )
+                if not self._prepare_retry(error, search, capture.recorder.sizes.branches):
+                    self.sizes_vary = sizes_vary  # build() fails with known sizes, too
+                    raise search.errors[0]
 
-    def _resolved(self) -> Any:
+    def _prepare_retry(self, error: Exception, search: BranchSearch, taken: Mapping[Any, bool]) -> bool:
+        """Whether another capture may succeed after this error of build(), which took these branches.
+
+        It does not raise itself: its frame in the traceback of the error would be a cycle.
+        """
+        if isinstance(error, CaptureError) and self.sizes_vary:
+            self.sizes_vary = None
+            return True
+        if search.turn_last_guess(error, taken):
+            return True
+        if self.sizes_vary:
+            self.sizes_vary = None
+            search.restart()
+            return True
+        return False
+
+    def _resolved(self) -> Config:
         """The config of one program: the chosen backend, and its preferences for options left open."""
         config = self.config
         backend = self.backend
         fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
         return replace(config, backend=backend, fuse_update=fuse)
 
-    def _compile(self, program: Program, config: Config) -> Any:
+    def _compile(self, program: Program, config: Config) -> tuple[CompiledFunction, str]:
+        backend = config.backend or default_backend()
         try:
             # the other backends run long and create garbage as well
-            with _no_collection() if config.backend in ("aten", "auto") else contextlib.nullcontext():
-                return compiler_for(config.backend)(program, config), config.backend
+            with _no_collection() if backend in ("aten", "auto") else contextlib.nullcontext():
+                return compiler_for(backend)(program, config), backend
         except Exception as error:
             message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-            if config.backend == "inductor" and self.config.backend is not None:
+            if backend == "inductor" and self.config.backend is not None:
                 raise OneFlowError(
                     f"graph {self.name}: the inductor backend could not compile it ({message});"
                     " set_backend('auto') or 'aten' runs it"
                 ) from error
-            if self.config.backend is not None or config.backend == "aten":
+            if self.config.backend is not None or backend == "aten":
                 raise
             warnings.warn(
-                f"graph {self.name}: the {config.backend} backend could not compile it ({message});"
+                f"graph {self.name}: the {backend} backend could not compile it ({message});"
                 " it runs on the aten backend",
                 stacklevel=5,
             )
             return compiler_for("aten")(program, config), "aten"
 
-    def _report(self, stage: Any, start: Any, program: Any) -> None:
+    def _report(self, stage: str, start: float, program: Program) -> None:
         if self.config.on_stage is not None:
             self.config.on_stage(stage, time.perf_counter() - start, program)
 
@@ -454,14 +466,14 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _most_variants(entry: Entry) -> Any:
+def _most_variants(entry: Entry) -> int:
     """How many programs of one key are kept."""
     if entry.program.dimensions is not None:
         return _MAX_DYNAMIC
-    return _MAX_BRANCHED if entry.branches else _MAX_VARIANTS
+    return MAX_BRANCHED if entry.branches else _MAX_VARIANTS
 
 
-def _positional_names(build: Callable) -> list:
+def _positional_names(build: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(build).parameters.values()
     except (TypeError, ValueError):

@@ -20,13 +20,13 @@ _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _skipped_prefixes() -> tuple:
+def _skipped_prefixes() -> tuple[str, ...]:
     import torch  # here, because front ends import this module before they need torch
 
     return (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, _HERE, "<")
 
 
-_prefixes: tuple = ()
+_prefixes: tuple[str, ...] = ()
 
 
 def user_location(depth: Any = 1) -> Any:

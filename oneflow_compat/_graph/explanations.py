@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from .program.live_numbers import NumberNeeded
 
 if TYPE_CHECKING:
     from .capture.dynamic_dimensions import Specialization
+    from .program.program import Program
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def of_constant_options(error: BaseException) -> Explanation:
     return Explanation("an option of an optimizer that build() reads", reason, raised_at(error))
 
 
-def explained(name: str, programs: Any, explanations: Any) -> str:
+def explained(name: str, programs: Sequence[Program], explanations: Iterable[Explanation]) -> str:
     """The programs of a graph with the sizes they serve, and what keeps them from serving more."""
     lines = [f"graph {name}: {len(programs)} program{'s' * (len(programs) != 1)}"]
     for index, program in enumerate(programs):

@@ -24,7 +24,7 @@ class AttrValue(Message):
 
     FIELDS = {"at_bool": False, "at_int64": 0}
 
-    def WhichOneof(self, group: Any) -> Any:
+    def WhichOneof(self, group: str) -> str | None:
         """The name of the field that was set, or None."""
         return next((name for name in self.FIELDS if self.HasField(name)), None)
 
@@ -51,7 +51,7 @@ class ScopeProto(Message):
         return _Attributes(self._attributes)
 
 
-class _Attributes(dict):
+class _Attributes(dict[str, Any]):
     def __missing__(self, name: str) -> AttrValue:
         return AttrValue()
 
@@ -59,13 +59,18 @@ class _Attributes(dict):
 class Scope:
     """One scope: its number, its parent, its name, and attributes that it hands down."""
 
-    def __init__(self, parent: Any = None, name: str = "", device: Any = "cpu", **attributes: Any) -> None:
+    def __init__(
+        self, parent: Scope | None = None, name: str = "", device: Any = "cpu", **attributes: Any
+    ) -> None:
         self.parent, self.name, self.device, self.symbol_id = parent, name, device, next(_numbers)
-        inherited = {} if parent is None else parent.attributes
-        self.attributes = {**inherited, **{k: v for k, v in attributes.items() if v is not None}}
+        inherited: dict[str, Any] = {} if parent is None else parent.attributes
+        self.attributes: dict[str, Any] = {
+            **inherited,
+            **{k: v for k, v in attributes.items() if v is not None},
+        }
 
     @property
-    def parent_scope_symbol_id(self) -> Any:
+    def parent_scope_symbol_id(self) -> int:
         return 0 if self.parent is None else self.parent.symbol_id
 
     def proto(self) -> ScopeProto:
@@ -87,7 +92,7 @@ class Scope:
 
 
 _outermost = Scope()
-_current: contextvars.ContextVar = contextvars.ContextVar("scope")
+_current: contextvars.ContextVar[Scope] = contextvars.ContextVar("scope")
 graph_name = contextvars.ContextVar("graph", default=None)  # of the graph whose build() runs in this thread
 
 
@@ -102,7 +107,7 @@ def set_current_scope(scope: Scope) -> None:
 
 
 @contextlib.contextmanager
-def ScopeContext(scope: Any) -> Iterator[None]:
+def ScopeContext(scope: Scope) -> Iterator[None]:
     """Make `scope` the current one in the block."""
     outer = current_scope()
     set_current_scope(scope)

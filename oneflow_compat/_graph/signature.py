@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from .._global.tensor import is_global
+from .._global.marks import is_global
 from .program.pytree import tree_flatten
 
 
-def signature(args: tuple, kwargs: dict[str, Any]) -> Hashable:
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
     """Return the structure of the arguments, the metadata of tensors, and the Python values."""
     if not kwargs:
         key = []

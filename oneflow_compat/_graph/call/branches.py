@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..program.program import Program
+from ..program.program import CompiledFunction, Program
 from ..program.symbolic import branch_of_message
 from ..program.writes import written_before_the_last_check
-
-Run = Callable[..., Sequence[Any]]  # a compiled program: the values of its slots -> its outputs
 
 
 class BranchTaken(RuntimeError):
@@ -25,7 +23,7 @@ class BranchTaken(RuntimeError):
         self.index = index
 
 
-def with_branches(program: Program, run: Run) -> Run:
+def with_branches(program: Program, run: CompiledFunction) -> CompiledFunction:
     """Return `run` with the writes undone, and BranchTaken raised, if a branch takes another outcome."""
     saved = written_before_the_last_check(program)
     devices = {s.device for s in program.slots if s.device is not None and s.device.type == "cuda"}

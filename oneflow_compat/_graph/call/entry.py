@@ -10,10 +10,10 @@ import torch
 
 from ..._global.program_results import without_subclasses
 from ..program.captured import Captured
-from ..program.program import Program
+from ..program.program import CompiledFunction, Program
 from ..program.pytree import tree_leaves
 from ..program.symbolic import checks_branches
-from .branches import BranchTaken, Run, with_branches
+from .branches import BranchTaken, with_branches
 from .epilogue import Epilogue
 from .prologue import Stage, gather
 from .validity import Validity
@@ -22,7 +22,7 @@ from .validity import Validity
 class Entry:
     """Calls a compiled program: `values` tests it and reads the slots, then the entry is called with them."""
 
-    def __init__(self, key: Hashable, captured: Captured, run: Run) -> None:
+    def __init__(self, key: Hashable, captured: Captured, run: CompiledFunction) -> None:
         self.key = key
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
         self.live = captured.live
@@ -87,7 +87,7 @@ def _takes_leaves(program: Program) -> bool:
     return bool(spec.num_children) and all(child.is_leaf() for child in spec.children()[0].children())
 
 
-def _prepared(captured: Captured, run: Run) -> Run:
+def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
     """Return the compiled program with the modes that it must run in."""
     program = captured.program
     if _needs_grad_mode(program):
@@ -110,7 +110,7 @@ def _needs_grad_mode(program: Program) -> bool:
     )
 
 
-def _without_autocast(run: Run) -> Run:
+def _without_autocast(run: CompiledFunction) -> CompiledFunction:
     """Run without autocast.
 
     The casts are in the program, and operators that build() ran without a cast stay so.

@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from importlib import import_module, util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..._env import get
 from ..._errors import OneFlowError
@@ -17,7 +17,7 @@ from .memory import keep_freed_memory_for
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..program.program import Program
+    from ..program.program import CompiledFunction, Program
 
 
 # held by captures, which patch torch, and by compilations: inductor compiles one region at a time
@@ -51,7 +51,7 @@ def default_backend() -> str:
     return "auto" if has_compiler() else "aten"
 
 
-_compiler: list = []
+_compiler: list[bool] = []
 
 
 def has_compiler() -> bool:
@@ -61,7 +61,7 @@ def has_compiler() -> bool:
     return _compiler[0]
 
 
-def compiler_for(name: str) -> Callable:
+def compiler_for(name: str) -> Callable[[Program, Config], CompiledFunction]:
     """Return the compile function of a backend. Its module is imported by this call, not before."""
     module, package = BACKENDS[check_name(name)]
     if package is not None and util.find_spec(package) is None:
@@ -69,13 +69,13 @@ def compiler_for(name: str) -> Callable:
             f"graph backend {name!r} needs the package {package}, which is not installed; install it or"
             " choose the backend 'aten' or 'inductor'"
         )
-    backend = _module(module)
+    backend = _backend(module)
 
-    def compile(program: Program, config: Config) -> Any:
+    def compile(program: Program, config: Config) -> CompiledFunction:
         keep_freed_memory_for(program)
         obstacle = _obstacle(program, name, config)
         if obstacle and name == "inductor" and not config.cudagraph:
-            return _module("inductor.islands").compile(program, config)
+            return _backend("inductor.islands").compile(program, config)
         if obstacle:
             if config.cudagraph or name not in ("aten", "auto"):
                 asked = "a CUDA graph" if config.cudagraph else f"the {name} backend"
@@ -83,9 +83,9 @@ def compiler_for(name: str) -> Callable:
                     f"graph {program.name} {obstacle}: it runs on the aten backend, not {asked}",
                     stacklevel=6,
                 )
-            return _module("aten").compile(program, config)
+            return _backend("aten").compile(program, config)
         if config.cudagraph:
-            return _module("cudagraph").compile(program, config, name)
+            return _backend("cudagraph").compile(program, config, name)
         return backend.compile(program, config, name)
 
     return compile
@@ -100,6 +100,16 @@ def _obstacle(program: Program, name: str, config: Config) -> str | None:
     if _module("inductor.regions").takes_numbers(program):
         return "computes with an option of an optimizer in build()"
     return None
+
+
+class Backend(Protocol):
+    """The module of a backend."""
+
+    def compile(self, program: Program, config: Config, *name: str) -> CompiledFunction: ...
+
+
+def _backend(module: str) -> Backend:
+    return cast(Backend, _module(module))
 
 
 def _module(name: str) -> Any:

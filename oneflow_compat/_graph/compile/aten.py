@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..config import Config
-from ..program.program import Program
+from ..program.program import CompiledFunction, Program
 from .call_wrapper import runner
 from .update_blocks import in_blocks
 
 
-def compile(program: Program, config: Config, name: str = "aten") -> Callable:
+def compile(program: Program, config: Config, name: str = "aten") -> CompiledFunction:
     """Return a function over the slot values. Autograd is off while the function runs."""
     return runner(lambda: in_blocks(program, config.skip))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch.fx import Graph
 
     from ..config import Config
-    from ..program.program import Program
+    from ..program.program import CompiledFunction, Program
 
 
 WARM_UP = 2  # calls before the first compilation
@@ -73,7 +73,7 @@ class Experience:
 
 
 experience = Experience()
-_failed: set = set()  # names of graphs that were warned about
+_failed: set[str] = set()  # names of graphs that were warned about
 
 
 def compile(program: Program, config: Config, name: str = "auto") -> Any:
@@ -96,13 +96,13 @@ class Tiered:
         self.program, self.config = program, config
         self.backend = "aten"
         self.calls, self.spent, self.least = 0, 0.0, float("inf")
-        self.trial: list = []  # seconds
+        self.trial: list[float] = []  # seconds
         self.aten = aten.compile(program, config)
         self.capture_seconds = _capture_seconds(program)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
         self.plan: Any = None
         self.compilation: Any = None
-        self.current: Callable = self._timed
+        self.current: CompiledFunction = self._timed
 
     def __call__(self, *values: Any) -> Any:
         return self.current(*values)
@@ -118,7 +118,7 @@ class Tiered:
         self.spent += seconds
         return out
 
-    def _measured(self, function: Callable, values: Any, waits: Any) -> tuple:
+    def _measured(self, function: CompiledFunction, values: Any, waits: Any) -> tuple[Any, float]:
         """Return (results, seconds) of one call.
 
         On a GPU only the initial calls wait for the device. Each later call counts as the shortest of them.
@@ -146,7 +146,7 @@ class Tiered:
 
     def _is_worth(self, seconds: float) -> bool:
         """Whether calls that took so long pay for a compilation."""
-        return seconds * experience.saving >= self.capture_seconds * experience.cost
+        return bool(seconds * experience.saving >= self.capture_seconds * experience.cost)
 
     def _look_up(self) -> Any:
         """Use the binaries of the program cache, if there are any."""
@@ -228,7 +228,7 @@ class Tiered:
             self.config.on_stage(f"compile {self.backend}", seconds, self.program)
 
     def _tried(self, *values: Any) -> Any:
-        """Run the calls that measure how much time the compiled program saves."""
+        """CompiledFunction the calls that measure how much time the compiled program saves."""
         if self.program.dimensions is not None:  # the times of calls with different sizes do not compare
             self.current = self.compiled
             return self.compiled(*values)

@@ -23,7 +23,7 @@ from . import program_cache
 from .program_cache.store import Store, default_store, quota
 
 _CODE = "import sys; sys.path[0:1] = []; from oneflow._graph.compile.worker import main; main()"
-_running: list = []  # the only compilation of this process; the others wait for it
+_running: list[Compilation] = []  # the only compilation of this process; the others wait for it
 
 
 def start(request: program_cache.Request, name: str) -> Compilation | None:
@@ -73,7 +73,7 @@ class Compilation:
         request = {"record": self.request.record, "environment": self.request.environment}
         return json.dumps({**request, "name": name, "parent": self._read_end}).encode()
 
-    def _environment(self) -> dict:
+    def _environment(self) -> dict[str, str]:
         megabytes = 4096 if self._folder is not None else quota() >> 20
         return {
             **os.environ,

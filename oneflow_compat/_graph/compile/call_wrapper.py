@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 
-def runner(host: Callable[[], Program]) -> Callable:
+def runner(host: Callable[[], Program]) -> Callable[..., Any]:
     """Return a function over the slot values that runs the Program `host()` with autograd off.
 
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
     modules.
     """
     program = host()
-    named: list[Callable] = []
+    named: list[Callable[..., Any]] = []
     function = compile_program(program)
     guard: Any = torch._C._AutoDispatchBelowAutograd
     profiling = torch._C._autograd._profiler_enabled
@@ -46,7 +46,7 @@ def runner(host: Callable[[], Program]) -> Callable:
     return run
 
 
-def _on_detached(run: Callable) -> Any:
+def _on_detached(run: Callable[..., Any]) -> Any:
     """Run on aliases that autograd does not follow."""
 
     def run_detached(*values: Any) -> Any:
@@ -69,7 +69,7 @@ def _in_regions(host: Any, named: Any, values: Any) -> Any:
         regions.enter(())
 
 
-def _labels(program: Program, node: Node) -> tuple:
+def _labels(program: Program, node: Node) -> tuple[str, ...]:
     """Return the profiler regions of a node, from the outside in."""
     phase, module = node.meta.get("phase"), node.meta.get("module")
     last = (f"{phase}: {module}" if module else phase,) if phase else ()
@@ -80,7 +80,7 @@ class _Regions:
     """The regions that are currently open."""
 
     def __init__(self) -> None:
-        self.open: list = []  # (label, record_function)
+        self.open: list[tuple[str, Any]] = []  # (label, record_function)
 
     def enter(self, labels: Any) -> None:
         """Leave the regions that are not in `labels`, and enter the others."""

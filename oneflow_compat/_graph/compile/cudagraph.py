@@ -9,7 +9,6 @@ replay.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from ..config import Config
 from ..errors import ProgramError
-from ..program.program import Program
+from ..program.program import CompiledFunction, Program
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
@@ -28,7 +27,7 @@ from .notices import Announcement
 _WARM_UPS = 2
 
 
-def compile(program: Program, config: Config, name: str) -> Callable:
+def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     """Return a function over the slot values; `name` is the backend that compiles the recorded region."""
     if not any(getattr(s.device, "type", None) == "cuda" for s in program.slots):
         raise ProgramError(
@@ -40,7 +39,10 @@ def compile(program: Program, config: Config, name: str) -> Callable:
             " random generator",
             stacklevel=6,
         )
-        return import_module(f"{__package__}.{BACKENDS[name][0]}").compile(program, config, name)
+        run: CompiledFunction = import_module(f"{__package__}.{BACKENDS[name][0]}").compile(
+            program, config, name
+        )
+        return run
     module, inputs, outputs, late = split(program)
     slots = dict(zip(program.placeholders, program.slots))
     copied = [i for i, node in enumerate(inputs) if slots[node].role == "arg"]
@@ -66,10 +68,10 @@ class Recorded:
 
     __name__ = "recorded"  # torch.fx derives a node name from it
 
-    def __init__(self, region: Callable, copied: list[int]) -> None:
+    def __init__(self, region: CompiledFunction, copied: list[int]) -> None:
         self.region, self.copied = region, set(copied)
         self.graph: Any = None  # a CUDAGraph, after the first call
-        self.addresses: tuple = ()
+        self.addresses: tuple[int, ...] = ()
 
     def __call__(self, *values: Any) -> list[torch.Tensor]:
         addresses = tuple(v.data_ptr() for i, v in enumerate(values) if i not in self.copied)

@@ -14,11 +14,11 @@ import torch
 
 from ..._errors import OneFlowError
 from ..config import Config
-from ..program.program import Program
+from ..program.program import CompiledFunction, Program
 from .inductor.regions import split
 
 
-def compile(program: Program, config: Config, name: str) -> Callable:
+def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     """Return a function over the slot values."""
     if program.training:
         raise OneFlowError(
@@ -49,7 +49,7 @@ class _Recompiled:
     def __init__(self, module: Any, infos: Any, fixed: Any, compiler: Any, options: Any) -> None:
         self.module, self.infos, self.fixed = module, infos, fixed
         self.compiler, self.options = compiler, options
-        self.versions: list | None = None
+        self.versions: list[tuple[int, int]] | None = None
 
     def __call__(self, values: Any) -> Any:
         versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
@@ -71,7 +71,7 @@ class _Fixed(torch.nn.Module):
         for i, weight in weights.items():
             self.register_buffer(f"w{i}", weight)
 
-    def forward(self, *args: Any) -> tuple:
+    def forward(self, *args: Any) -> tuple[Any, ...]:
         rest = iter(args)
         values = [getattr(self, f"w{i}") if hasattr(self, f"w{i}") else next(rest) for i in range(self.count)]
         return tuple(self.inner(*values))
@@ -103,14 +103,14 @@ def _openvino(module: Any, examples: Sequence[Any], options: Any) -> Any:
         model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})}
     )
 
-    def call(values: Any) -> list:
+    def call(values: Any) -> list[Any]:
         outputs = compiled([v.detach().contiguous().numpy() for v in values])
         return [torch.from_numpy(outputs[i].copy()) for i in range(len(compiled.outputs))]
 
     return call
 
 
-def _tensorrt(module: Any, examples: Sequence[Any], options: Any) -> Callable:
+def _tensorrt(module: Any, examples: Sequence[Any], options: Any) -> Callable[..., Any]:
     import torch_tensorrt
 
     compiled = torch_tensorrt.dynamo.compile(_exported(module, examples), inputs=list(examples), **options)
@@ -123,7 +123,7 @@ def _xla(module: Any, examples: Sequence[Any], options: Any) -> Any:
     device = xla.xla_device()
     moved = module.to(device)
 
-    def call(values: Any) -> list:
+    def call(values: Any) -> list[Any]:
         outputs = moved(*(v.to(device) for v in values))
         xla.mark_step()
         return [f.cpu() for f in outputs]

@@ -61,4 +61,5 @@ def known_operator(target: torch._ops.OpOverload, results: object) -> torch._ops
         return tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))
 
     torch.library.register_fake(f"oneflow_known::{name}", fake, lib=library)
-    return getattr(torch.ops.oneflow_known, name).default
+    operator: torch._ops.OpOverload = getattr(torch.ops.oneflow_known, name).default
+    return operator

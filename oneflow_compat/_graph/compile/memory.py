@@ -18,7 +18,7 @@ from ..program.program import Program
 
 ENOUGH = 1 << 23  # bytes of results: less than this stays below the C library's own thresholds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _KEPT = -1, -3, 1 << 30
-_done: list = []
+_done: list[Any] = []
 
 
 def keep_freed_memory_for(program: Program) -> None:

@@ -50,7 +50,7 @@ class Step:
     index: int
     name: str
     to: Node
-    tensors: tuple
+    tensors: tuple[Any, ...]
     scalar: object = None  # a scalar, or the node of a scalar
 
 
@@ -92,7 +92,7 @@ def _arity(name: str) -> int:
     return 1 if name in _UNARY else 2 if name in _BINARY else 3
 
 
-def _padded(operands: Any) -> list:
+def _padded(operands: Any) -> list[Any]:
     return [*operands, *[-1] * (3 - len(operands))]
 
 
@@ -161,7 +161,7 @@ def _steps(graph: Graph) -> Any:
             candidates[step.node].remove(step)
 
 
-def _steps_of(node: Node) -> list:
+def _steps_of(node: Node) -> list[Any]:
     """Return one step per element of the node's lists; for a node without lists, its single step."""
     op = _operator_of(node)
     if op is None or node.kwargs.keys() - {"alpha", "value"} or op.in_place and node.users:
@@ -254,7 +254,7 @@ def _is_dense(info: Any) -> bool:
     return True
 
 
-def _layout(info: Any) -> tuple:
+def _layout(info: Any) -> tuple[Any, ...]:
     return (
         info.shape,
         info.dtype,
@@ -294,7 +294,7 @@ class Lane:
             and all(base_of(t) is t for t in self.written)
         )
 
-    def _code(self, temporaries: Any) -> tuple | None:
+    def _code(self, temporaries: Any) -> tuple[Any, ...] | None:
         """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None
         if it takes too many tensors.
         """
@@ -342,7 +342,7 @@ def _batches(editor: Editor, steps: Any) -> Iterator[Any]:
         and node not in steps
         and any(_is_state(base_of(t)) for t in written_args(node))
     ]
-    batch: list = []
+    batch: list[Any] = []
     for lane in sorted(
         (Lane(editor, lane, foreign) for lane in _lanes(steps)),
         key=lambda lane: (lane.first, lane.steps[0].index),
@@ -362,9 +362,9 @@ def _is_state(node: Node) -> bool:
     )
 
 
-def _lanes(steps: Any) -> list:
+def _lanes(steps: Any) -> list[Any]:
     """Return lists of the steps that share memory."""
-    lane_of: dict = {}
+    lane_of: dict[Any, Any] = {}
     for step in (step for of_node in steps.values() for step in of_node):
         lane = [step]
         for joined in {id(lane_of[m]): lane_of[m] for m in _memory(step) if m in lane_of}.values():
@@ -385,11 +385,11 @@ class Blocks:
 
     __name__ = "blocks_"  # torch.fx derives a node name from it
 
-    def __init__(self, lanes: int, code: tuple) -> None:
+    def __init__(self, lanes: int, code: tuple[Any, ...]) -> None:
         self.lanes, self.code = lanes, code
         self.op = torch.ops.oneflow.blocks_.default
 
-    def __call__(self, written: list, read: list, common: list, own: list) -> None:
+    def __call__(self, written: list[Any], read: list[Any], common: list[Any], own: list[Any]) -> None:
         self.op(written, read, self.lanes, self.code, common, own)
         increment_version(written)
 
@@ -397,7 +397,7 @@ class Blocks:
 def _insert_calls(editor: Editor, batch: Any) -> None:
     """Insert the calls of a batch after its last step, one call for each list of steps."""
     after = max((step.node for lane in batch for step in lane.steps), key=editor.order.__getitem__)
-    alike: dict = {}
+    alike: dict[Any, Any] = {}
     for lane in batch:
         alike.setdefault((lane.code, len(lane.written)), []).append(lane)
     for lanes in alike.values():
@@ -409,7 +409,7 @@ def _insert_calls(editor: Editor, batch: Any) -> None:
         after.meta["phase"] = "update"
 
 
-def _with_scalars(lanes: Any) -> tuple:
+def _with_scalars(lanes: Any) -> tuple[Any, ...]:
     """Return the code of lanes with the same steps, the scalars that all of them share, and the others."""
     columns = list(zip(*(lane.scalars for lane in lanes)))
     shared = [i for i, column in enumerate(columns) if all(_equal(s, column[0]) for s in column)]

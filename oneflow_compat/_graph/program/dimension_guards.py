@@ -12,7 +12,10 @@ import ast
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And, ast.Or)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -127,7 +130,7 @@ def _compiled(name: str, source: str) -> Any:
     return scope[name]
 
 
-def evaluate(size: int | str, symbols: Mapping[str, int]) -> Any:
+def evaluate(size: int | str, symbols: Mapping[str, int | torch.SymInt]) -> Any:
     """Return the value of a size of a layout or of a condition; `symbols` has the sizes of the symbols."""
     if type(size) is not str:
         return size

@@ -32,7 +32,7 @@ class LiveNumbers:
 
     def number(self, value: float, node: Node) -> torch.SymFloat:
         """Return the number that build() gets for a float."""
-        return torch.SymFloat(LiveNumber(self, value, node))  # type: ignore[no-untyped-call]  # torch 2.13
+        return torch.SymFloat(LiveNumber(self, value, node))
 
     def need(self) -> NoReturn:
         """Raise, because build() needs a value itself."""

@@ -14,7 +14,7 @@ import torch.fx
 from torch.fx import Graph, Node
 
 
-def call(graph: Graph, target: Callable, args: tuple, kwargs: dict[str, Any]) -> Node:
+def call(graph: Graph, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
     """Append a call, whose arguments hold no symbolic numbers."""
     return _with_arguments(graph.create_node("call_function", target), args, kwargs)
 

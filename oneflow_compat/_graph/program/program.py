@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from .locations import Argument, Location
 from .operators import facts_of
 from .schemas import is_written
 
+# the values of the slots, as arguments -> the outputs
+CompiledFunction = Callable[..., Sequence[Any]]
 Shape = tuple[int | str, ...]  # a string stands for a size that is no constant of the program
 
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
@@ -91,8 +93,10 @@ class Program:
         sizes = {(d.argument, d.dim): d.example for d in dimensions}
         location, shape = slot.location, slot.shape
         assert isinstance(location, Argument) and shape is not None, slot.name
-        # a dimension that is a symbol has an example
-        return tuple(sizes.get((location.index, dim), size) for dim, size in enumerate(shape))  # type: ignore[arg-type]
+        example: tuple[Any, ...] = tuple(
+            sizes.get((location.index, dim), size) for dim, size in enumerate(shape)
+        )
+        return example
 
     @property
     def placeholders(self) -> list[torch.fx.Node]:

@@ -20,9 +20,9 @@ def new_symbol(environment: ShapeEnv, name: str, dim: int, size: int) -> torch.S
 
     source = _source_class()(f"{name}.size({dim})")
     symbol = environment.create_symbol(size, source, DimDynamic.DYNAMIC)
-    number = environment.create_symintnode(symbol, hint=size, source=source)
-    assert isinstance(number, torch.SymInt)  # an int comes from a symbol that is no symbol any more
-    return number
+    sym_int = environment.create_symintnode(symbol, hint=size, source=source)
+    assert isinstance(sym_int, torch.SymInt)  # DYNAMIC: no constant
+    return sym_int
 
 
 def printed(expression: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
-from ..call.branches import BranchTaken, Run, with_branches
+from ..call.branches import BranchTaken, with_branches
 from ..call.epilogue import Epilogue
 from ..call.prologue import Prologue, Scope, Stage, TensorSlot, Test, gather
 from ..compile import compiler_for
@@ -18,7 +18,7 @@ from ..errors import ProgramError
 from ..explanations import list_text
 from ..program.captured import Effects
 from ..program.locations import Argument, LiveState, SavedValue
-from ..program.program import Program
+from ..program.program import CompiledFunction, Program
 from ..program.pytree import keys_of, plain_spec, tree_flatten
 from ..program.scalar_guards import compile_guard
 from ..program.symbolic import checks_branches
@@ -76,7 +76,7 @@ class LoadedProgram:
         binaries: SavedBinaries | None = None,
     ) -> None:
         self.program, self._source, self._binaries = program, source, binaries
-        self._run: Run | None = None
+        self._run: CompiledFunction | None = None
         self.keys = {
             i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
         }
@@ -180,7 +180,7 @@ class LoadedProgram:
                 del below_autograd  # the traceback of an error would keep it alive
             return self._epilogue(values, outputs)
 
-    def _compiled(self) -> Run:
+    def _compiled(self) -> CompiledFunction:
         try:
             run = None
             if self._binaries is not None and not has_unchecked_index(self.program.graph):
@@ -199,10 +199,10 @@ class LoadedProgram:
                 f" ({type(error).__name__}: {error}); save the graph again"
             ) from error
 
-    def _compile(self, config: Config) -> Run:
+    def _compile(self, config: Config) -> CompiledFunction:
         return self._with_branches(compiler_for(self.backend)(self.program, config))
 
-    def _with_branches(self, run: Run) -> Run:
+    def _with_branches(self, run: CompiledFunction) -> CompiledFunction:
         return with_branches(self.program, run) if checks_branches(self.program) else run
 
     def read(self, key: str, tensor: torch.Tensor) -> None:

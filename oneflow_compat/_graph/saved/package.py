@@ -202,7 +202,7 @@ def _check_kernels(program: Program, device: Any, path: str) -> None:
     """
     keys = torch._C._dispatch_key_for_device(device.type), *_FOR_EVERY_DEVICE
     for target in {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}:
-        name: str = target.name()  # type: ignore[no-untyped-call]  # torch 2.13
+        name = target.name()
         if not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, k) for k in keys):
             raise PackageError(
                 f"{path}: the operator {name} has no kernel for the device {device.type!r}; save the"

@@ -46,7 +46,7 @@ class _NeedsGradient(Exception):
 class MoreNumbers(Exception):
     """step() changes an option that was assumed fixed: capture again with the option as an input."""
 
-    def __init__(self, optimizer: Optimizer, key: Any) -> None:
+    def __init__(self, optimizer: int, key: str) -> None:
         super().__init__(key)
         self.optimizer, self.key = optimizer, key
 

@@ -29,7 +29,7 @@ from ...program.tensor_info import TensorInfo, describe
 from .. import aten, compiling, program_cache
 from ..call_wrapper import runner
 from ..notices import Announcement
-from ..program_cache.store import Store
+from ..program_cache.store import Store, default_store
 from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
 from .decompositions import table, talks
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
 
-def compile(program: Program, config: Config, name: str = "inductor") -> Callable:
+def compile(program: Program, config: Config, name: str = "inductor") -> Callable[..., Any]:
     """Return a function over the slot values."""
     if replays_random_numbers(program.graph):
         warnings.warn(
@@ -69,9 +69,9 @@ class Plan:
     program: Program
     config: Config
     region: Region
-    inputs: list  # placeholders of the program that the region takes
-    outputs: list  # nodes of the program that the region computes
-    late: set  # nodes of the rest
+    inputs: list[Node]  # placeholders of the program that the region takes
+    outputs: list[Node]  # nodes of the program that the region computes
+    late: set[Node]  # nodes of the rest
     request: program_cache.Request | None  # None if the program cache cannot keep the region
 
     @property
@@ -83,8 +83,11 @@ class Plan:
         return sum(n.op == "call_function" for n in self.region.graph.nodes)
 
     def program_with(
-        self, function: Callable, *others: Callable, other_variant: Callable | None = None
-    ) -> Callable:
+        self,
+        function: Callable[..., Any],
+        *others: Callable[..., Any],
+        other_variant: Callable[..., Any] | None = None,
+    ) -> Callable[..., Any]:
         """Return the function over the slot values that calls `function` for the region.
 
         A region with symbols may have other compiled variants; see Variants for `other_variant`.
@@ -175,11 +178,11 @@ def region_of(program: Program) -> Split:
 def compile_region(
     region: Region,
     infos: list[TensorInfo],
-    options: dict | tuple = (),
+    options: dict[str, Any] | tuple[Any, ...] = (),
     notice: Announcement | None = None,
     request: program_cache.Request | None = None,
     store: Store | None = None,
-) -> Callable:
+) -> Any:
     """Return a function over the inputs of a region, whose operators may write them in place.
 
     The function comes from the program cache if it is there. Its `layouts` are the infos of its results.
@@ -193,7 +196,7 @@ def compile_region(
             notice.begin()
         begin = time.perf_counter()
         known_operators = with_known_shapes(region.graph)
-        if request and (store or program_cache.default_store()):  # it keeps what inductor's cache would keep
+        if request and (store or default_store()):  # it keeps what inductor's cache would keep
             options = {"fx_graph_cache": False, **dict(options)}
         function = _compiled(region, infos, options)
         built = library_of(function, known_operators)
@@ -216,7 +219,7 @@ def _compiled(module: Any, infos: Any, options: Any) -> Any:
         return _compile(module, infos, {**chosen, "cpp_wrapper": False})
 
 
-def library_of(region: Any, known_operators: list) -> program_cache.Built | None:
+def library_of(region: Any, known_operators: list[Any]) -> program_cache.Built | None:
     """Return what the program cache keeps of a region, or None if it is not one library of machine code."""
     call: Any = getattr(region, "call", None)
     scope = getattr(call, "__globals__", {})
@@ -281,7 +284,7 @@ def _functional_graph(module: Any, examples: Sequence[Any], sizes: Any) -> Any:
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    def flat(*values: Any) -> list:
+    def flat(*values: Any) -> list[Any]:
         return list(_Functional(module, graph=module.graph).run(*values[sizes:]))
 
     gm = make_fx(

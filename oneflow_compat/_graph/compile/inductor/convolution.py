@@ -67,7 +67,7 @@ def _replace_gradients(graph: Graph, node: Node, channels_last: bool) -> None:
         graph.erase_node(node)
 
 
-def _form_and_window(result: Any, x: Any, weight: Any, options: Any, channels_last: bool) -> tuple:
+def _form_and_window(result: Any, x: Any, weight: Any, options: Any, channels_last: bool) -> tuple[Any, ...]:
     """Return the form that replaces a convolution, or None, and its stride, padding and dilation."""
     result, x, weight = (n.meta["val"] for n in (result, x, weight))
     stride, padding, dilation, transposed, _, groups = options
@@ -159,7 +159,7 @@ def _signal(graph: Graph, row: Any) -> Any:
     return _new(graph, aten.squeeze.dim, row, 2)
 
 
-def _window_of_rows(stride: Any, padding: Any, dilation: Any) -> tuple:
+def _window_of_rows(stride: Any, padding: Any, dilation: Any) -> tuple[Any, ...]:
     return [1, *stride], [0, *padding], [1, *dilation]
 
 

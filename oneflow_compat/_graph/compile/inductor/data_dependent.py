@@ -28,7 +28,7 @@ aten = torch.ops.aten
 _MASKS = torch.bool, torch.uint8
 
 
-def with_known_shapes(graph: torch.fx.Graph) -> list[tuple]:
+def with_known_shapes(graph: torch.fx.Graph) -> list[tuple[Any, ...]]:
     """Replace such operators in the graph of a region, in place. Return [(operator, infos of results)]."""
     replaced = []
     for node in graph.nodes:
@@ -50,13 +50,13 @@ def _needs_known_shapes(node: Node) -> bool:
     return has_fixed_results(node) and no_shim(node.target) and not _is_sparse(node)
 
 
-def _parts(node: Node) -> dict:
+def _parts(node: Node) -> dict[Any, Any]:
     """Return {index of a result: its record, for a list of tensors a tuple of records}."""
     parts = {u.args[1]: (u, u.meta["tensor"]) for u in node.users if u.target is operator.getitem}
     return {i: _listed(_parts(part)) if info is None else info for i, (part, info) in parts.items()}
 
 
-def _listed(parts: Any) -> tuple:
+def _listed(parts: Any) -> tuple[Any, ...]:
     return tuple(parts.get(i) for i in range(max(parts, default=-1) + 1))
 
 

@@ -48,12 +48,12 @@ def _fast_gelu_mul(x: Any, m: Any) -> Any:
     return x * _gate(x) * m
 
 
-def _fast_gelu_mul_backward(x: Any, m: Any, dy: Any) -> tuple:
+def _fast_gelu_mul_backward(x: Any, m: Any, dy: Any) -> tuple[Any, ...]:
     s = _gate(x)
     return dy * m * (s + _SLOPE * x * s * (1 - s) * (1 + 3 * 0.044715 * x * x)), dy * x * s
 
 
-_POINT: dict[str, Callable] = {
+_POINT: dict[str, Callable[..., Any]] = {
     "quick_gelu": _quick_gelu,
     "quick_gelu_backward": _quick_gelu_backward,
     "square_relu": _square_relu,
@@ -63,7 +63,7 @@ _POINT: dict[str, Callable] = {
 }
 
 
-def plain_pointwise(op: int) -> Callable | None:
+def plain_pointwise(op: int) -> Callable[..., Any] | None:
     """Return the operator of oneflow::pointwise in plain torch, or None if it stays a kernel."""
     return _POINT.get(POINT_NAMES[op])
 
@@ -81,7 +81,7 @@ def _scale_tril(x: Any, diagonal: Any, scale: Any, fill: Any) -> Any:
     return torch.where(columns <= rows[:, None] + diagonal, x * scale, fill)
 
 
-def _multilabel_margin(x: Any, labels: Any, reduction: Any) -> tuple:
+def _multilabel_margin(x: Any, labels: Any, reduction: Any) -> tuple[Any, ...]:
     """Mask the targets after the last label; torch's own decomposition (2.13) counts them."""
     rows, named = torch.atleast_2d(x), torch.atleast_2d(labels)
     positions, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
@@ -202,7 +202,7 @@ def _linear(x: Any, size: Any, align_corners: bool, *scales: Any) -> Any:
     return _upsample_linear(x, list(size), align_corners, [*scales, *[None] * (len(size) - len(scales))])
 
 
-def _nearest_scales(scales: Any, shape: Any, size: Any, device: Any) -> list:
+def _nearest_scales(scales: Any, shape: Any, size: Any, device: Any) -> list[Any]:
     """Return the scales that the CPU kernel for images uses. The kernel looks at the sizes before the scales:
     the same size, or twice the size. torch's decomposition (2.13) does not.
     """
@@ -284,7 +284,7 @@ def _sum(plain: Any, x: Any, y: Any, *, alpha: Any = 1) -> Any:
     return x + (y.to(torch.result_type(x, y)) if isinstance(y, torch.Tensor) else y) * alpha
 
 
-def table() -> dict[torch._ops.OpOverload, Callable]:
+def table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Return {operator: decomposition}. Operators of oneflow._ext and LSTM layers are included only if the
     library is loaded.
     """

@@ -67,11 +67,11 @@ def _whole(
     train: Any,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple:
+) -> tuple[Any, ...]:
     """Compute layers without gradients, recorded as one call, by the kernels."""
     ops, x = torch.ops.oneflow, x.transpose(0, 1) if batch_first else x
     per_layer = len(weights) // len(h)
-    last: list = []
+    last: list[Any] = []
     for _ in range(layers):
         out = []
         for reverse in (False, True) if bidirectional else (False,):
@@ -93,7 +93,7 @@ def _marked(graph: Graph) -> Any:
     """Return {layer: {(role, step): node}}. A layer lacks entries if a mark is on two nodes or two marks met
     on one node.
     """
-    marks: dict = {}
+    marks: dict[Any, Any] = {}
     for node in graph.nodes:
         for layer, role, step in node.meta.get("recurrent", ()):
             if role != "inner":
@@ -232,7 +232,7 @@ class _Merger:
             aten.select.int, (tensor, 0, self.layer.steps - 1 - step if self.layer.reverse else step), before
         )
 
-    def _insert(self, target: Any, args: tuple, before: Any = None) -> Any:
+    def _insert(self, target: Any, args: tuple[Any, ...], before: Any = None) -> Any:
         with self.graph.inserting_before(before or self.start):
             node = self.graph.call_function(target, args)
         node.meta["tensor"] = TensorInfo((), self.info.dtype, self.info.device, None)
@@ -296,7 +296,7 @@ def _drop_inner(graph: Graph) -> None:
     layer.
     """
     inner = [n for n in graph.nodes if _is_inner(n)]
-    live: set = set()
+    live: set[Any] = set()
     for node in graph.nodes:
         if not _is_inner(node) and (node.op != "call_function" or node.users or has_effect(node)):
             _add_with_inputs(live, node)
@@ -321,7 +321,7 @@ def _add_with_inputs(live: Any, node: Node) -> None:
 
 def _by_memory(inner: Any) -> Any:
     """Return {node that allocates memory: inner nodes that read or write it}."""
-    groups: dict = {}
+    groups: dict[Any, Any] = {}
     for node in inner:
         base = node
         while _is_inner(base) and (
@@ -332,7 +332,7 @@ def _by_memory(inner: Any) -> Any:
     return groups
 
 
-def _writes_of_live_memory(groups: Any, live: Any) -> list:
+def _writes_of_live_memory(groups: Any, live: Any) -> list[Any]:
     return [
         node
         for base, members in groups.items()

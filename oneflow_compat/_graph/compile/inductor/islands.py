@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from ...config import Config
-from ...program.program import Program, is_view, roots, written_args
+from ...program.program import CompiledFunction, Program, is_view, roots, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.writes import first_of_update
 from .. import aten
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
 
 
-def compile(program: Program, config: Config) -> Callable:
+def compile(program: Program, config: Config) -> CompiledFunction:
     """Return a function over the slot values."""
     if replays_random_numbers(program.graph) or talks(program.graph):
         return aten.compile(program, config)
@@ -144,7 +144,7 @@ def _region(run: Any, inputs: Any, outputs: Any) -> Any:
     return Region(graph)
 
 
-def _with_input_layouts(function: Callable, strides: Any) -> Any:
+def _with_input_layouts(function: Callable[..., Any], strides: Any) -> Any:
     """Copy inputs whose layout differs from the expected one, because the region reads memory by the expected
     layouts.
     """
@@ -160,5 +160,5 @@ def _with_input_layouts(function: Callable, strides: Any) -> Any:
     return region
 
 
-def _layout(info: Any) -> list:
+def _layout(info: Any) -> list[Any]:
     return [(size, step) for size, step in zip(info.shape, info.stride) if size > 1]

@@ -124,7 +124,7 @@ def _is_worth_blocks(a: Any, b: Any) -> bool:
     if a.device.type != "cpu" or a.dtype is not torch.float32:
         return False
     each = 2 * m * k * n
-    return each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST
+    return bool(each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST)
 
 
 def _size_or_typical(size: Any) -> Any:

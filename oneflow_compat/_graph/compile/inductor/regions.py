@@ -76,7 +76,7 @@ def takes_numbers(program: Program) -> bool:
 
 def _scalars_of_update(graph: Graph, late: Any) -> Any:
     """Return the constants, and the scalars computed from lr, that only the update reads."""
-    scalars: set = set()
+    scalars: set[Node] = set()
     for node in reversed(graph.nodes):
         is_scalar = node.op == "get_attr" or node.op == "call_function" and _computes_scalar(node)
         if (
@@ -107,7 +107,7 @@ def _sizes_for_the_rest(program: Program, late: Any) -> Any:
     """Return the nodes of sizes that the rest or the results need; the rest computes them itself."""
     if program.dimensions is None:
         return set()
-    sizes: set = set()
+    sizes: set[Node] = set()
     for node in reversed(program.graph.nodes):
         if (
             node.op == "call_function"
@@ -120,7 +120,7 @@ def _sizes_for_the_rest(program: Program, late: Any) -> Any:
 
 
 def host_program(
-    program: Program, inputs: list[Node], outputs: list[Node], late: set[Node], function: Callable
+    program: Program, inputs: list[Node], outputs: list[Node], late: set[Node], function: Callable[..., Any]
 ) -> Program:
     """Return a Program that calls `function` for the compiled region and runs the rest as captured.
 

@@ -28,7 +28,9 @@ __attribute__((optimize("O0")))
 """
 
 
-def settings(graph: torch.fx.Graph, infos: list, options: dict | tuple = ()) -> dict[str, object]:
+def settings(
+    graph: torch.fx.Graph, infos: list[Any], options: dict[str, Any] | tuple[Any, ...] = ()
+) -> dict[str, object]:
     """Return {inductor option: value} for a region with these inputs. The user's own `options` take
     precedence.
     """
@@ -96,7 +98,7 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def vector_bits(chosen: dict) -> int:
+def vector_bits(chosen: dict[str, Any]) -> int:
     """Return the vector length of the instruction set that inductor selects. Naming it makes it part of
     inductor's cache key.
 
@@ -122,7 +124,8 @@ def channels_last(graph: torch.fx.Graph) -> bool:
     convolutions = [n for n in graph.nodes if n.target is torch.ops.aten.convolution.default]
     if any(n.args[1].meta["tensor"].device.type != "cpu" for n in convolutions):
         return True
-    return 4 * sum(n.args[8] > 1 for n in convolutions) >= max(1, len(convolutions))
+    grouped: int = sum(n.args[8] > 1 for n in convolutions)
+    return 4 * grouped >= max(1, len(convolutions))
 
 
 @contextlib.contextmanager

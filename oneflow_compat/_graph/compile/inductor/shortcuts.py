@@ -25,12 +25,13 @@ def shortcuts() -> Iterator[None]:
         return stride_at_vec_range(index, variable, vector_length) if coefficient is None else coefficient
 
     # inductor makes a handler with 200 attributes for each operator of each kernel; it has no state
-    common.DtypePropagationOpsHandler = functools.cache(handler)
-    cpp.stride_at_vec_range = stride
+    common.DtypePropagationOpsHandler = functools.cache(handler)  # type: ignore[assignment, misc]
+    cpp.stride_at_vec_range = stride  # type: ignore[assignment]
     try:
         yield
     finally:
-        common.DtypePropagationOpsHandler, cpp.stride_at_vec_range = handler, stride_at_vec_range
+        common.DtypePropagationOpsHandler = handler  # type: ignore[misc]
+        cpp.stride_at_vec_range = stride_at_vec_range
 
 
 @functools.lru_cache(maxsize=4096)

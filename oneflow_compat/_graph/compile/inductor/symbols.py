@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...program.dimension_guards import DimensionGuards, evaluate
+from ...program.locations import Argument
 from ...program.program import Program
 from ...program.symbol_environment import conditions_of, new_symbol
 
@@ -42,13 +43,13 @@ def guards_of_region(program: Program, inputs: Any) -> DimensionGuards | None:
     )
 
 
-def arguments_with_symbols(program: Program) -> set:
+def arguments_with_symbols(program: Program) -> set[Node]:
     """Return the placeholders that a region must take, because its symbols are read off them."""
     symbols = {d.argument for d in program.dimensions.dimensions} if program.dimensions is not None else ()
     return {
         node
         for slot, node in zip(program.slots, program.placeholders)
-        if slot.role == "arg" and slot.location.index in symbols
+        if isinstance(slot.location, Argument) and slot.location.index in symbols
     }
 
 
@@ -81,7 +82,7 @@ class SymbolicInputs:
             examples.append(torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device))
         return examples
 
-    def free(self) -> list:
+    def free(self) -> list[Any]:
         """Return [(dimension, symbolic size)] of the symbols that no other one decides.
 
         They are inputs of the compiled code as well: inductor's cache tests the guards of an entry on such

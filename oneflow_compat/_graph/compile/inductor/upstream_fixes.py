@@ -32,18 +32,18 @@ def dependencies_kept() -> Iterator[None]:
 
     before = SchedulerNode.recompute_size_and_body
 
-    def recompute(self, *args: Any, **kwargs: Any) -> None:
+    def recompute(self: SchedulerNode, *args: Any, **kwargs: Any) -> None:
         only_order = type(self.read_writes.reads)(
             d for d in self.read_writes.reads if isinstance(d, (WeakDep, StarDep))
         )
         before(self, *args, **kwargs)
         self.set_read_writes(self.read_writes.with_read(only_order).rename(self.mutation_renames))
 
-    SchedulerNode.recompute_size_and_body = recompute
+    SchedulerNode.recompute_size_and_body = recompute  # type: ignore[method-assign]
     try:
         yield
     finally:
-        SchedulerNode.recompute_size_and_body = before
+        SchedulerNode.recompute_size_and_body = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -68,19 +68,20 @@ def views_kept() -> Iterator[None]:
             yield base
             yield from viewed(base)
 
-    def init(self, *args: Any, **kwargs: Any) -> None:
+    def init(self: FallbackKernel, *args: Any, **kwargs: Any) -> None:
         before(self, *args, **kwargs)
         written = [name for out in (self, *self.mutation_outputs) for name in out.get_mutation_names()]
-        for base in [V.graph.try_get_buffer(name) for view in written for name in viewed(view)]:
+        bases: list[Any] = [V.graph.try_get_buffer(name) for view in written for name in viewed(view)]
+        for base in bases:
             # a MultiOutputLayout is that of all results of an operator
             if not isinstance(getattr(base, "layout", None), MultiOutputLayout):
                 self.mutation_outputs.append(MutationOutput(NoneLayout(device=base.get_device()), base, self))
 
-    FallbackKernel.__init__ = init
+    FallbackKernel.__init__ = init  # type: ignore[method-assign]
     try:
         yield
     finally:
-        FallbackKernel.__init__ = before
+        FallbackKernel.__init__ = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -123,15 +124,15 @@ def ends_kept() -> Iterator[None]:
 
     before = CppKernelProxy.aggregate_reduction_buffers
 
-    def aggregate(self, sums_inside: Any, outer_loop: Any) -> None:
+    def aggregate(self: CppKernelProxy, sums_inside: Any, outer_loop: Any) -> None:
         if outer_loop is not None and not outer_loop.is_reduction:
             loops = self.loop_nest.loops
             level = [loop.var for loop in loops].index(outer_loop.var)
             sums_inside = sums_inside or any(loop.is_reduction for loop in loops[level + 1 :])
         before(self, sums_inside, outer_loop)
 
-    CppKernelProxy.aggregate_reduction_buffers = aggregate
+    CppKernelProxy.aggregate_reduction_buffers = aggregate  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        CppKernelProxy.aggregate_reduction_buffers = before
+        CppKernelProxy.aggregate_reduction_buffers = before  # type: ignore[method-assign]

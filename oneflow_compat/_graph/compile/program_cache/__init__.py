@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ...._kernels import _ext
 from ...program.dimension_guards import DimensionGuards
 from ..inductor.symbols import MAX_VARIANTS
@@ -41,10 +43,10 @@ from .store import Entry, Store, default_store
 class Request:
     """A region that may be compiled, and everything else that decides its machine code."""
 
-    record: dict
-    environment: dict
+    record: dict[str, Any]
+    environment: dict[str, Any]
     region_key: str = field(init=False)  # of the region alone, without the sizes of the call
-    keys: tuple = field(init=False)  # of its variants; a region without symbols has one
+    keys: tuple[str, ...] = field(init=False)  # of its variants; a region without symbols has one
 
     def __post_init__(self) -> None:
         guards = self.record["guards"]
@@ -55,7 +57,7 @@ class Request:
         object.__setattr__(self, "keys", tuple(_digest([key, self.environment, i]) for i in variants))
 
     @property
-    def sizes(self) -> tuple | None:
+    def sizes(self) -> tuple[Any, ...] | None:
         """The sizes of the symbols for which the region is compiled, or None without symbols."""
         guards = self.record["guards"]
         return guards and tuple(row[-1] for row in guards["symbols"])
@@ -71,7 +73,7 @@ class Request:
 class Binary:
     """The machine code of a region: the path of the library, and what is needed to call it."""
 
-    record: dict
+    record: dict[str, Any]
     library: Path
 
 
@@ -109,26 +111,27 @@ def _serves(entry: Any, sizes: Any) -> Any:
     return guards is None or guards.serves(sizes)
 
 
-def load(request: Request, store: Store | None = None) -> Callable | None:
+def load(request: Request, store: Store | None = None) -> Callable[..., Any] | None:
     """Return the function of the region if the cache has a binary for its sizes, else None."""
     store = store or default_store()
     entry = find(request, store) if store is not None else None
     return load_entry(store, entry) if store is not None and entry is not None else None
 
 
-def load_variants(request: Request) -> list[Callable]:
+def load_variants(request: Request) -> list[Callable[..., Any]]:
     """Return the functions of all variants of the region in the user's cache."""
     store = default_store()
     functions = [load_entry(store, entry) for _, entry in _entries(request, store)] if store else []
     return [function for function in functions if function is not None]
 
 
-def load_entry(store: Store, entry: Entry) -> Callable | None:
+def load_entry(store: Store, entry: Entry) -> Callable[..., Any] | None:
     """Return the function of an entry that the store has checked (`find`), or None. An entry that cannot be
     loaded is removed.
     """
     try:
-        return function_of(Binary(entry.record, entry.library))
+        function: Callable[..., Any] = function_of(Binary(entry.record, entry.library))
+        return function
     except (ImportError, LookupError, AttributeError, TypeError, ValueError, RuntimeError):
         store.remove(entry)
         return None
@@ -188,15 +191,15 @@ class Built:
     """
 
     library: Path
-    constants: list
-    results: list
-    known_operators: list
+    constants: list[torch.Tensor]
+    results: list[Any]
+    known_operators: list[Any]
     calls_kernels: bool
     guards: DimensionGuards | None = None
-    sizes: tuple = ()
+    sizes: tuple[Any, ...] = ()
 
 
-def record_for(request: Request, built: Built, name: str, seconds: float) -> dict:
+def record_for(request: Request, built: Built, name: str, seconds: float) -> dict[str, Any]:
     """Return the record of an entry: what `function_of` reads, and what a reader of the folder wants."""
     return {
         "program": name,

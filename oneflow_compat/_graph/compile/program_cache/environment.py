@@ -24,7 +24,7 @@ _COMPILER = ("CXX", "CXXFLAGS", "CPPFLAGS", "CFLAGS", "ATEN_CPU_CAPABILITY")
 _NAMES = ("vendor_id", "model name", "CPU implementer", "CPU part")  # lines of /proc/cpuinfo
 
 
-def environment() -> dict:
+def environment() -> dict[str, Any]:
     """Return {name of a fact: value}. A binary serves a process with the same values."""
     return {
         **versions(),
@@ -37,7 +37,7 @@ def environment() -> dict:
 
 
 @functools.cache
-def versions() -> dict:
+def versions() -> dict[str, Any]:
     return {
         "oneflow": f"{__version__} {_sources()}",
         "kernels": _ext.status() == "loaded",
@@ -47,7 +47,7 @@ def versions() -> dict:
 
 
 @functools.cache
-def processor() -> dict:
+def processor() -> dict[str, Any]:
     """Return the processor's name, and its instruction sets, because g++ compiles for exactly these."""
     try:
         with open("/proc/cpuinfo") as file:
@@ -75,7 +75,7 @@ def _sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def _torch_settings() -> list:
+def _torch_settings() -> list[Any]:
     return [
         torch.get_default_dtype().__str__(),
         torch.get_float32_matmul_precision(),
@@ -92,7 +92,7 @@ def _is_setting(name: str) -> bool:
     return name in _COMPILER or name == "ONEFLOW_GRAPH_BLOCKS"
 
 
-def _changed_options() -> dict:
+def _changed_options() -> dict[str, Any]:
     """Return the options of torch's inductor that the user has changed. Inductor is not imported for it."""
     config = sys.modules.get("torch._inductor.config")
     if config is None:

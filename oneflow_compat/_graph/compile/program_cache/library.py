@@ -18,7 +18,7 @@ _ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 
 
 def load_library(
-    path: str | os.PathLike, name: str, constants: Sequence[torch.Tensor] = ()
+    path: str | os.PathLike[str], name: str, constants: Sequence[torch.Tensor] = ()
 ) -> Callable[..., list[torch.Tensor]]:
     """Return a function over the inputs of a region. `constants`: further tensors that its code reads.
 
@@ -31,7 +31,9 @@ def load_library(
     return caller(getattr(module, _ENTRY), constants)
 
 
-def caller(entry: Callable, constants: Sequence[torch.Tensor] = ()) -> Callable[..., list[torch.Tensor]]:
+def caller(
+    entry: Callable[..., Any], constants: Sequence[torch.Tensor] = ()
+) -> Callable[..., list[torch.Tensor]]:
     """Return a function over tensors that calls the entry of a library and owns its results."""
     give = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
@@ -43,7 +45,7 @@ def caller(entry: Callable, constants: Sequence[torch.Tensor] = ()) -> Callable[
     return region
 
 
-def with_sizes(function: Callable, sizes: Sequence[tuple[int, int]]) -> Callable:
+def with_sizes(function: Callable[..., Any], sizes: Sequence[tuple[int, int]]) -> Callable[..., Any]:
     """Return a function over the inputs of a region for a library that takes these sizes first, as tensors.
 
     `sizes`: (input, dimension) of each.

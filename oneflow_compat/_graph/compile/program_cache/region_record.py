@@ -30,7 +30,9 @@ class NotCacheable(Exception):
 
 
 # --------------------------------------------------------------------------- writing
-def record_of(region: Region, infos: list[TensorInfo], options: dict | tuple) -> dict:
+def record_of(
+    region: Region, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...]
+) -> dict[str, Any]:
     """Return the record of a region. Raise NotCacheable if its key could not tell it from another one."""
     ids = {node: i for i, node in enumerate(region.graph.nodes)}
     constants = {n.target: getattr(region, n.target) for n in region.graph.nodes if n.op == "get_attr"}
@@ -45,7 +47,7 @@ def record_of(region: Region, infos: list[TensorInfo], options: dict | tuple) ->
     }
 
 
-def encode_guards(guards: DimensionGuards | None) -> dict | None:
+def encode_guards(guards: DimensionGuards | None) -> dict[str, Any] | None:
     """Return the record of guards on sizes."""
     if guards is None:
         return None
@@ -84,7 +86,7 @@ def target_name(target: Any) -> str:
     raise NotCacheable(f"it calls {target!r}")
 
 
-def encode_info(info: TensorInfo | tuple, symbols: bool = False) -> list:
+def encode_info(info: TensorInfo | tuple[Any, ...], symbols: bool = False) -> list[Any]:
     """Return the record of a tensor's metadata; `symbols`: whether sizes may be symbols."""
     shape, dtype, device, stride = info
     if stride is None or not symbols and any(type(n) is str for n in (*shape, *stride)):
@@ -92,7 +94,7 @@ def encode_info(info: TensorInfo | tuple, symbols: bool = False) -> list:
     return [list(shape), str(dtype).removeprefix("torch."), str(device), list(stride)]
 
 
-def encode_tensor(value: torch.Tensor) -> dict:
+def encode_tensor(value: torch.Tensor) -> dict[str, Any]:
     """Return the record of a constant, its values included."""
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu":
         raise NotCacheable(f"it has a constant of {type(value).__name__} on {value.device}")
@@ -132,7 +134,7 @@ def _encode_option(value: Any) -> Any:
 
 
 # --------------------------------------------------------------------------- reading
-def module_of(record: dict) -> tuple[Region, list[TensorInfo], dict]:
+def module_of(record: dict[str, Any]) -> tuple[Region, list[TensorInfo], dict[str, Any]]:
     """Return (region, infos of the inputs, options) of a record that this user's own process wrote."""
     graph = torch.fx.Graph()
     nodes: list[torch.fx.Node] = []
@@ -159,16 +161,18 @@ def module_of(record: dict) -> tuple[Region, list[TensorInfo], dict]:
     return region, infos, record["options"]
 
 
-def target_of(name: str) -> Callable:
+def target_of(name: str) -> Callable[..., Any]:
     if "::" not in name:
         module, _, attribute = name.partition(".")
-        return getattr(importlib.import_module(module), attribute)
+        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        return function
     operator, overload = name.rsplit(".", 1)
     namespace, base = operator.split("::")
-    return getattr(getattr(getattr(torch.ops, namespace), base), overload)
+    overloaded: Callable[..., Any] = getattr(getattr(getattr(torch.ops, namespace), base), overload)
+    return overloaded
 
 
-def decode_guards(record: dict | None) -> DimensionGuards | None:
+def decode_guards(record: dict[str, Any] | None) -> DimensionGuards | None:
     if record is None:
         return None
     return DimensionGuards(
@@ -178,12 +182,12 @@ def decode_guards(record: dict | None) -> DimensionGuards | None:
     )
 
 
-def decode_info(info: list) -> TensorInfo:
+def decode_info(info: list[Any]) -> TensorInfo:
     shape, dtype, device, stride = info
     return TensorInfo(tuple(shape), getattr(torch, dtype), torch.device(device), tuple(stride))
 
 
-def decode_tensor(record: dict) -> torch.Tensor:
+def decode_tensor(record: dict[str, Any]) -> torch.Tensor:
     info, data = decode_info(record["info"]), base64.b64decode(record["data"])
     value = torch.empty_strided(info.shape, info.stride, dtype=info.dtype)
     if math.prod(info.shape):

@@ -34,7 +34,7 @@ _MOST_NOTES = 1000  # the oldest half is removed if there are more
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp\Z")
 _ABANDONED = 3600  # seconds after which a temporary file belongs to nobody
 _KEEP = 0.8  # share of the quota that an eviction leaves
-_told: set = set()  # messages that were given
+_told: set[str] = set()  # messages that were given
 
 
 class Unsafe(Exception):
@@ -46,7 +46,7 @@ class Entry:
     """A compiled region on disk: its record, and the path of its library."""
 
     key: str
-    record: dict
+    record: dict[str, Any]
     library: Path
     last_use: float = 0.0
 
@@ -112,7 +112,7 @@ class Store:
             os.utime(path)  # the time of the last use
         return entry
 
-    def put(self, key: str, record: dict, library: bytes) -> None:
+    def put(self, key: str, record: dict[str, Any], library: bytes) -> None:
         """Write an entry. An older entry of the key is replaced."""
         digest = hashlib.sha256(library).hexdigest()
         record = {"format": FORMAT, "key": key, **record, "library": digest, "bytes": len(library)}
@@ -134,7 +134,7 @@ class Store:
             _discard(path)
         return None
 
-    def put_note(self, key: str, document: dict) -> None:
+    def put_note(self, key: str, document: dict[str, Any]) -> None:
         """Write a note. A full disk only costs the note."""
         with contextlib.suppress(OSError):
             self._write(f"{key}.note", json.dumps(document).encode())
