@@ -53,7 +53,7 @@ GUARDS = Path("_graph") / "observe" / "_guards.abi3.so"  # in the package
 
 def compiler():
     """The C++ compiler's command, or None."""
-    command = shlex.split(os.environ.get("CXX", "c++"))
+    command = shlex.split(os.environ.get("CXX") or "c++")
     return command if shutil.which(command[0]) else None
 
 

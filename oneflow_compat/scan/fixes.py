@@ -88,23 +88,27 @@ def _argument_start(source: _Source, call: ast.Call, index: int) -> int:
 def _added_argument(source: _Source, call: ast.Call, argument: str) -> _Splice:
     """The insertion of one more argument in the style of the call.
 
-    On the line of the last argument, or on a line of its own.
+    On the line of the last argument, or on a line of its own. Comments stay as they are.
     """
     close = source.span(call)[1] - 1
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not values:
         return _Splice(close, close, argument)
-    last = max(values, key=lambda value: source.span(value)[1])
-    tail = source.content[source.span(last)[1] : close]
-    end = close - (len(tail) - len(tail.rstrip()))
-    has_comma = tail.rstrip().endswith(",")
-    if "\n" not in tail[len(tail.rstrip()) :]:
-        return _Splice(end, end, f"{' ' if has_comma else ', '}{argument}")
-    line_start = source.content.rfind("\n", 0, source.span(last)[0]) + 1
+    last_start, last_end = max(map(source.span, values), key=lambda span: span[1])
+    tail = source.content[last_end:close]  # parentheses, a comma, comments and white space
+    code = re.sub(r"#[^\r\n]*", lambda comment: " " * len(comment[0]), tail)
+    code_end = last_end + len(code.rstrip())
+    has_comma = code.rstrip().endswith(",")
+    if "\n" not in source.content[code_end:close]:
+        return _Splice(code_end, code_end, f"{' ' if has_comma else ', '}{argument}")
+    line_start = source.content.rfind("\n", 0, last_start) + 1
     line = source.content[line_start:]
     indent = line[: len(line) - len(line.lstrip())]
     newline = "\r\n" if "\r\n" in tail else "\n"
-    return _Splice(end, end, f"{'' if has_comma else ','}{newline}{indent}{argument}{',' * has_comma}")
+    end = last_end + len(tail.rstrip())
+    comment = source.content[code_end:end]
+    added = f"{newline}{indent}{argument}{',' * has_comma}"
+    return _Splice(code_end, end, f"{'' if has_comma else ','}{comment}{added}")
 
 
 def _spliced(source: str, splices: list[_Splice]) -> str:

@@ -89,11 +89,50 @@ def test_names_that_torch_lacks_are_one_finding(tmp_path):
         ("'é'; torch.isclose(a, (b), ( 1e-3 ), 'é')", "'é'; torch.isclose(a, (b), rtol=( 1e-3 ), atol='é')"),
         ("torch.optim.SGD(p).zero_grad()", "torch.optim.SGD(p).zero_grad(set_to_none=True)"),
         ("torch.optim.AdamW(p, **more)", "torch.optim.AdamW(p, **more)"),
+        (
+            "torch.optim.AdamW(\n    p,  # one, two\n)",
+            "torch.optim.AdamW(\n    p,  # one, two\n    weight_decay=0.01,\n)",
+        ),
+        (
+            "torch.optim.AdamW(\n    (p)  # one\n)",
+            "torch.optim.AdamW(\n    (p),  # one\n    weight_decay=0.01\n)",
+        ),
     ],
 )
 def test_fix_writes_the_call_that_both_libraries_read_alike(tmp_path, before, after):
     report(tmp_path, f"import torch\n{before}\n", fix=True)
     assert (tmp_path / "program.py").read_text() == f"import torch\n{after}\n"
+
+
+PROGRAM = """import torch
+
+def train():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    for _ in range(5):
+        loss = model(torch.randn(8, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    close = torch.isclose(torch.tensor([1.0]), torch.tensor([1.001]), 1e-2, 0)
+    return [*model.weight.flatten().tolist(), model.weight.grad is None, close.item()]
+"""
+
+
+def results(source, library):
+    """Return what train() of a program returns after `import torch` became an import of `library`."""
+    names = {}
+    exec(source.replace("import torch", f"import {library} as torch", 1), names)
+    return names["train"]()
+
+
+def test_a_fixed_program_computes_the_same_in_both_libraries(tmp_path):
+    assert results(PROGRAM, "torch") != results(PROGRAM, "oneflow")
+    found = report(tmp_path, PROGRAM, fix=True)
+    fixed = (tmp_path / "program.py").read_text()
+    assert (found.fixed_calls, found.exit_code) == (3, 0)
+    assert results(fixed, "torch") == results(fixed, "oneflow") == results(PROGRAM, "torch")
 
 
 def test_fix_keeps_encoding_line_ends_and_mode(tmp_path):
