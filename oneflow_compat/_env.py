@@ -42,7 +42,7 @@ VARIABLES = {
     ),
     "GLIBC_TUNABLES": (
         "",
-        "if it or a variable MALLOC_..._THRESHOLD_ sets malloc, ONEFLOW_GRAPH_KEEP_MEMORY changes nothing",
+        "if it or a variable `MALLOC_..._THRESHOLD_` sets malloc, ONEFLOW_GRAPH_KEEP_MEMORY changes nothing",
     ),
     "ONEFLOW_CACHE_DIR": (
         "",
