@@ -47,7 +47,6 @@ class Config:
     fuse_cast_scale: bool = False
     fuse_compositions: bool = False
     fuse_dropout: bool = False
-    compress_memory: bool = False
     dynamic: object = None
     zero: int | None = None
     cache_size: int = 16

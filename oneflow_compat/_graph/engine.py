@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import inspect
 import time
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +29,14 @@ from .compile import compiler_for, default_backend
 from .compile import compiling as _making
 from .config import Config
 from .errors import CaptureError, SizesNeeded
-from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
+from .explanations import Explanation, of_change, of_constant_options, of_specialization, of_static_sizes
+from .garbage_collection import paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
 from .program.captured import Captured
 from .program.live_numbers import NumberNeeded
-from .program.pytree import argument_names, tree_flatten
-from .signature import signature
+from .program.pytree import argument_names, positional_names, tree_flatten
+from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -88,7 +87,7 @@ class Engine:
         self.told_of_writes = self.told_of_backward = False
         self.told_of_mode = False
         self.told_of_unfollowed: set[Any] = set()
-        self.arg_names = _positional_names(build)
+        self.arg_names = positional_names(build)
         self.told_of_containers = False
         self.modes: Any = None  # modules and their train() or eval() at the first capture
         self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
@@ -147,11 +146,7 @@ class Engine:
             check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
             raise
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            key = (
-                "autocast",
-                *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
-                key,
-            )
+            key = with_autocast(key)
         fitting = self._fitting(key, args, kwargs)
         if fitting is not None:
             return fitting if fitting[0] is self._last else self._move_to_front(fitting)
@@ -241,7 +236,7 @@ class Engine:
             program.check()
         with torch._C._DisableAutocast():  # the casts are in the program
             if not captured.guards.overlaps:  # passes may move a write across a read of the same memory
-                with _no_collection():
+                with paused_collection():
                     program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
             # a program that serves one call only is not worth compiling
@@ -314,12 +309,9 @@ class Engine:
 
     def _explain_change(self, label: str, change: Change | None) -> None:
         """Note which guard failed: the latest change of a label, and how often it changed."""
-        values, location = "", None
-        if change is not None and change.label == label:
-            values, location = f" from {change.old} to {change.new}", change.location
-        reason = f"changed{values}; another program was made for {self._changes[label]} such changes"
-        self.explanations[:] = [e for e in self.explanations if e.subject != f"guard of {label}"]
-        self.explanations.append(Explanation(f"guard of {label}", reason, location))
+        explanation = of_change(label, change, self._changes[label])
+        self.explanations[:] = [e for e in self.explanations if e.subject != explanation.subject]
+        self.explanations.append(explanation)
         if self.config.on_change is not None:
             self.config.on_change(self.explanations[-1])
 
@@ -389,7 +381,7 @@ class Engine:
             capture = Capture(self, args, kwargs, config, search.outcomes, dims)
             capture.option_inputs = inputs
             try:
-                with interrupts_at_operators(), _no_collection():
+                with interrupts_at_operators(), paused_collection():
                     return capture.run(), capture.recorder
             except MoreNumbers as request:
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
@@ -427,7 +419,7 @@ class Engine:
         backend = config.backend or default_backend()
         try:
             # the other backends run long and create garbage as well
-            with _no_collection() if backend in ("aten", "auto") else contextlib.nullcontext():
+            with paused_collection() if backend in ("aten", "auto") else contextlib.nullcontext():
                 return compiler_for(backend)(program, config), backend
         except Exception as error:
             message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
@@ -450,32 +442,8 @@ class Engine:
             self.config.on_stage(stage, time.perf_counter() - start, program)
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause garbage collection.
-
-    A capture, its passes and the aten backend create many objects that stay alive. Collecting among them
-    doubles the time of a capture.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def _most_variants(entry: Entry) -> int:
     """How many programs of one key are kept."""
     if entry.program.dimensions is not None:
         return _MAX_DYNAMIC
     return MAX_BRANCHED if entry.branches else _MAX_VARIANTS
-
-
-def _positional_names(build: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(build).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -11,6 +11,7 @@ from .program.live_numbers import NumberNeeded
 
 if TYPE_CHECKING:
     from .capture.dynamic_dimensions import Specialization
+    from .observe.guards import Change
     from .program.program import Program
 
 
@@ -25,6 +26,15 @@ class Explanation:
     def __str__(self) -> str:
         location = f"\n  {location_text(self.location)}" if self.location is not None else ""
         return f"{self.subject}: {self.reason}{location}"
+
+
+def of_change(label: str, change: Change | None, count: int) -> Explanation:
+    """Return the guard that failed: the latest change of its value, and how often it changed."""
+    values, location = "", None
+    if change is not None and change.label == label:
+        values, location = f" from {change.old} to {change.new}", change.location
+    reason = f"changed{values}; another program was made for {count} such changes"
+    return Explanation(f"guard of {label}", reason, location)
 
 
 def of_specialization(item: Specialization, for_each_size: bool) -> Explanation:

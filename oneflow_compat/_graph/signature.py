@@ -42,6 +42,12 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         )
 
 
+def with_autocast(key: Hashable) -> Hashable:
+    """Return the key of a call under autocast: its dtypes decide which casts the program has."""
+    devices = "cpu", "cuda"
+    return "autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices), key
+
+
 def _leaf_key(leaf: Any) -> Hashable:
     if isinstance(leaf, torch.Tensor):
         if is_global(leaf):

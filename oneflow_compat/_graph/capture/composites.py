@@ -136,9 +136,7 @@ def _forms() -> Any:
             else f"{'_' * mode.startswith('_')}upsample_{mode.lstrip('_')}{dims}d"
         )
         if hasattr(torch._C._nn, name) and hasattr(aten, name):
-            forms[getattr(torch._C._nn, name)] = functools.partial(
-                _upsample, getattr(aten, name).default, "nearest" in mode
-            )
+            forms[getattr(torch._C._nn, name)] = functools.partial(_upsample, getattr(aten, name).default)
     return forms
 
 
@@ -265,7 +263,7 @@ def _pad_sequence(
     return out
 
 
-def _upsample(op: Any, nearest: Any, input: Any, output_size: Any, *rest: Any) -> Any:
+def _upsample(op: Any, input: Any, output_size: Any, *rest: Any) -> Any:
     *corners, factors = rest
     if output_size is None:
         output_size = [math.floor(n * f) for n, f in zip(input.shape[2:], factors)]

@@ -234,9 +234,7 @@ class Reads(ClassReads):
         """Guard all that a C function or an instruction may read of a value."""
         cls = type(value)
         key = (id(value), CONTENTS)
-        if cls in FREE or key in self.seen or isinstance(value, FREE_BASES):
-            return
-        if isinstance(value, (type, types.ModuleType)):
+        if cls in FREE or key in self.seen or isinstance(value, (*FREE_BASES, type, types.ModuleType)):
             return
         if cls is LRU_CACHE:
             return self.cached_call(value, (), site)
@@ -251,14 +249,18 @@ class Reads(ClassReads):
         picture = self.snapshots.get(id(value), MISSING)
         picture = contents(value) if picture is MISSING else picture
         if picture is not MISSING:
-            if cls is not tuple and not self.beside_live_numbers(value, picture, site):
-                self.add(CONTENTS, value, None, picture, None, site)
-            if depth < _DEPTH and not isinstance(value, np.ndarray):
-                for element in picture:
-                    if type(element) not in FREE:
-                        self.contents(element, site, depth + 1)
+            self.elements(value, picture, site, depth)
         elif not is_plain(value):
             self.other_contents(value, site, depth)
+
+    def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
+        """Guard the elements of a container or array, and what nested containers hold."""
+        if type(value) is not tuple and not self.beside_live_numbers(value, picture, site):
+            self.add(CONTENTS, value, None, picture, None, site)
+        if depth < _DEPTH and not isinstance(value, np.ndarray):
+            for element in picture:
+                if type(element) not in FREE:
+                    self.contents(element, site, depth + 1)
 
     def beside_live_numbers(self, container: Any, picture: Any, site: Any) -> bool:
         """Guard the entries of a dict besides numbers that are inputs of the program, if it has some.

@@ -8,7 +8,8 @@ constructor. The user's classes are not registered anywhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -199,6 +200,15 @@ def argument_names(spec: pytree.TreeSpec, positional: Sequence[str]) -> list[tup
         keys = ["".join(c if c.isalnum() else "_" for c in key) for key in keys]
         names.append((_identifier(keys[0]), _identifier("_".join(keys))))
     return names
+
+
+def positional_names(build: Callable[..., Any]) -> list[str]:
+    """Return the names of the positional parameters of build(), or none if it has no signature."""
+    try:
+        parameters = inspect.signature(build).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def _identifier(name: str) -> str:

@@ -34,18 +34,28 @@ def form_options(optimizer: torch.optim.Optimizer, config: Config) -> dict[str, 
     if config.zero is not None and several():  # one parameter at a time, each with its shards
         return dict.fromkeys({"foreach", "fused"} & group.keys(), False)
     params = [p for g in optimizer.param_groups for p in g["params"]]
-    if _has_sparse_gradients(params) or _has_tensor_options(optimizer) or _shares_state(optimizer):
+    if _needs_plain_form(optimizer, params):
         return {}
     if config.fuse_update and "fused" in group and _has_fused_kernel(optimizer, params):
         # eager steps on a GPU create counters on the CPU; the fused operator counts on the GPU
         return {"fused": True, "foreach": False} if _counts_beside_parameters(optimizer, params) else {}
-    multi = _equals_multi_tensor(optimizer, params) if config.multi_tensor is None else config.multi_tensor
-    return {"foreach": True, "fused": False} if multi and "foreach" in group else {}
+    is_multi_tensor = "foreach" in group and _takes_multi_tensor(optimizer, params, config)
+    return {"foreach": True, "fused": False} if is_multi_tensor else {}
+
+
+def _takes_multi_tensor(optimizer: torch.optim.Optimizer, params: list[torch.Tensor], config: Config) -> bool:
+    if config.multi_tensor is None:
+        return _equals_multi_tensor(optimizer, params)
+    return config.multi_tensor
 
 
 def _has_chosen_form(group: dict) -> bool:
     is_set = any(group.get(option) is not None for option in ("foreach", "fused"))
     return is_set or bool(group.get("differentiable"))
+
+
+def _needs_plain_form(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
+    return _has_sparse_gradients(params) or _has_tensor_options(optimizer) or _shares_state(optimizer)
 
 
 def _has_sparse_gradients(params: list[torch.Tensor]) -> bool:

@@ -268,13 +268,18 @@ def _compile(module: Any, infos: Any, chosen: Any) -> Any:
         with V.set_fake_mode(mode):
             gm = joint_graph_passes(gm)
             compiled = _call_inductor(gm, examples)
-    call = getattr(compiled, "current_callable", None) or compiled
-
-    region = caller_with_sizes(call, [dimension for dimension, _ in sizes])
-    region.sizes = [dimension for dimension, _ in sizes]
+    region = _callable_region(compiled, gm, [dimension for dimension, _ in sizes])
     region.guards = symbols.guards_after_compiling() if symbols else None
+    region.settings = chosen
+    return region
+
+
+def _callable_region(compiled: Any, gm: Any, sizes: list[Any]) -> Any:
+    """Return the function of a compiled region, with what the program cache and the tests read of it."""
+    call = getattr(compiled, "current_callable", None) or compiled
+    region = caller_with_sizes(call, sizes)
+    region.sizes, region.graph, region.call = sizes, gm.graph, call
     region.layouts = [describe(r.meta["val"]) for r in gm.graph.output_node().args[0]]
-    region.graph, region.settings, region.call = gm.graph, chosen, call
     return region
 
 
