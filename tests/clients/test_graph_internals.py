@@ -6,12 +6,12 @@ import pytest
 from job_messages import value
 
 import oneflow as flow
-import oneflow._graph.scopes as scope_util
-import oneflow._graph.sessions as session_context
 import oneflow.framework.graph_build_util as graph_build_util
+import oneflow.framework.scope_util as scope_util
+import oneflow.framework.session_context as session_context
 import oneflow.nn as nn
-from oneflow._graph.multi_client_session import MultiClientSession
 from oneflow.framework import c_api_util
+from oneflow.framework.multi_client_session import MultiClientSession
 from oneflow.nn.graph import GraphModule, GraphTensor, Proxy
 from oneflow.nn.graph.job_message import op_conf
 from oneflow.nn.graph.job_message.job_conf import JobConfigProto
