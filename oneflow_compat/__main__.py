@@ -128,8 +128,7 @@ def main(argv=None) -> int:
     if not args.doctor:
         parser.print_help()
         return 2
-    for what, state, fine in doctor():
-        print(f"{'ok' if fine else '--'}  {what:18} {state}")
+    print("\n".join(f"{'ok' if fine else '--'}  {what:18} {state}" for what, state, fine in doctor()))
     return 0
 
 

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from contextvars import ContextVar
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from oneflow import cache
 from oneflow._graph.compile import program_cache
 from oneflow._graph.compile.inductor import compiler
 from oneflow._graph.compile.program_cache import region_record
+from oneflow._graph.compile.program_cache.environment import _override_of
 from oneflow._graph.compile.program_cache.store import Store, Unsafe, default_folder, default_store
 
 pytestmark = pytest.mark.skipif(
@@ -395,3 +398,11 @@ def test_the_command_lists_and_clears(folder, capsys):
     assert [p.name for p in folder.iterdir()] == ["notes.txt"]
     os.chmod(folder, 0o777)
     assert cache.main(["--clear"]) == 1 and "chmod go-w" in capsys.readouterr().err
+
+
+def test_assigned_options_of_inductor_are_read_from_every_torch():
+    """torch 2.13 keeps an assigned value in a context variable, 2.11 keeps the value itself."""
+    variable = ContextVar("option", default="unset")
+    variable.set("assigned")
+    assert _override_of(SimpleNamespace(user_override=variable)) == "assigned"
+    assert _override_of(SimpleNamespace(user_override="assigned")) == "assigned"
