@@ -29,7 +29,7 @@ _TOLD = 4 + MESHES  # position of the integers of tell() in a header
 _HEADER = 96
 
 
-def _happening_now() -> contextlib.AbstractContextManager:
+def _happening_now() -> contextlib.AbstractContextManager[Any]:
     """Return a context whose body runs immediately, even while a graph is captured."""
     return outside_capture() if capturing() else contextlib.nullcontext()
 
@@ -68,8 +68,8 @@ class Asked:
         self.call, self.facts = call, ""
         self.numbers: tuple[int, ...] = ()
         self.message: object = None
-        self.told: list = []  # the integers of each rank
-        self.messages: list = []  # the messages of each rank
+        self.told: list[Any] = []  # the integers of each rank
+        self.messages: list[Any] = []  # the messages of each rank
 
     def same(self, **facts: object) -> None:
         """Set the facts that must be the same on every rank."""
@@ -149,7 +149,7 @@ def _current_or(failure: Exception | None) -> State:
         raise
 
 
-def _headers(state: State, asked: Asked, failure: Exception | None) -> tuple[list[list[int]], list]:
+def _headers(state: State, asked: Asked, failure: Exception | None) -> tuple[list[list[int]], list[Any]]:
     """Exchange and return the headers of all ranks, and their objects if a rank has any.
 
     An object is (the description of the call, the error, the message).
@@ -173,7 +173,7 @@ def _headers(state: State, asked: Asked, failure: Exception | None) -> tuple[lis
         state.header.numpy()[: len(row)] = row
         dist.all_gather(state.headers, state.header, group=group)
         headers = [h.tolist() for h in state.headers]
-        objects: list = []
+        objects: list[Any] = []
         if len({h[0] for h in headers}) > 1 or any(h[2] for h in headers):
             objects = [None] * len(headers)
             dist.all_gather_object(
@@ -191,7 +191,7 @@ def _as_text(error: BaseException) -> tuple[str, str]:
     return f"{type(error).__module__}:{type(error).__qualname__}", str(error)
 
 
-def _raise_failure(asked: Asked, objects: list) -> None:
+def _raise_failure(asked: Asked, objects: list[Any]) -> None:
     failing = next((rank for rank, (_, error, _) in enumerate(objects) if error), None)
     if failing is None:
         return
@@ -222,8 +222,8 @@ def _class_of(name: str) -> type[Exception] | None:
     )
 
 
-def _raise_difference(asked: Asked, objects: list) -> None:
-    descriptions: dict = {}
+def _raise_difference(asked: Asked, objects: list[Any]) -> None:
+    descriptions: dict[Any, Any] = {}
     for rank, (description, _, _) in enumerate(objects):
         descriptions.setdefault(description, []).append(rank)
     if len(descriptions) > 1:
@@ -247,7 +247,7 @@ def note(mesh_number: int, operator: str) -> None:
 
 def _check_history(asked: Asked, headers: list[list[int]]) -> None:
     for index, ranks in enumerate(state.meshes[: len(state.history)]):
-        seen: dict = {}
+        seen: dict[Any, Any] = {}
         for rank in ranks:
             seen.setdefault(headers[rank][4 + index], []).append(rank)
         if len(seen) > 1:

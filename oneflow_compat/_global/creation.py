@@ -15,15 +15,15 @@ from .marks import OfSeveralRanks, is_global
 NAMES = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor")
 # makes a full tensor global on a placement, with an SBP
 FromFull = Callable[[torch.Tensor, Any, Any], torch.Tensor]
-_plain: dict = {}  # inside global_mode: the methods that torch.Tensor has outside
+_plain: dict[Any, Any] = {}  # inside global_mode: the methods that torch.Tensor has outside
 
 
-def methods(make: FromFull) -> tuple[Callable, ...]:
+def methods(make: FromFull) -> tuple[Callable[..., Any], ...]:
     """Return the methods `NAMES` of global tensors; `make` makes the full tensor global."""
     return tuple(_method(name, make) for name in NAMES)
 
 
-def _method(name: str, make: FromFull) -> Callable:
+def _method(name: str, make: FromFull) -> Callable[..., Any]:
     """Return the method `name` of global tensors.
 
     The result has the tensor's placement and sbp. For a local tensor, it has those of the mode.
@@ -71,12 +71,12 @@ def _local_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
-def _sbp_of_result(rules: Iterable, out: torch.Tensor) -> tuple:
+def _sbp_of_result(rules: Iterable[Any], out: torch.Tensor) -> tuple[Any, ...]:
     """Return the SBP of a result; broadcast replaces a split along a dimension that it lacks."""
     return tuple(r if r._kind != "split" or r._dim < out.dim() else broadcast for r in rules)
 
 
-def _constructor(original: Callable, make: FromFull) -> Any:
+def _constructor(original: Callable[..., Any], make: FromFull) -> Any:
     def __new__(*args: Any, **kwargs: Any) -> torch.Tensor:
         out, mode = original(*args, **kwargs), current()
         return (

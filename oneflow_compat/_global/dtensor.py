@@ -10,6 +10,7 @@ tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -104,7 +105,7 @@ def agreed_shape(
     return dtype, shape
 
 
-def _common_form(shards: dict, name: str) -> tuple[torch.dtype, list[int]]:
+def _common_form(shards: dict[Any, Any], name: str) -> tuple[torch.dtype, list[int]]:
     """Return dtype and shape of the first rank's shard; RuntimeError if others do not match."""
     (first_rank, (dtype, shape)), *_ = shards.items()
     for rank, (own_dtype, own) in shards.items():

@@ -172,7 +172,7 @@ def _wait_for_readers() -> None:
         time.sleep(0.02)
 
 
-def _notes(ranks: Sequence[int]) -> dict:
+def _notes(ranks: Sequence[int]) -> dict[Any, Any]:
     """Return the notes of the ranks about how they failed or ended, None for ranks without a note."""
     notes: dict[int, str] = {}
     deadline = time.monotonic() + _GRACE
@@ -188,6 +188,6 @@ def _notes(ranks: Sequence[int]) -> dict:
     return {r: notes.get(r) for r in ranks}
 
 
-def names(ranks: list) -> str:
+def names(ranks: list[Any]) -> str:
     """Return the ranks as the subject of a sentence."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {list(ranks)}"

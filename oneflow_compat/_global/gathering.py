@@ -19,7 +19,7 @@ from .process_group import several
 from .tensor import of_several_ranks
 from .tensor import whole as _whole
 
-_gatherings: list = []  # the gatherings in progress
+_gatherings: list[Any] = []  # the gatherings in progress
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -53,7 +53,7 @@ def save(obj: object, write: Callable[[], Any], destination: int | None, about: 
     return None
 
 
-def _check_same(messages: list) -> None:
+def _check_same(messages: list[Any]) -> None:
     """Compare the tensors of all ranks on every rank, so that all ranks raise."""
     for rank, tensors in enumerate(messages):
         if tensors != messages[0]:
@@ -110,7 +110,7 @@ class _Finder(pickle.Pickler):
 
     def __init__(self) -> None:
         super().__init__(_Nowhere(), protocol=4)
-        self.tensors: list = []
+        self.tensors: list[Any] = []
 
     def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, OfSeveralRanks):
@@ -123,7 +123,7 @@ class _Nowhere:
         return len(data)
 
 
-def _global_tensors(obj: object) -> list:
+def _global_tensors(obj: object) -> list[Any]:
     """Return the global tensors of several ranks that saving `obj` reaches.
 
     An object that cannot be pickled is refused later, by the format.

@@ -58,7 +58,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         lambda full, placement, rules: from_full(full, placement, check_rules(rules, placement, full.dim()))
     )
     # computes an operator on global tensors: rules.operators.call, which dtensor.py sets
-    run_operator: ClassVar[Callable[[Any, tuple, dict], Any]]
+    run_operator: ClassVar[Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]]
 
     @staticmethod
     def __new__(cls: type[GlobalDTensor], dtensor: DTensor, requires_grad: bool = False) -> Any:
@@ -96,7 +96,9 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         return cls(DTensor(local, like._dtensor._spec, requires_grad=False), like.requires_grad)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         return cls.run_operator(func, args, kwargs or {})
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -171,7 +173,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
         )
         return f"{repr(read(self, 'the text of a tensor'))[:-1]}, {extra})"
 
-    def __reduce_ex__(self, protocol: Any) -> tuple:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _rebuild, (
             self._local_tensor,
             tuple(self.shape),
@@ -180,7 +182,7 @@ class GlobalDTensor(torch.Tensor, OfSeveralRanks):
             self.requires_grad,
         )
 
-    def __deepcopy__(self, memo: dict) -> GlobalDTensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> GlobalDTensor:
         copy = wrap_shard(
             self._local_tensor.clone(), self.device_mesh, self.placements, self.shape
         ).requires_grad_(self.requires_grad)

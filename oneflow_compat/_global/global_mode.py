@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 class Mode(NamedTuple):
     enabled: bool
     placement: object = None
-    sbp: tuple | None = None
+    sbp: tuple[Any, ...] | None = None
 
 
 stack: list[Mode] = []
@@ -32,11 +32,11 @@ def _pushed(mode: Mode) -> Iterator[None]:
         stack.pop()
 
 
-def off() -> contextlib.AbstractContextManager:
+def off() -> contextlib.AbstractContextManager[Any]:
     return _pushed(OFF)
 
 
-def symbolic_kernels() -> contextlib.AbstractContextManager:
+def symbolic_kernels() -> contextlib.AbstractContextManager[Any]:
     """Use torch's own new_empty and its siblings of a global tensor in the block.
 
     torch's symbolic kernels run in it, which may be inside global_mode.
@@ -44,7 +44,7 @@ def symbolic_kernels() -> contextlib.AbstractContextManager:
     return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 
-def outside_mode(function: Callable) -> Callable:
+def outside_mode(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `function` so that it runs outside of global_mode: torch's own code makes ordinary tensors."""
 
     @functools.wraps(function)

@@ -80,7 +80,7 @@ def check_world(placement: Placement) -> None:
         )
 
 
-def now() -> contextlib.AbstractContextManager:
+def now() -> contextlib.AbstractContextManager[Any]:
     """Return a context whose body runs immediately, even while a graph is captured."""
     return outside_capture() if capturing() else contextlib.nullcontext()
 

@@ -82,7 +82,9 @@ def _numbers_of(tensor: torch.Tensor) -> list[int]:
     return of_several_ranks().describe_shard(tensor)
 
 
-def _agreed_shapes(messages: list, tensors: dict[str, torch.Tensor], placement: Any, sbp: Any) -> dict:
+def _agreed_shapes(
+    messages: list[Any], tensors: dict[str, torch.Tensor], placement: Any, sbp: Any
+) -> dict[Any, Any]:
     """Return {name: full shape} of the local tensors, from the shards that the ranks described.
 
     Every rank checks the shards of all ranks, so that all ranks raise.
@@ -119,7 +121,9 @@ def begin_global(m: torch.nn.Module) -> None:
         m.register_forward_pre_hook(_first_state, with_kwargs=True)
 
 
-def _first_state(module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+def _first_state(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[Any, Any]] | None:
     """Add the initial state of a recurrent layer as global zeros; torch's modules make ordinary ones."""
     x = args[0] if args else kwargs.get("input")
     if len(args) > 1 or kwargs.get("hx") is not None or not isinstance(x, OfSeveralRanks):
@@ -169,7 +173,7 @@ def _each(module: torch.nn.Module, change: Callable[[str, torch.Tensor], torch.T
 
     The replacement begins when all results have been computed.
     """
-    changed: dict = {}
+    changed: dict[Any, Any] = {}
     for name, tensor in _named_tensors(module):
         is_parameter = isinstance(tensor, torch.nn.Parameter)
         new = change(name, tensor.detach() if is_parameter else tensor)

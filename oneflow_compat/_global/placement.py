@@ -142,7 +142,7 @@ class placement:
     def __repr__(self) -> str:
         return f'oneflow.placement(type="{self._type}", ranks={self._ranks.tolist()})'
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return placement, (self._type, self._ranks.tolist())
 
 

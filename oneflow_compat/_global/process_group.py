@@ -32,8 +32,8 @@ class State:
         self.nested = 0  # depth of blocks whose calls are not checked
         self.header: Any = None
         self.headers: Any = None
-        self.groups: list = []
-        self.meshes: list = []  # the ranks of each mesh, in the order of creation on all ranks
+        self.groups: list[Any] = []
+        self.meshes: list[Any] = []  # the ranks of each mesh, in the order of creation on all ranks
         self.history = [0] * MESHES
 
 

@@ -12,14 +12,14 @@ from .placement import placement as Placement
 from .tensor import first_global, make_global, mark_results, of_several_ranks
 
 
-def mark_like(out: Any, args: Iterable) -> None:
+def mark_like(out: Any, args: Iterable[Any]) -> None:
     """Make the results of a captured operation global if an argument is global."""
     source = first_global(args)
     if source is not None:
         mark_results(out, source)
 
 
-def without_subclasses(run: Callable) -> Callable:
+def without_subclasses(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `run` so that a captured program ignores placements: it works on memory."""
 
     def call(*args: Any) -> Any:
@@ -29,7 +29,7 @@ def without_subclasses(run: Callable) -> Callable:
     return call
 
 
-def make_results_global(outputs: Callable, places: dict) -> Callable:
+def make_results_global(outputs: Callable[..., Any], places: dict[Any, Any]) -> Callable[..., Any]:
     """Wrap `outputs` so that the results at the positions in `places` are global.
 
     `places` is {position: (placement, sbp, shape)}.
@@ -48,7 +48,7 @@ def _around(local: torch.Tensor, placement: Placement, rules: Any, shape: Any) -
     return make_global(local, placement, rules)
 
 
-def wrappers() -> tuple:
+def wrappers() -> tuple[Any, ...]:
     """Return the classes of tensors that wrap ordinary tensors; none on one rank."""
     if not several():
         return ()

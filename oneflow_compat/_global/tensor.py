@@ -42,7 +42,11 @@ class GlobalTensor(torch.Tensor, Global):
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in _VIEWS else func)(
@@ -53,10 +57,10 @@ class GlobalTensor(torch.Tensor, Global):
         source = first_global((*args, *(kwargs or {}).values()))
         return mark_results(out, source) if source is not None else out
 
-    def __reduce_ex__(self, protocol: Any) -> tuple:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _rebuild, (self.to_local().detach(), self._of_placement, self._of_sbp, self.requires_grad)
 
-    def __deepcopy__(self, memo: dict) -> torch.Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         with torch._C.DisableTorchFunctionSubclass():
             copy = self.detach().clone()
         copy = make_global(copy, self._of_placement, self._of_sbp).requires_grad_(self.requires_grad)
@@ -86,7 +90,7 @@ def of_several_ranks() -> types.ModuleType:
     return dtensor
 
 
-def _plain() -> set:
+def _plain() -> set[Any]:
     T = torch.Tensor
     return {T.numpy, T.item, T.tolist, T.is_leaf.__get__, T.shape.__get__, T.dtype.__get__, T.device.__get__}
 
@@ -97,7 +101,7 @@ _VIEWS = tuple(
 )
 
 
-def view_or_copy(view: Callable) -> Callable:
+def view_or_copy(view: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `view` so that it copies a tensor whose memory allows no view.
 
     OneFlow's global tensors and the tensors of a graph are always contiguous.
@@ -159,7 +163,7 @@ def mark_results(out: Any, source: Any) -> Any:
     return out
 
 
-def _rules_for(out: torch.Tensor, source: Any) -> tuple:
+def _rules_for(out: torch.Tensor, source: Any) -> tuple[Any, ...]:
     same = out.dim() == source.dim()
     return tuple(
         r if same or r._kind != "split" else (partial_sum if out.dim() < source.dim() else broadcast)
@@ -263,7 +267,7 @@ def placement(self: Any) -> Placement:
     return self._of_placement
 
 
-def sbp(self: Any) -> tuple:
+def sbp(self: Any) -> tuple[Any, ...]:
     """The tuple of rules of a global tensor; RuntimeError on a local one."""
     if not is_global(self):
         raise RuntimeError("a local tensor has no sbp; make it global with .to_global(placement, sbp)")

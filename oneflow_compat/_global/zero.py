@@ -22,7 +22,7 @@ from .marks import OfSeveralRanks
 
 aten = torch.ops.aten
 _LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default}
-_least: list = []  # minimal elements of a shard, for each `splitting` that is on
+_least: list[Any] = []  # minimal elements of a shard, for each `splitting` that is on
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def rules(tensor: Any) -> tuple[sbp.sbp, ...]:
     return tensor._of_sbp
 
 
-def call(func: Any, args: tuple, kwargs: dict) -> Any:
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of an operator that meets shards, or NotImplemented for other operators."""
     target = args[0] if args else None
     if not _least or not isinstance(target, OfSeveralRanks):
@@ -59,7 +59,9 @@ def call(func: Any, args: tuple, kwargs: dict) -> Any:
         return _on_parts(func, target, sharded, args, kwargs)
 
 
-def _on_parts(func: Any, target: Any, sharded: tuple, args: tuple, kwargs: dict) -> Any:
+def _on_parts(
+    func: Any, target: Any, sharded: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if func in _LIKE:
         return func(target.to_global(sbp=sharded), *args[1:], **kwargs)
     if not func._schema.is_mutable or not any(

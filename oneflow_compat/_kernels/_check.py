@@ -48,7 +48,7 @@ def along(bias: torch.Tensor, axis: int, ndim: int) -> torch.Tensor:
     return bias.reshape((-1,) + (1,) * (ndim - 1 - axis))
 
 
-def tensor_in(name: str, value: torch.Tensor | None, kwargs: dict) -> torch.Tensor:
+def tensor_in(name: str, value: torch.Tensor | None, kwargs: dict[str, Any]) -> torch.Tensor:
     """The tensor OneFlow calls `in`, which no Python parameter can be called."""
     value = kwargs.pop("in", value)
     if kwargs or value is None:

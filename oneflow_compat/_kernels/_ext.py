@@ -104,7 +104,7 @@ def needs_deterministic_gradient(*tensors: Any) -> bool:
     )
 
 
-def follows_input(function: Callable) -> Callable:
+def follows_input(function: Callable[..., Any]) -> Callable[..., Any]:
     """The autocast rule of the operators OneFlow runs in the type they are given: under autocast the floating
     tensors after the first take its dtype, and the operator runs with autocast off. (Matrix products keep
     torch's rule: the lower type.)

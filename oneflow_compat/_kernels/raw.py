@@ -287,7 +287,7 @@ def reshape_like(input: Any = None, like: Any = None, **kwargs: Any) -> torch.Te
     return _check.tensor_in("reshape_like", input, kwargs).reshape(like.shape)
 
 
-def select_top_n(inputs: Any, n: Any) -> tuple:
+def select_top_n(inputs: Any, n: Any) -> tuple[Any, ...]:
     """The first n tensors.
 
     The tensors may have any shape and dtype; they are the same objects.
@@ -395,7 +395,7 @@ def tanh_grad(y: Any, dy: Any) -> torch.Tensor:
 deconv1d, deconv2d, deconv3d = nn_conv.conv_transpose1d, nn_conv.conv_transpose2d, nn_conv.conv_transpose3d
 
 
-def _upsample(name: str, mode: str, axes: Sequence[Any], corners: bool) -> Callable:
+def _upsample(name: str, mode: str, axes: Sequence[Any], corners: bool) -> Callable[..., Any]:
     scale_names = [f"{a}_scale" for a in axes] if len(axes) > 1 else ["scale_factor"]
     parameters = scale_names + (["align_corners"] if corners else []) + ["output_size", "data_format"]
 

@@ -30,7 +30,7 @@ def _dims(dim: Any) -> Any:
     return tuple(range(0)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
 
 
-def _reduction(name: str, whole: Any, doc: str) -> Callable:
+def _reduction(name: str, whole: Any, doc: str) -> Callable[..., Any]:
     def reduce(
         x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None
     ) -> torch.Tensor:
@@ -59,7 +59,7 @@ reduce_all = _reduction("reduce_all", torch.all, "All")
 reduce_any = _reduction("reduce_any", torch.any, "Any")
 
 
-def _device_stage(extreme: Any) -> Callable:
+def _device_stage(extreme: Any) -> Callable[..., Any]:
     def stage(
         input: Any = None, axis: Any = (), **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -74,7 +74,7 @@ def _device_stage(extreme: Any) -> Callable:
     return stage
 
 
-def _global_stage(extreme: Any) -> Callable:
+def _global_stage(extreme: Any) -> Callable[..., Any]:
     def stage(
         input: Any = None, device_count: Any = None, axis: Any = (), keepdims: bool = False, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -164,7 +164,7 @@ def _callable(name: str) -> Any:
     return call
 
 
-def _pointwise_callable() -> Callable:
+def _pointwise_callable() -> Callable[..., Any]:
     """Do the same as _callable for torch.ops.oneflow.pointwise, whose list of inputs autograd.Function needs
     as separate arguments.
     """

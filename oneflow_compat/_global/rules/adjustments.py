@@ -39,8 +39,8 @@ class OperatorCall:
     """One call of an operator. Rules may replace the arguments. `mesh` is that of all arguments."""
 
     func: Any
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     mesh: DeviceMesh = None  # type: ignore[assignment]  # set before the rules of one mesh are tried
     empty_result: Any = None  # the result on tensors without elements, computed for its errors and dtype
 

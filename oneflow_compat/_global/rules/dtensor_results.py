@@ -21,7 +21,7 @@ from .layouts import has_even_shards, is_mean_of_shards, partial_dims, with_supp
 from .operator_facts import EXTREMA, VALUE_ERRORS
 
 
-def divides_integers(func: Any, args: tuple) -> bool:
+def divides_integers(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether DTensor would divide integers.
 
     Next to a partial operand, DTensor makes a replicated one partial by division, which gives floating-point
@@ -35,9 +35,9 @@ def divides_integers(func: Any, args: tuple) -> bool:
     )
 
 
-def by_dtensor(func: Any, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
+def by_dtensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh) -> Any:
     """Return DTensor's result as a global tensor, or the result on the full tensors if DTensor has none."""
-    holders: dict = {}  # id of a DTensor -> the global tensor that wraps it
+    holders: dict[Any, Any] = {}  # id of a DTensor -> the global tensor that wraps it
 
     def unwrap(tensor: Any) -> DTensor:
         holders[id(tensor._dtensor)] = tensor
@@ -66,13 +66,13 @@ def by_dtensor(func: Any, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
     )
 
 
-def _callable_on(mesh: DeviceMesh, func: Any) -> Callable:
+def _callable_on(mesh: DeviceMesh, func: Any) -> Callable[..., Any]:
     """Return `func`, or its replacement on a rank without data, where DTensor refuses the operator."""
     refuses = func in EXTREMA or any(a.name == "output_mask" for a in func._schema.arguments)
     return functools.partial(ranks_without_data.results, func) if refuses and not is_member(mesh) else func
 
 
-def _have_even_shards(args: tuple) -> bool:
+def _have_even_shards(args: tuple[Any, ...]) -> bool:
     """Whether each global tensor of the arguments has shards of one size."""
     return all(has_even_shards(t) for t in pytree.tree_leaves(args) if isinstance(t, GlobalDTensor))
 
@@ -96,7 +96,7 @@ def has_dtensor_strategy(func: Any) -> bool:
     )
 
 
-def has_long_search(args: tuple) -> bool:
+def has_long_search(args: tuple[Any, ...]) -> bool:
     """Whether DTensor would try too many placements.
 
     It tries all combinations through a decomposition, which takes many seconds for index_add.
@@ -105,7 +105,7 @@ def has_long_search(args: tuple) -> bool:
     return len(shapes) > 2 and len(set(shapes)) > 1
 
 
-def _random_values(func: Any, mesh: DeviceMesh, args: tuple) -> contextlib.AbstractContextManager:
+def _random_values(func: Any, mesh: DeviceMesh, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[Any]:
     """Let ranks that hold the same shard sample the same values, and others their own.
 
     On a GPU, DTensor does so.

@@ -68,7 +68,7 @@ def of_same_rows(tensor: Any, dim: int, index: Any) -> bool:
     )
 
 
-def attention(func: Any, args: tuple, kwargs: dict) -> tuple:
+def attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Compute attention on each rank's samples and heads."""
     query = args[ATTENTION[func]]
     placement, size = query._of_placement, query.shape
@@ -184,7 +184,7 @@ def samples(tensor: Any, data: bool) -> GlobalDTensor:
     return redistribute(tensor, tensor._of_placement, rules)
 
 
-def convolution(func: Any, args: tuple) -> Any:
+def convolution(func: Any, args: tuple[Any, ...]) -> Any:
     """Compute a convolution on each rank's samples.
 
     DTensor shards samples over one mesh dimension only, and also computes on ranks without data.

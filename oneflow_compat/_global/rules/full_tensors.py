@@ -18,9 +18,9 @@ from .operator_facts import UNDECLARED_WRITES
 aten = torch.ops.aten
 
 
-def on_full_tensors(func: Any, args: tuple, kwargs: dict, mesh: DeviceMesh) -> Any:
+def on_full_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh) -> Any:
     """Run an operator on the full tensors, on every rank, and write the shards of the tensors it writes."""
-    full_tensors: dict = {}
+    full_tensors: dict[Any, Any] = {}
 
     def full(t: Any) -> torch.Tensor:
         if id(t) not in full_tensors:
@@ -41,7 +41,7 @@ def on_full_tensors(func: Any, args: tuple, kwargs: dict, mesh: DeviceMesh) -> A
     )
 
 
-def compute_read(func: Any, args: tuple, kwargs: dict) -> Any:
+def compute_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute item(), bool() and equal(). The ranks agree first if the read communicates."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, GlobalDTensor)]
     if any(
@@ -55,7 +55,7 @@ def compute_read(func: Any, args: tuple, kwargs: dict) -> Any:
     return func(*map_tensors(full_tensor, args), **map_tensors(full_tensor, kwargs))
 
 
-def on_no_elements(func: Any, args: tuple, kwargs: dict) -> Any:
+def on_no_elements(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel on tensors without elements.
 
     A kernel refuses dtypes only on ranks that run it. Ranks without data have to raise as well, because a
@@ -72,7 +72,7 @@ def on_no_elements(func: Any, args: tuple, kwargs: dict) -> Any:
         )
 
 
-def written_tensors(func: Any, args: tuple, kwargs: dict) -> list[GlobalDTensor]:
+def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[GlobalDTensor]:
     """Return the global tensors among the arguments that a function writes."""
     if not func._schema.is_mutable:
         return []

@@ -43,7 +43,7 @@ aten = torch.ops.aten
 
 
 @outside_mode
-def call(func: Any, args: tuple, kwargs: dict) -> Any:
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of an ATen operator that has global tensors among its arguments."""
     if failures.is_out_of_step():
         failures.check_sound(str(func))
@@ -64,7 +64,7 @@ def call(func: Any, args: tuple, kwargs: dict) -> Any:
     return out
 
 
-def _first_mesh(args: tuple) -> DeviceMesh | None:
+def _first_mesh(args: tuple[Any, ...]) -> DeviceMesh | None:
     for arg in args:
         if isinstance(arg, GlobalDTensor):
             return arg.device_mesh
@@ -87,7 +87,7 @@ class Rule:
     why: str
 
 
-def _compute(func: Any, args: tuple, kwargs: dict) -> Any:
+def _compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of an operator on global tensors by the first rule that applies."""
     call = OperatorCall(func, args, kwargs)
     out = _first_result(_RULES_OF_SEVERAL_MESHES, call)

@@ -51,7 +51,7 @@ _IMAGES = {
 }  # function -> dimensions of its data; with one dimension less there are no samples
 
 
-def call(func: Any, args: tuple, kwargs: dict) -> Any:
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of such an operator.
 
     Return NotImplemented for other operators, and for tensors with other placements.
@@ -104,7 +104,7 @@ def _sum(tensor: Any, dims: Sequence[int]) -> Any:
     return redistribute(out, out._of_placement, summed(out._of_sbp))
 
 
-def _channels(x: Any) -> tuple[list[int], int, Callable]:
+def _channels(x: Any) -> tuple[list[int], int, Callable[..., Any]]:
     """Return the dimensions except channels, the count of values in a channel, and a function.
 
     The function reshapes one value for each channel so that it broadcasts over the other dimensions.
@@ -122,7 +122,7 @@ def _batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple:
+) -> tuple[Any, ...]:
     dims, count, beside = _channels(x)
     if training:
         mean = _sum(x, dims) / count
@@ -152,7 +152,7 @@ def _batch_norm_backward(
     training: bool,
     eps: float,
     mask: Sequence[bool],
-) -> tuple:
+) -> tuple[Any, ...]:
     dims, count, beside = _channels(x)
     if not training:
         mean, invstd = running_mean, torch.rsqrt(running_var + eps)
@@ -176,7 +176,7 @@ def _group_norm_backward(
     size: int,
     groups: int,
     mask: Sequence[bool],
-) -> tuple:
+) -> tuple[Any, ...]:
     placement, rules = x._of_placement, x._of_sbp
     part = [redistribute(t, placement, rules)._local_tensor for t in (grad, x, mean, rstd)]
     whole = (
@@ -195,7 +195,7 @@ def _group_norm_backward(
     )
 
 
-def lstm(func: Any, args: tuple) -> tuple:
+def lstm(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Compute oneDNN's LSTM on each rank's samples.
 
     Only its kernel knows the size of the memory it keeps for backward(). Therefore that memory stays on its
@@ -224,7 +224,7 @@ def shape(tensor: Any) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
-def _rows(func: Any, like: Any, args: tuple, kwargs: dict) -> Any:
+def _rows(func: Any, like: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     placement, rules, n = like._of_placement, like._of_sbp, like.shape[0]
 
     def part(tensor: Any) -> torch.Tensor:

@@ -11,13 +11,13 @@ from torch.distributed.tensor import DeviceMesh
 from ..global_dtensor import GlobalDTensor, full_tensor, map_tensors, redistribute
 
 
-def by_placement(func: Any, args: tuple, kwargs: dict) -> Any:
+def by_placement(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator over lists, as optimizers use them: one call for the tensors of each placement."""
     count = len(args[0])
     by_mesh: dict[DeviceMesh, list[int]] = {}
     for i, t in enumerate(args[0]):
         by_mesh.setdefault(t.device_mesh, []).append(i)
-    results: list = [None] * count
+    results: list[Any] = [None] * count
     for indices in by_mesh.values():
         pick = functools.partial(_select, indices, count)
         out = func(*map(pick, args), **{k: pick(v) for k, v in kwargs.items()})

@@ -23,7 +23,7 @@ class Origin(NamedTuple):
     version: int
 
 
-def remember(func: Callable, args: tuple, kwargs: dict, out: Any) -> None:
+def remember(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Record the base in those results of a view function that are copies."""
     base = args[0]
     if not isinstance(base, OfSeveralRanks) or not is_member(base.device_mesh) or base.is_inference():

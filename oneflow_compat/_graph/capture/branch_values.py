@@ -57,7 +57,7 @@ def known_shape(recorder: Any, func: Any, node: Any, args: Any) -> Any:
     return result
 
 
-def _pack(recorder: Recorder, node: Node, data: Any, sizes: Any, batch_first: bool) -> tuple:
+def _pack(recorder: Recorder, node: Node, data: Any, sizes: Any, batch_first: bool) -> tuple[Any, ...]:
     value = lengths(recorder, sizes)
     if value is None:
         raise CaptureError(
@@ -83,7 +83,7 @@ def _ctc(
     input_lengths: Any,
     target_lengths: Any,
     *options: Any,
-) -> tuple:
+) -> tuple[Any, ...]:
     batch, steps = (
         (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
     )
@@ -147,7 +147,7 @@ def _count(recorder: Recorder, mask: Any) -> Any:
     return count
 
 
-def _lstsq(recorder: Recorder, node: Node, a: Any, b: Any, rcond: Any = None) -> tuple:
+def _lstsq(recorder: Recorder, node: Node, a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     """Laid out as for a matrix of full rank, which alone has residuals."""
     with _disable_current_modes():
         full = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)

@@ -81,7 +81,7 @@ def warn_of_changed_containers(engine: Engine) -> None:
 
 def _writers(graph: Graph) -> Any:
     """Return {placeholder: nodes that write it or a view of it}."""
-    writers: dict = {}
+    writers: dict[Any, Any] = {}
     for node in graph.nodes:
         if node.op != "call_function" or facts_of(node.target).renames:
             continue
@@ -91,7 +91,7 @@ def _writers(graph: Graph) -> Any:
     return writers
 
 
-def _arguments(capture: Capture, graph: Graph) -> set:
+def _arguments(capture: Capture, graph: Graph) -> set[Any]:
     recorder = capture.recorder
     no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
         capture.update.inputs.values() if capture.update is not None else ()
@@ -99,10 +99,10 @@ def _arguments(capture: Capture, graph: Graph) -> set:
     return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
 
 
-def _captured_tensors(capture: Capture, placeholders: Any) -> set:
+def _captured_tensors(capture: Capture, placeholders: Any) -> set[Any]:
     """Return the placeholders that stand for tensors of no module, optimizer or graph."""
     placeholder_set = set(placeholders)
-    tensors: dict = {}
+    tensors: dict[Any, Any] = {}
     for tensor, node, _ in capture.recorder.lifted.values():
         if node in placeholder_set:
             tensors.setdefault(node, []).append(tensor)
@@ -156,7 +156,7 @@ def _memories_of_state(capture: Capture) -> Any:
 def _parts(value: Any) -> Any:
     """Return the values that a container or a user's object holds."""
     value_type = type(value)
-    parts: list = []
+    parts: list[Any] = []
     if isinstance(value, dict):
         parts += dict.values(value)
     for container in _CONTAINERS:  # a subclass may count or list its elements otherwise

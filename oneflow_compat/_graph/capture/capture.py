@@ -54,9 +54,9 @@ class Capture:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
         self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
-        self.option_inputs: set = set()  # options of optimizers that build() reads as inputs
-        self.new_state: list = []
-        self.global_results: dict = {}  # result -> (placement, sbp, shape)
+        self.option_inputs: set[Any] = set()  # options of optimizers that build() reads as inputs
+        self.new_state: list[Any] = []
+        self.global_results: dict[Any, Any] = {}  # result -> (placement, sbp, shape)
         self.update: Any = None
         self.aside: Any = ()
 
@@ -249,8 +249,8 @@ class Capture:
 
         Returns (nodes, an Output for each, [(index of a result that is no node, the value)]).
         """
-        results: list = []  # (node, Output)
-        constants: list = []
+        results: list[Any] = []  # (node, Output)
+        constants: list[Any] = []
         for i, value in enumerate(flat_out):
             if isinstance(value, torch.Tensor) and is_global(value):
                 self.global_results[len(results)] = value._of_placement, value._of_sbp, value.shape
@@ -361,7 +361,7 @@ class Capture:
 
         A fused update takes hundreds of them, so the arguments of a user are replaced all at once.
         """
-        holders: dict = {}
+        holders: dict[Any, Any] = {}
         for created in self.new_state:
             node = created.node
             while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):

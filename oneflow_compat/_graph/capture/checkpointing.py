@@ -29,7 +29,7 @@ def torch_checkpoints(patched: Any, capturing: Any, recorder: Recorder) -> Itera
     They get the module and scope of the first run.
     """
 
-    def marked(function: Callable, first_recomputation: Any) -> Any:
+    def marked(function: Callable[..., Any], first_recomputation: Any) -> Any:
         runs, path, scope = [], recorder.module_path, scopes.current_scope()
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ class _Before:
 
     def keep_written(self) -> None:
         """The copies of buffers that forward did not write are not needed."""
-        written: set = set()
+        written: set[Any] = set()
         node = self.last.next
         while node.op != "root":
             written.update(roots(written_args(node)) if node.op == "call_function" else ())

@@ -38,7 +38,7 @@ def composed(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 @functools.cache
-def _special_forms() -> dict:
+def _special_forms() -> dict[Any, Any]:
     """Return {function: special}. special(func, args, kwargs) returns a call, or None for torch's form."""
     return {
         torch._C._nn.one_hot: _one_hot_call,
@@ -49,38 +49,40 @@ def _special_forms() -> dict:
     }
 
 
-def _is_fake_without_gradient(args: tuple) -> bool:
+def _is_fake_without_gradient(args: tuple[Any, ...]) -> bool:
     return (
         bool(args) and type(args[0]) is FakeTensor and not (args[0].requires_grad and torch.is_grad_enabled())
     )
 
 
-def _one_hot_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _one_hot_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
         return functools.partial(_one_hot, *args, **kwargs)
     return None
 
 
-def _max_pool1d_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Callable | None:
+def _max_pool1d_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """Return the result with the layout of eager's kernel for tensors without gradient."""
     if _is_fake_without_gradient(args) and args[0].is_cpu:
         return lambda: func(*args, **kwargs).contiguous()
     return None
 
 
-def _affine_grid_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _affine_grid_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if torch._C._is_any_autocast_enabled():
         return functools.partial(_AffineGrid.apply, *args, **kwargs)
     return None
 
 
-def _singular_values_call(func: Any, args: tuple, kwargs: dict[str, Any]) -> Callable | None:
+def _singular_values_call(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     if _is_fake_without_gradient(args):
         return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs))
     return None
 
 
-def _refuse_unknown_nnz(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+def _refuse_unknown_nnz(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if type(args[0]) is FakeTensor and hasattr(args[0], "_unknown_rows"):
         raise CaptureError(
             "the number of rows of a sparse tensor depends on values, and _nnz() returns it as a Python"
@@ -151,7 +153,7 @@ class _AffineGrid(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> tuple:
+    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         return torch.ops.aten.affine_grid_generator_backward(grad, *ctx.rest), None, None
 
 
@@ -232,7 +234,7 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 def _broadcast_tensors(*tensors: Any) -> Any:
     tensors = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
-    shape: list = []
+    shape: list[Any] = []
     for sizes in itertools.zip_longest(*(t.shape[::-1] for t in tensors), fillvalue=1):
         wider = [n for n in sizes if type(n) is not int or n != 1]
         shape.insert(0, next((n for n in wider if type(n) is int), wider[0] if wider else 1))

@@ -14,7 +14,7 @@ from ..program.symbolic import SYMBOLIC_NUMBERS
 _DEPTH = 4  # of lists and dicts in each other in which results may be kept
 
 
-def holds_symbols(value: Any, seen: dict | None = None) -> bool:
+def holds_symbols(value: Any, seen: dict[Any, Any] | None = None) -> bool:
     """Return True if a value contains a symbolic tensor or a scalar computed from sizes.
 
     Containers that torch's pytree knows (lists, dicts, TensorDict) are searched, too.
@@ -31,7 +31,7 @@ def holds_symbols(value: Any, seen: dict | None = None) -> bool:
     )
 
 
-def snapshot(value: Any, seen: dict | None = None) -> Any:
+def snapshot(value: Any, seen: dict[Any, Any] | None = None) -> Any:
     """Return the lists and dicts of a value as they are now; one that is met again stands for itself."""
     seen = {} if seen is None else seen
     if type(value) not in (list, dict) or id(value) in seen:
@@ -42,11 +42,11 @@ def snapshot(value: Any, seen: dict | None = None) -> Any:
     return {k: (v, snapshot(v, seen)) for k, v in value.items()}
 
 
-def _items(value: list | dict) -> list[tuple]:
+def _items(value: list[Any] | dict[Any, Any]) -> list[tuple[Any, ...]]:
     return list(value.items()) if type(value) is dict else list(enumerate(value))
 
 
-def compare(now: Any, copied: Any, differs: Callable, depth: int = 0) -> None:
+def compare(now: Any, copied: Any, differs: Callable[..., Any], depth: int = 0) -> None:
     """Compare a list or dict that was changed in place with its snapshot.
 
     `differs(container, key, old, new)` is called for each element that differs.

@@ -5,13 +5,15 @@ A program runs under the default dtype of its caller, so it has to name the dtyp
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 
 from ..errors import CaptureError
 
 
-def name_dtype(node: Node, tensors: tuple, result) -> None:
+def name_dtype(node: Node, tensors: tuple[Any, ...], result) -> None:
     """Give a recorded call the dtype of its result, or raise if the operator takes no dtype.
 
     `tensors` are the symbolic arguments of the call.

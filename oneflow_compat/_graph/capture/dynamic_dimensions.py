@@ -49,9 +49,9 @@ class DynamicDimensions:
         # guarded by the signature of the call
         self.dims = dims
         self.positions = iter(positions)  # of the tensors among the flat arguments
-        self.dimensions: dict = {}  # sympy symbol -> Dimension
-        self.names: dict = {}  # index of a flat argument -> its name
-        self.layouts: dict = {}  # index of a flat argument -> Layout
+        self.dimensions: dict[Any, Any] = {}  # sympy symbol -> Dimension
+        self.names: dict[Any, Any] = {}  # index of a flat argument -> its name
+        self.layouts: dict[Any, Any] = {}  # index of a flat argument -> Layout
 
     @property
     def environment(self) -> Any:
@@ -60,7 +60,7 @@ class DynamicDimensions:
     def symbols(self) -> Any:
         return self.dimensions.keys()
 
-    def shape_and_stride(self, tensor: torch.Tensor, name: str) -> tuple | None:
+    def shape_and_stride(self, tensor: torch.Tensor, name: str) -> tuple[Any, ...] | None:
         """The symbolic shape and strides of the next argument, or None if all its sizes are fixed."""
         index = next(self.positions)
         self.names[index] = name
@@ -92,7 +92,7 @@ class DynamicDimensions:
                     torch.ops.aten.sym_size.int, (node, dim)
                 )
 
-    def specializations(self) -> list:
+    def specializations(self) -> list[Any]:
         """The dimensions that the capture needed as numbers."""
         environment = self.environment
         return [

@@ -37,7 +37,7 @@ _PLAIN = {
     torch.Size,
 }
 # operator -> whether its results are in fresh buffers, and depend on shapes, dtypes and scalars only
-_lasting: dict = {}
+_lasting: dict[Any, Any] = {}
 
 
 class Results:
@@ -45,9 +45,9 @@ class Results:
 
     def __init__(self, mode: Any) -> None:
         self.mode = mode
-        self.seen: dict = {}
+        self.seen: dict[Any, Any] = {}
 
-    def __call__(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = sparse_results.part(func, args, self.mode)
         if out is None:
             out = sparse_results.of_unknown_parts(func, args, kwargs, self.mode)
@@ -57,7 +57,7 @@ class Results:
                 return sparse_results.with_rows(func, args, kwargs, out, self.mode)
         return out
 
-    def _of_operator(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _of_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.mode.shape_env is not None and any(map(_has_symbols, (*args, *kwargs.values()))):
             return self._of_symbols(func, args, kwargs)
         if facts_of(func).view and is_plain(args[0]):
@@ -76,7 +76,7 @@ class Results:
                 self.seen[key] = _record(out)
         return out
 
-    def _computed(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = None if has_rules(func) else meta_results(func, args, kwargs, self.mode)
         if out is not None:
             return out
@@ -84,7 +84,7 @@ class Results:
             out = known_results(func, args, kwargs)
             return func(*args, **kwargs) if out is None else out
 
-    def _of_symbols(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _of_symbols(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         environment = self.mode.shape_env
         if environment.unbacked_symint_counter:
             with self.mode, symbolic_kernels():
@@ -96,7 +96,7 @@ class Results:
             return of_unknown_sizes(func, args, kwargs, environment) if out is None else out
 
     @staticmethod
-    def _key(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+    def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         # the results of a pointwise operator do not depend on learning rates and other floats
         include_floats = torch.Tag.pointwise not in func.tags
         try:
@@ -132,7 +132,7 @@ def _has_symbols(a: Any) -> bool:
     )
 
 
-def _described(tensor: torch.Tensor) -> tuple:
+def _described(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.fake_device
 
 
@@ -170,7 +170,7 @@ def _record(out: Any) -> Any:
     return _described(out)
 
 
-def _elementwise(args: tuple) -> bool:
+def _elementwise(args: tuple[Any, ...]) -> bool:
     """Whether the lists have equal lengths, and dense floating tensors of one layout at each position."""
     lists = [a for a in args if type(a) is list]
     if len({len(a) for a in lists}) != 1 or any(isinstance(a, torch.Tensor) for a in args):

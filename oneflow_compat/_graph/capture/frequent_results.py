@@ -34,11 +34,11 @@ class Rule:
     """How to get the results of some operators: `results(func, args, kwargs)` returns None if it cannot."""
 
     name: str
-    operators: frozenset
-    results: Callable[[Any, tuple, dict], Any]
+    operators: frozenset[Any]
+    results: Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]
 
 
-def known_results(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def known_results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the fake results of an operator, or None if torch has to compute them.
 
     Call it in the fake mode.
@@ -56,7 +56,7 @@ def has_rules(func: Any) -> bool:
 
 
 @functools.cache
-def _applicable(func: Any) -> tuple:
+def _applicable(func: Any) -> tuple[Any, ...]:
     """Return the functions that may give the results of an operator, in their order."""
     facts = facts_of(func)
     return (
@@ -66,13 +66,13 @@ def _applicable(func: Any) -> tuple:
     )
 
 
-def _elementwise(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _elementwise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func._schema.is_mutable:
         return args[0] if _writes((*args, *kwargs.values())) else None
     return _like(args[0]) if _alike((*args, *kwargs.values())) else None
 
 
-def _native_batch_norm(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+def _native_batch_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     x, *channel_wise, training, _, _ = args
     if (training or x.is_cpu) and _usual(x, channel_wise):
         channels = x.shape[1] if training else 0
@@ -82,7 +82,9 @@ def _native_batch_norm(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple 
     return None
 
 
-def _native_batch_norm_backward(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+def _native_batch_norm_backward(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
     grad, x, *channel_wise, training, _, output_mask = args
     if (
         not (training or x.is_cpu)
@@ -95,7 +97,7 @@ def _native_batch_norm_backward(func: Any, args: tuple, kwargs: dict[str, Any]) 
     return tuple(result if is_needed else None for result, is_needed in zip(results, output_mask))
 
 
-def _cudnn_batch_norm(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+def _cudnn_batch_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     x, *channel_wise, training, _, _ = args
     if not training or not _usual(x, channel_wise):
         return None
@@ -103,14 +105,16 @@ def _cudnn_batch_norm(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple |
     return _like(x), *_vectors(x, x.shape[1], 2), workspace
 
 
-def _cudnn_batch_norm_backward(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+def _cudnn_batch_norm_backward(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
     x, grad, weight, *_ = args
     if grad.shape != x.shape or grad.dtype != x.dtype or not _usual(x, (weight,)):
         return None
     return _like(x), *_vectors(x, x.shape[1], 2)
 
 
-def _zero_tensor(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _zero_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Views of a fake tensor that is marked as zero would leave the fake mode.
 
     A tensor without dimensions may stand for a number, which is read.
@@ -118,14 +122,14 @@ def _zero_tensor(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return torch.empty(*args, **kwargs) if args[0] else None
 
 
-def _index_by_byte_masks(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _index_by_byte_masks(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Torch's fake kernel takes no masks of bytes."""
     if not any(i is not None and i.dtype is torch.uint8 for i in args[1]):
         return None
     return func(args[0], [i.bool() if i is not None and i.dtype is torch.uint8 else i for i in args[1]])
 
 
-def _masked_select(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _masked_select(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One mask gives one size."""
     if not args[1].numel():
         return None
@@ -133,14 +137,14 @@ def _masked_select(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return args[0].new_empty(aten.nonzero.default(args[1]).shape[0] * times)
 
 
-def _half_precision_arithmetic(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _half_precision_arithmetic(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of half precision, torch takes expanded tensors for contiguous ones."""
     if not any(isinstance(a, torch.Tensor) and a.dtype in _HALF for a in args):
         return None
     return _iterated(Iterated(), args, func(*args, **kwargs))
 
 
-def _grouped_mm_results(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _grouped_mm_results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _grouped_mm(*args, **kwargs)
 
 
@@ -184,7 +188,7 @@ _RULES = (
 )
 
 
-def _of_cpu_layout(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _of_cpu_layout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Torch's results with the layout of the CPU's kernel."""
     if not all(a.is_cpu for a in args if isinstance(a, torch.Tensor)):
         return None
@@ -201,7 +205,7 @@ def _laid_out(layout: Contiguous | Iterated | Suggested, args: Any, out: Any) ->
     return torch.empty(out.shape, dtype=out.dtype, device=out.device, memory_format=memory_format)
 
 
-def _iterated(layout: Iterated, args: tuple, out: Any) -> Any:
+def _iterated(layout: Iterated, args: tuple[Any, ...], out: Any) -> Any:
     """Return a result with the first layout of its arguments that decides; 0-d tensors do not."""
     deciding = [
         args[i].expand(out.shape)
@@ -225,7 +229,7 @@ def _grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: A
     return torch.empty_strided(size, (size[-2] * row, row, 1)[-len(size) :], dtype=a.dtype, device=a.device)
 
 
-def _alike(args: tuple) -> bool:
+def _alike(args: tuple[Any, ...]) -> bool:
     """Return True for floating-point tensors of one shape, dtype, device and dense layout, and options."""
     leading = args[0]
     if (
@@ -245,7 +249,7 @@ def _alike(args: tuple) -> bool:
     return True
 
 
-def _writes(args: tuple) -> bool:
+def _writes(args: tuple[Any, ...]) -> bool:
     """Return True for floating-point tensors of one shape, dtype and device, and options.
 
     The first tensor must have a separate element for each index.
@@ -299,7 +303,7 @@ def _like(x: torch.Tensor) -> Any:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=_format(x))
 
 
-def _vectors(x: torch.Tensor, size: Any, count: int) -> list:
+def _vectors(x: torch.Tensor, size: Any, count: int) -> list[Any]:
     """Return vectors of the dtype and on the device of a tensor."""
     if is_plain(x):
         return [new_fake(x.fake_mode, x.fake_device, torch.empty, size, dtype=x.dtype) for _ in range(count)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def generators_of_build(recorder: Recorder, active: Callable) -> Iterator[None]:
+def generators_of_build(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
     """While build() is captured, torch.Generator(...) and its seeds are recorded."""
     original = torch.Generator
 

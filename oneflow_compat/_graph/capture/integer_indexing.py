@@ -28,14 +28,14 @@ _GET, _PUT = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
 
 @contextlib.contextmanager
-def tensors_as_indices(recorder: Recorder, active: Callable) -> Iterator[None]:
+def tensors_as_indices(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
     """While build() is captured, x[i] and x[i] = y take such an index as a tensor of one element."""
 
     # A __getitem__ set on torch.Tensor would make tensors sequences for C: torch.tensor([t, t]) would fail
     # from then on.
     class Indexing(TorchFunctionMode):
         def __torch_function__(
-            self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
             if func is _GET:
                 return _get_item(recorder if active() else None, *args)
@@ -82,7 +82,7 @@ def _set_item(recorder: Any, tensor: Any, index: Any, value: Any) -> Any:
         _PUT(target, torch.meshgrid(*positions, indexing="ij"), value)
 
 
-def _split(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple:
+def _split(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple[Any, ...]:
     """Return the tensor, the index, and what `_picks` says of them: None without a capture.
 
     A mask without dimensions is taken as a mask of one row.
@@ -94,14 +94,14 @@ def _split(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple:
     return tensor, index, _picks(recorder, tensor, index)
 
 
-def _overrides_besides_this_mode(active: Callable) -> dict:
+def _overrides_besides_this_mode(active: Callable[..., Any]) -> dict[Any, Any]:
     """Return replacements of torch's questions whether a tensor has __torch_function__.
 
     Torch's functions in Python would take a slower branch if only this mode is on.
     """
     sequence = torch.overrides.has_torch_function
 
-    def besides(original: Callable) -> Any:
+    def besides(original: Callable[..., Any]) -> Any:
         def has(*args: Any) -> Any:
             if not active() or torch._C._len_torch_function_stack() != 1:
                 return original(*args)
@@ -125,7 +125,7 @@ def _overrides(value: Any) -> bool:
 _PLAIN = torch._C._disabled_torch_function_impl
 
 
-def _selected(tensor: torch.Tensor, index: Any) -> tuple:
+def _selected(tensor: torch.Tensor, index: Any) -> tuple[Any, ...]:
     """Return the tensor selected at the integers that a program computes, and the index without them."""
     parts = list(index) if type(index) is tuple else [index]
     for n in [n for n, i in enumerate(parts) if type(i) is torch.SymInt][::-1]:
@@ -164,7 +164,7 @@ def _unknown(recorder: Recorder, index: Any) -> bool:
     return "_value" not in index.__dict__ and node is not None and constant_value(recorder, node) is None
 
 
-def _picks(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple | None:
+def _picks(recorder: Recorder, tensor: torch.Tensor, index: Any) -> tuple[Any, ...] | None:
     """Return (the index with `:` for each 0-d tensor, [(dimension of the result, that tensor)]).
 
     Return None if there is no such tensor, or if there are lists and other tensors beside.

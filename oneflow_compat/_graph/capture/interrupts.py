@@ -10,8 +10,9 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-_waiting: list = []  # the signal number, once Ctrl-C was pressed in this capture
+_waiting: list[Any] = []  # the signal number, once Ctrl-C was pressed in this capture
 
 
 def raise_waiting_interrupt() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ _PLAIN = (
 )
 
 
-def check_leaves(flat: Iterable, name: Callable[[int], str], also: tuple[type, ...] = ()) -> None:
+def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[type, ...] = ()) -> None:
     """Raise unless every leaf is a tensor, a plain Python value, or of one of the classes in `also`.
 
     An error calls the leaf name(index).

@@ -11,7 +11,7 @@ from torch.fx import Node
 aten = torch.ops.aten
 
 
-def _overloads(*names: Any) -> set:
+def _overloads(*names: Any) -> set[Any]:
     return {
         getattr(getattr(aten, name), o)
         for name in names

@@ -24,7 +24,7 @@ _runs_on_meta: dict[Any, bool] = {}
 
 
 def new_fake(
-    mode: FakeTensorMode, device: torch.device, factory: Callable, *args: Any, **options: Any
+    mode: FakeTensorMode, device: torch.device, factory: Callable[..., Any], *args: Any, **options: Any
 ) -> FakeTensor:
     """Return a fake tensor with memory of its own, of the layout that a factory of torch gives.
 
@@ -45,7 +45,9 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
-def on_meta(func: Callable, args: tuple, kwargs: dict, mode: FakeTensorMode) -> Any:
+def on_meta(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeTensorMode
+) -> Any:
     """Run the meta kernel of an operator on fake tensors and return fake results."""
     with in_kernel_invocation_manager(mode):
         out = func(*args, **kwargs)
@@ -61,7 +63,7 @@ def _wrapped(out, mode, device):
     return out  # no tensor, or the argument that was written
 
 
-def meta_results(func: Any, args: tuple, kwargs: dict, mode: FakeTensorMode) -> Any:
+def meta_results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeTensorMode) -> Any:
     """Return the fake results of an operator, or None if torch's fake mode has to compute them."""
     can_run = _runs_on_meta.get(func)
     if can_run is None:

@@ -35,9 +35,9 @@ class _Before:
     """A module, or the object that build() belongs to, as it was before build()."""
 
     owner: Any
-    buffers: dict
-    attributes: dict
-    contents: dict  # attribute -> snapshot of its list or dict
+    buffers: dict[Any, Any]
+    attributes: dict[str, Any]
+    contents: dict[Any, Any]  # attribute -> snapshot of its list or dict
 
 
 class ModuleChanges:
@@ -54,9 +54,9 @@ class ModuleChanges:
         self.recorder = recorder
         self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
         self.before: dict[int, _Before] = {}  # by the id of its owner
-        self.stores: list = []  # (container, key, value with symbolic tensors)
-        self.children: list = []  # (module, its child modules before build())
-        self.late: set = set()  # (id(container), key) of `stores` that hold objects build() created
+        self.stores: list[Any] = []  # (container, key, value with symbolic tensors)
+        self.children: list[Any] = []  # (module, its child modules before build())
+        self.late: set[Any] = set()  # (id(container), key) of `stores` that hold objects build() created
 
     def __enter__(self) -> Any:
         log(self.restore_everything)
@@ -65,7 +65,7 @@ class ModuleChanges:
         return self
 
     @property
-    def owners(self) -> list:
+    def owners(self) -> list[Any]:
         """The modules that build() used, and the object that build() belongs to."""
         return [before.owner for before in self.before.values()]
 
@@ -88,9 +88,9 @@ class ModuleChanges:
 
         No tensor is copied into memory of registered state.
         """
-        self._pairs: list = []
+        self._pairs: list[Any] = []
         self._registered_memories = self._memories_of_registered_state()
-        self._sources: dict = {}  # memory -> the tensor that is copied into it
+        self._sources: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
         for before in self.before.values():
             self._compare_buffers(before)
             self._compare_attributes(before)
@@ -101,7 +101,7 @@ class ModuleChanges:
         return self._pairs
 
     def _memories_of_registered_state(self) -> Any:
-        memories: set = set()
+        memories: set[Any] = set()
         for before in self.before.values():
             is_module = isinstance(before.owner, torch.nn.Module)
             parameters = before.owner._parameters.values() if is_module else ()
@@ -157,7 +157,7 @@ class ModuleChanges:
 
     def _store_created_objects(self) -> None:
         """Store the fake tensors in modules and objects that build() created and bound."""
-        stored_objects: set = set()
+        stored_objects: set[Any] = set()
         for container, key, value in self._bound():
             symbols = {id(o): list(_symbols_of(o)) for o in _created_objects(value, self.before)}
             if not any(symbols.values()):
@@ -188,7 +188,7 @@ class ModuleChanges:
                 if k not in _INTERNAL and v is not before.attributes.get(k)
             )
 
-    def _location(self, tensor: torch.Tensor) -> tuple:
+    def _location(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         """Return the memory, offset and strides of a tensor.
 
         A symbolic tensor that is a view of state is located by the live tensor that it stands for.
@@ -255,7 +255,7 @@ class ModuleChanges:
                 del now[key]
 
 
-def with_own_memory(leaves: Iterable, used_memories: set[int]) -> list:
+def with_own_memory(leaves: Iterable[Any], used_memories: set[int]) -> list[Any]:
     """Return the leaves to store; clone a tensor if another stored tensor uses its memory.
 
     The reason is that a later call may write into the tensor of an attribute.
@@ -272,11 +272,11 @@ def with_own_memory(leaves: Iterable, used_memories: set[int]) -> list:
     return own
 
 
-def memories(values: Iterable) -> set[int]:
+def memories(values: Iterable[Any]) -> set[int]:
     return {memory_id(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
 
 
-def _created_objects(value: Any, existing: Any) -> Iterator:
+def _created_objects(value: Any, existing: Any) -> Iterator[Any]:
     """Yield the modules and other Python objects nested in a value, except those with an id in `existing`."""
     pending, seen = [value], {}
     while pending:
@@ -296,7 +296,7 @@ def _created_objects(value: Any, existing: Any) -> Iterator:
             pending.extend(value.__dict__.values())  # a module's children as well
 
 
-def _symbols_of(instance: Any) -> Iterator[tuple]:
+def _symbols_of(instance: Any) -> Iterator[tuple[Any, ...]]:
     """Yield (container, key, value) of the symbolic tensors of a module or of another object."""
     containers = [(instance.__dict__, {k: v for k, v in instance.__dict__.items() if k not in _INTERNAL})]
     if isinstance(instance, torch.nn.Module):

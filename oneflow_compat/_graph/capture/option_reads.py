@@ -41,7 +41,7 @@ class OptionReads:
         self.indices: set[int] = set()  # of the optimizers whose groups build() reads
         self.nodes: dict[GroupOption, object] = {}  # location of an option -> its placeholder
         self.numbers = LiveNumbers(lambda function, nodes: recorder.sizes.record(function, nodes))
-        self._replaced: list = []  # (group, name, float, the number that build() sees)
+        self._replaced: list[Any] = []  # (group, name, float, the number that build() sees)
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ import torch
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_torch_function_stack
 from torch.utils._python_dispatch import _pop_mode
 
-_log: list = []  # undo functions of the changes in force, each safe to run again
+_log: list[Any] = []  # undo functions of the changes in force, each safe to run again
 log = _log.append
 _MISSING = object()
 
@@ -80,13 +80,15 @@ def patched_attributes(changes: Iterable[tuple[object, str, object]]) -> Iterato
 
 
 @contextlib.contextmanager
-def global_hook(register: Callable, hooks: dict, hook: Callable, **options: Any) -> Iterator[None]:
+def global_hook(
+    register: Callable[..., Any], hooks: dict[Any, Any], hook: Callable[..., Any], **options: Any
+) -> Iterator[None]:
     """Register a hook of all modules or of all optimizers while the block runs.
 
     `hooks` is torch's table of these hooks. An interrupt may come after torch has stored the hook and before
     there is a handle, so the hook is looked for in the table.
     """
-    handles: list = []
+    handles: list[Any] = []
 
     def undo() -> None:
         for handle in handles:
@@ -99,6 +101,6 @@ def global_hook(register: Callable, hooks: dict, hook: Callable, **options: Any)
         yield
 
 
-def patched(owner: object, name: str, make: Callable) -> contextlib.AbstractContextManager[None]:
+def patched(owner: object, name: str, make: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Set `name` of `owner` to `make(its value)` while the block runs."""
     return patched_attributes([(owner, name, make(getattr(owner, name)))])

@@ -41,7 +41,7 @@ class _Recorded:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
-    def record(self, function: Callable, *args: Any) -> Any:
+    def record(self, function: Callable[..., Any], *args: Any) -> Any:
         node = self.recorder.graph.call_function(function, args)
         self.recorder._annotate(node)
         return node
@@ -66,7 +66,7 @@ class _Recorded:
 
         return get
 
-    def doing(self, original: Callable, function: Callable, places: Any) -> Any:
+    def doing(self, original: Callable[..., Any], function: Callable[..., Any], places: Any) -> Any:
         def do(*args: Any, **kwargs: Any) -> Any:
             if not capturing():
                 return original(*args, **kwargs)

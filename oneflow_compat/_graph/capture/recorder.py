@@ -64,21 +64,23 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
         self.dynamic: Any = None  # DynamicDimensions, if some dimensions of arguments are symbols
-        self.lifted: dict = {}
-        self.constants: dict = {}  # get_attr target -> real tensor made of python data inside build
-        self.markers: dict = {}  # see host_scalars.py
-        self.marker_values: dict = {}
+        self.lifted: dict[Any, Any] = {}
+        self.constants: dict[Any, Any] = {}  # get_attr target -> real tensor made of python data inside build
+        self.markers: dict[Any, Any] = {}  # see host_scalars.py
+        self.marker_values: dict[Any, Any] = {}
         self.module_path = ""
-        self.regions: tuple = ()  # what record_function() has opened
+        self.regions: tuple[Any, ...] = ()  # what record_function() has opened
         self.recomputing = False
         self.phase = "forward"
-        self.twins: dict = {}  # memory layout of a lifted tensor -> (node, twin), so that p.data is p
-        self.valued: dict = {}  # memory -> constant tensor in it, until it is written
+        self.twins: dict[
+            Any, Any
+        ] = {}  # memory layout of a lifted tensor -> (node, twin), so that p.data is p
+        self.valued: dict[Any, Any] = {}  # memory -> constant tensor in it, until it is written
         self.scalar_of = None  # while the update is recorded: tensor of one element -> its marker
         self.guards: list[Condition] = []  # what must hold for the program to serve a call
-        self.recurrent: list = []  # see recurrent.py
+        self.recurrent: list[Any] = []  # see recurrent.py
         self.on_lift: Any = None  # called with each real tensor lifted
-        self.fakes: list = []  # weak references to the results of operators, see survivors.py
+        self.fakes: list[Any] = []  # weak references to the results of operators, see survivors.py
         self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
@@ -169,7 +171,7 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         modes = [
             torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())
@@ -201,7 +203,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._constant(args[0])
         return self._record(func, args, kwargs or {})
 
-    def _run_unrecorded(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _run_unrecorded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator of the profiler, and note the region that record_function() opens or closes."""
         if func.namespace == "profiler":
             self.regions = (*self.regions, args[0]) if "enter" in func._schema.name else self.regions[:-1]
@@ -226,7 +228,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             self._forget_values(fake_args)
         return result
 
-    def _symbolic_results(self, func: Any, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _symbolic_results(self, func: Any, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not facts_of(func).has_fake_kernel:
             return None
         try:
@@ -244,7 +246,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             self.graph.erase_node(node)
             raise
 
-    def _of_values(self, func: Any, node: Node, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _of_values(self, func: Any, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return results whose shape depends on values, with known or with unknown sizes, or None."""
         if self.sizes.vary:
             out = self._of_unknown_size(func, args, kwargs)
@@ -252,14 +254,14 @@ class Recorder(KnownValues, TorchDispatchMode):
         out = known_shape(self, func, node, args)
         return self._of_unknown_size(func, args, kwargs) if out is None else out
 
-    def _of_unknown_size(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _of_unknown_size(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.sizes.begin()
         try:
             return self.results(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             return None
 
-    def _with_eager_dtypes(self, func: Any, args: tuple, out: Any) -> Any:
+    def _with_eager_dtypes(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
         """Return the results with the dtypes of eager's kernel where torch's symbolic form gives others."""
         statistics = facts_of(func).statistics
         if statistics and args[0].device.type == "cpu":
@@ -272,7 +274,7 @@ class Recorder(KnownValues, TorchDispatchMode):
                 return out[0], out[1].long()  # torch gives the numbers of rows the dtype of the data
         return out
 
-    def _bind(self, func: Any, node: Node, out: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _bind(self, func: Any, node: Node, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Give each result its node, and return what build() gets: for a written argument, the argument."""
         written = written_returns(func)
         if isinstance(out, torch.Tensor):
@@ -336,12 +338,12 @@ class Recorder(KnownValues, TorchDispatchMode):
             return self._convert_list(a)
         return a, a
 
-    def _convert_number(self, a: Any) -> tuple:
+    def _convert_number(self, a: Any) -> tuple[Any, ...]:
         """Return the same of a number that each run computes, from sizes or from options of optimizers."""
         number = live_number(a)
         return (self.sizes.node(a), a) if number is None else (number.node, number.value)
 
-    def _convert_list(self, values: Any) -> tuple:
+    def _convert_list(self, values: Any) -> tuple[Any, ...]:
         has_tensors = bool(values) and isinstance(values[0], (torch.Tensor, float, type(None)))
         if not has_tensors and not any(type(v) in SYMBOLIC_NUMBERS for v in values):
             return list(values), list(values)
@@ -427,7 +429,7 @@ def _plain(tensor: Any) -> Any:
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
 
 
-def _memory_layout(tensor: torch.Tensor) -> tuple | None:
+def _memory_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
     """Return what makes two strided tensors one: memory, dtype, shape, strides and offset."""
     if tensor.layout is not torch.strided:
         return None
@@ -441,7 +443,7 @@ def _device_of(tensor: torch.Tensor) -> torch.device:
     return torch.device("cpu") if tensor.is_cpu else tensor.device
 
 
-def _argument(written: tuple[int, str] | None, args: tuple, kwargs: dict) -> Any:
+def _argument(written: tuple[int, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the argument of a call at this (position, name), or None."""
     if written is None:
         return None

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 aten = torch.ops.aten
-_dropout_states: dict = {}
+_dropout_states: dict[Any, Any] = {}
 
 
 @contextlib.contextmanager
-def recurrent_layers(active: Callable, recorder: Recorder) -> Iterator[None]:
+def recurrent_layers(active: Callable[..., Any], recorder: Recorder) -> Iterator[None]:
     """Replace what torch.nn's recurrent layers call, for cuDNN's inputs and layers computed step by step."""
     flatten = torch.nn.RNNBase.flatten_parameters
     calls = [(torch._VF, name, _layer_call(recorder, active, name)) for name in CUDNN_MODES]
@@ -46,7 +46,7 @@ def recurrent_layers(active: Callable, recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _layer_call(recorder: Recorder, active: Callable, name: str) -> Any:
+def _layer_call(recorder: Recorder, active: Callable[..., Any], name: str) -> Any:
     original = getattr(torch._VF, name)
     index = 0 if name == "lstm" else 1  # this argument is a tensor if the sequences are packed
 
@@ -141,7 +141,7 @@ def _steps(
 
 def _stacked(
     direction: Any, input: Any, layers: Any, dropout: Any, train: Any, bidirectional: bool, batch_first: bool
-) -> tuple:
+) -> tuple[Any, ...]:
     """(output, last states): direction(at, x, reverse) of each layer and direction."""
     x, last = input.transpose(0, 1) if batch_first else input, []
     for i in range(layers):
@@ -158,7 +158,7 @@ def _stacked(
 
 def _lstm_of_unknown_batch(
     recorder: Recorder, input: Any, hx: Any, weights: Any, has_biases: bool, *how: Any
-) -> tuple:
+) -> tuple[Any, ...]:
     """Record the LSTM as torch's C++ code runs it.
 
     That is oneDNN's layer if it takes the dtype and there are sequences, else step by step.
@@ -216,7 +216,7 @@ def _direction(
     w_hh: Any,
     b_ih: Any = None,
     b_hh: Any = None,
-) -> tuple:
+) -> tuple[Any, ...]:
     linear = torch.nn.functional.linear
     projected = linear(x, w_ih, b_ih)
     layer.mark(projected, "given")
@@ -263,7 +263,7 @@ def _cudnn_layer(
     train: Any,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple:
+) -> tuple[Any, ...]:
     h, c = hx if name == "lstm" else (hx, None)
     hidden, projected = (h.shape[2], 0) if c is None or c.shape[2] == h.shape[2] else (c.shape[2], h.shape[2])
     device, per_layer = input.device, (4 if has_biases else 2) + bool(projected)
@@ -310,7 +310,7 @@ def _dropout_state(dropout: Any, device: torch.device) -> Any:
     return _dropout_states[device]
 
 
-def symbolic_results(func: Any, args: tuple) -> Any:
+def symbolic_results(func: Any, args: tuple[Any, ...]) -> Any:
     """Return the symbolic results of a recurrent operator; None of another operator.
 
     torch has no symbolic form of these, or one without the buffer of the weights.
@@ -343,7 +343,7 @@ def _cudnn_forward(
     both: Any,
     sizes: Any,
     _: Any,
-) -> tuple:
+) -> tuple[Any, ...]:
     directions, batch = 2 if both else 1, sizes[0] if sizes else x.shape[0 if batch_first else 1]
     out = x.new_empty((*x.shape[:-1], (projected or hidden) * directions))
     last = h.new_empty((layers * directions, batch, projected or hidden))
@@ -354,7 +354,7 @@ def _cudnn_forward(
 
 def _cudnn_backward(
     x: torch.Tensor, weights: Any, _stride: Any, _buffer: Any, h: Any, c: Any, *options: Any
-) -> tuple:
+) -> tuple[Any, ...]:
     *_, mask = options
     gradients = (None if t is None else t.new_empty(t.shape) for t in (x, h, c))
     return *gradients, [w.new_empty(w.shape) for w in weights] if mask[3] else []

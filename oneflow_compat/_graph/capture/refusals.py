@@ -13,7 +13,7 @@ import torch
 from ..program.operators import Refusal
 
 
-def refuse(func: Any, refusal: Refusal, args: tuple) -> None:
+def refuse(func: Any, refusal: Refusal, args: tuple[Any, ...]) -> None:
     """Raise eager's error if the kernel takes no tensors of these dtypes."""
     dtypes = [a.dtype if isinstance(a, torch.Tensor) else type(a) for a in args]
     if refusal.applies(dtypes):

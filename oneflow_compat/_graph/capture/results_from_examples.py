@@ -20,7 +20,7 @@ _NUMBERS = 101, 37, 223, 149, 61
 _DIVISIBLE = 720720  # by every number to 16: examples of sizes with quotients
 
 
-def results_from_examples(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def results_from_examples(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the results as symbolic tensors, or None if their sizes are no simple function of the inputs'.
 
     Call it in the symbolic mode.
@@ -39,7 +39,7 @@ def results_from_examples(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
     return None if any(m is NotImplemented for m in tensors) else tree_unflatten(tensors, forms[0])
 
 
-def _unknown_sizes(leaves: Any) -> list | None:
+def _unknown_sizes(leaves: Any) -> list[Any] | None:
     """Return the unknown sizes among the arguments; None if there are other scalars computed from sizes."""
     if any(type(a) in SYMBOLIC_NUMBERS and type(a) is not torch.SymInt for a in leaves):
         return None
@@ -47,7 +47,7 @@ def _unknown_sizes(leaves: Any) -> list | None:
     return [s for s in sizes if type(s) is torch.SymInt]
 
 
-def _assignments(sizes: Any) -> list:
+def _assignments(sizes: Any) -> list[Any]:
     """Return examples of the unknown sizes: {symbol: number} each."""
     symbols = sorted({symbol for s in sizes for symbol in s.node.expr.free_symbols}, key=str)
     factor = 1 if all(s.node.expr.is_polynomial() for s in sizes) else _DIVISIBLE
@@ -63,7 +63,7 @@ def _number(value: Any, assignment: Any) -> Any:
     return [_number(v, assignment) for v in value] if isinstance(value, (tuple, list)) else value
 
 
-def _example(func: Any, args: tuple, kwargs: dict[str, Any], assignment: Any) -> Any:
+def _example(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assignment: Any) -> Any:
     def of_numbers(a: Any) -> Any:
         if isinstance(a, FakeTensor):
             return torch.empty_strided(

@@ -17,7 +17,7 @@ class GradientsAside:
         self.tensors = list(tensors)
 
     def __enter__(self) -> GradientsAside:
-        self.saved: list = []
+        self.saved: list[Any] = []
         self.seen: set[int] = set()
         log(self.restore)
         for tensor in self.tensors:

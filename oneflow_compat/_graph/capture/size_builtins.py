@@ -34,7 +34,7 @@ def builtins_of_sizes() -> Iterator[None]:
         yield
 
 
-def _repr_of_size(original: Callable) -> Any:
+def _repr_of_size(original: Callable[..., Any]) -> Any:
     """Let a size print as its number in user code; the program is then guarded by the number."""
 
     def printed(size: Any) -> Any:
@@ -45,14 +45,14 @@ def _repr_of_size(original: Callable) -> Any:
     return printed
 
 
-def _length(original: Callable) -> Callable:
+def _length(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x: (
         x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
     )
 
 
 def _extreme(of_sizes: Any, better: Any) -> Any:
-    def make(original: Callable) -> Any:
+    def make(original: Callable[..., Any]) -> Any:
         def extreme(*values: Any, **named: Any) -> Any:
             if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
                 if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:

@@ -35,7 +35,7 @@ class SizeEnvironment(ShapeEnv):
         super().__init__(**options)
         self.branch: Callable[..., bool] | None = branch  # None after the capture
         # symbol of a dimension -> (line that first needed its number, whether a comparison fixed it)
-        self.asked_at: dict = {}
+        self.asked_at: dict[Any, Any] = {}
 
     def end_capture(self) -> None:
         """Let go of the recorder, which refers to the model.

@@ -39,7 +39,7 @@ class _Naming:
     def __init__(self, capture: Capture) -> None:
         recorder, update = capture.recorder, capture.update
         self.state = capture.state
-        self.owners: dict = {}  # node -> the real tensor that it was lifted for
+        self.owners: dict[Any, Any] = {}  # node -> the real tensor that it was lifted for
         for tensor, node, _ in recorder.lifted.values():
             self.owners.setdefault(node, tensor)
         self.optimizer_locations = _optimizer_locations(capture)
@@ -50,10 +50,10 @@ class _Naming:
             for i, leaf in enumerate(capture.args_flat)
             if isinstance(leaf, torch.Tensor)
         ]
-        self.free: list = []
+        self.free: list[Any] = []
         self.free_index = dict.fromkeys(recorder.lifted)
 
-    def slots(self, graph: Graph) -> tuple:
+    def slots(self, graph: Graph) -> tuple[Any, ...]:
         written = {n for node in graph.nodes if node.op == "call_function" for n in roots(written_args(node))}
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         arguments, slots = iter(self.arguments), []
@@ -71,7 +71,7 @@ class _Naming:
         _rename(placeholders, slots, {n.name for n in graph.nodes} - {n.name for n in placeholders})
         return tuple(slots), self.free, self.free_index
 
-    def _of_tensor(self, tensor: torch.Tensor) -> tuple:
+    def _of_tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         entry = self.state.entry(tensor)
         if entry is not None:
             return entry.role, entry.name, entry.location
@@ -83,9 +83,9 @@ class _Naming:
         return "free", f"free{index}", FreeTensor(index)
 
 
-def shared_memory(capture: Capture, program: Program) -> tuple:
+def shared_memory(capture: Capture, program: Program) -> tuple[Any, ...]:
     """Return (overlapping slots, tensors merged into the slot of another tensor) of a captured program."""
-    tensors: dict = {}
+    tensors: dict[Any, Any] = {}
     for tensor, node, _ in capture.recorder.lifted.values():
         tensors.setdefault(node, []).append(tensor)
     values, merged = [], []
@@ -102,7 +102,7 @@ def shared_memory(capture: Capture, program: Program) -> tuple:
     return overlapping_slots(program.slots, values), tuple(merged)
 
 
-def _metadata(node: Node, written: Any) -> dict:
+def _metadata(node: Node, written: Any) -> dict[Any, Any]:
     info = node.meta.get("tensor")
     if info is None:
         return {}
@@ -111,7 +111,7 @@ def _metadata(node: Node, written: Any) -> dict:
 
 def _optimizer_locations(capture: Capture) -> Any:
     """Return {id(tensor): location} of the tensors in optimizer state and in options of parameter groups."""
-    locations: dict = {}
+    locations: dict[Any, Any] = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):
         for g, group in enumerate(optimizer.param_groups):
             for key, value in group.items():

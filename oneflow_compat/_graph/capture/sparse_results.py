@@ -38,7 +38,7 @@ def of_any_rows(twin: Any) -> Any:
     return twin
 
 
-def part(func: Any, args: tuple, mode: Any) -> Any:
+def part(func: Any, args: tuple[Any, ...], mode: Any) -> Any:
     """Indices or values of a tensor of unknown rows; None of others."""
     unknown = getattr(args[0], "_unknown_rows", None) if func in _INDICES or func in _VALUES else None
     if unknown is None:
@@ -104,9 +104,9 @@ def with_rows(func: Any, args: Any, kwargs: Any, out: Any, mode: Any) -> Any:
     return result
 
 
-def _example(func: Any, args: tuple, kwargs: dict[str, Any], apart: Any) -> Any:
+def _example(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], apart: Any) -> Any:
     """Return the sparse result of the operator on real values, or None if there is none."""
-    real_tensors: dict = {}
+    real_tensors: dict[Any, Any] = {}
 
     def of_numbers(a: Any) -> Any:
         if isinstance(a, torch.Tensor):

@@ -36,7 +36,7 @@ class StateMap:
         self.tensors = tensors
         self.optimizers = list(optimizers)
         self.by_id: dict[int, StateEntry] = {}
-        self.aliases: list = []  # (tensor, container, key) of each further name of a tensor
+        self.aliases: list[Any] = []  # (tensor, container, key) of each further name of a tensor
         for prefix, module in self.modules.items():
             for path, child in module.named_modules(prefix=prefix, remove_duplicate=True):
                 self._add(child._parameters, path, "param")
@@ -54,7 +54,7 @@ class StateMap:
                     entry = self.by_id.setdefault(id(tensor), entry)
                     self.by_id.setdefault(id(memory_of(tensor)), entry)
 
-    def _add(self, container: dict, path: str, role: str) -> None:
+    def _add(self, container: dict[Any, Any], path: str, role: str) -> None:
         for key, tensor in container.items():
             if tensor is None:
                 continue
@@ -72,7 +72,7 @@ class StateMap:
         entry = self.by_id.get(id(tensor))
         return entry.name if entry else None
 
-    def live(self, free: list) -> LiveState:
+    def live(self, free: list[Any]) -> LiveState:
         """Return the objects that the locations of a program name."""
         entries = {entry.name: entry for entry in self.by_id.values()}
         return LiveState(

@@ -40,7 +40,11 @@ class LostTensor(FakeTensor):
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        cls,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> None:
         lost = next(x for x in pytree.tree_leaves((args, kwargs or {})) if isinstance(x, LostTensor))
         raise OneFlowError(lost._loss)
@@ -53,7 +57,7 @@ class LostTensor(FakeTensor):
         return f"<{self._loss}>"
 
 
-def settle_survivors(references: Sequence, name: str, captured: Captured) -> Captured:
+def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -> Captured:
     """Give the survivors of a capture their values, or announce them.
 
     `references` are weak references to the fake tensors of the capture. If a survivor is written in place,
@@ -73,7 +77,7 @@ def settle_survivors(references: Sequence, name: str, captured: Captured) -> Cap
     return replace(captured, guards=replace(captured.guards, serves_one_call=True))
 
 
-def _not_garbage(references: Sequence, expected: set[int]) -> list[torch.Tensor]:
+def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[torch.Tensor]:
     """Return the survivors that someone holds. What a capture makes is in the collector's young generations."""
     gc.collect(1)
     if not _alive(references, expected):
@@ -97,7 +101,7 @@ def settle_failed(recorder: Recorder) -> None:
 
 def _give_values(survivors: Any, program: Any) -> Any:
     """Turn survivors into real tensors; return those whose value depends on a call."""
-    fixed: set = set()  # nodes that depend on no input
+    fixed: set[Any] = set()  # nodes that depend on no input
     for node in program.graph.nodes:
         if node.op == "get_attr" or node.op == "call_function" and fixed.issuperset(node.all_input_nodes):
             fixed.add(node)
@@ -115,7 +119,7 @@ def _give_values(survivors: Any, program: Any) -> Any:
     return lost
 
 
-def _alive(references: Any, expected: Any) -> list:
+def _alive(references: Any, expected: Any) -> list[Any]:
     tensors = [tensor for reference in references if (tensor := reference()) is not None]
     return [
         tensor
@@ -124,7 +128,7 @@ def _alive(references: Any, expected: Any) -> list:
     ]
 
 
-def _stored(captured: Captured) -> set:
+def _stored(captured: Captured) -> set[Any]:
     """The ids of the fake tensors that each run replaces by its own results."""
     values = []
     for attribute in captured.effects.attributes:

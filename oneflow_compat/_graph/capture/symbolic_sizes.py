@@ -35,9 +35,11 @@ class Sizes:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.nodes: dict = {}  # expression -> node
-        self.branches: dict = {}  # (file, line, count of earlier branches there) -> outcome in this program
-        self.expected: dict = {}  # the same, of branches whose outcome an earlier call told
+        self.nodes: dict[Any, Any] = {}  # expression -> node
+        self.branches: dict[
+            Any, Any
+        ] = {}  # (file, line, count of earlier branches there) -> outcome in this program
+        self.expected: dict[Any, Any] = {}  # the same, of branches whose outcome an earlier call told
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.fixed = False  # the program is made for values that decide sizes
 
@@ -172,7 +174,7 @@ class Sizes:
         for node in reshaped:
             node.target = aten.reshape.default
 
-    def record(self, target: Any, args: tuple) -> Any:
+    def record(self, target: Any, args: tuple[Any, ...]) -> Any:
         node = self.recorder.graph.call_function(target, args)
         self.recorder._annotate(node)
         return node
@@ -196,6 +198,6 @@ def _arithmetic() -> Any:
     return Arithmetic
 
 
-def _call(function: Callable, proxy: Any) -> Any:
+def _call(function: Callable[..., Any], proxy: Any) -> Any:
     """Record a call of a function of Python's math on a proxy."""
     return proxy.tracer.create_proxy("call_function", function, (proxy,), {})

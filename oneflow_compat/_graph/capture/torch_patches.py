@@ -78,7 +78,7 @@ def _backward(capture: Capture) -> Any:
     the micro batches.
     """
 
-    def make(original: Callable) -> Any:
+    def make(original: Callable[..., Any]) -> Any:
         def run(tensors: Any, grad_tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not capturing():  # another thread
                 return original(tensors, grad_tensors, *args, **kwargs)
@@ -116,13 +116,13 @@ def _module_paths(recorder: Recorder, state_map: StateMap) -> Iterator[None]:
     paths = {id(m): p for p, m in state_map.all_modules()}
     stack = []
 
-    def enter(module: Module, args: tuple) -> None:
+    def enter(module: Module, args: tuple[Any, ...]) -> None:
         if not capturing():
             return
         stack.append(recorder.module_path)
         recorder.module_path = paths.get(id(module), recorder.module_path)
 
-    def leave(module: Module, args: tuple, result: Any) -> None:
+    def leave(module: Module, args: tuple[Any, ...], result: Any) -> None:
         if stack and capturing():
             recorder.module_path = stack.pop()
 
@@ -146,7 +146,7 @@ def _ranks_talk_in_the_program() -> Iterator[None]:
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.distributed.tensor.placement_types import _StridedShard
 
-    def make(original: Callable) -> Any:
+    def make(original: Callable[..., Any]) -> Any:
         def unrecorded(self, *args: Any, **kwargs: Any) -> Any:
             with torch.utils._python_dispatch._disable_current_modes():
                 return original(self, *args, **kwargs)
@@ -188,7 +188,7 @@ def _no_step_in_build(recorder: Recorder) -> Iterator[None]:
     as a constant.
     """
 
-    def refuse(stepped: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    def refuse(stepped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if capturing() and recorder.phase != "update":
             raise CaptureError(
                 f"build() calls step() of {type(stepped).__name__}",
@@ -231,7 +231,7 @@ def _views_of_any_layout() -> Iterator[None]:
     """view() in build() takes a tensor of any layout, as the tensors of OneFlow's graphs are contiguous."""
     originals = {name: getattr(torch.Tensor, name) for name in ("view", "view_as")}
 
-    def take(original: Callable) -> Callable:
+    def take(original: Callable[..., Any]) -> Callable[..., Any]:
         lenient = view_or_copy(original)
         return lambda tensor, *args, **kwargs: (lenient if capturing() else original)(tensor, *args, **kwargs)
 
@@ -246,7 +246,7 @@ def _deep_copies() -> Iterator[None]:
     The copy is written to the program's memory.
     """
 
-    def make(original: Callable) -> Any:
+    def make(original: Callable[..., Any]) -> Any:
         def copy_of(tensor: torch.Tensor, memo: Any) -> Any:
             if not capturing() or not tensor.is_leaf or id(tensor) in memo:
                 return original(tensor, memo)

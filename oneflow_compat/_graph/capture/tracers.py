@@ -39,7 +39,7 @@ def tracers(patched: Any, capturing: Any) -> Iterator[None]:
         yield
 
 
-def _untraced(function: Callable) -> Callable:
+def _untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     """What linearize() takes for make_fx: it calls the result with a tuple of tensors, and what comes of that
     with tensors.
     """

@@ -16,7 +16,7 @@ from .results_from_examples import results_from_examples
 aten = torch.ops.aten
 
 
-def of_unknown_sizes(func: Any, args: tuple, kwargs: dict[str, Any], environment: Any) -> Any:
+def of_unknown_sizes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], environment: Any) -> Any:
     """Return the symbolic results of an operator some of whose arguments have unknown sizes.
 
     Call it in the symbolic mode.
@@ -38,7 +38,7 @@ def of_unknown_sizes(func: Any, args: tuple, kwargs: dict[str, Any], environment
         ) from error
 
 
-def _another_form(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _another_form(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     decomposition = decomposition_table.get(func)
     if decomposition is not None:
         try:
@@ -49,7 +49,7 @@ def _another_form(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return results_from_examples(func, args, kwargs)
 
 
-def _take_as_equal(func: Any, args: tuple, kwargs: dict[str, Any], environment: Any) -> bool:
+def _take_as_equal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], environment: Any) -> bool:
     """Record that unknown sizes are those an operator needs; return False if none is in question.
 
     In `x[mask] + y` for a y of 5 rows, the program is of 5 rows and asserts it; a call with another size

@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 
 @contextlib.contextmanager
-def value_readers(recorder: Recorder, active: Callable, exact: Any) -> Iterator[None]:
+def value_readers(recorder: Recorder, active: Callable[..., Any], exact: Any) -> Iterator[None]:
     """Replace functions that read values: ctc_loss, pad_packed_sequence, BatchNorm, cond, numpy(), tolist().
 
     `exact`: the average of BatchNorm is the number that eager computes, which only the aten backend can pass
@@ -46,7 +46,7 @@ def value_readers(recorder: Recorder, active: Callable, exact: Any) -> Iterator[
         yield
 
 
-def _ctc_loss(active: Callable, original: Callable) -> Any:
+def _ctc_loss(active: Callable[..., Any], original: Callable[..., Any]) -> Any:
     def ctc_loss(
         log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any, **named: Any
     ) -> Any:
@@ -60,7 +60,9 @@ def _ctc_loss(active: Callable, original: Callable) -> Any:
     return ctc_loss
 
 
-def _batch_norm(recorder: Recorder, active: Callable, exact: Any, original: Callable) -> Any:
+def _batch_norm(
+    recorder: Recorder, active: Callable[..., Any], exact: Any, original: Callable[..., Any]
+) -> Any:
     """BatchNorm with momentum=None, whose momentum is one over a counter."""
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -79,7 +81,7 @@ def _batch_norm(recorder: Recorder, active: Callable, exact: Any, original: Call
     return forward
 
 
-def _pad_packed_sequence(recorder: Recorder, active: Callable) -> Any:
+def _pad_packed_sequence(recorder: Recorder, active: Callable[..., Any]) -> Any:
     original = torch._VF._pad_packed_sequence
 
     def pad(data: Any, sizes: Any, batch_first: bool, value: Any, total: int) -> Any:
@@ -93,7 +95,7 @@ def _pad_packed_sequence(recorder: Recorder, active: Callable) -> Any:
     return pad
 
 
-def _any(active: Callable, original: Callable) -> Any:
+def _any(active: Callable[..., Any], original: Callable[..., Any]) -> Any:
     """Leave out the check of gaussian_nll_loss that no variance is negative, as distributions' checks are."""
     check = torch.nn.functional.gaussian_nll_loss.__code__
 
@@ -103,7 +105,7 @@ def _any(active: Callable, original: Callable) -> Any:
     return any_
 
 
-def _cond(active: Callable, original: Callable) -> Any:
+def _cond(active: Callable[..., Any], original: Callable[..., Any]) -> Any:
     """Record one branch. A value that a program cannot know is an error."""
 
     def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
@@ -115,14 +117,14 @@ def _cond(active: Callable, original: Callable) -> Any:
 
 
 @contextlib.contextmanager
-def _arrays(recorder: Recorder, active: Callable) -> Iterator[None]:
+def _arrays(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
     """Replace numpy(), tolist() and __dlpack__(), which read memory without calling an operator.
 
     Known values are read and guarded; unknown values are an error.
     """
     names = {"numpy": "as a NumPy array", "tolist": "as a list", "__dlpack__": "through dlpack"}
 
-    def reader(name: str, original: Callable) -> Any:
+    def reader(name: str, original: Callable[..., Any]) -> Any:
         @functools.wraps(original)
         def read(self, *args: Any, **kwargs: Any) -> Any:
             if not active() or _get_current_dispatch_mode() is None:
@@ -167,7 +169,7 @@ def _averaged_batch_norm(module: Any, x: Any) -> Any:
     return out
 
 
-def _padded(data: Any, sizes: Any, batch_first: bool, value: Any, total: int) -> tuple:
+def _padded(data: Any, sizes: Any, batch_first: bool, value: Any, total: int) -> tuple[Any, ...]:
     """_pad_packed_sequence, whose C++ writes the lengths into memory that a symbolic tensor does not have."""
     steps = len(sizes)
     if 0 < total < steps:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def observe(build: Callable, owner: Any, on_module: Callable[[Module], None]) -> Any:
+def observe(build: Callable[..., Any], owner: Any, on_module: Callable[[Module], None]) -> Any:
     """Return a context in which reads of Python objects are noted.
 
     `owner` is the graph that build() belongs to, or None. `on_module(module)` is called for each module that

@@ -50,15 +50,19 @@ class AttributeReads:
     """A context: notes what build() reads. `owner` is the object build() belongs to, or None."""
 
     def __init__(
-        self, build: Callable, owner: Any, active: Callable, on_module: Callable[[Module], None]
+        self,
+        build: Callable[..., Any],
+        owner: Any,
+        active: Callable[..., Any],
+        on_module: Callable[[Module], None],
     ) -> None:
         self.build, self.owner, self.active, self.on_module = build, owner, active, on_module
         # (id(container), key) -> (container, key, value at the first read, label, by whom it may be changed)
-        self.entries: dict = {}
-        self.modules: dict = {}
-        self.made: dict = {}
-        self.functions: dict = {}
-        self.classes: set = set()
+        self.entries: dict[Any, Any] = {}
+        self.modules: dict[Any, Any] = {}
+        self.made: dict[Any, Any] = {}
+        self.functions: dict[Any, Any] = {}
+        self.classes: set[Any] = set()
 
     # -- attributes ------------------------------------------------------------------
     def __enter__(self) -> Any:

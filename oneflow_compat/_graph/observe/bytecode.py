@@ -20,7 +20,7 @@ _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 _ABSOLUTE = frozenset(dis.hasjabs)
 
 
-def _cache_sizes() -> dict:
+def _cache_sizes() -> dict[Any, Any]:
     """Return {opcode: inline cache entries that follow it}."""
     entries = getattr(opcode, "_inline_cache_entries", None)
     if entries is None:
@@ -58,7 +58,7 @@ class Instruction:
 def decode(code: Any) -> tuple[list[Instruction], dict[int, Instruction]]:
     """Return the instructions, and {offset: instruction that starts there}."""
     raw, instructions, starts = code.co_code, [], {}
-    ends: dict = {}
+    ends: dict[Any, Any] = {}
     offset, start, extended = 0, None, 0
     positions = _positions(code)
     while offset < len(raw):
@@ -86,7 +86,7 @@ def _jump_target(instruction: Instruction, end: Any) -> Any:
     return end + 2 * (-instruction.arg if instruction.opcode in _BACKWARD else instruction.arg)
 
 
-def _positions(code: CodeType) -> dict:
+def _positions(code: CodeType) -> dict[Any, Any]:
     """Return {offset: (line, end line, column, end column)}."""
     if VERSION < (3, 11):
         return {

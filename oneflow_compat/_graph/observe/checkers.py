@@ -133,11 +133,11 @@ class CompiledChecker:
         return _CALL, owner, lambda: not any(map(differs, guards))
 
     @staticmethod
-    def _dict_test(group: Any) -> tuple:
+    def _dict_test(group: Any) -> tuple[Any, ...]:
         pictures = [guard.value for guard in group.guards if guard.access == CONTENTS]
         if pictures:
             return _PICTURE, group.owner, pictures[0]
-        expected: dict = {}
+        expected: dict[Any, Any] = {}
         for guard in group.guards:
             value = guard.value
             if guard.access == CONTAINS:

@@ -22,11 +22,11 @@ UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassM
 class ClassReads:
     """The part of Reads that guards what an object gets from its class."""
 
-    add: Callable
-    c_call: Callable
-    note_module: Callable
-    visible: Callable
-    seen: set
+    add: Callable[..., Any]
+    c_call: Callable[..., Any]
+    note_module: Callable[..., Any]
+    visible: Callable[..., Any]
+    seen: set[Any]
 
     def class_attribute(self, owner: Any, mro: Any, name: Any, site: Any) -> Any:
         """Guard the first class of the order that has the name, and those before that may get it."""
@@ -72,7 +72,7 @@ class ClassReads:
                 label = f"the special methods of {base.__name__}"
                 self.add(SPECIAL_METHODS, base, None, methods, label, site)
 
-    def cached_call(self, function: Any, arguments: tuple, site: Any) -> None:
+    def cached_call(self, function: Any, arguments: tuple[Any, ...], site: Any) -> None:
         """Guard the entry of a cache that answers a call, because the function then runs in no program.
 
         The names of keywords are not known here, so each entry that may be the one is guarded.
@@ -85,13 +85,13 @@ class ClassReads:
             self.add(ITEM, entries, key, entries[key], f"the cache of {function.__name__}", site)
 
 
-def _entries(function: functools._lru_cache_wrapper) -> dict:
+def _entries(function: functools._lru_cache_wrapper[Any]) -> dict[Any, Any]:
     """Return the dict in which functools.lru_cache keeps its results."""
     dicts = [value for value in gc.get_referents(function) if type(value) is dict]
     return next(value for value in dicts if value is not vars(function))
 
 
-def _may_answer(key: Any, arguments: tuple) -> bool:
+def _may_answer(key: Any, arguments: tuple[Any, ...]) -> bool:
     """Whether an entry may belong to a call. Its key is an argument, or a tuple of all and more."""
     parts = key if type(key) is tuple else (key,)
     return all(any(not is_plain(value) or value == part for part in parts) for value in arguments)

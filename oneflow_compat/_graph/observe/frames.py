@@ -26,7 +26,7 @@ _SKIP = _STRATEGY(_ACTION.SKIP, _ACTION.DEFAULT)
 _SKIP_BELOW = _STRATEGY(_ACTION.SKIP, _ACTION.SKIP)
 
 # id(code) -> (code, instrumented copy); the copies of a process are made once
-_copies: dict = {}
+_copies: dict[Any, Any] = {}
 
 
 class _GuardManager:
@@ -61,10 +61,10 @@ class observed_frames:
 
     def __init__(self, hooks: Any, unobserved: Any) -> None:
         self.hooks, self.unobserved = hooks, unobserved
-        self.codes: dict = {}
+        self.codes: dict[Any, Any] = {}
 
     def __enter__(self) -> Any:
-        self.setters: dict = {}
+        self.setters: dict[Any, Any] = {}
         self.thread = threading.get_ident()
         self._keep_on()
         self.before = eval_frame.set_eval_frame(self._decide)
@@ -120,7 +120,7 @@ class observed_frames:
         if module is None or not hasattr(module, "_maybe_set_eval_frame"):  # not imported, or not fully
             return
 
-        def make(original: Callable) -> Callable:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
             return lambda new: self._decide if threading.get_ident() == self.thread else original(new)
 
         for name in ("set_eval_frame", "_maybe_set_eval_frame"):

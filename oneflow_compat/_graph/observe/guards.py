@@ -23,7 +23,7 @@ class Change:
     label: str
     old: str
     new: str
-    location: tuple | None
+    location: tuple[Any, ...] | None
 
 
 class Guards:
@@ -41,12 +41,12 @@ class Guards:
         self.follows_modules = follows_modules
         self.changed: str | None = None
         self.change: Change | None = None
-        self.mode_changed: Callable | None = (
+        self.mode_changed: Callable[..., Any] | None = (
             None  # called once with a guard whose module was put into another mode
         )
-        self._free_of: dict = {}
-        self._slots: dict = {}  # id(tensor) -> the place from which the program reads this tensor
-        self.groups: list = []
+        self._free_of: dict[Any, Any] = {}
+        self._slots: dict[Any, Any] = {}  # id(tensor) -> the place from which the program reads this tensor
+        self.groups: list[Any] = []
         self._checker: Any = None
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
 
@@ -131,9 +131,9 @@ class Group:
 
     __slots__ = ("guards", "owner", "test")
 
-    def __init__(self, test: Callable, owner: Any) -> None:
+    def __init__(self, test: Callable[..., Any], owner: Any) -> None:
         self.test, self.owner = test, owner
-        self.guards: list = []
+        self.guards: list[Any] = []
 
 
 def checker_of(guards: Any) -> Any:
@@ -155,7 +155,7 @@ _TEST_OF = {
 
 def grouped(guards: Any) -> list[Group]:
     """Return the groups of guards that one test answers each."""
-    groups: dict = {}
+    groups: dict[Any, Any] = {}
     for guard in guards:
         test = _TEST_OF.get(guard.access, guard.access)
         if guard.access == CONTENTS:
@@ -180,11 +180,11 @@ class _Adoption:
 
     def __init__(self, guards: Any) -> None:
         self.guards = guards
-        self.values: list = []  # (guard, its value now)
-        self.replaced: dict = {}  # id(old object) -> (old, new)
+        self.values: list[Any] = []  # (guard, its value now)
+        self.replaced: dict[Any, Any] = {}  # id(old object) -> (old, new)
         self.has_tensors = False
-        self.moved: dict = {}  # id(old tensor) -> (old, new)
-        self._by_owner: dict | None = None
+        self.moved: dict[Any, Any] = {}  # id(old tensor) -> (old, new)
+        self._by_owner: dict[Any, Any] | None = None
 
     def accepts_guard(self, guard: Any) -> bool:
         current = guard.current()
@@ -237,7 +237,7 @@ class _Adoption:
                 return False
         return True
 
-    def _owned(self, instance: Any) -> list:
+    def _owned(self, instance: Any) -> list[Any]:
         """[(guard, owner)] of the guards of an object and of its attributes."""
         if self._by_owner is None:
             self._by_owner = {}
@@ -253,7 +253,7 @@ class _Adoption:
         """
         if not self.has_tensors:
             return None
-        successors: dict = {}
+        successors: dict[Any, Any] = {}
         owners = {id(owner): target for owner, target in self._replaced_owners()}
         pairs = (
             (guard, *pair)

@@ -6,14 +6,14 @@ tests/graph/test_observe_bytecode.py.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Read(NamedTuple):
     """A reading instruction: the hook to call, and the depths of its operands on the stack, 1 for the top."""
 
     hook: str
-    operands: tuple = ()
+    operands: tuple[Any, ...] = ()
     of_globals: bool = False  # such reads are trusted in code of installed packages
 
 

@@ -32,7 +32,7 @@ class Site:
         self.counts = counts
 
     @property
-    def location(self) -> tuple:
+    def location(self) -> tuple[Any, ...]:
         """(file, line, function)."""
         line = self.position[0] if self.position else None
         return self.code.co_filename, line or self.code.co_firstlineno, self.code.co_name
@@ -74,7 +74,7 @@ def instrument(code: CodeType, hooks: Any, is_user: bool) -> types.CodeType:
 class _Builder:
     def __init__(self, code: CodeType, hooks: Any, is_user: bool, constants: Any) -> None:
         self.code, self.hooks, self.is_user, self.constants = code, hooks, is_user, constants
-        self.indices: dict = {}
+        self.indices: dict[Any, Any] = {}
         self.extra_stack = 4
         self.cells = code.co_cellvars + code.co_freevars
 
@@ -105,7 +105,7 @@ class _Builder:
             return bool(instruction.arg & 4)
         return previous in MAKES_BOOL and ("JUMP" in name or name in ("TO_BOOL", "UNARY_NOT"))
 
-    def _cell_group(self, instruction: Instruction, following: Any) -> list:
+    def _cell_group(self, instruction: Instruction, following: Any) -> list[Any]:
         name = self._name_of_cell(instruction.arg)
         if name not in self.code.co_freevars:
             return [instruction]
@@ -143,7 +143,7 @@ class _Builder:
             call.insert(0, Instruction("PRECALL", len(arguments)))
         return [*start, *arguments, *call, Instruction("POP_TOP")]
 
-    def _hook_310(self, hook: Any, operands: Any, site: Any, load: Any) -> list:
+    def _hook_310(self, hook: Any, operands: Any, site: Any, load: Any) -> list[Any]:
         """Without COPY: the top one or two are duplicated; more go through a tuple and back."""
         function, end = self._constant(self.hooks[hook]), [self._constant(site)]
         if load is not None:
@@ -203,7 +203,7 @@ def _counts(instruction: Instruction, following: Any) -> bool:
     return bool(moves) and moves[0] == store
 
 
-def _without_method(instruction: Instruction) -> list:
+def _without_method(instruction: Instruction) -> list[Any]:
     """The instruction; one that loads a method loads a bound method, which the hook of a call can look at."""
     name = instruction.name
     if name == "LOAD_METHOD":

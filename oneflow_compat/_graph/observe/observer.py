@@ -45,7 +45,7 @@ _GLOBAL_HOOKS = {
 class Observer:
     """A context: notes what build() reads. `finish()` gives the guards of later calls."""
 
-    def __init__(self, active: Callable, on_module: Callable[[Module], None]) -> None:
+    def __init__(self, active: Callable[..., Any], on_module: Callable[[Module], None]) -> None:
         self.reads = Reads(active, on_module)
         for name, hooks in _GLOBAL_HOOKS.items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
@@ -170,7 +170,7 @@ class _Current:
 
 
 _current = _Current()
-_NOTHING: frozenset = frozenset()
+_NOTHING: frozenset[Any] = frozenset()
 
 
 def _attribute(instance: Any, site: Any) -> None:
@@ -297,7 +297,7 @@ skip_hooks(HOOKS.values())
 def sees_reads() -> bool:
     """Whether a read in a function that runs now reaches the hooks."""
 
-    scope: dict = {}
+    scope: dict[str, Any] = {}
     exec(compile("class Owner: value = 1\ndef read(owner): return owner.value", "<probe>", "exec"), scope)
     observer, owner = Observer(lambda: True, lambda module: None), scope["Owner"]()
     with observer:

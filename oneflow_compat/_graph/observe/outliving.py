@@ -35,8 +35,8 @@ def made_by_build() -> set[int]:
 
 
 def outliving(
-    guards: Sequence[Guard], opaque: Sequence[tuple], created: set[int]
-) -> tuple[list[Guard], list[tuple]]:
+    guards: Sequence[Guard], opaque: Sequence[tuple[Any, ...]], created: set[int]
+) -> tuple[list[Guard], list[tuple[Any, ...]]]:
     """Return the guards and the (object, site, text) whose objects outlive build().
 
     `created` is what `made_by_build()` returned. Nothing else may hold the objects while this runs.
@@ -62,7 +62,7 @@ def _is_older(value: object, created: set[int]) -> bool:
     return gc.is_tracked(value) and id(value) not in created
 
 
-def _with_what_build_made(roots: list, created: set[int]) -> dict[int, object]:
+def _with_what_build_made(roots: list[Any], created: set[int]) -> dict[int, object]:
     """Return {id: object} of the roots, and of the objects that build() made and they refer to."""
     objects: dict[int, object] = {}
     stack = roots
@@ -86,7 +86,7 @@ def _alive(objects: Any, references: Any) -> Any:
         for key, value in objects.items()
         if sys.getrefcount(value) > _BY_THIS_LOOP + internal[key] + references[key]
     ]
-    alive: set = set()
+    alive: set[Any] = set()
     while stack:
         key = stack.pop()
         if key not in alive:

@@ -109,7 +109,7 @@ def _common_value(objects: Any, name: str) -> Any:
     return values[0] if all(value is values[0] for value in values) else MISSING
 
 
-def _dict_contents(value: Any) -> tuple:
+def _dict_contents(value: Any) -> tuple[Any, ...]:
     return (*dict.keys(value), *dict.values(value))
 
 
@@ -136,7 +136,7 @@ _PICTURES = {
 }
 
 
-def special_methods(cls) -> tuple:
+def special_methods(cls) -> tuple[Any, ...]:
     """Return the names of the special methods that a class defines, and the methods."""
     methods = {name: value for name, value in vars(cls).items() if name[:2] == "__" and callable(value)}
     return (*methods, *methods.values())
@@ -172,7 +172,7 @@ def is_same_picture(a: Any, b: Any) -> bool:
 _OF_PICTURES = (bytes, str, frozenset)  # what a picture of an array or a set makes anew
 
 
-def _exact(value: Any) -> tuple:
+def _exact(value: Any) -> tuple[Any, ...]:
     return (type(value), repr(value) if isinstance(value, (float, complex)) else value)
 
 

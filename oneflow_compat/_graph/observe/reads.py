@@ -59,19 +59,19 @@ _DEPTH = 3  # of containers inside containers that a C function receives
 class Reads(ClassReads):
     """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
 
-    def __init__(self, active: Callable, on_module: Callable[[Module], None]) -> None:
+    def __init__(self, active: Callable[..., Any], on_module: Callable[[Module], None]) -> None:
         self.active, self.on_module = active, on_module
-        self.guards: dict = {}  # (access, id(owner), key) -> Guard
-        self.objects: dict = {}  # id -> object, so that no other object gets its id
-        self.seen: set = set()
-        self.complete: set = set()  # ids of containers that the capture itself changes
-        self.written: set = set()  # keys of guards whose place build() wrote
-        self.snapshots: dict = {}  # id(container) -> contents before build() changed it
-        self.pinned: set = set()  # ids of objects that were compared by identity
-        self.made: set = set()  # ids of modules that build() made
-        self.modules: set = set()
-        self.unfollowed: dict = {}  # (label, location) -> (site, what it is)
-        self.opaque: list = []  # (object, site, what it is): no guard if it outlives build()
+        self.guards: dict[Any, Any] = {}  # (access, id(owner), key) -> Guard
+        self.objects: dict[Any, Any] = {}  # id -> object, so that no other object gets its id
+        self.seen: set[Any] = set()
+        self.complete: set[Any] = set()  # ids of containers that the capture itself changes
+        self.written: set[Any] = set()  # keys of guards whose place build() wrote
+        self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
+        self.pinned: set[Any] = set()  # ids of objects that were compared by identity
+        self.made: set[Any] = set()  # ids of modules that build() made
+        self.modules: set[Any] = set()
+        self.unfollowed: dict[Any, Any] = {}  # (label, location) -> (site, what it is)
+        self.opaque: list[Any] = []  # (object, site, what it is): no guard if it outlives build()
         self.make_visible = self.leave_out = lambda code: None  # of the frames that are observed
 
     # -- guards --------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Reads(ClassReads):
             self.modules.add(id(module))
             self.on_module(module)
 
-    def global_name(self, scope: dict, name: str, site: Any) -> None:
+    def global_name(self, scope: dict[str, Any], name: str, site: Any) -> None:
         if not site.counts:
             self.seen.add(("global", id(scope), name))
         self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)

@@ -15,7 +15,7 @@ from ..program.symbolic import SYMBOLIC_NUMBERS
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
-def fix_size_whose_type_decides(function: Callable, arguments: Sequence[Any], site: Any) -> None:
+def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequence[Any], site: Any) -> None:
     """Ask a size for its number if the answer of `function`, isinstance or type, is another one for an int.
 
     Each size then has its own program, in which it is an int. torch's own code knows the symbols. Installed
@@ -33,7 +33,7 @@ def fix_size_whose_type_decides(function: Callable, arguments: Sequence[Any], si
         float(size) if number is None else number.numbers.need()
 
 
-def _decides(function: Callable, size: Any, rest: Any) -> bool:
+def _decides(function: Callable[..., Any], size: Any, rest: Any) -> bool:
     if function is type:
         return not rest
     example = {torch.SymInt: 2, torch.SymFloat: 2.5, torch.SymBool: True}[type(size)]

@@ -5,6 +5,8 @@ Autocast is part of the key of a program (engine.py), so it is not among them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch._C as C
 from torch.backends import mha
@@ -26,7 +28,7 @@ _NAMES = (
 )
 
 
-def torch_settings(records_gradients: bool) -> tuple:
+def torch_settings(records_gradients: bool) -> tuple[Any, ...]:
     """Return the present values, in the order of the names.
 
     `records_gradients`: the program records gradients in each grad mode, because it trains.
@@ -47,6 +49,6 @@ def torch_settings(records_gradients: bool) -> tuple:
     )
 
 
-def changed_setting(before: tuple, now: tuple) -> tuple:
+def changed_setting(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the name of the first setting that differs, its old value and its new value."""
     return next((name, old, new) for name, old, new in zip(_NAMES, before, now) if old != new)

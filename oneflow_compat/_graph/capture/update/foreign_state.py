@@ -10,7 +10,7 @@ import torch
 from ...errors import CaptureError
 from ..state_map import StateMap
 
-Aside = list[tuple[torch.optim.Optimizer, dict]]
+Aside = list[tuple[torch.optim.Optimizer, dict[Any, Any]]]
 
 
 def take_foreign_state(state: StateMap) -> Aside:
@@ -28,12 +28,12 @@ def _is_foreign(state: StateMap, key: Any, value: Any) -> bool:
     return not isinstance(value, dict) or isinstance(key, torch.Tensor) and state.name_of(key) is None
 
 
-def foreign_keys_of(error: KeyError | TypeError, aside: Aside) -> list:
+def foreign_keys_of(error: KeyError | TypeError, aside: Aside) -> list[Any]:
     """Return the keys that step() may have missed when it raised the error."""
     return list(error.args[:1]) if isinstance(error, KeyError) else [k for _, kept in aside for k in kept]
 
 
-def refuse_foreign_state(state: StateMap, aside: Aside, missed: Iterable = ()) -> None:
+def refuse_foreign_state(state: StateMap, aside: Aside, missed: Iterable[Any] = ()) -> None:
     """Raise if step() made state under other keys than parameters, or missed a key that was taken out."""
     for optimizer, kept in aside:
         foreign_keys = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ...._global.tensor import several
@@ -49,7 +51,7 @@ def _takes_multi_tensor(optimizer: torch.optim.Optimizer, params: list[torch.Ten
     return config.multi_tensor
 
 
-def _has_chosen_form(group: dict) -> bool:
+def _has_chosen_form(group: dict[Any, Any]) -> bool:
     is_set = any(group.get(option) is not None for option in ("foreach", "fused"))
     return is_set or bool(group.get("differentiable"))
 

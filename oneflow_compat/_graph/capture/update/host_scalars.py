@@ -41,7 +41,7 @@ class HostScalar(float):
     def plain(self) -> float:
         return float.__add__(self, 0.0)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return float, (self.plain(),)
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -70,7 +70,7 @@ def _plain(x: Any) -> Any:
     return x.plain() if isinstance(x, HostScalar) else x
 
 
-def _binary(name: str, function: Callable, swapped: Any) -> Any:
+def _binary(name: str, function: Callable[..., Any], swapped: Any) -> Any:
     base = getattr(float, name)
 
     def method(self, operand: Any) -> Any:
@@ -86,7 +86,7 @@ def _binary(name: str, function: Callable, swapped: Any) -> Any:
     return method
 
 
-def _compare(name: str, function: Callable) -> Any:
+def _compare(name: str, function: Callable[..., Any]) -> Any:
     def method(self, operand: Any) -> Any:
         if isinstance(operand, torch.Tensor) or not isinstance(operand, (int, float)):
             return NotImplemented
@@ -114,9 +114,9 @@ class ScalarTrace:
         self.markers: dict[float, object] = {}  # marker number -> node
         self.values: dict[float, float] = {}  # marker number -> its value in this capture
         self.guards: list[Condition] = []
-        self.value_of: dict = {}  # node -> its value in this capture
-        self._marker_of: dict = {}
-        self._same: dict = {}
+        self.value_of: dict[Any, Any] = {}  # node -> its value in this capture
+        self._marker_of: dict[Any, Any] = {}
+        self._same: dict[Any, Any] = {}
 
     def scalar(self, value: Any, node: Node) -> HostScalar:
         self.value_of.setdefault(node, float(value))
@@ -166,7 +166,7 @@ class ScalarMode(TorchFunctionMode):
         self.item = item  # tensor -> HostScalar
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is torch.Tensor.item or func is torch.Tensor.__float__:
             return self.item(args[0])
@@ -211,7 +211,7 @@ def traced_math() -> Any:
     return patched_attributes((math, name, _traced(getattr(math, name))) for name in _MATH)
 
 
-def _traced(original: Callable) -> Any:
+def _traced(original: Callable[..., Any]) -> Any:
     def function(*args: Any) -> Any:
         for a in args:
             if isinstance(a, HostScalar):

@@ -61,7 +61,7 @@ def scaled(capture: Capture, scaler: Any, grad: Any) -> Any:
 def unscale(update: Any) -> Any:
     """Divide every gradient by the scale. Returns the found-inf tensor, or None for a static scale."""
     scaler = update.scaler
-    grads: list = []
+    grads: list[Any] = []
     for optimizer, _ in update.state.optimizers:
         for group in optimizer.param_groups:
             grads.extend(p.grad for p in group["params"] if p.grad is not None)

@@ -79,7 +79,7 @@ class CreatedState:
 class StateChanges:
     """The part of Update that inspects the optimizers after their step()."""
 
-    def state_location(self, index: Any, param: torch.Tensor, path: tuple) -> OptimizerState:
+    def state_location(self, index: Any, param: torch.Tensor, path: tuple[Any, ...]) -> OptimizerState:
         """Return the location of a value in the state of a parameter."""
         return OptimizerState(index, self.state.name_of(param), tuple(path))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 aten = torch.ops.aten
-lazy: weakref.WeakSet = weakref.WeakSet()  # optimizers added with is_sparse=True
+lazy: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers added with is_sparse=True
 _GATHERED = {aten.embedding_dense_backward.default, aten.index_add.default}
 
 
@@ -53,7 +53,7 @@ def _origin(node: Any) -> Any:
     return node
 
 
-def _states(optimizer: Optimizer, p: torch.Tensor) -> list:
+def _states(optimizer: Optimizer, p: torch.Tensor) -> list[Any]:
     return [
         memory_of(v)
         for _, v in leaves(optimizer.state.get(p, {}))

@@ -58,7 +58,7 @@ class Update(StateChanges):
         self.config = config
         self.scaler = grad_scaler
         self.live = dict(live)  # optimizer -> options seen to change between calls
-        self.found_live: dict = {}  # the same, for options that the step created
+        self.found_live: dict[Any, Any] = {}  # the same, for options that the step created
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.scalar_of = lambda tensor: self.trace.marker(self._item(tensor))
@@ -68,10 +68,12 @@ class Update(StateChanges):
         # the step created state that the program cannot begin with: the program serves one call
         self.first_only = False
         self.found_inf = None  # node that is 1 if the gradients overflowed under a dynamic scaler
-        self.snapshots: list = []
+        self.snapshots: list[Any] = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
-        self.new_options: dict = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
+        self.new_options: dict[
+            Any, Any
+        ] = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
         # lists and dicts of state tensors that the step created
         self.structures: dict[OptimizerState, object] = {}
 
@@ -277,7 +279,7 @@ class Update(StateChanges):
         return self.trace.scalar(scalar, graph.call_function(aten._local_scalar_dense.default, (node,)))
 
 
-def _scalar_attributes(optimizer: Optimizer) -> dict:
+def _scalar_attributes(optimizer: Optimizer) -> dict[Any, Any]:
     """Return {name: value} of the public attributes that are Python numbers."""
     return {k: v for k, v in vars(optimizer).items() if type(v) in (int, float) and not k.startswith("_")}
 
