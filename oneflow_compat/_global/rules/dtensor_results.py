@@ -105,7 +105,9 @@ def has_long_search(args: tuple[Any, ...]) -> bool:
     return len(shapes) > 2 and len(set(shapes)) > 1
 
 
-def _random_values(func: Any, mesh: DeviceMesh, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[Any]:
+def _random_values(
+    func: Any, mesh: DeviceMesh, args: tuple[Any, ...]
+) -> contextlib.AbstractContextManager[Any]:
     """Let ranks that hold the same shard sample the same values, and others their own.
 
     On a GPU, DTensor does so.

@@ -13,7 +13,7 @@ from torch.fx import Node
 from ..errors import CaptureError
 
 
-def name_dtype(node: Node, tensors: tuple[Any, ...], result) -> None:
+def name_dtype(node: Node, tensors: tuple[Any, ...], result: Any) -> None:
     """Give a recorded call the dtype of its result, or raise if the operator takes no dtype.
 
     `tensors` are the symbolic arguments of the call.

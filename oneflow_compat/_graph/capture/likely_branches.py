@@ -33,7 +33,8 @@ def likely_outcome(node: Node, reduced_by: str | None = None) -> bool | None:
 
     `reduced_by`: "any" or "all" if the bool tensor is reduced by it.
     """
-    target, args = node.target, node.args
+    target: Any = node.target
+    args: Any = node.args
     if target in _NOT:
         dual = {None: None, "any": "all", "all": "any"}[reduced_by]
         likely = likely_outcome(args[0], dual)

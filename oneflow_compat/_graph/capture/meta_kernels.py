@@ -7,7 +7,7 @@ once if the arguments are ordinary tensors of the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ def on_meta(
     return _wrapped(out, mode, device)
 
 
-def _wrapped(out, mode, device):
+def _wrapped(out: Any, mode: FakeTensorMode, device: torch.device) -> Any:
     if type(out) is torch.Tensor:
         return FakeTensor(mode, out, device)
     if isinstance(out, (tuple, list)):
@@ -76,7 +76,7 @@ def meta_results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode:
         return None  # torch's fake mode raises the error, or has another form of the operator
 
 
-def _has_only_meta_kernel(func):
+def _has_only_meta_kernel(func: Any) -> bool:
     """Whether torch's fake mode runs the meta kernel of an operator, and has no other form of it."""
     name = func.name()
     return (
@@ -89,11 +89,11 @@ def _has_only_meta_kernel(func):
     )
 
 
-def _is_decomposed(func):
-    return func in torch._decomp.decomposition_table and torch_decomp_decompositions(func)
+def _is_decomposed(func: Any) -> bool:
+    return func in torch._decomp.decomposition_table and bool(torch_decomp_decompositions(func))
 
 
-def _are_plain_on_cpu(values):
+def _are_plain_on_cpu(values: Iterable[Any]) -> bool:
     """Whether all tensors, of which there is at least one, are plain ones on the CPU."""
     count = 0
     for value in values:

@@ -60,7 +60,7 @@ class OptionReads:
             optimizer.__dict__["param_groups"] = groups
 
         classes = {type(optimizer) for optimizer in self.optimizers if "param_groups" in vars(optimizer)}
-        classes = [cls for cls in classes if not hasattr(cls, "param_groups")]
+        classes = {cls for cls in classes if not hasattr(cls, "param_groups")}
         properties = ((cls, "param_groups", property(get, put)) for cls in classes)
         with undone(self._restore), patched_attributes(properties):
             yield

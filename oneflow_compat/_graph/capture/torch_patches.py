@@ -147,7 +147,7 @@ def _ranks_talk_in_the_program() -> Iterator[None]:
     from torch.distributed.tensor.placement_types import _StridedShard
 
     def make(original: Callable[..., Any]) -> Any:
-        def unrecorded(self, *args: Any, **kwargs: Any) -> Any:
+        def unrecorded(self: Any, *args: Any, **kwargs: Any) -> Any:
             with torch.utils._python_dispatch._disable_current_modes():
                 return original(self, *args, **kwargs)
 

@@ -65,7 +65,7 @@ def _batch_norm(
 ) -> Any:
     """BatchNorm with momentum=None, whose momentum is one over a counter."""
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self: Any, x: torch.Tensor) -> Any:
         averages = self.momentum is None and self.training and self.track_running_stats
         if not active() or not averages or self.num_batches_tracked is None:
             return original(self, x)
@@ -126,7 +126,7 @@ def _arrays(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
 
     def reader(name: str, original: Callable[..., Any]) -> Any:
         @functools.wraps(original)
-        def read(self, *args: Any, **kwargs: Any) -> Any:
+        def read(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not active() or _get_current_dispatch_mode() is None:
                 return original(self, *args, **kwargs)
             constant = guarded_tensor(recorder, self)

@@ -92,7 +92,7 @@ class AttributeReads:
         get = cls.__getattribute__
         seen, active, note, absent = set(), self.active, self._note, self._absent
 
-        def __getattribute__(self, name: str) -> Any:
+        def __getattribute__(self: Any, name: str) -> Any:
             try:
                 value = get(self, name)
             except AttributeError:

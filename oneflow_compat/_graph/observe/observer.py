@@ -197,7 +197,7 @@ def _cell(cell: Any, site: Any) -> None:
         _current.reads.cell(cell, site)
 
 
-def _super_attribute(cls, instance: Any, site: Any) -> None:
+def _super_attribute(cls: type, instance: Any, site: Any) -> None:
     if _active():
         _current.reads.super_attribute(cls, instance, site.name, site)
 

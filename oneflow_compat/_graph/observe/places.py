@@ -136,7 +136,7 @@ _PICTURES = {
 }
 
 
-def special_methods(cls) -> tuple[Any, ...]:
+def special_methods(cls: type) -> tuple[Any, ...]:
     """Return the names of the special methods that a class defines, and the methods."""
     methods = {name: value for name, value in vars(cls).items() if name[:2] == "__" and callable(value)}
     return (*methods, *methods.values())
@@ -194,7 +194,7 @@ def can_be_replaced(value: Any) -> bool:
     return contents(value) is not MISSING or all(map(is_python_class, type(value).__mro__[:-1]))
 
 
-def is_python_class(cls) -> bool:
+def is_python_class(cls: type) -> bool:
     """Whether a class statement made the class, so that attributes are all that its objects have.
 
     A class written in C has fields of its own: its objects are larger than their attributes need.

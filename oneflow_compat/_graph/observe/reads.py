@@ -455,9 +455,9 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return type(tensor).__name__ == "FakeTensor"
 
 
-def _plain_items(cls) -> bool:
+def _plain_items(cls: Any) -> bool:
     return cls.__getitem__ in (list.__getitem__, collections.deque.__getitem__)
 
 
-def _class_name(cls) -> Any:
+def _class_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

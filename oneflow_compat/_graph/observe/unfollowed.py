@@ -109,7 +109,7 @@ def _position(frame: Any) -> Any:
     return frame.f_lineno, frame.f_lineno, None, None
 
 
-def uncompared_array(array) -> str | None:
+def uncompared_array(array: Any) -> str | None:
     """Return why the elements of an array are not compared before each call, or None."""
     if array.dtype.hasobject:
         return "an array of objects"
