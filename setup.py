@@ -25,7 +25,7 @@ def packages(name, folder):
 
 
 def readme_for_package_index():
-    """Return README.md without pictures and with the text of each relative link, which leads nowhere on an index."""
+    """Return README.md without pictures and relative links, which lead nowhere on an index."""
     text = (HERE / "README.md").read_text(encoding="utf-8")
     text = re.sub(r"!\[[^\]]*\]\((?!\w+://)[^)]*\)\n*", "", text)
     return re.sub(r"\[([^\]]*)\]\((?!\w+://|#)[^)]*\)", r"\1", text)

@@ -233,7 +233,7 @@ def _link(objects, output, cuda, sanitize, steps):
 
 
 def build_guards(output: Path):
-    """Compile the test of nn.Graph's guards, for which Python's headers are needed. Return whether it is built."""
+    """Compile the test of nn.Graph's guards. Return False if there is no compiler, or no header of Python."""
     headers, source = Path(sysconfig.get_paths()["include"]), SOURCES / "guards.cpp"
     if compiler() is None or not (headers / "Python.h").exists():
         print(

@@ -2,8 +2,8 @@
 repeated ones.
 
 A class lists its fields: FIELDS = {name: default}. A dict or a class stands for a nested message, a list
-for a repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading another
-name is an AttributeError.
+for a repeated field, a Map for a map. ONEOF names groups of which one field is set. Setting or reading
+another name is an AttributeError.
 """
 
 from __future__ import annotations

@@ -413,7 +413,8 @@ class Recorder(KnownValues, TorchDispatchMode):
     def release(self) -> None:
         """Drop the tensors of the capture.
 
-        Symbolic sizes keep the recorder alive as long as the program, and an error of build() as long as the error.
+        Symbolic sizes keep the recorder alive as long as the program, and an error of build() keeps it as
+        long as the error.
         """
         for tensors in (self.lifted, self.twins, self.valued, self.recurrent):
             tensors.clear()

@@ -78,7 +78,10 @@ def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -
 
 
 def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[torch.Tensor]:
-    """Return the survivors that someone holds. What a capture makes is in the collector's young generations."""
+    """Return the survivors that someone holds.
+
+    The collector has what a capture makes in its young generations, so they are collected before all.
+    """
     gc.collect(1)
     if not _alive(references, expected):
         return []

@@ -1,7 +1,7 @@
 """Nodes of torch.fx graphs, created in half of torch's time.
 
-`Graph.create_node` (torch 2.13) looks for raw symbols among all elements of the arguments. The recorder passes
-none. A node that gets its arguments afterwards is not searched.
+`Graph.create_node` (torch 2.13) looks for raw symbols among all elements of the arguments. The recorder
+passes none. A node that gets its arguments afterwards is not searched.
 """
 
 from __future__ import annotations

@@ -157,14 +157,15 @@ class Update(StateChanges):
         named = (self.state.by_id[id(p)] for p in params)
         if self.state.modules and not any(isinstance(entry.location, ModuleTensor) for entry in named):
             raise CaptureError(
-                f"optimizer {index} ({type(optimizer).__name__}) has {len(params)} parameters, and none of them"
-                " is in a module of the graph; load_state_dict(assign=True), for example, puts new parameters"
-                " into a module",
+                f"optimizer {index} ({type(optimizer).__name__}) has {len(params)} parameters, and none of"
+                " them is in a module of the graph; load_state_dict(assign=True), for example, puts new"
+                " parameters into a module",
                 "Give the optimizer the parameters that the modules have now (add_param_group), or load with"
                 " assign=False.",
             )
         raise CaptureError(
-            f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from build()",
+            f"optimizer {index} ({type(optimizer).__name__}) has no parameter that got a gradient from"
+            " build()",
             "Call loss.backward() in build() on a loss that depends on its parameters, or do not add the"
             " optimizer.",
         )

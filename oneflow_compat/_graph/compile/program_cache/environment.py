@@ -111,7 +111,10 @@ def _changed_options() -> dict[str, Any]:
 
 
 def _override_of(entry: Any) -> Any:
-    """Return the value that was assigned to an option. torch 2.13 keeps it in a context variable, 2.11 does not."""
+    """Return the value that was assigned to an option.
+
+    torch 2.13 keeps it in a context variable, 2.11 does not.
+    """
     override = entry.user_override
     return override.get() if isinstance(override, ContextVar) else override
 
