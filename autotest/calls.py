@@ -41,7 +41,7 @@ FORMER_SIGNATURES = {
 
 
 # class of a container -> (its elements, the same container with other elements)
-CONTAINERS: dict[type, tuple[Callable, Callable]] = {
+CONTAINERS: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {
     tuple: (list, lambda _, elements: tuple(elements)),
     list: (list, lambda _, elements: elements),
     dict: (lambda x: list(x.values()), lambda x, elements: dict(zip(x, elements))),
@@ -65,7 +65,7 @@ def split(x: Any) -> tuple[Any, Any, Any]:
     return sampled, reference, candidate
 
 
-def split_arguments(function: Any, args: tuple, kwargs: dict) -> tuple:
+def split_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return the (positional, keyword) arguments resolved, of the reference and of the candidate; `nothing`
     is dropped.
     """
@@ -82,7 +82,7 @@ def split_arguments(function: Any, args: tuple, kwargs: dict) -> tuple:
     return tuple((tuple(p[side] for p in parts), {k: p[side] for k, p in named.items()}) for side in range(3))
 
 
-def annotate_generators(function: Any, args: tuple, kwargs: dict) -> None:
+def annotate_generators(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Give untyped generators the type that the callee's annotation names."""
     function = getattr(function, "__func__", function)
     try:
@@ -98,7 +98,7 @@ def annotate_generators(function: Any, args: tuple, kwargs: dict) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _annotations(function: Callable) -> tuple[list, dict]:
+def _annotations(function: Callable[..., Any]) -> tuple[list[Any], dict[Any, Any]]:
     target = function
     if isinstance(function, type):
         target = function.__init__
@@ -121,7 +121,7 @@ def _annotations(function: Callable) -> tuple[list, dict]:
     return names, {k: v for k, v in hints.items() if _can_sample(v)}
 
 
-def _evaluated(target: Any, hints: dict) -> dict:
+def _evaluated(target: Any, hints: dict[Any, Any]) -> dict[Any, Any]:
     scope = vars(typing) | getattr(inspect.unwrap(target), "__globals__", {})
     out = {}
     for name, hint in hints.items():
@@ -158,10 +158,10 @@ def _can_sample(hint: Any) -> bool:
 def call_both(
     pair: Any,
     step: Step,
-    reference: Callable,
-    candidate: Callable,
-    reference_arguments: tuple,
-    candidate_arguments: tuple,
+    reference: Callable[..., Any],
+    candidate: Callable[..., Any],
+    reference_arguments: tuple[Any, ...],
+    candidate_arguments: tuple[Any, ...],
     name: str = "",
 ) -> tuple[Any, Any]:
     """Call both sides on the same random stream; return the two results, or raise the difference.
@@ -177,10 +177,10 @@ def call_both(
 def _call_both(
     pair: Any,
     step: Any,
-    reference: Callable,
-    candidate: Callable,
-    reference_arguments: tuple,
-    candidate_arguments: tuple,
+    reference: Callable[..., Any],
+    candidate: Callable[..., Any],
+    reference_arguments: tuple[Any, ...],
+    candidate_arguments: tuple[Any, ...],
     name: str,
 ) -> tuple[Any, Any]:
     state = pair.random_state()
@@ -213,7 +213,12 @@ def _call_both(
 
 
 def check_refusal(
-    pair: Any, step: Step, error: Exception, candidate: Callable, candidate_arguments: tuple, state: Any
+    pair: Any,
+    step: Step,
+    error: Exception,
+    candidate: Callable[..., Any],
+    candidate_arguments: tuple[Any, ...],
+    state: Any,
 ) -> typing.NoReturn:
     """The reference raised `error`: call the candidate, and raise what the comparison says."""
     pair.rewind(state)

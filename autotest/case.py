@@ -37,8 +37,8 @@ class Step:
         self,
         action: str,
         target: Any,
-        args: tuple = (),
-        kwargs: dict | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
         out: Any = None,
         value: Any = None,
         random: Any = None,
@@ -65,16 +65,18 @@ class Case:
     ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
-        self.modules: list = []  # dual modules made in this case
+        self.modules: list[Any] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
-        self.created_state: dict[int, dict] = {}  # id of a candidate module: state dict when it was made
+        self.created_state: dict[
+            int, dict[Any, Any]
+        ] = {}  # id of a candidate module: state dict when it was made
         self.global_modules: set[int] = set()
         # id of a candidate module: (step, state, training flags) at its first forward
-        self.module_start: dict[int, tuple] = {}
-        self.outputs: list = []
-        self.output_gradients: list = []
+        self.module_start: dict[int, tuple[Any, ...]] = {}
+        self.outputs: list[Any] = []
+        self.output_gradients: list[Any] = []
         # duals whose `.grad` is compared; set when the comparison of gradients starts
-        self.duals_with_gradient: list = []
+        self.duals_with_gradient: list[Any] = []
         self.ran_backward = False  # the harness reached its own backward
 
     def add(self, step: Step) -> Step:
@@ -106,7 +108,7 @@ class Case:
                 {n: m.training for n, m in module.named_modules()},
             )
 
-    def first_state_of(self, dual: Any) -> dict:
+    def first_state_of(self, dual: Any) -> dict[Any, Any]:
         """Return the tensors of a module at its first forward; of a module that never ran, those it was made
         with.
         """
@@ -123,7 +125,7 @@ class Case:
         _stack.pop()
 
 
-def _state_of(module: Any) -> dict:
+def _state_of(module: Any) -> dict[Any, Any]:
     return {
         k: v.detach().clone()
         for k, v in (*module.named_parameters(), *module.named_buffers())

@@ -13,7 +13,7 @@ from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .printing import name_of
 
 
-def flatten_outputs(result: Any) -> list:
+def flatten_outputs(result: Any) -> list[Any]:
     """Return the dual objects that a test returned, out of any nesting of sequences and dicts."""
     if result is None:
         return []
@@ -26,7 +26,7 @@ def flatten_outputs(result: Any) -> list:
     return []
 
 
-def tensors_of(x: Any, is_tensor: Callable[[Any], bool]) -> list:
+def tensors_of(x: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
     """Return the tensors in x, through sequences and dicts, in order."""
     if is_tensor(x):
         return [x]
@@ -88,7 +88,7 @@ def run_backward(case: Case) -> None:
         ) from refused
 
 
-def backward_candidate(pair: Any, cands: list, gradients: list) -> None:
+def backward_candidate(pair: Any, cands: list[Any], gradients: list[Any]) -> None:
     """Run the candidate's backward from these outputs, with output gradients given as torch
     tensors.
     """
@@ -182,7 +182,7 @@ def ids_of_manual_gradients(case: Case) -> set[int]:
     }
 
 
-def tensors_with_gradients(case: Case) -> list:
+def tensors_with_gradients(case: Case) -> list[Any]:
     """Return the dual tensors whose `.grad` is compared: leaves, and others that retain it."""
     seen, duals = ids_of_manual_gradients(case), []
     for step in case.steps:
@@ -194,7 +194,7 @@ def tensors_with_gradients(case: Case) -> list:
     return duals
 
 
-def check_gradients(case: Case, duals: list) -> None:
+def check_gradients(case: Case, duals: list[Any]) -> None:
     """Compare the gradients of these dual tensors."""
     pair, options = case.pair, case.options
     for dual in duals:

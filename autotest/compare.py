@@ -76,7 +76,7 @@ def compare_arrays(r: Any, c: Any, what: str, options: Any, names: Any, check_va
         raise Mismatch("values", f"{what} differs\n{names[0]}: {r}\n{names[1]}: {c}")
 
 
-def description_of(x: Any) -> tuple | None:
+def description_of(x: Any) -> tuple[Any, ...] | None:
     """Return ("dtype", "float32"), ("device", "cuda", 0) and the like, for either library; None for another
     kind of object.
     """

@@ -258,7 +258,7 @@ def _namespace_attribute(self: Any, key: Any, path: str) -> Any:
     return Dual(self._pair, ref, cand, path, owner=self._owner)
 
 
-def _reference_of_placement(dual: Any, key: Any) -> tuple:
+def _reference_of_placement(dual: Any, key: Any) -> tuple[Any, ...]:
     ref = dual._ref
     if key in PLACEMENT_METHODS:
         copy = ref.clone if dual._pair.is_reference_tensor(ref) else (lambda: ref)
@@ -293,7 +293,7 @@ def wrap(pair: Any, r: Any, c: Any, path: str = "") -> Dual:
 
 
 # ---------------------------------------------------------------------- operators
-def _operate(function: Callable, name: str, *operands: Any) -> Any:
+def _operate(function: Callable[..., Any], name: str, *operands: Any) -> Any:
     """Apply an operator on both sides; one of the operands is a dual object."""
     splits = [split(o) for o in operands]
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
@@ -305,7 +305,7 @@ def _operate(function: Callable, name: str, *operands: Any) -> Any:
     return record(step, Dual(dual._pair, r, c))
 
 
-def _method(name: str, function: Callable, swapped: bool = False) -> Callable:
+def _method(name: str, function: Callable[..., Any], swapped: bool = False) -> Callable[..., Any]:
     if swapped:
         return lambda self, left: _operate(function, name, left, self)
     return lambda self, *others: _operate(function, name, self, *others)

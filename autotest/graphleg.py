@@ -93,10 +93,10 @@ class Replay:
         )
 
     # ------------------------------------------------------------------ fresh state
-    def fresh_inputs(self) -> list:
+    def fresh_inputs(self) -> list[Any]:
         return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
 
-    def fresh_modules(self) -> dict:
+    def fresh_modules(self) -> dict[Any, Any]:
         copies = copy.deepcopy(
             {key: dual._cand for key, dual in self.made.items()}
         )  # in one copy, because modules may share submodules
@@ -114,7 +114,7 @@ class Replay:
         return copies
 
     # ------------------------------------------------------------------ running
-    def __call__(self, inputs: Any, modules: dict) -> tuple[list, list]:
+    def __call__(self, inputs: Any, modules: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
         """Run the program; return its outputs and the gradients of inputs and parameters."""
         env = {s.number: x for s, x in zip(self.inputs, inputs)}
         for key, dual in self.made.items():
@@ -133,17 +133,17 @@ class Replay:
             p.grad for p in leaves
         ]
 
-    def outputs(self) -> list:
+    def outputs(self) -> list[Any]:
         """Return the test's results; if it returned none, its last tensor."""
         if self.case.outputs:
             return self.case.outputs
         return [s.out for s in self.steps if s.out is not None][-1:]
 
-    def backward(self, outputs: list, value: Callable) -> None:
+    def backward(self, outputs: list[Any], value: Callable[..., Any]) -> None:
         gradients = getattr(self.case, "output_gradients", None)
         if not gradients:
             return
-        differentiable: list = []
+        differentiable: list[Any] = []
         for o in outputs:
             for t in tensors_of(o, self.pair.is_candidate_tensor):
                 if t.requires_grad and not any(t is seen for seen in differentiable):
@@ -152,7 +152,7 @@ class Replay:
             raise NotReplayable("other outputs require a gradient")
         backward_candidate(self.pair, differentiable, gradients)
 
-    def run(self, step: Step, value: Callable) -> Any:
+    def run(self, step: Step, value: Callable[..., Any]) -> Any:
         if step.action == "set":
             setattr(value(step.target), step.args[0], self.resolve(step.args[1], value))
         elif step.action in ("enter", "exit"):
@@ -163,7 +163,7 @@ class Replay:
         else:
             return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
 
-    def value(self, env: dict, modules: dict, dual: Any) -> Any:
+    def value(self, env: dict[Any, Any], modules: dict[Any, Any], dual: Any) -> Any:
         """Return the value of a dual object in this run."""
         step = dual._step
         if step is not None:
@@ -177,7 +177,7 @@ class Replay:
             return attribute if owner is not dual._owner._cand else dual._cand
         return dual._cand
 
-    def resolve(self, x: Any, value: Callable) -> Any:
+    def resolve(self, x: Any, value: Callable[..., Any]) -> Any:
         if hasattr(type(x), "__dual__"):
             return value(x)
         if type(x) in (tuple, list):
@@ -236,7 +236,9 @@ def reason_not_replayable(case: Case) -> str | None:
     return None
 
 
-def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[list, list]:
+def run_graph(
+    case: Case, replay: Replay, inputs: list[Any], modules: dict[Any, Any]
+) -> tuple[list[Any], list[Any]]:
     """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that
     build() wrote.
     """
@@ -269,7 +271,7 @@ def run_graph(case: Case, replay: Replay, inputs: list, modules: dict) -> tuple[
     return outputs, [next(existing) if is_present else None for is_present in present]
 
 
-def run_and_compare(case: Case, replay: Replay, execute: Callable) -> None:
+def run_and_compare(case: Case, replay: Replay, execute: Callable[..., Any]) -> None:
     """Run the replay through `execute` and compare outputs, gradients, inputs and buffers with the test's
     eager run.
     """
@@ -313,7 +315,7 @@ def run_and_compare(case: Case, replay: Replay, execute: Callable) -> None:
             )
 
 
-def in_graph(what: str, compare: Callable) -> None:
+def in_graph(what: str, compare: Callable[..., Any]) -> None:
     """Run a comparison; a mismatch is raised as one of the graph check."""
     try:
         compare()

@@ -25,8 +25,8 @@ class Pair:
         reference: Any,
         candidate: Any,
         names: tuple[str, str] = ("pytorch", "oneflow"),
-        to_candidate: Callable | None = None,
-        to_numpy: Callable | None = None,
+        to_candidate: Callable[..., Any] | None = None,
+        to_numpy: Callable[..., Any] | None = None,
         accepts_more: bool = False,
     ) -> None:
         self.reference, self.candidate, self.names = reference, candidate, tuple(names)

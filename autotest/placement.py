@@ -34,7 +34,7 @@ def in_global_scope() -> bool:
 is_global = in_global_scope
 
 
-def globaltest(f: Callable) -> Callable:
+def globaltest(f: Callable[..., Any]) -> Callable[..., Any]:
     """Make the sampled tensors of a test global tensors, the same on every rank."""
 
     @functools.wraps(f)
@@ -89,7 +89,7 @@ def make(candidate_of: Callable[[], Any]) -> dict[str, type]:
     return placements | {c.__name__: c for c in _sbp_generators(candidate_of, placements["random_placement"])}
 
 
-def _placement_generators(candidate_of: Callable) -> tuple:
+def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
     class all_placement(_Listed):
         """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
 
@@ -99,7 +99,7 @@ def _placement_generators(candidate_of: Callable) -> tuple:
         def _calc_device(self) -> str:
             return list(reversed(devices()))
 
-        def _all(self) -> list:
+        def _all(self) -> list[Any]:
             import numpy as np
 
             flow = candidate_of()
@@ -148,7 +148,7 @@ def _placement_generators(candidate_of: Callable) -> tuple:
     )
 
 
-def _sbp_generators(candidate_of: Callable, random_placement: type) -> tuple:
+def _sbp_generators(candidate_of: Callable[..., Any], random_placement: type) -> tuple[Any, ...]:
     class all_sbp(_Listed):
         """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement.
 
@@ -187,7 +187,7 @@ def _sbp_generators(candidate_of: Callable, random_placement: type) -> tuple:
             )
             self.valid_split_axis = list(axes)
 
-        def _all(self) -> list:
+        def _all(self) -> list[Any]:
             sbp = candidate_of().sbp
             if self.max_dim == 0:
                 return [[sbp.broadcast] * self.dim]

@@ -151,7 +151,7 @@ class SourceWriter:
         return f"hand_over(lib, {source})" if handed_over else source
 
     # ------------------------------------------------------------------ calls and steps
-    def call(self, target: Any, args: tuple, kwargs: dict) -> str:
+    def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         operands = [self.value(a) for a in args]
         if (
             hasattr(type(target), "__dual__")

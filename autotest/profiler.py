@@ -44,28 +44,28 @@ class ProfResult:
         return f"ProfResult({self.kind}, {call}, {self.device}, {self.num} calls)"
 
 
-def set_hardware_info_list(hardware_info_list: list) -> None:
+def set_hardware_info_list(hardware_info_list: list[Any]) -> None:
     """Set the (device, number of CPU threads) to measure on."""
     _state["hardware"] = list(hardware_info_list)
 
 
-def set_profiler_hook(hook: Callable[[list], Any]) -> None:
+def set_profiler_hook(hook: Callable[[list[Any]], Any]) -> None:
     """Set the function that gets the list of ProfResult of a profiled call; the call returns its result."""
     _state["hook"] = hook
 
 
-def compose(*functions: Callable) -> Callable:
+def compose(*functions: Callable[..., Any]) -> Callable[..., Any]:
     """Return the composition: compose(f, g)(x) is f(g(x))."""
     return functools.reduce(lambda f, g: lambda *a, **kw: f(g(*a, **kw)), functions)
 
 
-def make_profile() -> Callable:
+def make_profile() -> Callable[..., Any]:
     """Return the decorator factory `profile`."""
 
-    def profile(op: Any) -> Callable:
+    def profile(op: Any) -> Callable[..., Any]:
         """Measure the calls of the dual function `op` within the decorated function."""
 
-        def decorate(f: Callable) -> Callable:
+        def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(f)
             def run(*args: Any, **kwargs: Any) -> Any:
                 measured_paths.append(op._path)
@@ -81,7 +81,7 @@ def make_profile() -> Callable:
     return profile
 
 
-def profile_dual_object(op: Any) -> Callable:
+def profile_dual_object(op: Any) -> Callable[..., Any]:
     """Return a function that measures `op` on each side and device; the result is None for a device that is
     absent.
     """
@@ -135,7 +135,7 @@ def _has_cuda(library: Any) -> bool:
 
 def _measure(
     library: Any,
-    function: Callable,
+    function: Callable[..., Any],
     args: Any,
     kwargs: Any,
     device: str,

@@ -50,7 +50,9 @@ class _Stop(unittest.SkipTest):
 class _Run:
     """All cases of one test."""
 
-    def __init__(self, pair: Any, f: Callable, args: Any, kwargs: Any, n: int, options: Options) -> None:
+    def __init__(
+        self, pair: Any, f: Callable[..., Any], args: Any, kwargs: Any, n: int, options: Options
+    ) -> None:
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
         self.valid = self.attempts = 0
         self.failed = (
@@ -268,7 +270,7 @@ def _keyed_class() -> type:
     return KeyedDatabase
 
 
-def make_autotest(pair: Any) -> Callable:
+def make_autotest(pair: Any) -> Callable[..., Any]:
     """Return the decorator `autotest` for one pair of libraries."""
 
     def autotest(
@@ -281,7 +283,7 @@ def make_autotest(pair: Any) -> Callable:
         check_dtype: Any = False,
         check_grad_use_random_data: Any = True,
         include_complex: Any = False,
-    ) -> Callable:
+    ) -> Callable[..., Any]:
         """Run the test on n sampled cases and compare the two libraries.
 
         check_graph: True also runs the program as one graph; False or "ValidatedFalse" does not.
@@ -289,7 +291,7 @@ def make_autotest(pair: Any) -> Callable:
             gradients needs False. A case that both libraries refuse is sampled again.
         """
 
-        def decorate(f: Callable) -> Callable:
+        def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(f)
             def run(*args: Any, **kwargs: Any) -> None:
                 mode = config.get("ONEFLOW_TEST_GRAPH")

@@ -122,7 +122,7 @@ def kinds_of(pair: Any, x: Any) -> set[str]:
     return {"array"} if type(x).__module__ == "numpy" and hasattr(x, "shape") else {"plain"}
 
 
-def compared_duals(case: Case) -> list:
+def compared_duals(case: Case) -> list[Any]:
     """Return the dual objects that the harness compares: inputs, results that hold tensors, and returned
     plain values.
     """

@@ -13,7 +13,7 @@ from . import config, source
 from .generators import generator, pack, py_tuple, random
 
 
-def fill(shape: tuple, low: Any, high: Any, seed: int, dtype: type = float) -> np.ndarray:
+def fill(shape: tuple[Any, ...], low: Any, high: Any, seed: int, dtype: type = float) -> np.ndarray:
     """Return the array of this shape for a seed: simple fillings for small seeds, otherwise uniform in [low,
     high).
 
@@ -186,7 +186,7 @@ class gpu_device(generator):
         return "cuda"
 
 
-def _dtype_families() -> dict:
+def _dtype_families() -> dict[Any, Any]:
     import torch as t
 
     signed, unsigned, floating = [t.int8, t.int32, t.int64], [t.uint8], [t.float32, t.float64]

@@ -8,7 +8,7 @@ from typing import Any
 from .samples import tensors
 
 
-def trained_leaves(args: Any, modules: Iterable[Any]) -> list:
+def trained_leaves(args: Any, modules: Iterable[Any]) -> list[Any]:
     """Return the tensors of arguments and modules that require a gradient."""
     return [t for t in tensors(args) if t.requires_grad] + [
         p for m in modules for p in m.parameters() if p.requires_grad

@@ -54,7 +54,7 @@ class Checker:
         self.options = Options(check_dtype=True)
 
     # ------------------------------------------------------------------ cells
-    def cell(self, row: dict, column: str, check: Callable) -> None:
+    def cell(self, row: dict[Any, Any], column: str, check: Callable[..., Any]) -> None:
         """Run a check and store its result; the check returns True for pass, None if it does not apply."""
         try:
             applies = check()
@@ -84,7 +84,12 @@ class Checker:
                 put(row, column, "pass" if applies is True else applies)
 
     def function(
-        self, row: dict, op: Any, reference: Any, candidate: Any, call: tuple[str | None, str] | None = None
+        self,
+        row: dict[Any, Any],
+        op: Any,
+        reference: Any,
+        candidate: Any,
+        call: tuple[str | None, str] | None = None,
     ) -> None:
         """Check a function (or a tensor method called as one) on torch's samples.
 
@@ -149,12 +154,12 @@ class Checker:
             ),
         )
 
-    def devices(self, row: dict, check: Callable) -> None:
+    def devices(self, row: dict[Any, Any], check: Callable[..., Any]) -> None:
         put(row, "cpu", row["cells"].get("eager", {"status": "none"})["status"])
         if self.torch.cuda.is_available():
             self.cell(row, "cuda", lambda: check("cuda"))
 
-    def module(self, row: dict, info: Any, reference: Any, candidate: Any) -> None:
+    def module(self, row: dict[Any, Any], info: Any, reference: Any, candidate: Any) -> None:
         """Check a module class: forward and gradients with the reference's weights, in training and
         evaluation mode.
         """
@@ -176,7 +181,7 @@ class Checker:
             self.pair.copy_state(r, c)
             return r.to(device), c.to(device)
 
-        def forward(s: Any, device: str = "cpu") -> tuple:
+        def forward(s: Any, device: str = "cpu") -> tuple[Any, ...]:
             sides, results = build(s, device), []
             for m in sides:
                 args, kwargs = copied(s[2:], device)
@@ -217,7 +222,12 @@ class Checker:
 
     # ------------------------------------------------------------------ checks
     def agree(
-        self, row: dict, samples: list, reference: Callable, candidate: Callable, call: tuple
+        self,
+        row: dict[Any, Any],
+        samples: list[Any],
+        reference: Callable[..., Any],
+        candidate: Callable[..., Any],
+        call: tuple[Any, ...],
     ) -> bool | None:
         ran = False
         for s in samples:
@@ -228,7 +238,12 @@ class Checker:
         return True if ran else None
 
     def both(
-        self, row: dict, s: Any, reference: Callable, candidate: Callable, call: tuple
+        self,
+        row: dict[Any, Any],
+        s: Any,
+        reference: Callable[..., Any],
+        candidate: Callable[..., Any],
+        call: tuple[Any, ...],
     ) -> tuple[Any, Any]:
         self.torch.manual_seed(0)
         try:
@@ -250,7 +265,12 @@ class Checker:
         return a, b
 
     def gradients(
-        self, row: dict, samples: list, reference: Callable, candidate: Callable, call: tuple
+        self,
+        row: dict[Any, Any],
+        samples: list[Any],
+        reference: Callable[..., Any],
+        candidate: Callable[..., Any],
+        call: tuple[Any, ...],
     ) -> bool | None:
         ran = False
         for s in samples:
@@ -269,7 +289,9 @@ class Checker:
                 self.same(ga, gb, "the gradient", self.script(row, s, call, "gradient"))
         return True if ran else None
 
-    def graph(self, row: dict, samples: list, candidate: Callable, call: tuple) -> bool | None:
+    def graph(
+        self, row: dict[Any, Any], samples: list[Any], candidate: Callable[..., Any], call: tuple[Any, ...]
+    ) -> bool | None:
         ran = None
         for s in samples:
             leaves = tensors(s)
@@ -281,7 +303,9 @@ class Checker:
             )
         return ran
 
-    def graph_of(self, row: dict, function: Callable, args: Any, modules: Any, script: str) -> None:
+    def graph_of(
+        self, row: dict[Any, Any], function: Callable[..., Any], args: Any, modules: Any, script: str
+    ) -> None:
         """Run function(*tensors) eagerly and as a graph of the candidate, with gradients; compare."""
         torch = self.torch
         eager_args = copied(args)
@@ -310,7 +334,7 @@ class Checker:
         self.same(eager_outputs, outputs, "the graph's result", script, values=not form_only(row))
         self.same([g for g in eager_gradients if g is not None], gradients, "the graph's gradient", script)
 
-    def graph_with_gradients(self, function: Callable, modules: Any) -> Any:
+    def graph_with_gradients(self, function: Callable[..., Any], modules: Any) -> Any:
         """Return a graph that runs `function` and its backward, and returns (tensors of the result,
         gradients).
         """
@@ -332,7 +356,9 @@ class Checker:
 
         return ParityGraph()
 
-    def against_numpy(self, row: dict, op: Any, candidate: Callable, call: tuple) -> bool | None:
+    def against_numpy(
+        self, row: dict[Any, Any], op: Any, candidate: Callable[..., Any], call: tuple[Any, ...]
+    ) -> bool | None:
         """float64 against the NumPy function torch's table names."""
         torch = self.torch
         if torch.float64 not in op.dtypes:
@@ -367,7 +393,12 @@ class Checker:
         return ran
 
     def dtypes(
-        self, row: dict, op: Any, reference: Callable, candidate: Callable, call: tuple
+        self,
+        row: dict[Any, Any],
+        op: Any,
+        reference: Callable[..., Any],
+        candidate: Callable[..., Any],
+        call: tuple[Any, ...],
     ) -> bool | None:
         torch, ran = self.torch, []
         for name in DTYPES:
@@ -397,7 +428,7 @@ class Checker:
         except Mismatch as e:
             raise Failure(str(e), script) from None
 
-    def backward(self, out: Any, leaves: list) -> list | None:
+    def backward(self, out: Any, leaves: list[Any]) -> list[Any] | None:
         """Return the gradients of the leaves for fixed output gradients; None if nothing requires one."""
         outs = [t for t in tensors_of(out, lambda t: isinstance(t, self.torch.Tensor)) if t.requires_grad]
         if not outs or not leaves:
@@ -409,10 +440,10 @@ class Checker:
         gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
         return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
 
-    def script(self, row: dict, s: Any, call: tuple, column: str = "eager") -> str:
+    def script(self, row: dict[Any, Any], s: Any, call: tuple[Any, ...], column: str = "eager") -> str:
         return snippets.function_snippet(self.candidate_name, *call, s, column)
 
-    def module_script(self, row: dict, s: Any, column: str = "eager") -> str:
+    def module_script(self, row: dict[Any, Any], s: Any, column: str = "eager") -> str:
         return snippets.module_snippet(self.candidate_name, row["name"].removeprefix("oneflow."), s, column)
 
     @property
@@ -423,5 +454,5 @@ class Checker:
 REFUSED = object()
 
 
-def form_only(row: dict) -> bool:
+def form_only(row: dict[Any, Any]) -> bool:
     return row["name"].rpartition(".")[2] in FORM_ONLY

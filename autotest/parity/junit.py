@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 from .table import COLUMNS, status
 
 
-def write(rows: list[dict], path: str | Path) -> None:
+def write(rows: list[dict[Any, Any]], path: str | Path) -> None:
     """Write the file."""
     suite = ET.Element("testsuite", name="parity")
     tests = failures = skipped = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from .table import COLUMNS, counts, status
 
@@ -75,7 +76,7 @@ FILTERS = (
 )
 
 
-def write(rows: list[dict], path: str | Path, title: str = "parity") -> None:
+def write(rows: list[dict[Any, Any]], path: str | Path, title: str = "parity") -> None:
     """Write the page."""
     import jinja2  # a dependency of torch; the rest of this package does without it
 
@@ -101,19 +102,19 @@ def write(rows: list[dict], path: str | Path, title: str = "parity") -> None:
     Path(path).write_text(html, encoding="utf-8")
 
 
-def _shown_row(row: dict) -> dict:
+def _shown_row(row: dict[Any, Any]) -> dict[Any, Any]:
     cells = [{"column": c, "status": status(row, c), "mark": _mark(row, c)} for c in COLUMNS]
     has = {status(row, c) for c in COLUMNS} | ({"left"} if row["left_out"] else set())
     return {"name": row["name"], "left_out": row["left_out"], "cells": cells, "has": " ".join(sorted(has))}
 
 
-def _mark(row: dict, column: str) -> str:
+def _mark(row: dict[Any, Any], column: str) -> str:
     if column == "dtypes" and row.get("dtypes") and status(row, column) == "pass":
         return str(len(row["dtypes"]))
     return MARKS[status(row, column)]
 
 
-def _with_dtypes(row: dict, column: str, cell: dict) -> dict:
+def _with_dtypes(row: dict[Any, Any], column: str, cell: dict[Any, Any]) -> dict[Any, Any]:
     return (
         {**cell, "detail": ", ".join(row["dtypes"])}
         if column == "dtypes" and row.get("dtypes") and cell["status"] == "pass"
@@ -121,7 +122,7 @@ def _with_dtypes(row: dict, column: str, cell: dict) -> dict:
     )
 
 
-def _sums(rows: list[dict]) -> list[tuple[str, str]]:
+def _sums(rows: list[dict[Any, Any]]) -> list[tuple[str, str]]:
     by_column, executed = counts(rows)
     sums = [(f"{executed} / {len(rows)}", "names run")]
     for column in COLUMNS:

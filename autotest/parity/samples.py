@@ -51,7 +51,7 @@ def modules() -> Any:
 
 def operator_samples(
     op: Any, dtype: Any, requires_grad: bool = False, device: str = "cpu", limit: int = 4
-) -> list:
+) -> list[Any]:
     """[(input, args, kwargs)] for this dtype; the smaller half of a long list is enough."""
     out = []
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def size_of(sample: Any) -> int:
     return sum(t.numel() for t in tensors((sample.input, sample.args, sample.kwargs)))
 
 
-def tensors(x: Any) -> list:
+def tensors(x: Any) -> list[Any]:
     import torch
 
     if isinstance(x, torch.Tensor):
@@ -81,7 +81,9 @@ def tensors(x: Any) -> list:
     return []
 
 
-def module_samples(info: Any, dtype: Any, device: str = "cpu", training: bool = True, limit: int = 4) -> list:
+def module_samples(
+    info: Any, dtype: Any, device: str = "cpu", training: bool = True, limit: int = 4
+) -> list[Any]:
     """[(constructor args, kwargs, forward args, kwargs)]"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

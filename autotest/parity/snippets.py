@@ -37,7 +37,7 @@ class NamingWriter(SourceWriter):
         self.lines.append(f"{name} = {super().tensor(t, bool(t.requires_grad))}")
         return name
 
-    def arguments(self, args: Any, kwargs: dict) -> str:
+    def arguments(self, args: Any, kwargs: dict[str, Any]) -> str:
         return ", ".join([self.value(a) for a in args] + [f"{k}={self.value(v)}" for k, v in kwargs.items()])
 
     @property
@@ -46,7 +46,11 @@ class NamingWriter(SourceWriter):
 
 
 def function_snippet(
-    candidate: str, reference_call: str | None, candidate_call: str, sample: tuple, column: str = "eager"
+    candidate: str,
+    reference_call: str | None,
+    candidate_call: str,
+    sample: tuple[Any, ...],
+    column: str = "eager",
 ) -> str:
     """Return a script that calls a function of both libraries on a sample, with gradients or as a graph if
     `column` says so.
@@ -67,7 +71,7 @@ def function_snippet(
     )
 
 
-def module_snippet(candidate: str, name: str, sample: tuple, column: str = "eager") -> str:
+def module_snippet(candidate: str, name: str, sample: tuple[Any, ...], column: str = "eager") -> str:
     """Return a script that runs a module of both libraries on a sample, with the same weights."""
     writer = NamingWriter()
     build = writer.arguments(sample[0], sample[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 COLUMNS = ("identity", "eager", "gradient", "graph", "reference", "golden", "dtypes", "cpu", "cuda")
 # pass, fail, differs (a documented difference), refused (says itself that it cannot), none (does not apply);
@@ -11,11 +12,11 @@ COLUMNS = ("identity", "eager", "gradient", "graph", "reference", "golden", "dty
 RANK = {"fail": 0, "none": 1, "refused": 2, "differs": 3, "pass": 4, "same": 4, "own": 4}
 
 
-def new_row(name: str, group: str) -> dict:
+def new_row(name: str, group: str) -> dict[Any, Any]:
     return {"name": name, "group": group, "cells": {}, "left_out": "", "scripts": {}}
 
 
-def put(row: dict, column: str, status: str, detail: str = "", script: str = "") -> None:
+def put(row: dict[Any, Any], column: str, status: str, detail: str = "", script: str = "") -> None:
     cell = {"status": status}
     if detail:
         cell["detail"] = detail
@@ -24,26 +25,26 @@ def put(row: dict, column: str, status: str, detail: str = "", script: str = "")
     row["cells"][column] = cell
 
 
-def status(row: dict, column: str) -> str:
+def status(row: dict[Any, Any], column: str) -> str:
     return row["cells"].get(column, {}).get("status", "none")
 
 
-def executed(row: dict) -> bool:
+def executed(row: dict[Any, Any]) -> bool:
     """Whether any check of this name ran."""
     return any(status(row, c) != "none" for c in COLUMNS if c not in ("identity", "cuda"))
 
 
-def save(rows: list[dict], path: str | Path) -> None:
+def save(rows: list[dict[Any, Any]], path: str | Path) -> None:
     Path(path).write_text(
         json.dumps({"format": 1, "columns": COLUMNS, "rows": sorted(rows, key=lambda r: r["name"])}, indent=1)
     )
 
 
-def load(path: str | Path) -> list[dict]:
+def load(path: str | Path) -> list[dict[Any, Any]]:
     return json.loads(Path(path).read_text())["rows"]
 
 
-def baseline_of(rows: list[dict]) -> dict:
+def baseline_of(rows: list[dict[Any, Any]]) -> dict[Any, Any]:
     """Return the content of a baseline: {name: {column: status}} of the cells that apply on every machine."""
     return {
         r["name"]: {c: status(r, c) for c in COLUMNS if c != "cuda" and status(r, c) != "none"}
@@ -52,7 +53,7 @@ def baseline_of(rows: list[dict]) -> dict:
     }
 
 
-def compare(rows: list[dict], baseline: dict) -> tuple[list[str], list[str]]:
+def compare(rows: list[dict[Any, Any]], baseline: dict[Any, Any]) -> tuple[list[str], list[str]]:
     """Return (regressions, improvements) against a baseline, as lines of text."""
     now = baseline_of(rows)
     worse, better = [], []
@@ -69,7 +70,7 @@ def compare(rows: list[dict], baseline: dict) -> tuple[list[str], list[str]]:
     return worse, better
 
 
-def counts(rows: list[dict]) -> tuple[dict, int]:
+def counts(rows: list[dict[Any, Any]]) -> tuple[dict[Any, Any], int]:
     """Return {column: {status: count}} and the number of names run."""
     out: dict[str, dict[str, int]] = {c: {} for c in COLUMNS}
     for row in rows:
