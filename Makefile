@@ -132,28 +132,28 @@ clean: ## remove everything that the other targets made
 # If the interpreter has torch, that torch is used, with the packages beside it. Otherwise the pinned one is installed.
 $(VENV)/.torch:
 	@echo "setting up $(VENV) (once): torch, then the package, then what the demo and the tests use"
-	if $(PYTHON) -c "import torch" 2>/dev/null; then \
+	@if $(PYTHON) -c "import torch" 2>/dev/null; then \
 	  $(PYTHON) -m venv --system-site-packages $(VENV) || $(PYTHON) -m venv --system-site-packages --without-pip $(VENV); \
 	  $(BIN)/python -c "import torch" 2>/dev/null || \
 	    $(PYTHON) -c "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))" \
 	    > "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/of_the_interpreter.pth"; \
 	else $(PYTHON) -m venv $(VENV); fi
-	$(BIN)/python -c "import wheel, ninja, numpy; from importlib.metadata import version; \
+	@$(BIN)/python -c "import wheel, ninja, numpy; from importlib.metadata import version; \
 	  assert int(version('setuptools').split('.')[0]) >= 77" 2>/dev/null \
 	  || $(PIP) install "setuptools>=77,<81" wheel ninja numpy $(SHOW)
-	$(BIN)/python -c "import torch" 2>/dev/null \
+	@$(BIN)/python -c "import torch" 2>/dev/null \
 	  || $(PIP) install $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(SHOW)
-	touch $@
+	@touch $@
 
 $(VENV)/.package: $(VENV)/.torch setup.py pyproject.toml $(wildcard csrc/*.py csrc/*.cpp csrc/*/*.cpp csrc/*/*.h csrc/*.h)
 	@echo "building the package"
 	-$(BIN)/python csrc/build.py
-	ONEFLOW_BUILD_EXT=0 $(PIP) install -q --no-build-isolation --no-deps -e .
-	touch $@
+	@ONEFLOW_BUILD_EXT=0 $(PIP) install -q --no-build-isolation --no-deps -e .
+	@touch $@
 
 # flowvision and vit-pytorch name requirements that have no CPU build, so they are installed without any.
 $(VENV)/.extras: $(VENV)/.package requirements-test.txt
 	@echo "installing what the demo and the tests use"
-	$(PIP) install -r requirements-test.txt $(SHOW)
-	$(PIP) install --no-deps --no-build-isolation flowvision==0.2.2 vit-pytorch==1.26.11 $(SHOW)
-	touch $@
+	@$(PIP) install -r requirements-test.txt $(SHOW)
+	@$(PIP) install --no-deps --no-build-isolation flowvision==0.2.2 vit-pytorch==1.26.11 $(SHOW)
+	@touch $@
