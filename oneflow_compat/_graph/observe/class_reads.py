@@ -12,7 +12,15 @@ from typing import Any
 import torch
 
 from ..program.python_values import MISSING
-from .places import CLASS_ATTRIBUTE, ITEM, SPECIAL_METHODS, is_plain, is_python_class, special_methods
+from .places import (
+    CLASS_ATTRIBUTE,
+    ITEM,
+    OF_CAPTURE,
+    SPECIAL_METHODS,
+    is_plain,
+    is_python_class,
+    special_methods,
+)
 from .policy import Policy, is_installed_module, policy_of
 
 LRU_CACHE = functools._lru_cache_wrapper
@@ -25,6 +33,7 @@ class ClassReads:
     add: Callable[..., Any]
     c_call: Callable[..., Any]
     note_module: Callable[..., Any]
+    python_call: Callable[..., Any]
     visible: Callable[..., Any]
     seen: set[Any]
 
@@ -40,6 +49,26 @@ class ClassReads:
             if value is not MISSING:
                 return value
         return MISSING
+
+    def tensor_method(self, name: str, site: Any) -> None:
+        """Guard what a name of a tensor means; a capture changes some methods while it runs."""
+        if ("tensor method", name) not in self.seen:
+            self.seen.add(("tensor method", name))
+            for cls in torch.Tensor.__mro__[:-1]:
+                self.add(CLASS_ATTRIBUTE, cls, name, OF_CAPTURE, f"torch.Tensor.{name}", site)
+                if name in vars(cls):
+                    return
+
+    def constructor(self, cls: type, site: Any) -> None:
+        """Guard the functions that make an object of a user's class, with their defaults."""
+        for name in ("__new__", "__init__"):
+            function = self.class_attribute(cls, cls.__mro__, name, site)
+            function = getattr(function, "__func__", function)  # __new__ is a staticmethod
+            if type(function) is types.FunctionType:
+                self.python_call(function, site)
+        metaclass = type(cls)
+        if metaclass is not type:
+            self.class_attribute(metaclass, metaclass.__mro__, "__call__", site)
 
     def missing_attribute(self, instance: Any, name: str, site: Any) -> None:
         """Guard the `__getattr__` of a class, and what it reads if it is written in C (dict.__getitem__)."""
@@ -65,7 +94,8 @@ class ClassReads:
         for base in filter(is_python_class, cls.__mro__):
             module, methods = sys.modules.get(base.__module__), special_methods(base)
             for method in methods:
-                self.visible(method)
+                if type(method) is types.FunctionType and method.__name__ not in ("__init__", "__new__"):
+                    self.python_call(method, site)
             if module is None or not is_installed_module(module):
                 label = f"the bases of {base.__name__}"
                 self.add(CLASS_ATTRIBUTE, base, "__mro__", base.__mro__, label, site)

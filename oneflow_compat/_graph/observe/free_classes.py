@@ -12,9 +12,10 @@ FREE = frozenset(
         torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType,
         types.CellType, types.TracebackType, types.FrameType, types.FunctionType, types.BuiltinFunctionType,
         types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
-        type({}.keys()), type({}.values()), type({}.items()),
     ]
 )  # fmt: skip
+# Views of dicts. Most are made, read and dropped by one statement, which reads the dict, too.
+VIEWS = frozenset([type({}.keys()), type({}.values()), type({}.items())])
 FREE_OF_ATTRIBUTES = FREE - {types.FunctionType}
 # The same, with their subclasses.
 FREE_BASES = (
@@ -23,5 +24,4 @@ FREE_BASES = (
     torch.SymFloat,
     torch.SymBool,
     torch._C._FunctionBase,
-    BaseException,
 )

@@ -179,7 +179,7 @@ class _Builder:
             arg >>= 1
         if name == "LOAD_SUPER_ATTR":
             arg >>= 2
-        named = ("GLOBAL", "NAME", "_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+        named = ("GLOBAL", "NAME", "_ATTR", "LOAD_METHOD", "IMPORT_FROM", "IMPORT_NAME")
         return self.code.co_names[arg] if any(part in name for part in named) and "KW" not in name else None
 
 

@@ -23,6 +23,7 @@ from .places import (
     ITEM,
     MODE,
     OF_CAPTURE,
+    SPECIAL_METHODS,
     WEAK_CONTAINERS,
     contents,
     is_plain,
@@ -30,6 +31,7 @@ from .places import (
 )
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .reads import Reads
+from .unfollowed import calling_site, reads_objects
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -50,6 +52,7 @@ class Observer:
         for name, hooks in _GLOBAL_HOOKS.items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
+        self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
 
     def __enter__(self) -> Any:
         gc.collect(0)  # a capture pauses collection, so generation 0 holds what build() makes
@@ -69,9 +72,15 @@ class Observer:
 
     def _unobserved(self, code: CodeType, scope: Any) -> None:
         """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""
-        for name in code.co_names if policy_of(code) is Policy.USER else ():
+        if policy_of(code) is not Policy.USER:
+            return
+        for name in code.co_names:
             if name in scope:
                 self.reads.add(ITEM, scope, name, scope[name], name, None)
+        imports = code.co_name == "<module>" and getattr(scope.get("__spec__"), "_initializing", False)
+        site = None if imports or not reads_objects(code) else calling_site()
+        if site is not None:
+            self.reads.warn(site, f"the code of {code.co_name}, whose reads of objects are not observed")
 
     def finish(self, replayed: Any, modes: Any) -> Guards:
         """Return the guards.
@@ -114,6 +123,9 @@ class Observer:
     def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:
         """Keep a guard, unless build() itself changed its place in another way than the program does."""
         if _is_symbolic(guard.value):
+            return
+        if guard.value is OF_CAPTURE:
+            kept.append(guard)
             return
         current = guard.current()
         if is_of_the_capture(guard.value):
@@ -207,6 +219,11 @@ def _imported(module: Any, site: Any) -> None:
         _current.reads.attribute(module, site.name, site)
 
 
+def _import_name(level: int, site: Any) -> None:
+    if _active():
+        _current.reads.imported_module(sys._getframe(1).f_globals, site.name, level, site)
+
+
 def _item(container: Any, key: Any, site: Any) -> None:
     if type(container) not in FREE and _active():
         _current.reads.item(container, key, site)
@@ -242,7 +259,9 @@ def _identity(left: Any, right: Any, site: Any) -> None:
 
 def _match_class(value: Any, names: Any, site: Any) -> None:
     if _active():
-        for name in (*getattr(type(value), "__match_args__", ()), *names):
+        cls = type(value)
+        _current.reads.class_attribute(cls, cls.__mro__, "__match_args__", site)
+        for name in (*getattr(cls, "__match_args__", ()), *names):
             _current.reads.attribute(value, name, site)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..program.python_values import MISSING, PLAIN_TYPES, same_value
+from .free_classes import VIEWS
 
 _HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
 _POINTER_BYTES = tuple.__itemsize__
@@ -31,6 +32,7 @@ CONTENTS = "contents"  # all elements of a container, in order
 CONTEXT = "context variable"
 FLAG = "flag"  # an attribute that has the same value in each object of a tuple
 SPECIAL_METHODS = "special methods"  # of a class: those that operators and built-in functions call
+ANSWER = "answer"  # what a function, or a method of the owner, returns for some arguments; see answers.py
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
@@ -101,7 +103,17 @@ _READERS = {
     CONTEXT: lambda owner, key: owner.get(MISSING),
     FLAG: lambda owner, key: _common_value(owner, key),
     SPECIAL_METHODS: lambda owner, key: special_methods(owner),
+    ANSWER: lambda owner, key: _answer(owner, key),
 }
+
+
+def _answer(owner: Any, key: tuple[Any, ...]) -> Any:
+    method, arguments = key
+    try:
+        answer = (owner if method is None else getattr(owner, method))(*arguments)
+    except Exception:  # whatever the function raises, it gives no answer now
+        return MISSING
+    return tuple(answer) if type(answer) is list else answer
 
 
 def _common_value(objects: Any, name: str) -> Any:
@@ -122,6 +134,7 @@ _PICTURES = {
     dict: _dict_contents,
     collections.OrderedDict: lambda value: (*_IN_ORDER(value), *map(value.get, _IN_ORDER(value))),
     types.MappingProxyType: lambda value: (*value.keys(), *value.values()),
+    **dict.fromkeys(VIEWS, lambda value: (*value.mapping.keys(), *value.mapping.values())),
     set: lambda value: (frozenset(value),),
     frozenset: lambda value: (value,),
     np.ndarray: lambda value: (value.tobytes(), f"{value.dtype.str}{value.shape}"),
@@ -192,6 +205,15 @@ def can_be_replaced(value: Any) -> bool:
     if isinstance(value, _BY_IDENTITY):
         return False
     return contents(value) is not MISSING or all(map(is_python_class, type(value).__mro__[:-1]))
+
+
+def attributes_of(instance: Any) -> Any:
+    """Return the attribute dict of an object, or None."""
+    try:
+        attributes = object.__getattribute__(instance, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def is_python_class(cls: type) -> bool:

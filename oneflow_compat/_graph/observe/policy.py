@@ -84,12 +84,13 @@ def is_installed_module(module: Any) -> bool:
     A module without a file is the user's unless the interpreter or a known package made it: the main module
     of a notebook, for example.
     """
-    name = getattr(module, "__file__", None)
-    if name:
+    attributes = vars(module)  # not getattr(), which runs a __getattr__ of the user's module
+    name = attributes.get("__file__")
+    if isinstance(name, str):
         return policy_of_file(name) is not Policy.USER
     if module.__name__.partition(".")[0] in (*sys.builtin_module_names, *_FUNCTIONS_ONLY):
         return True
-    return getattr(module, "__spec__", None) is not None  # a namespace package, a frozen module
+    return attributes.get("__spec__") is not None  # a namespace package, a frozen module
 
 
 def is_of_this_package(name: str) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
+import contextlib
 import contextvars
+import decimal
+import importlib.util
 import operator
+import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
@@ -15,8 +20,9 @@ import torch
 
 from ..program.live_numbers import live_number
 from ..program.python_values import MISSING
+from .answers import AnswerReads, decimal_context
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
-from .free_classes import FREE, FREE_BASES
+from .free_classes import FREE, FREE_BASES, VIEWS
 from .places import (
     ATTRIBUTE,
     CELL,
@@ -25,15 +31,23 @@ from .places import (
     CONTEXT,
     ELEMENT,
     ITEM,
+    OF_CAPTURE,
     TYPE,
     Guard,
+    attributes_of,
     contents,
     is_plain,
     is_python_class,
 )
 from .policy import Policy, is_installed_module, policy_of
 from .size_types import fix_size_whose_type_decides
-from .unfollowed import calling_site, uncompared_array, unfollowed_call, unfollowed_object
+from .unfollowed import (
+    FILE,
+    calling_site,
+    uncompared_array,
+    unfollowed_call,
+    unfollowed_object,
+)
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -56,7 +70,7 @@ _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contain
 _DEPTH = 3  # of containers inside containers that a C function receives
 
 
-class Reads(ClassReads):
+class Reads(ClassReads, AnswerReads):
     """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
 
     def __init__(self, active: Callable[..., Any], on_module: Callable[[Module], None]) -> None:
@@ -93,6 +107,8 @@ class Reads(ClassReads):
 
     def warn(self, site: Any, what: Any) -> None:
         """Note a value that has no guard."""
+        if what == FILE and not site.is_user and calling_site(through_torch=False) is None:
+            return  # torch reads a source file, for example
         site = site if site.is_user else calling_site() or site
         self.unfollowed.setdefault((site.expression, what), site)
 
@@ -111,6 +127,8 @@ class Reads(ClassReads):
         if not site.counts:
             self.seen.add(("global", id(scope), name))
         self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)
+        if name not in scope:
+            self.add(ITEM, vars(builtins), name, OF_CAPTURE, name, site)
 
     def cell(self, cell: Any, site: Any) -> None:
         try:
@@ -141,7 +159,9 @@ class Reads(ClassReads):
         label = f"{instance.__name__ if isinstance(instance, type) else cls.__name__}.{name}"
         if isinstance(instance, type):
             if self.class_attribute(instance, instance.__mro__, name, site) is MISSING:
-                self.class_attribute(cls, cls.__mro__, name, site)  # of the metaclass
+                in_metaclass = self.class_attribute(cls, cls.__mro__, name, site)
+                if type(in_metaclass) is types.GetSetDescriptorType and site.is_user and name != "__dict__":
+                    self.slot(instance, name, in_metaclass, label, site)  # its __name__
             return
         in_class = self.class_attribute(cls, cls.__mro__, name, site)
         if is_python_class(cls):
@@ -160,7 +180,13 @@ class Reads(ClassReads):
         if isinstance(in_class, (types.MemberDescriptorType, types.GetSetDescriptorType)):
             return self.slot(instance, name, in_class, label, site)
         if isinstance(in_class, property):
-            return self.visible(in_class.fget)
+            return self.property(instance, name, in_class.fget, label, site)
+        if isinstance(instance, types.ModuleType) and is_installed_module(instance):
+            return self.add(
+                ATTRIBUTE, instance, name, OF_CAPTURE, label, site
+            )  # torch.backends.cudnn.benchmark
+        if hasattr(type(in_class), "__set__") and not is_python_class(type(in_class)):  # a field of ctypes
+            return self.slot(instance, name, in_class, label, site)
         attributes = attributes_of(instance)
         if attributes is not None:
             value = attributes.get(name, MISSING)
@@ -169,6 +195,13 @@ class Reads(ClassReads):
                 self.missing_attribute(instance, name, site)
         elif in_class is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
+
+    def property(self, instance: Any, name: str, getter: Any, label: str | None, site: Any) -> None:
+        """A property: what its function reads is observed, or else its value is guarded."""
+        if type(getter) is types.FunctionType and not self.python_call(getter, site) and site.is_user:
+            with contextlib.suppress(Exception):  # build() gets the same error in a moment
+                if is_plain(getter(instance)):
+                    self.add(ATTRIBUTE, instance, name, OF_CAPTURE, label, site)
 
     def slot(self, instance: Any, name: str, descriptor: Any, label: str | None, site: Any) -> Any:
         if isinstance(instance, np.ndarray):
@@ -183,13 +216,28 @@ class Reads(ClassReads):
             self.contents(instance, site)
 
     def module_attribute(self, module: Any, name: str, site: Any) -> None:
-        if not is_installed_module(module):
-            label = f"{module.__name__}.{name}"
-            self.add(ITEM, vars(module), name, vars(module).get(name, MISSING), label, site)
+        """Guard a name of a module. A capture changes some functions of torch while it runs."""
+        value = OF_CAPTURE if is_installed_module(module) else vars(module).get(name, MISSING)
+        self.add(ITEM, vars(module), name, value, f"{module.__name__}.{name}", site)
+        if name not in vars(module):
+            label = f"{module.__name__}.__getattr__"
+            self.add(ITEM, vars(module), "__getattr__", vars(module).get("__getattr__", MISSING), label, site)
+
+    def imported_module(self, scope: dict, name: str, level: int, site: Any) -> None:
+        """Guard which module an import statement gets, if it was imported before."""
+        if level:
+            name = importlib.util.resolve_name("." * level + name, scope.get("__package__") or "")
+        while name:
+            self.add(ITEM, sys.modules, name, sys.modules.get(name, MISSING), f"import {name}", site)
+            name = name.rpartition(".")[0]
 
     def tensor_attribute(self, tensor: Any, name: str, site: Any) -> None:
         """An attribute that the user put on a real tensor, or whether it is trained."""
-        if not isinstance(tensor, torch.Tensor) or name in _TENSOR_NAMES or is_fake(tensor):
+        if not isinstance(tensor, torch.Tensor):
+            return
+        if hasattr(torch.Tensor, name):
+            self.tensor_method(name, site)
+        if name in _TENSOR_NAMES or is_fake(tensor):
             return
         self.objects[id(tensor)] = tensor
         label = f"{type(tensor).__name__}.{name}"
@@ -233,6 +281,10 @@ class Reads(ClassReads):
     def contents(self, value: Any, site: Any, depth: int = 0) -> Any:
         """Guard all that a C function or an instruction may read of a value."""
         cls = type(value)
+        if cls in VIEWS and not site.is_user:
+            return
+        if cls is decimal.Decimal:
+            return self.answer(decimal_context, (), "the context of decimal", site)
         key = (id(value), CONTENTS)
         if cls in FREE or key in self.seen or isinstance(value, (*FREE_BASES, type, types.ModuleType)):
             return
@@ -289,6 +341,8 @@ class Reads(ClassReads):
     # -- calls -----------------------------------------------------------------------------
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS:
+            if site.is_user and arguments:
+                self.inspection(function, arguments, site)
             return fix_size_whose_type_decides(function, arguments, site)
         cls, owner = type(function), None
         if cls is types.MethodType:
@@ -299,7 +353,7 @@ class Reads(ClassReads):
             self.argument_contents(arguments, site)
         elif cls is types.FunctionType:
             if not self.python_call(function, site):
-                self.argument_contents((owner, *arguments), site)
+                self.foreign_call(function, owner, arguments, site)
         elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
             self.c_call(function, owner, arguments, site)
         elif isinstance(function, type):
@@ -311,6 +365,8 @@ class Reads(ClassReads):
         what = unfollowed_call(cls, None, "")
         if what:
             self.warn(site, what)
+        if site.is_user and is_python_class(cls):
+            self.constructor(cls, site)
         if cls.__module__ == "builtins":
             self.argument_contents(arguments, site)
 
@@ -336,17 +392,23 @@ class Reads(ClassReads):
         policy = policy_of(function.__code__)
         if policy in (Policy.USER, Policy.INSTALLED):
             self.visible(function)
-        if policy is Policy.USER and ("function", id(function)) not in self.seen:
-            self.seen.add(("function", id(function)))
-            self.objects[id(function)] = function
-            label = f"the code of {function.__qualname__}"
-            self.add(ATTRIBUTE, function, "__code__", function.__code__, label, site)
-            for name in ("__defaults__", "__kwdefaults__"):
-                value = getattr(function, name)
-                if value:
-                    self.add(ATTRIBUTE, function, name, value, f"{function.__qualname__}.{name}", site)
-                    self.contents(value, site)
+        if policy is Policy.USER:
+            self.function(function, site)
         return policy in (Policy.USER, Policy.INSTALLED)
+
+    def function(self, function: types.FunctionType, site: Any) -> None:
+        """Guard the code and the defaults of a function of the user's."""
+        if ("function", id(function)) in self.seen:
+            return
+        self.seen.add(("function", id(function)))
+        self.objects[id(function)] = function
+        label = f"the code of {function.__qualname__}"
+        self.add(ATTRIBUTE, function, "__code__", function.__code__, label, site)
+        for name in ("__defaults__", "__kwdefaults__"):
+            value = getattr(function, name)
+            if value:
+                self.add(ATTRIBUTE, function, name, value, f"{function.__qualname__}.{name}", site)
+                self.contents(value, site)
 
     def visible(self, function: Any) -> None:
         code = getattr(function, "__code__", None)
@@ -365,9 +427,12 @@ class Reads(ClassReads):
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.warn(site, what)
+        if name == "__subclasses__" and isinstance(owner, type):
+            self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)
         if not self.special_method(owner, name, arguments, site):
             if type(owner) not in FREE and not isinstance(owner, (type, torch.Tensor)):
                 self.method_of(owner, name, arguments, site)
+                self.getter(function, arguments, site)
             self.argument_contents(arguments, site)
 
     def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
@@ -401,6 +466,7 @@ class Reads(ClassReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1])
+        self.getter(function, arguments, site)
         self.argument_contents(arguments, site)
 
     def attrgetter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
@@ -440,15 +506,6 @@ class Reads(ClassReads):
             picture = contents(container)
             if picture is not MISSING and not isinstance(container, np.ndarray):
                 self.snapshots[id(container)] = picture
-
-
-def attributes_of(instance: Any) -> Any:
-    """Return the attribute dict of an object, or None."""
-    try:
-        attributes = object.__getattribute__(instance, "__dict__")
-    except (AttributeError, TypeError):
-        return None
-    return attributes if isinstance(attributes, dict) else None
 
 
 def is_fake(tensor: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _random
 import datetime
+import dis
 import random
 import sys
 import types
@@ -13,7 +14,7 @@ import numpy as np
 
 from .instrument import Site
 from .places import is_python_class
-from .policy import Policy, policy_of
+from .policy import Policy, is_of_this_package, policy_of
 
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"
@@ -25,11 +26,13 @@ _FUNCTIONS = {
     "posix": (GENERATOR, {"urandom", "getrandom"}),
     "nt": (GENERATOR, {"urandom"}),
     "_uuid": (GENERATOR, None),
+    "_locale": ("the locale", {"setlocale", "localeconv", "nl_langinfo"}),
     "io": (FILE, {"open", "open_code"}),
     "_io": (FILE, {"open", "open_code"}),
 }
-_FILE_FUNCTIONS = {"listdir", "scandir"}
+_FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
+_OBJECT_READS = frozenset(["LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR"])
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
@@ -66,6 +69,11 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     return None
 
 
+def unfollowed_function(function: Any) -> str | None:
+    """Return what a Python function of the standard library reads that has no guard, or None."""
+    return FILE if function.__module__ == "genericpath" else None  # os.path.exists() and the like
+
+
 def _is_module_generator(owner: Any) -> bool:
     """Return True for a generator that no program needs to follow.
 
@@ -84,21 +92,33 @@ def unfollowed_object(value: Any) -> str | None:
         return None if _is_module_generator(value) else GENERATOR
     if hasattr(cls, "__next__"):
         return f"an iterator ({cls.__name__}), which remembers its position"
-    package = cls.__module__.partition(".")[0]
-    if is_python_class(cls) or package in _KNOWN_PACKAGES or isinstance(value, (np.dtype, np.ufunc)):
+    base = next(c for c in cls.__mro__ if not is_python_class(c))  # its fields are in the objects, too
+    package = base.__module__.partition(".")[0]
+    if package in _KNOWN_PACKAGES or isinstance(value, (np.dtype, np.ufunc)):
         return None
     return f"an object of {cls.__module__}.{cls.__qualname__}, a class without a guard"
 
 
-def calling_site() -> Any:
-    """Return the innermost instruction of the user's code that runs now, or None."""
+def calling_site(through_torch: bool = True) -> Any:
+    """Return the innermost instruction of the user's code that runs now, or None.
+
+    `through_torch`: also if code that is not observed, such as torch's, lies between.
+    """
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if policy_of(code) is Policy.USER:
+        policy = policy_of(code)
+        if policy is Policy.USER:
             return Site(code, None, _position(frame), True)
+        if policy is not Policy.INSTALLED and not through_torch and not is_of_this_package(code.co_filename):
+            return None
         frame = frame.f_back
     return None
+
+
+def reads_objects(code: types.CodeType) -> bool:
+    """Whether code reads attributes, items or variables of a closure."""
+    return any(instruction.opname in _OBJECT_READS for instruction in dis.get_instructions(code))
 
 
 def _position(frame: Any) -> Any:

@@ -1,0 +1,120 @@
+"""Questions that build() asks the interpreter, torch or a class: a guard asks them again before each call.
+
+Their answers lie in no attribute that Python can see: the number of threads, the level of a logger, the
+classes that are registered with an abstract class, the precision of decimal numbers.
+"""
+
+from __future__ import annotations
+
+import abc
+import decimal
+import importlib
+import re
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..._active import outside_capture
+from .free_classes import FREE_BASES
+from .places import ANSWER, OF_CAPTURE, TYPE, attributes_of, is_plain, is_python_class
+from .unfollowed import unfollowed_function
+
+_PACKAGES = (
+    "torch",
+    "_thread",
+    "logging",
+    "gc",
+    "sys",
+    "threading",
+    "locale",
+    "_locale",
+    "os",
+    "posix",
+    "multiprocessing",
+)
+_GETTER = re.compile(r"(get|is|are|has|initial|current).+|locked|cpu_count")
+# A capture compares these modes itself (torch_settings.py, engine.py), or changes them while build() runs.
+_COMPARED_ELSEWHERE = re.compile(
+    r".*(grad|autocast|inference|anomaly|compiling|tracing|scripting).*|is_tensor"
+)
+
+
+def is_getter(function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a function of torch or of the standard library tells a setting, for plain arguments."""
+    name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
+    owner = getattr(function, "__self__", None)
+    package = (module or getattr(owner, "__name__", "") or type(owner).__module__).partition(".")[0]
+    if package not in _PACKAGES or not _GETTER.fullmatch(name) or _COMPARED_ELSEWHERE.fullmatch(name):
+        return False
+    return all(map(is_plain, arguments)) and _is_plain_answer(function, arguments)
+
+
+def _is_plain_answer(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    try:
+        with outside_capture():
+            return is_plain(function(*arguments))
+    except Exception:  # build() gets the same error in a moment
+        return False
+
+
+def abstract_classes(classes: Any) -> Iterator[type]:
+    """Yield the classes of the second argument of isinstance() that others can be registered with."""
+    for cls in classes if type(classes) is tuple else (classes,):
+        if type(cls) is tuple:
+            yield from abstract_classes(cls)
+        elif isinstance(cls, abc.ABCMeta):
+            yield cls
+
+
+def decimal_context() -> tuple[Any, ...]:
+    """Return what decides the results of decimal arithmetic."""
+    context = decimal.getcontext()
+    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+
+
+class AnswerReads:
+    """The part of Reads that guards what functions answer whose own reads are not observed."""
+
+    add: Callable[..., Any]
+    warn: Callable[..., Any]
+    contents: Callable[..., Any]
+    imported_module: Callable[..., Any]
+    argument_contents: Callable[..., Any]
+
+    def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
+        """A call of a Python function whose frames are not observed."""
+        what = unfollowed_function(function)
+        if what is not None and site.is_user:
+            self.warn(site, what)
+        if function is importlib.import_module and arguments and type(arguments[0]) is str:
+            return self.imported_module({}, arguments[0], 0, site)
+        self.getter(function if owner is None else types.MethodType(function, owner), arguments, site)
+        self.argument_contents((owner, *arguments), site)
+
+    def getter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
+        """Guard the answer of a function that tells a setting."""
+        of_tensor = isinstance(getattr(function, "__self__", None), FREE_BASES)
+        if site.is_user and not of_tensor and is_getter(function, arguments):
+            self.answer(function, tuple(arguments), f"{function.__name__}()", site)
+
+    def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Any) -> None:
+        owner = getattr(function, "__self__", None)  # a bound method is another object each time
+        owner, method = (function, None) if owner is None else (owner, function.__name__)
+        self.add(ANSWER, owner, (method, arguments), OF_CAPTURE, label, site)
+
+    def inspection(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
+        """A call of type(), dir(), isinstance() or issubclass()."""
+        subject = arguments[0]
+        if function in (isinstance, issubclass):
+            self.class_check(function, arguments)
+        elif function is type and len(arguments) == 1 and is_python_class(type(subject)):
+            self.add(TYPE, subject, None, type(subject), f"the class of {type(subject).__name__}", site)
+        elif function is dir and (attributes := attributes_of(subject)) is not None:
+            self.contents(attributes, site)
+
+    def class_check(self, function: Any, arguments: Sequence[Any]) -> None:
+        """Guard which abstract classes a class is registered with."""
+        subject, classes = arguments if len(arguments) == 2 else (None, ())
+        cls: Any = type(subject) if function is isinstance else subject
+        for base in abstract_classes(classes) if isinstance(cls, type) else ():
+            self.answer(issubclass, (cls, base), f"issubclass({cls.__name__}, {base.__name__})", None)

@@ -1,0 +1,472 @@
+"""Programs that read settings, files and memory outside the graph: a change between two calls is followed, or was named."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import decimal
+import io
+import locale
+import logging
+import math
+import mmap
+import os
+import pathlib
+import sqlite3
+import struct
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from hostile_cases import verdict
+from torch import nn
+
+
+def test_replaced_function_of_torch(request):
+
+    class P:
+        @staticmethod
+        def go():
+            return None
+
+    old = torch.relu
+
+    def change():
+        torch.relu = lambda x: old(x) * 3
+
+    def build(x):
+        return torch.relu(x)
+
+    request.addfinalizer(lambda: setattr(torch, "relu", old))
+    assert verdict(build, change) == "followed"
+
+
+def test_replaced_function_that_a_module_of_torch_calls(request):
+    old = F.linear
+    m = nn.Linear(4, 4)
+
+    def change():
+        F.linear = lambda a, w, b=None: old(a, w, b) * 2
+
+    def build(x):
+        return m(x)
+
+    request.addfinalizer(lambda: setattr(F, "linear", old))
+    assert verdict(build, change) == "followed"
+
+
+def test_replaced_function_of_functional(request):
+    old = F.relu
+
+    def change():
+        F.relu = lambda a, inplace=False: old(a) * 2
+
+    def build(x):
+        return F.relu(x)
+
+    request.addfinalizer(lambda: setattr(F, "relu", old))
+    assert verdict(build, change) == "followed"
+
+
+def test_method_added_to_tensors(request):
+    torch.Tensor.hostile = lambda s: s * 2
+
+    def change():
+        torch.Tensor.hostile = lambda s: s * 3
+
+    def build(x):
+        return x.hostile()
+
+    request.addfinalizer(lambda: delattr(torch.Tensor, "hostile"))
+    assert verdict(build, change) == "followed"
+
+
+def test_replaced_forward_of_a_class_of_torch(request):
+    m = nn.Linear(4, 4)
+    old = nn.Linear.forward
+
+    def change():
+        nn.Linear.forward = lambda s, x: old(s, x) * 2
+
+    def build(x):
+        return m(x)
+
+    request.addfinalizer(lambda: setattr(nn.Linear, "forward", old))
+    assert verdict(build, change) == "followed"
+
+
+def test_name_added_to_builtins(request):
+    builtins.hostile = 2.0
+
+    def build(x):
+        return x * hostile  # noqa: F821
+
+    def change():
+        builtins.hostile = 3.0
+
+    request.addfinalizer(lambda: delattr(builtins, "hostile"))
+    assert verdict(build, change) == "followed"
+
+
+def test_replaced_function_of_math(request):
+    old = math.sqrt
+
+    def change():
+        math.sqrt = lambda v: 5.0
+
+    def build(x):
+        return x * math.sqrt(4.0)
+
+    request.addfinalizer(lambda: setattr(math, "sqrt", old))
+    assert verdict(build, change) == "followed"
+
+
+def test_precision_of_decimal_arithmetic(request):
+    c = decimal.getcontext()
+    p = c.prec
+
+    def build(x):
+        return x * float(decimal.Decimal(1) / decimal.Decimal(3) * decimal.Decimal(1000000000))
+
+    def change():
+        decimal.getcontext().prec = 3
+
+    request.addfinalizer(lambda: setattr(decimal.getcontext(), "prec", p))
+    assert verdict(build, change) == "followed"
+
+
+def test_precision_read_from_the_decimal_context(request):
+    p = decimal.getcontext().prec
+
+    def build(x):
+        return x * decimal.getcontext().prec
+
+    def change():
+        decimal.getcontext().prec = 3
+
+    request.addfinalizer(lambda: setattr(decimal.getcontext(), "prec", p))
+    assert verdict(build, change) == "followed"
+
+
+def test_locale_is_named(request):
+    old = locale.setlocale(locale.LC_NUMERIC)
+
+    def build(x):
+        return x * len(locale.setlocale(locale.LC_NUMERIC))
+
+    def change():
+        locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
+
+    request.addfinalizer(lambda: locale.setlocale(locale.LC_NUMERIC, old))
+    assert verdict(build, change) == "named"
+
+
+def test_array_written_through_a_view():
+    a = np.ones(4, dtype=np.float32)
+    v = a[1:3]
+
+    def build(x):
+        return x * float(a.sum())
+
+    def change():
+        v.fill(3)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_array_in_a_mapped_file():
+    p = tempfile.mktemp()
+    a = np.memmap(p, dtype=np.float32, mode="w+", shape=(4,))
+    a[:] = 1
+
+    def change():
+        a[0] = 5
+
+    def build(x):
+        return x * float(a[0])
+
+    assert verdict(build, change) == "followed"
+
+
+def test_memory_shared_with_an_array():
+    a = np.ones((3, 4), dtype=np.float32)
+
+    def change():
+        a[0] = 5
+
+    def build(x):
+        return x * torch.from_numpy(a)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_tensor_made_of_an_array():
+    a = np.ones((3, 4), dtype=np.float32)
+
+    def change():
+        a[0] = 5
+
+    def build(x):
+        return x * torch.tensor(a)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_structured_array():
+    a = np.zeros(2, dtype=[("a", "f4")])
+    a["a"] = 2
+
+    def change():
+        a["a"][0] = 5
+
+    def build(x):
+        return x * float(a["a"][0])
+
+    assert verdict(build, change) == "followed"
+
+
+def test_memory_view():
+    b = bytearray(b"\x01\x02")
+    m = memoryview(b)
+
+    def build(x):
+        return x * m[0]
+
+    def change():
+        b.__setitem__(0, 5)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_number_of_ctypes():
+    c = ctypes.c_float(2.0)
+
+    def build(x):
+        return x * c.value
+
+    def change():
+        c.value = 3.0
+
+    assert verdict(build, change) == "followed"
+
+
+def test_field_of_a_ctypes_structure():
+
+    class S(ctypes.Structure):
+        _fields_ = [("a", ctypes.c_float)]
+
+    s = S(2.0)
+
+    def build(x):
+        return x * s.a
+
+    def change():
+        s.a = 3.0
+
+    assert verdict(build, change) == "followed"
+
+
+def test_array_of_ctypes_is_named():
+    s = (ctypes.c_float * 2)(1.0, 2.0)
+
+    def build(x):
+        return x * s[1]
+
+    def change():
+        s.__setitem__(1, 3.0)
+
+    assert verdict(build, change) == "named"
+
+
+def test_packed_bytes():
+    b = bytearray(struct.pack("f", 2.0))
+
+    def build(x):
+        return x * struct.unpack("f", b)[0]
+
+    def change():
+        struct.pack_into("f", b, 0, 3.0)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_mapped_memory_is_named():
+    m = mmap.mmap(-1, 16)
+    m[0] = 2
+
+    def build(x):
+        return x * m[0]
+
+    def change():
+        m.__setitem__(0, 3)
+
+    assert verdict(build, change) == "named"
+
+
+def test_file_that_build_reads_is_named():
+    p = tempfile.mktemp()
+    open(p, "w").write("2.0")
+
+    def build(x):
+        with open(p) as f:
+            return x * float(f.read())
+
+    def change():
+        open(p, "w").write("3.0")
+
+    assert verdict(build, change) == "named"
+
+
+def test_existence_of_a_file_is_named():
+    p = pathlib.Path(tempfile.mktemp())
+
+    def build(x):
+        return x * (3.0 if p.exists() else 2.0)
+
+    def change():
+        p.write_text("3.0")
+
+    assert verdict(build, change) == "named"
+
+
+def test_working_directory(request):
+    old = os.getcwd()
+    d = tempfile.mkdtemp(prefix="a" * 30)
+
+    def build(x):
+        return x * len(os.getcwd())
+
+    def change():
+        os.chdir(d)
+
+    request.addfinalizer(lambda: os.chdir(old))
+    assert verdict(build, change) == "followed"
+
+
+def test_text_buffer_is_named():
+    f = io.StringIO("2.0")
+
+    def build(x):
+        return x * float(f.getvalue())
+
+    def change():
+        f.seek(0)
+        f.write("3.0")
+
+    assert verdict(build, change) == "named"
+
+
+def test_database_is_named():
+    db = sqlite3.connect(":memory:")
+    db.execute("create table t(v)")
+    db.execute("insert into t values(2.0)")
+
+    def build(x):
+        return x * db.execute("select v from t").fetchone()[0]
+
+    def change():
+        db.execute("update t set v=3.0")
+
+    assert verdict(build, change) == "named"
+
+
+def test_arguments_of_the_process(request):
+    old = list(sys.argv)
+
+    def build(x):
+        return x * len(sys.argv)
+
+    def change():
+        sys.argv.append("x")
+
+    request.addfinalizer(lambda: sys.argv.__setitem__(slice(None), old))
+    assert verdict(build, change) == "followed"
+
+
+def test_level_of_a_logger():
+    l = logging.getLogger("hostile")
+
+    def build(x):
+        return x * (3.0 if l.isEnabledFor(10) else 2.0)
+
+    def change():
+        l.setLevel(10)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_level_of_a_parent_logger():
+    l = logging.getLogger("hostile.a.b")
+    r = logging.getLogger("hostile.a")
+    r.setLevel(30)
+
+    def build(x):
+        return x * l.getEffectiveLevel()
+
+    def change():
+        r.setLevel(10)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_default_dtype(request):
+
+    def build(x):
+        return x * torch.zeros(1).add(2).element_size() * torch.get_default_dtype().itemsize
+
+    def change():
+        torch.set_default_dtype(torch.float64)
+
+    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
+    assert verdict(build, change) == "followed"
+
+
+def test_flag_of_a_backend(request):
+    old = torch.backends.cudnn.benchmark
+
+    def build(x):
+        return x * (3.0 if torch.backends.cudnn.benchmark else 2.0)
+
+    def change():
+        torch.backends.cudnn.benchmark = not old
+
+    request.addfinalizer(lambda: setattr(torch.backends.cudnn, "benchmark", old))
+    assert verdict(build, change) == "followed"
+
+
+def test_number_of_threads(request):
+    old = torch.get_num_threads()
+
+    def build(x):
+        return x * torch.get_num_threads()
+
+    def change():
+        torch.set_num_threads(old + 1)
+
+    request.addfinalizer(lambda: torch.set_num_threads(old))
+    assert verdict(build, change) == "followed"
+
+
+def test_seed_of_torch():
+
+    def build(x):
+        return x * (torch.initial_seed() % 7 + 1)
+
+    def change():
+        torch.manual_seed(torch.initial_seed() + 1)
+
+    assert verdict(build, change) == "followed"
+
+
+def test_deterministic_algorithms(request):
+
+    def build(x):
+        return x * (3.0 if torch.are_deterministic_algorithms_enabled() else 2.0)
+
+    def change():
+        torch.use_deterministic_algorithms(True)
+
+    request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
+    assert verdict(build, change) == "followed"
