@@ -5,8 +5,9 @@
 
 A child process compiles from the third call on (auto itself waits until a compiled program pays), and the loop goes
 on until some steps after the switch. A stall is the time of a step beyond the median of its phase: the call that looks
-the program up and starts the child, the calls while the child compiles, and the call that switches. Wall time is what a
-user sees; the CPU time of the loop's thread does not depend on what else runs on the machine.
+the program up and starts the child, the calls while the child compiles, the call that loads the compiled program, and
+the calls after it, of which the first one runs the program for the first time. Wall time is what a user sees; the CPU
+time of the loop's thread does not depend on what else runs on the machine.
 """
 
 import argparse
@@ -72,7 +73,7 @@ def main():
             os.environ.update(starts.caches_in(folder))
             seconds = measure(model, args.after)
         for phase in PHASES:
-            usual = "after" if phase in ("switch", "after") else "compiling"
+            usual = "after" if phase == "after" else "compiling"
             stalls = [
                 max(s[clock] for s in seconds[phase]) - statistics.median(s[clock] for s in seconds[usual])
                 for clock in (0, 1)

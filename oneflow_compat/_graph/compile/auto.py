@@ -31,6 +31,7 @@ from . import aten, background, compiling, program_cache
 from .background_variants import BackgroundVariants
 from .inductor import compiler
 from .inductor.decompositions import talks
+from .inductor.settings import rare_garbage_collection
 from .notices import say
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class Tiered:
         seconds = time.perf_counter() - begin
         return out, seconds if waits or not self.on_cuda else self.least
 
+    @rare_garbage_collection()
     def _switches(self) -> Any:
         """Choose the next `current`. Return False if the timed runs go on."""
         if self.plan is None and self._look_up():
@@ -187,6 +189,7 @@ class Tiered:
                 self._finish()
         return self.aten(*values)
 
+    @rare_garbage_collection()
     def _finish(self) -> None:
         seconds = time.perf_counter() - self.compilation.begin
         try:
