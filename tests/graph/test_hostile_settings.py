@@ -83,6 +83,18 @@ def test_method_added_to_tensors(request):
     assert verdict(build, change) == "followed"
 
 
+def test_method_of_tensors_that_calls_the_method_it_replaced(monkeypatch):
+    old = torch.Tensor.relu
+
+    def change():
+        monkeypatch.setattr(torch.Tensor, "relu", lambda self: old(self) * 2)
+
+    def build(x):
+        return x.relu()
+
+    assert verdict(build, change) == "followed"
+
+
 def test_replaced_forward_of_a_class_of_torch(request):
     m = nn.Linear(4, 4)
     old = nn.Linear.forward

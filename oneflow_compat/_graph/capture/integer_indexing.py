@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from .composites import composed
 from .function_aliases import everywhere
 from .known import constant_value
+from .replaced_methods import called_method
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -37,6 +38,7 @@ def tensors_as_indices(recorder: Recorder, active: Callable[..., Any]) -> Iterat
         def __torch_function__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
+            func = called_method(func)
             if func is _GET:
                 return _get_item(recorder if active() else None, *args)
             if func is _PUT:

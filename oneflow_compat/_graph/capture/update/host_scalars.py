@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ...errors import CaptureError
 from ...program.scalar_guards import Condition
 from ..patching import patched_attributes
+from ..replaced_methods import called_method
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -168,6 +169,7 @@ class ScalarMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        func = called_method(func)
         if func is torch.Tensor.item or func is torch.Tensor.__float__:
             return self.item(args[0])
         if func is torch.Tensor.__bool__:
