@@ -20,4 +20,4 @@ def called_method(function: Callable[..., Any]) -> Callable[..., Any]:
     if type(function) is not FunctionType or (function.__module__ or "").split(".")[0] in _OF_LIBRARIES:
         return function
     names = (name for name, value in vars(torch.Tensor).items() if value is function)
-    return getattr(torch._C.TensorBase, next(names, ""), function)
+    return getattr(torch.Tensor.__base__, next(names, ""), function)
