@@ -1118,7 +1118,7 @@ def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> _Tensor:
     """scatternd to the shape of `like`."""
     ...
 
-def select_top_n(inputs: Any, n: Any) -> tuple:
+def select_top_n(inputs: Any, n: Any) -> tuple[Any, ...]:
     """The first n tensors.
 
     The tensors may have any shape and dtype; they are the same objects.

@@ -20,7 +20,7 @@ from .._errors import OneFlowError
 from .._global.marks import is_global, several
 
 if TYPE_CHECKING:
-    from .capture.dynamic_dimensions import Specialization
+    from .errors import Specialization
 
 
 VARIES = object()

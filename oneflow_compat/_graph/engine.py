@@ -392,7 +392,7 @@ class Engine:
                     self.sizes_vary = sizes_vary  # build() fails with known sizes, too
                     raise search.errors[0]
 
-    def _prepare_retry(self, error: Exception, search: BranchSearch, taken: Mapping[Any, bool]) -> bool:
+    def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Any, bool]) -> bool:
         """Whether another capture may succeed after this error of build(), which took these branches.
 
         It does not raise itself: its frame in the traceback of the error would be a cycle.
@@ -400,7 +400,7 @@ class Engine:
         if isinstance(error, CaptureError) and self.sizes_vary:
             self.sizes_vary = None
             return True
-        if search.turn_last_guess(error, taken):
+        if search.turn_last_guess(error, branches):
             return True
         if self.sizes_vary:
             self.sizes_vary = None

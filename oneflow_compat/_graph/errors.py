@@ -6,14 +6,13 @@ import linecache
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .._errors import OneFlowError, UnsupportedError, difference_hint
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from .capture.dynamic_dimensions import Specialization
 
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -128,6 +127,24 @@ class UnsupportedInGraph(CaptureError, UnsupportedError):
 
 class GraphTypeError(CaptureError, TypeError, NotImplementedError):
     """An argument or output of build() has a type that a program cannot take."""
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """A dimension that was to be symbolic, and that the capture needed as a number.
+
+    `is_compared`: only because a comparison such as `n == 7` holds. Other sizes may have a symbol.
+    """
+
+    argument: int
+    name: str
+    dim: int
+    size: int
+    location: object  # (file, line, function), or None
+    is_compared: bool
+
+    def __str__(self) -> str:
+        return f"dimension {self.dim} of the argument {self.name!r}, {location_text(self.location)}"
 
 
 class SizesNeeded(Exception):

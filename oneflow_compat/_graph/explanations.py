@@ -10,7 +10,7 @@ from .errors import first_line, location_text, raised_at
 from .program.live_numbers import NumberNeeded
 
 if TYPE_CHECKING:
-    from .capture.dynamic_dimensions import Specialization
+    from .errors import Specialization
     from .observe.guards import Change
     from .program.program import Program
 

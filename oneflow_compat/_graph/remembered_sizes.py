@@ -20,12 +20,12 @@ from .capture.state_map import resolve
 from .compile.program_cache.store import default_folder, default_store
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .capture.interfaces import EngineInterface
 
 BACKENDS = ("inductor", "auto")  # that keep compiled programs on disk
 
 
-def recall(engine: Engine, family: Hashable) -> list[dict[int, int]] | None:
+def recall(engine: EngineInterface, family: Hashable) -> list[dict[int, int]] | None:
     """Return {dimension: size} of each tensor argument: the dimensions that varied, and their sizes in the
     static program. None if nothing is noted for these calls.
     """
@@ -37,14 +37,14 @@ def recall(engine: Engine, family: Hashable) -> list[dict[int, int]] | None:
         return None
 
 
-def remember(engine: Engine, family: Hashable, sizes: list[dict[int, int]]) -> None:
+def remember(engine: EngineInterface, family: Hashable, sizes: list[dict[int, int]]) -> None:
     """Note the dimensions that varied, and their sizes in the static program."""
     store = default_store()
     if store is not None and any(sizes):
         store.put_note(_key(engine, family), {"sizes": [sorted(rows.items()) for rows in sizes]})
 
 
-def _key(engine: Engine, family: Hashable) -> str:
+def _key(engine: EngineInterface, family: Hashable) -> str:
     """Return a digest of the build function, the tensors of its modules, and its arguments without sizes."""
     build = inspect.unwrap(engine.build)
     code = getattr(build, "__code__", None)

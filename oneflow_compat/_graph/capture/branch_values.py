@@ -20,18 +20,18 @@ from .known import guarded_scalar, guarded_tensor, known_value
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from .recorder import Recorder
+    from .interfaces import RecorderInterface
 
 
 aten = torch.ops.aten
 
 
-def lengths(recorder: Recorder, tensor: torch.Tensor) -> Any:
+def lengths(recorder: RecorderInterface, tensor: torch.Tensor) -> Any:
     """Return the values of a small integer tensor, also of an argument: the program is made for them."""
     return guarded_tensor(recorder, tensor, of_arguments=True)
 
 
-def with_known_lengths(recorder: Recorder, tree: Any) -> Any:
+def with_known_lengths(recorder: RecorderInterface, tree: Any) -> Any:
     """Return the arguments of build() with the lengths in a PackedSequence as real tensors.
 
     The reason is that torch reads them in C++.
@@ -57,7 +57,9 @@ def known_shape(recorder: Any, func: Any, node: Any, args: Any) -> Any:
     return result
 
 
-def _pack(recorder: Recorder, node: Node, data: Any, sizes: Any, batch_first: bool) -> tuple[Any, ...]:
+def _pack(
+    recorder: RecorderInterface, node: Node, data: Any, sizes: Any, batch_first: bool
+) -> tuple[Any, ...]:
     value = lengths(recorder, sizes)
     if value is None:
         raise CaptureError(
@@ -76,7 +78,7 @@ def _pack(recorder: Recorder, node: Node, data: Any, sizes: Any, batch_first: bo
 
 
 def _ctc(
-    recorder: Recorder,
+    recorder: RecorderInterface,
     node: Node,
     log_probs: Any,
     targets: Any,
@@ -95,7 +97,7 @@ def _ctc(
         return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
 
 
-def _by_values(recorder: Recorder, node: Node, *args: Any) -> Any:
+def _by_values(recorder: RecorderInterface, node: Node, *args: Any) -> Any:
     """Return the results of an operator if the values of all its inputs are known, else None.
 
     Unless the inputs are constants, the program is guarded by the length of the first result.
@@ -120,7 +122,7 @@ def _by_values(recorder: Recorder, node: Node, *args: Any) -> Any:
         )
 
 
-def _flag(recorder: Recorder, node: Any, *args: Any) -> Any:
+def _flag(recorder: RecorderInterface, node: Any, *args: Any) -> Any:
     """Return the result of torch.equal or allclose of known values.
 
     Unless the values are constants, the program is guarded by the result.
@@ -138,7 +140,7 @@ def _flag(recorder: Recorder, node: Any, *args: Any) -> Any:
     return answer.value
 
 
-def _count(recorder: Recorder, mask: Any) -> Any:
+def _count(recorder: RecorderInterface, mask: Any) -> Any:
     """Return the number of set elements of a mask, or None if its values are unknown."""
     node = recorder.graph.call_function(aten.count_nonzero.default, (recorder._convert(mask)[0],))
     count = guarded_scalar(recorder, node)
@@ -147,7 +149,7 @@ def _count(recorder: Recorder, mask: Any) -> Any:
     return count
 
 
-def _lstsq(recorder: Recorder, node: Node, a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
+def _lstsq(recorder: RecorderInterface, node: Node, a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     """Laid out as for a matrix of full rank, which alone has residuals."""
     with _disable_current_modes():
         full = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
@@ -158,7 +160,7 @@ def _lstsq(recorder: Recorder, node: Node, a: Any, b: Any, rcond: Any = None) ->
         return tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like)
 
 
-def _index(recorder: Recorder, node: Any, x: Any, indices: Any) -> Any:
+def _index(recorder: RecorderInterface, node: Any, x: Any, indices: Any) -> Any:
     """x[mask] is x[nonzero indices]: the number of set elements decides the shape."""
     index_tensors = []
     for index in indices:
@@ -176,7 +178,7 @@ def _index(recorder: Recorder, node: Any, x: Any, indices: Any) -> Any:
         return aten.index.Tensor(x, index_tensors)
 
 
-def _select(recorder: Recorder, node: Node, x: torch.Tensor, mask: Any) -> Any:
+def _select(recorder: RecorderInterface, node: Node, x: torch.Tensor, mask: Any) -> Any:
     count = _count(recorder, mask)
     if count is None:
         return None

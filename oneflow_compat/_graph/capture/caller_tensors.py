@@ -25,8 +25,7 @@ from .state_map import memory_id
 if TYPE_CHECKING:
     from torch.fx import Graph
 
-    from ..engine import Engine
-    from .capture import Capture
+    from .interfaces import CaptureInterface, EngineInterface
 
 
 aten = torch.ops.aten
@@ -35,7 +34,7 @@ _WITHOUT_PARTS = frozenset((type(None), bool, int, float, str, torch.dtype, torc
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 
 
-def keep_callers_values(capture: Capture, graph: Graph) -> Any:
+def keep_callers_values(capture: CaptureInterface, graph: Graph) -> Any:
     """Give each tensor of the caller that the program writes a copy at the start of the program; return the
     names of these tensors.
     """
@@ -67,7 +66,7 @@ def same_contents(before: Any, after: Any) -> bool:
     return spec == spec_now and all(map(operator.is_, leaves, now))
 
 
-def warn_of_changed_containers(engine: Engine) -> None:
+def warn_of_changed_containers(engine: EngineInterface) -> None:
     """Warn once that the lists and dicts which build() changes are not those of the caller."""
     if not engine.told_of_containers:
         engine.told_of_containers = True
@@ -91,7 +90,7 @@ def _writers(graph: Graph) -> Any:
     return writers
 
 
-def _arguments(capture: Capture, graph: Graph) -> set[Any]:
+def _arguments(capture: CaptureInterface, graph: Graph) -> set[Any]:
     recorder = capture.recorder
     no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
         capture.update.inputs.values() if capture.update is not None else ()
@@ -99,7 +98,7 @@ def _arguments(capture: Capture, graph: Graph) -> set[Any]:
     return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
 
 
-def _captured_tensors(capture: Capture, placeholders: Any) -> set[Any]:
+def _captured_tensors(capture: CaptureInterface, placeholders: Any) -> set[Any]:
     """Return the placeholders that stand for tensors of no module, optimizer or graph."""
     placeholder_set = set(placeholders)
     tensors: dict[Any, Any] = {}
@@ -132,7 +131,7 @@ def _is_outside_state(placeholder: Any, nodes: Any, captured: Any) -> Any:
     return not any(n.target is aten.copy_.default and n.args[0] is placeholder for n in nodes)
 
 
-def _memories_of_state(capture: Capture) -> Any:
+def _memories_of_state(capture: CaptureInterface) -> Any:
     """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
     pending = [entry.tensor for entry in capture.state.by_id.values()]
     pending += [optimizer.state for optimizer, _ in capture.state.optimizers]

@@ -58,6 +58,7 @@ class Capture:
         self.new_state: list[Any] = []
         self.global_results: dict[Any, Any] = {}  # result -> (placement, sbp, shape)
         self.update: Any = None
+        self.loss_factor: Any = None  # scales the root gradients of backward(), see torch_patches.py
         self.aside: Any = ()
 
     def run(self) -> Captured:

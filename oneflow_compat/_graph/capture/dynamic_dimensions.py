@@ -7,43 +7,24 @@ depend on values have *unbacked* symbols (symbolic_sizes.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import CaptureError, SizesNeeded, location_text
+from ..errors import CaptureError, SizesNeeded, Specialization
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.symbol_environment import conditions_of, new_symbol, printed
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from .recorder import Recorder
-
-
-@dataclass(frozen=True)
-class Specialization:
-    """A dimension that was to be symbolic, and that the capture needed as a number.
-
-    `is_compared`: only because a comparison such as `n == 7` holds. Other sizes may have a symbol.
-    """
-
-    argument: int
-    name: str
-    dim: int
-    size: int
-    location: object  # (file, line, function), or None
-    is_compared: bool
-
-    def __str__(self) -> str:
-        return f"dimension {self.dim} of the argument {self.name!r}, {location_text(self.location)}"
+    from .interfaces import RecorderInterface
 
 
 class DynamicDimensions:
     """The symbols of one capture's arguments."""
 
-    def __init__(self, recorder: Recorder, dims: Any, positions: Any) -> None:
+    def __init__(self, recorder: RecorderInterface, dims: Any, positions: Any) -> None:
         self.recorder = recorder
         # index of a flat argument -> its dimensions that are symbols; an argument that is missing here is
         # guarded by the signature of the call

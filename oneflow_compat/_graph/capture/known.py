@@ -24,7 +24,7 @@ from .assertions import assumed
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
-    from .recorder import Recorder
+    from .interfaces import RecorderInterface
 
 
 aten = torch.ops.aten
@@ -53,7 +53,7 @@ class Known:
 UNKNOWN = Known(Source.UNKNOWN)
 
 
-def known_value(recorder: Recorder, node: Node, of_arguments: bool = False) -> Known:
+def known_value(recorder: RecorderInterface, node: Node, of_arguments: bool = False) -> Known:
     """Return what is known of the value of a node.
 
     An example may be computed from small buffers and integer arguments; with `of_arguments`, from floating
@@ -67,7 +67,7 @@ def known_value(recorder: Recorder, node: Node, of_arguments: bool = False) -> K
 
 
 def guarded_tensor(
-    recorder: Recorder, tensor: torch.Tensor, of_arguments: bool = False
+    recorder: RecorderInterface, tensor: torch.Tensor, of_arguments: bool = False
 ) -> torch.Tensor | None:
     """Return the value of a tensor, which the program tests from here on, or None if it is unknown."""
     node, _ = recorder._convert(tensor)
@@ -112,7 +112,7 @@ def constant_value(recorder: Any, node: Any) -> Any:
     return values[node]
 
 
-def _replayed(recorder: Recorder, node: Node) -> Any:
+def _replayed(recorder: RecorderInterface, node: Node) -> Any:
     """Return the constant in a tensor that was written in place: everything that wrote it runs again."""
     small, copies, inputs = part(recorder.graph, set(roots([node])))  # a base may be written after its view
     if (
@@ -148,7 +148,7 @@ def _ancestors(node: Node) -> Any:
 
 
 # -- examples -------------------------------------------------------------------------------
-def _example_value(recorder: Recorder, node: Node, of_arguments: Any) -> Any:
+def _example_value(recorder: RecorderInterface, node: Node, of_arguments: Any) -> Any:
     """Return the value of a node in this call, computed from small inputs, or None."""
     small, copies, inputs = part(recorder.graph, {node})
     if not inputs or any(map(is_random, small.nodes)):
@@ -162,7 +162,7 @@ def _example_value(recorder: Recorder, node: Node, of_arguments: Any) -> Any:
         return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), value)
 
 
-def _example_inputs(recorder: Recorder, inputs: Any, of_arguments: Any) -> Any:
+def _example_inputs(recorder: RecorderInterface, inputs: Any, of_arguments: Any) -> Any:
     """Return the values of these placeholders, or None if they are too large or must not be read."""
     placeholders = [n for n in recorder.graph.nodes if n.op == "placeholder"]
     lifted = {node for _, node, _ in recorder.lifted.values()}
@@ -179,7 +179,7 @@ def _example_inputs(recorder: Recorder, inputs: Any, of_arguments: Any) -> Any:
     return values if totals[True] <= _MOST_INTEGERS and totals[False] <= _MOST_FLOATS else None
 
 
-def _interpreted(recorder: Recorder, graph: Graph, values: Any = ()) -> Any:
+def _interpreted(recorder: RecorderInterface, graph: Graph, values: Any = ()) -> Any:
     """Run a part of the captured graph on real tensors."""
     module = torch.nn.Module()
     for name, constant in recorder.constants.items():

@@ -29,7 +29,7 @@ from .patching import patched_attributes
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
-    from .recorder import Recorder
+    from .interfaces import RecorderInterface
 
 
 aten = torch.ops.aten
@@ -37,7 +37,7 @@ _dropout_states: dict[Any, Any] = {}
 
 
 @contextlib.contextmanager
-def recurrent_layers(active: Callable[..., Any], recorder: Recorder) -> Iterator[None]:
+def recurrent_layers(active: Callable[..., Any], recorder: RecorderInterface) -> Iterator[None]:
     """Replace what torch.nn's recurrent layers call, for cuDNN's inputs and layers computed step by step."""
     flatten = torch.nn.RNNBase.flatten_parameters
     calls = [(torch._VF, name, _layer_call(recorder, active, name)) for name in CUDNN_MODES]
@@ -46,7 +46,7 @@ def recurrent_layers(active: Callable[..., Any], recorder: Recorder) -> Iterator
         yield
 
 
-def _layer_call(recorder: Recorder, active: Callable[..., Any], name: str) -> Any:
+def _layer_call(recorder: RecorderInterface, active: Callable[..., Any], name: str) -> Any:
     original = getattr(torch._VF, name)
     index = 0 if name == "lstm" else 1  # this argument is a tensor if the sequences are packed
 
@@ -157,7 +157,7 @@ def _stacked(
 
 
 def _lstm_of_unknown_batch(
-    recorder: Recorder, input: Any, hx: Any, weights: Any, has_biases: bool, *how: Any
+    recorder: RecorderInterface, input: Any, hx: Any, weights: Any, has_biases: bool, *how: Any
 ) -> tuple[Any, ...]:
     """Record the LSTM as torch's C++ code runs it.
 
@@ -187,7 +187,7 @@ def _between(graph: Graph, node: Node) -> Iterator[Any]:
         yield node
 
 
-def whole_layers(recorder: Recorder) -> None:
+def whole_layers(recorder: RecorderInterface) -> None:
     """Turn layers that were recorded step by step, and that no gradient reads, into one call each."""
     for op, args, layers, nodes, results in recorder.recurrent:
         within = set(nodes)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
     from ..program.program import Program
-    from .capture import Capture
+    from .interfaces import CaptureInterface
 
 
 _RESERVED = re.compile(r"[cfk]\d+|abs|math|ops|device")  # names that the generated code uses (codegen.py)
 
 
-def slots_of(capture: Capture, graph: Graph) -> Any:
+def slots_of(capture: CaptureInterface, graph: Graph) -> Any:
     """Return (slots, free tensors, free index) of a captured graph.
 
     There is one Slot for each placeholder, in order. The free tensors are in no module and no optimizer. The
@@ -36,7 +36,7 @@ def slots_of(capture: Capture, graph: Graph) -> Any:
 class _Naming:
     """Role, name and location of each placeholder."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: CaptureInterface) -> None:
         recorder, update = capture.recorder, capture.update
         self.state = capture.state
         self.owners: dict[Any, Any] = {}  # node -> the real tensor that it was lifted for
@@ -83,7 +83,7 @@ class _Naming:
         return "free", f"free{index}", FreeTensor(index)
 
 
-def shared_memory(capture: Capture, program: Program) -> tuple[Any, ...]:
+def shared_memory(capture: CaptureInterface, program: Program) -> tuple[Any, ...]:
     """Return (overlapping slots, tensors merged into the slot of another tensor) of a captured program."""
     tensors: dict[Any, Any] = {}
     for tensor, node, _ in capture.recorder.lifted.values():
@@ -109,7 +109,7 @@ def _metadata(node: Node, written: Any) -> dict[Any, Any]:
     return dict(shape=info.shape, dtype=info.dtype, device=info.device, stride=info.stride, written=written)
 
 
-def _optimizer_locations(capture: Capture) -> Any:
+def _optimizer_locations(capture: CaptureInterface) -> Any:
     """Return {id(tensor): location} of the tensors in optimizer state and in options of parameter groups."""
     locations: dict[Any, Any] = {}
     for o, (optimizer, _) in enumerate(capture.state.optimizers):

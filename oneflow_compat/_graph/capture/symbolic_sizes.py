@@ -24,7 +24,7 @@ from .likely_branches import likely_outcome
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from .recorder import Recorder
+    from .interfaces import RecorderInterface
 
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 class Sizes:
     """The nodes of a recorder that compute sizes."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RecorderInterface) -> None:
         self.recorder = recorder
         self.nodes: dict[Any, Any] = {}  # expression -> node
         self.branches: dict[

@@ -38,13 +38,13 @@ from .value_readers import value_readers
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from .capture import Capture
+    from .interfaces import CaptureInterface
     from .recorder import Recorder
     from .state_map import StateMap
 
 
 @contextlib.contextmanager
-def capture_patches(capture: Capture, state_map: StateMap) -> Iterator[None]:
+def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[None]:
     """Everything here is undone on exit, in reverse order."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_module_paths(capture.recorder, state_map))
@@ -73,7 +73,7 @@ def capture_patches(capture: Capture, state_map: StateMap) -> Iterator[None]:
         yield
 
 
-def _backward(capture: Capture) -> Any:
+def _backward(capture: CaptureInterface) -> Any:
     """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and
     the micro batches.
     """
@@ -331,7 +331,7 @@ def run_build(capture: Any, flat: Any) -> Any:
     return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
 
 
-def _once(capture: Capture, flat: Any) -> Any:
+def _once(capture: CaptureInterface, flat: Any) -> Any:
     args, kwargs = with_known_lengths(
         capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
     )
@@ -394,7 +394,7 @@ _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
 )
 
 
-def _autocast(capture: Capture, enabled: bool = True) -> Any:
+def _autocast(capture: CaptureInterface, enabled: bool = True) -> Any:
     config = capture.config
     if not config.amp:
         return contextlib.nullcontext()
@@ -416,7 +416,7 @@ def _loss_factor(capture: Any, parts: Any) -> Any:
         if parts > 1:
             grad = grad / parts
         if scaler is not None:
-            grad = scaled(capture, scaler, grad)
+            grad = scaled(scaler, grad)
         return grad
 
     return factor
@@ -426,7 +426,7 @@ def resolve_scaler(scaler: Any) -> Any:
     return scaler() if callable(scaler) and not hasattr(scaler, "state_dict") else scaler
 
 
-def _split(tensor: torch.Tensor, parts: Any, capture: Capture) -> Any:
+def _split(tensor: torch.Tensor, parts: Any, capture: CaptureInterface) -> Any:
     if tensor.dim() == 0 or tensor.shape[0] % parts:
         raise CaptureError(
             f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",

@@ -12,7 +12,7 @@ from ..program.program import roots, written_args
 if TYPE_CHECKING:
     from torch.fx import Graph
 
-    from ..engine import Engine
+    from .interfaces import EngineInterface
 
 
 def backward_is_unused(graph: Graph) -> bool:
@@ -37,7 +37,7 @@ def _used(graph: Graph) -> Any:
     return used
 
 
-def warn_of_unused_backward(engine: Engine) -> None:
+def warn_of_unused_backward(engine: EngineInterface) -> None:
     """One warning of a graph."""
     if not engine.told_of_backward:
         engine.told_of_backward = True

@@ -124,20 +124,16 @@ class Observer:
         """Keep a guard, unless build() itself changed its place in another way than the program does."""
         if _is_symbolic(guard.value):
             return
-        if guard.value is OF_CAPTURE:
+        if guard.value is OF_CAPTURE or is_of_the_capture(guard.value):
+            guard.value = OF_CAPTURE
             kept.append(guard)
             return
         current = guard.current()
-        if is_of_the_capture(guard.value):
-            guard.value = OF_CAPTURE
-            kept.append(guard)
-        elif _is_equal(guard.value, current) or _is_replayed(guard, replayed):
+        if _is_equal(guard.value, current) or _is_replayed(guard, replayed):
             kept.append(guard)
         elif guard.value is MISSING or guard.value is None or guard.access == CONTAINS:
-            if not _is_symbolic(current):  # filled by the first call, and read by the next ones
-                if guard.access == CONTAINS and current:
-                    guard.access, current = ITEM, dict.get(guard.owner, guard.key)
-                guard.value = current
+            if not _is_symbolic(current):
+                _take_value_of_first_call(guard, current)
                 kept.append(guard)
         elif isinstance(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
             guard.value = current
@@ -145,6 +141,13 @@ class Observer:
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
+
+
+def _take_value_of_first_call(guard: Any, current: Any) -> None:
+    """Guard what the first call filled in, because the next ones read it."""
+    if guard.access == CONTAINS and current:
+        guard.access, current = ITEM, dict.get(guard.owner, guard.key)
+    guard.value = current
 
 
 def _is_replayed(guard: Any, replayed: Any) -> bool:

@@ -158,15 +158,17 @@ class Reads(ClassReads, AnswerReads):
             return self.super_attribute(instance.__thisclass__, instance.__self__, name, site)
         label = f"{instance.__name__ if isinstance(instance, type) else cls.__name__}.{name}"
         if isinstance(instance, type):
-            if self.class_attribute(instance, instance.__mro__, name, site) is MISSING:
-                in_metaclass = self.class_attribute(cls, cls.__mro__, name, site)
-                if type(in_metaclass) is types.GetSetDescriptorType and site.is_user and name != "__dict__":
-                    self.slot(instance, name, in_metaclass, label, site)  # its __name__
-            return
+            return self.attribute_of_class(instance, name, label, site)
         in_class = self.class_attribute(cls, cls.__mro__, name, site)
         if is_python_class(cls):
             self.add(TYPE, instance, None, cls, f"the class of {cls.__name__}", site)
         self.instance_attribute(instance, name, in_class, label, site)
+
+    def attribute_of_class(self, cls: type, name: str, label: str, site: Any) -> None:
+        if self.class_attribute(cls, cls.__mro__, name, site) is MISSING:
+            in_metaclass = self.class_attribute(type(cls), type(cls).__mro__, name, site)
+            if type(in_metaclass) is types.GetSetDescriptorType and site.is_user and name != "__dict__":
+                self.slot(cls, name, in_metaclass, label, site)  # its __name__
 
     def instance_attribute(
         self, instance: Any, name: str, in_class: Any, label: str | None, site: Any

@@ -10,17 +10,27 @@ import keyword
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
 
-if TYPE_CHECKING:
-    from .program import Program
 
-    Labels = Callable[[Program, torch.fx.Node], Any]
+class Source(Protocol):
+    """What becomes a function: a Program, or the graph of a guard."""
 
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def graph(self) -> torch.fx.Graph: ...
+
+    @property
+    def constants(self) -> dict[str, torch.Tensor]: ...
+
+
+Labels = Callable[[Any, torch.fx.Node], Any]
 _PYTHON: dict[Any, str] = {  # Python function -> how it is written
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
@@ -135,7 +145,7 @@ def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]
 
 
 def compile_program(
-    program: Program,
+    program: Source,
     function_name: str = "program",
     labels: Labels | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
@@ -156,7 +166,7 @@ def compile_program(
     return function
 
 
-def _body(program: Program, names: _Names, labels: Labels | None) -> Iterator[str]:
+def _body(program: Source, names: _Names, labels: Labels | None) -> Iterator[str]:
     """Yield the statements of the function."""
     dies, current = _last_uses(program.graph), None
     for node in program.graph.nodes:

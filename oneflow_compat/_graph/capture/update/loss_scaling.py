@@ -7,7 +7,7 @@ gradient changes no parameter and no optimizer state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -15,10 +15,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...._active import outside_capture
 from ...errors import CaptureError
 from ...program.nested_state import leaves
-
-if TYPE_CHECKING:
-    from ..capture import Capture
-
 
 aten = torch.ops.aten
 
@@ -46,7 +42,7 @@ def prepare(scaler: Any, device: torch.device) -> None:
         scaler._lazy_init_scale_growth_tracker(torch.device(device))
 
 
-def scaled(capture: Capture, scaler: Any, grad: Any) -> Any:
+def scaled(scaler: Any, grad: Any) -> Any:
     """A root gradient times the loss scale."""
     if is_static(scaler):
         return grad * static_scale(scaler)

@@ -66,12 +66,12 @@ def split(program: Program) -> Split:
 def takes_numbers(program: Program) -> bool:
     """Whether forward or backward computes with a Python number that is an input, as a learning rate is."""
     graph = program.graph
-    numbers = [n for n in graph.find_nodes(op="placeholder") if n.meta.get("tensor") is None]
-    if not any(user.op == "call_function" for n in numbers for user in n.users):
+    scalars = [n for n in graph.find_nodes(op="placeholder") if n.meta.get("tensor") is None]
+    if not any(user.op == "call_function" for n in scalars for user in n.users):
         return False
     late = first_of_update(graph)
     late |= _scalars_of_update(graph, late)
-    return any(user.op == "call_function" and user not in late for n in numbers for user in n.users)
+    return any(user.op == "call_function" and user not in late for n in scalars for user in n.users)
 
 
 def _scalars_of_update(graph: Graph, late: Any) -> Any:

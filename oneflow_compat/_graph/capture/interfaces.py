@@ -1,0 +1,72 @@
+"""What the parts of a capture use of the engine, of the capture and of its recorder.
+
+Recorder, Capture and Engine import these parts, so the parts name them by these protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx import Graph, Node
+
+    from ..program.scalar_guards import Condition
+
+
+class RecorderInterface(Protocol):
+    """The recorder of a capture (recorder.py)."""
+
+    graph: Graph
+    fake_mode: FakeTensorMode
+    sizes: Any
+    dynamic: Any
+    guards: list[Condition]
+    lifted: dict[Any, Any]
+    constants: dict[Any, Any]
+    recurrent: list[Any]
+
+    def hold(self, tensor: torch.Tensor) -> None:
+        """Keep a real tensor as itself inside the capture."""
+
+    def _annotate(self, node: Node) -> None: ...
+
+    def _convert(self, a: Any) -> Any: ...
+
+    def _convert_all(self, args: Any) -> Any: ...
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any: ...
+
+
+class EngineInterface(Protocol):
+    """The engine of a graph (engine.py)."""
+
+    build: Callable[..., Any]
+    name: str
+    owner: Any
+    modules: Any
+    optimizers: Any
+    grad_scaler: Any
+    recompute: Any
+    told_of_containers: bool
+    told_of_backward: bool
+
+
+class CaptureInterface(Protocol):
+    """One run of build() under capture (capture.py)."""
+
+    engine: Any
+    recorder: Any
+    config: Any
+    args_flat: list[Any]
+    in_spec: Any
+    tensors: list[torch.Tensor]
+    new_state: list[Any]
+    state: Any
+    update: Any
+    loss_factor: Any
