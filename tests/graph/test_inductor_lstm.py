@@ -1,9 +1,11 @@
 """LSTM layers under inductor: our recurrence is no further from float64 than oneDNN's layer, and a graph runs it."""
 
+import copy
 import shutil
 
 import pytest
 import torch
+from torch import nn
 
 import oneflow as flow
 from oneflow._graph.compile.inductor import lstm
@@ -146,3 +148,37 @@ def test_both_biases_are_clipped_once(kind):
         found.append(list(model.parameters()))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_lstm_before_arithmetic_with_the_learning_rate():
+    """The layer and its gradient are apart: what computes with the rate between them runs as captured."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 4))
+    eager = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (model, eager)]
+
+    def loss_of(m, optimizer, x):
+        y = torch.tanh(torch.relu(m(x)[0]) * 2).sigmoid() * optimizer.param_groups[0]["lr"]
+        loss = y.square().mean()
+        loss.backward()
+        return loss
+
+    class Training(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizers[0])
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            return loss_of(self.model, optimizers[0], x)
+
+    step, x = Training(), torch.randn(4, 3, 4)
+    for _ in range(3):
+        optimizers[1].zero_grad()
+        expected = loss_of(eager, optimizers[1], x)
+        optimizers[1].step()
+        torch.testing.assert_close(step(x), expected.detach())
+    for p, q in zip(model.parameters(), eager.parameters()):
+        torch.testing.assert_close(p, q)

@@ -22,6 +22,7 @@ from .. import aten
 from ..notices import Announcement
 from .compiler import compile_region, views_out_of_reach
 from .decompositions import talks
+from .lstm import is_layer
 from .regions import Region
 
 if TYPE_CHECKING:
@@ -67,8 +68,10 @@ def _runs(graph: Graph) -> Iterator[Any]:
 
 
 def _is_static(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload | type(operator.getitem)) and all(
-        map(_has_static_sizes, (node, *node.all_input_nodes))
+    return (
+        not is_layer(node.target)
+        and isinstance(node.target, torch._ops.OpOverload | type(operator.getitem))
+        and all(map(_has_static_sizes, (node, *node.all_input_nodes)))
     )
 
 

@@ -16,6 +16,15 @@ _LSTM = 2  # at::native's mode
 _LARGEST = 640
 
 
+def is_layer(target: Any) -> bool:
+    """Whether an operator is a layer or its gradient, which must be compiled together.
+
+    They share a workspace, and that of the layer here is not oneDNN's.
+    """
+    aten = torch.ops.aten
+    return target in (aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default)
+
+
 def _takes(input: Any, mode: Any, hidden_size: int, batch_sizes: Any) -> Any:
     return (
         mode == _LSTM
