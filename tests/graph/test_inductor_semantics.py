@@ -625,3 +625,36 @@ def test_statistics_copied_from_another_layers():
         return first + self.e(x)
 
     same(build, lambda: {"m": nn.BatchNorm1d(4), "e": nn.BatchNorm1d(4)}, rows(6, 4))
+
+
+@pytest.mark.parametrize("options", [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.1}], ids=["SGD", "Adagrad"])
+def test_a_model_cast_after_the_first_step_trains_as_in_eager(options):
+    """The optimizer's state keeps its dtype, which a fused update would read as that of the parameters."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    eager = copy.deepcopy(model)
+    optimizer_class = torch.optim.SGD if "momentum" in options else torch.optim.Adagrad
+    optimizer, reference = (optimizer_class(m.parameters(), **options) for m in (model, eager))
+
+    class Training(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+            self.config.set_backend("inductor")
+
+        def build(self, x):
+            loss = self.model(x).square().mean()
+            loss.backward()
+            return loss
+
+    step, x = Training(), torch.randn(3, 4)
+    for dtype in (torch.float32, torch.float64, torch.float64):
+        model.to(dtype)
+        eager.to(dtype)
+        reference.zero_grad()
+        expected = eager(x.to(dtype)).square().mean()
+        expected.backward()
+        reference.step()
+        torch.testing.assert_close(step(x.to(dtype)), expected.detach())
+    torch.testing.assert_close(model.weight, eager.weight)

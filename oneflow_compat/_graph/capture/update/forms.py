@@ -82,9 +82,9 @@ def _has_fused_kernel(optimizer: torch.optim.Optimizer, params: list[torch.Tenso
 
 
 def _is_dense(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
-    """Whether parameters are dense and their state has their strides: fused kernels walk through memory."""
+    """Whether parameters are dense and their state is alike: fused kernels walk through both memories."""
     return all(
-        tensor.stride() == torch.empty_like(p, device="meta").stride()
+        tensor.dtype is p.dtype and tensor.stride() == torch.empty_like(p, device="meta").stride()
         for p in params
         for tensor in (p, *_elementwise_state(optimizer, p))
     )
