@@ -48,7 +48,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What five steps gave: programs of the graph, and the errors against eager."""
+    """The programs that a graph made in five steps, and its errors against eager."""
 
     programs: int
     loss_error: float

@@ -318,7 +318,7 @@ class World:
 
 
 def without_rounding_steps(values: list[torch.Tensor], steps) -> list[torch.Tensor]:
-    """What `World.call` gave, with zeros where `World.rounding_steps` says that a value is a matter of rounding."""
+    """Return the values of a call, with zeros where only rounding decides (`World.rounding_steps`)."""
     if not steps:
         return values
     loss, random_state, *rest = values

@@ -103,9 +103,9 @@ class ClassReads:
                 self.add(SPECIAL_METHODS, base, None, methods, label, site)
 
     def cached_call(self, function: Any, arguments: tuple[Any, ...], site: Any) -> None:
-        """Guard the entry of a cache that answers a call, because the function then runs in no program.
+        """Guard the entry of a cache that answers a call, because the function itself is not called.
 
-        The names of keywords are not known here, so each entry that may be the one is guarded.
+        The names of keywords are not known here, so each entry that may belong to the call is guarded.
         """
         code = getattr(function.__wrapped__, "__code__", None)
         if code is None or policy_of(code) is not Policy.USER:
@@ -122,6 +122,6 @@ def _entries(function: functools._lru_cache_wrapper[Any]) -> dict[Any, Any]:
 
 
 def _may_answer(key: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether an entry may belong to a call. Its key is an argument, or a tuple of all and more."""
+    """Whether an entry may belong to a call. Its key is the argument, or a tuple with all arguments."""
     parts = key if type(key) is tuple else (key,)
     return all(any(not is_plain(value) or value == part for part in parts) for value in arguments)

@@ -1,18 +1,19 @@
-"""The hooks of instrumented code: each read becomes a guard of the place that was read."""
+"""The hooks of instrumented code: each read becomes a guard of the place that was read.
+
+The hooks of calls are in call_reads.py, those of classes in class_reads.py.
+"""
 
 from __future__ import annotations
 
 import builtins
 import collections
 import contextlib
-import contextvars
 import decimal
 import importlib.util
-import operator
 import sys
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,15 +21,15 @@ import torch
 
 from ..program.live_numbers import live_number
 from ..program.python_values import MISSING
-from .answers import AnswerReads, decimal_context
-from .class_reads import LRU_CACHE, UNBOUND, ClassReads
+from .answers import decimal_context
+from .call_reads import CallReads
+from .class_reads import LRU_CACHE
 from .free_classes import FREE, FREE_BASES, VIEWS
 from .places import (
     ATTRIBUTE,
     CELL,
     CONTAINS,
     CONTENTS,
-    CONTEXT,
     ELEMENT,
     ITEM,
     OF_CAPTURE,
@@ -39,13 +40,11 @@ from .places import (
     is_plain,
     is_python_class,
 )
-from .policy import Policy, is_installed_module, policy_of
-from .size_types import fix_size_whose_type_decides
+from .policy import is_installed_module
 from .unfollowed import (
     FILE,
     calling_site,
     uncompared_array,
-    unfollowed_call,
     unfollowed_object,
 )
 
@@ -54,23 +53,10 @@ if TYPE_CHECKING:
 
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
-_QUIET_CALLS = frozenset(
-    [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir]
-)
-_QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
-_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
-_MUTATORS = frozenset(
-    """
-    append extend insert remove clear sort reverse add discard update appendleft extendleft popleft rotate
-    setdefault pop popitem __setitem__ __delitem__ __init__ intersection_update difference_update fill
-    symmetric_difference_update move_to_end __setstate__
-    """.split()
-)
-_ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 _DEPTH = 3  # of containers inside containers that a C function receives
 
 
-class Reads(ClassReads, AnswerReads):
+class Reads(CallReads):
     """What one capture reads: guards in the order of their first reads, writes, and what has no guard."""
 
     def __init__(self, active: Callable[..., Any], on_module: Callable[[Module], None]) -> None:
@@ -339,144 +325,6 @@ class Reads(ClassReads, AnswerReads):
             attributes = attributes_of(value)
             if attributes is not None and depth < _DEPTH:
                 self.contents(attributes, site, depth + 1)
-
-    # -- calls -----------------------------------------------------------------------------
-    def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
-        if id(function) in _QUIET_IDS:
-            if site.is_user and arguments:
-                self.inspection(function, arguments, site)
-            return fix_size_whose_type_decides(function, arguments, site)
-        cls, owner = type(function), None
-        if cls is types.MethodType:
-            owner, function = function.__self__, function.__func__
-            cls = type(function)
-        if cls is LRU_CACHE:
-            self.cached_call(function, arguments if owner is None else (owner, *arguments), site)
-            self.argument_contents(arguments, site)
-        elif cls is types.FunctionType:
-            if not self.python_call(function, site):
-                self.foreign_call(function, owner, arguments, site)
-        elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
-            self.c_call(function, owner, arguments, site)
-        elif isinstance(function, type):
-            self.class_call(function, arguments, site)
-        else:
-            self.object_call(function, arguments, site)
-
-    def class_call(self, cls: Any, arguments: Sequence[Any], site: Any) -> None:
-        what = unfollowed_call(cls, None, "")
-        if what:
-            self.warn(site, what)
-        if site.is_user and is_python_class(cls):
-            self.constructor(cls, site)
-        if cls.__module__ == "builtins":
-            self.argument_contents(arguments, site)
-
-    def object_call(self, instance: Any, arguments: Sequence[Any], site: Any) -> Any:
-        if isinstance(instance, torch.nn.Module):
-            self.visible(type(instance).__call__)
-            return self.attribute(instance, "__call__", site)
-        cls = type(instance)
-        self.contents(instance, site)
-        if cls is operator.attrgetter:
-            return self.attrgetter(instance, arguments, site)
-        if isinstance(cls.__dict__.get("__call__"), types.FunctionType):
-            return self.attribute(instance, "__call__", site)
-        self.argument_contents(arguments, site)
-
-    def argument_contents(self, arguments: Sequence[Any], site: Any) -> None:
-        for argument in arguments:
-            if type(argument) not in FREE:
-                self.contents(argument, site, 1)
-
-    def python_call(self, function: Any, site: Any) -> bool:
-        """Guard the code and the defaults of a function; return False if its frames are not observed."""
-        policy = policy_of(function.__code__)
-        if policy in (Policy.USER, Policy.INSTALLED):
-            self.visible(function)
-        if policy is Policy.USER:
-            self.function(function, site)
-        return policy in (Policy.USER, Policy.INSTALLED)
-
-    def function(self, function: types.FunctionType, site: Any) -> None:
-        """Guard the code and the defaults of a function of the user's."""
-        if ("function", id(function)) in self.seen:
-            return
-        self.seen.add(("function", id(function)))
-        self.objects[id(function)] = function
-        label = f"the code of {function.__qualname__}"
-        self.add(ATTRIBUTE, function, "__code__", function.__code__, label, site)
-        for name in ("__defaults__", "__kwdefaults__"):
-            value = getattr(function, name)
-            if value:
-                self.add(ATTRIBUTE, function, name, value, f"{function.__qualname__}.{name}", site)
-                self.contents(value, site)
-
-    def visible(self, function: Any) -> None:
-        code = getattr(function, "__code__", None)
-        if code is not None and not getattr(function, "_torchdynamo_disable", False):
-            self.make_visible(code)
-
-    def c_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> Any:
-        name = getattr(function, "__name__", "")
-        owner = getattr(function, "__self__", None) if owner is None else owner
-        if type(function) in UNBOUND:
-            if not arguments:
-                return
-            owner, arguments = arguments[0], arguments[1:]
-        if isinstance(owner, types.ModuleType) or owner is None:
-            return self.c_function(function, owner, name, arguments, site)
-        what = unfollowed_call(function, owner, name)
-        if what is not None:
-            return self.warn(site, what)
-        if name == "__subclasses__" and isinstance(owner, type):
-            self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)
-        if not self.special_method(owner, name, arguments, site):
-            if type(owner) not in FREE and not isinstance(owner, (type, torch.Tensor)):
-                self.method_of(owner, name, arguments, site)
-                self.getter(function, arguments, site)
-            self.argument_contents(arguments, site)
-
-    def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
-        """Note a method of C that reads or writes one place; return False for another method."""
-        if isinstance(owner, contextvars.ContextVar) and name == "get":
-            self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
-        elif name in ("__getattribute__", "__getattr__") and arguments:
-            self.attribute(owner, arguments[0], site)
-        elif name in ("__setattr__", "__delattr__") and arguments:
-            self.store_attribute(owner, arguments[0])
-        else:
-            return False
-        return True
-
-    def method_of(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> None:
-        """A method, written in C, of a container or of another object."""
-        if isinstance(owner, dict) and name in _ITEM_READERS and arguments:
-            self.item(owner, arguments[0], site)
-        elif name not in _MUTATORS:
-            self.contents(owner, site)
-        if name in _MUTATORS and (arguments or name not in ("__init__",)):
-            self.before_write(owner)
-            if isinstance(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
-                self.store_item(owner, arguments[0])
-
-    def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
-        what = unfollowed_call(function, owner, name)
-        if what is not None:
-            return self.warn(site, what)
-        if function in (getattr, hasattr) and len(arguments) > 1 and type(arguments[1]) is str:
-            return self.attribute(arguments[0], arguments[1], site)
-        if function in (setattr, delattr) and len(arguments) > 1:
-            return self.store_attribute(arguments[0], arguments[1])
-        self.getter(function, arguments, site)
-        self.argument_contents(arguments, site)
-
-    def attrgetter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
-        for path in function.__reduce__()[1]:
-            value = arguments[0] if arguments else None
-            for name in path.split("."):
-                self.attribute(value, name, site)
-                value = getattr(value, name, None)
 
     def pin(self, value: Any) -> None:
         """Another object may not take the place of this one: it was compared by identity."""
