@@ -8,12 +8,13 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <initializer_list>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #ifndef STABLE_TORCH_ERROR_CODE_CHECK  // torch 2.11 has no such name yet
@@ -37,9 +38,21 @@ struct ArgumentName {
   int64_t index;
   ArgumentName(const char* name, int64_t index = -1) : name(name), index(index) {}
 };
-inline std::ostream& operator<<(std::ostream& out, const ArgumentName& argument) {
-  out << argument.name;
-  return argument.index < 0 ? out : out << '[' << argument.index << ']';
+
+// The parts of a message as text. No streams: where torch's CUDA libraries are loaded, a number that was
+// written to a std::ostringstream ended the process (seen with torch 2.11 for CUDA 13).
+inline std::string text(const char* part) { return part; }
+inline std::string text(const std::string& part) { return part; }
+inline std::string text(const ArgumentName& argument) {
+  const std::string name = argument.name;
+  return argument.index < 0 ? name : name + "[" + std::to_string(argument.index) + "]";
+}
+template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+std::string text(Number value) {
+  if constexpr (std::is_integral_v<Number>) return std::to_string(value);
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%g", static_cast<double>(value));
+  return digits;
 }
 
 inline std::string shape_text(const int64_t* sizes, size_t count) {
@@ -90,10 +103,9 @@ class Checks {
   // The error of an argument: "<argument> must <parts>".
   template <class... Parts>
   [[noreturn, gnu::cold, gnu::noinline]] void refuse(ArgumentName argument, const Parts&... must) const {
-    std::ostringstream text;
-    text << "oneflow::" << op_ << ": " << argument << " must ";
-    ((text << must), ...);
-    throw std::runtime_error(text.str());
+    std::string message = std::string("oneflow::") + op_ + ": " + text(argument) + " must ";
+    ((message += text(must)), ...);
+    throw std::runtime_error(message);
   }
 
   // --- tensors

@@ -372,37 +372,43 @@ __device__ bool better(T value, int64_t at, T than, int64_t other) {
   const bool nan = value != value, other_nan = than != than;
   return nan || other_nan ? nan && (!other_nan || at < other) : value > than || (value == than && at < other);
 }
-// A block a sample; its steps in order, the threads search the classes.
+// The best class of each step of each sample, and its value: a warp a row of x.
 template <class T>
-__global__ void ctc_kernel(const T* x, const int64_t* lengths, int64_t* decoded, T* sums, int64_t steps,
-                           int64_t n, int64_t c, bool merge) {
-  __shared__ T values[128];
-  __shared__ int64_t places[128];
-  for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+__global__ void ctc_best_kernel(const T* x, T* values, int64_t* classes, int64_t rows, int64_t c) {
+  const int lane = threadIdx.x & 31;
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x >> 5);
+  for (int64_t r = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5); r < rows; r += warps) {
+    const T* row = x + r * c;
+    int64_t at = min(static_cast<int64_t>(lane), c - 1);
+    T best = row[at];
+    for (int64_t k = lane + 32; k < c; k += 32)
+      if (better(row[k], k, best, at)) best = row[k], at = k;
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) {
+      const T other = __shfl_xor_sync(0xffffffffu, best, offset);
+      const int64_t place = __shfl_xor_sync(0xffffffffu, at, offset);
+      if (better(other, place, best, at)) best = other, at = place;
+    }
+    if (lane == 0) values[r] = best, classes[r] = at;
+  }
+}
+// The steps of a sample in order, by one thread: without blanks, the last class, and without repetitions.
+template <class T>
+__global__ void ctc_collapse_kernel(const T* values, const int64_t* classes, const int64_t* lengths,
+                                    int64_t* decoded, T* sums, int64_t steps, int64_t n, int64_t c,
+                                    bool merge) {
+  GRID_LOOP(i, n) {
     const int64_t length = min(lengths[i], steps);
     int64_t used = 0, before = c - 1;
     T sum = 0;
     for (int64_t s = 0; s < length; ++s) {
-      const T* row = x + (s * n + i) * c;
-      T best = row[0];
-      int64_t at = c;
-      for (int64_t k = threadIdx.x; k < c; k += blockDim.x)
-        if (at == c || better(row[k], k, best, at)) best = row[k], at = k;
-      values[threadIdx.x] = best, places[threadIdx.x] = at;
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        for (unsigned k = 1; k < blockDim.x; ++k)
-          if (places[k] < c && better(values[k], places[k], best, at)) best = values[k], at = places[k];
-        sum -= best;
-        if (at != c - 1 && !(merge && s > 0 && at == before)) decoded[i * steps + used++] = at;
-        before = at;
-      }
-      __syncthreads();
+      const int64_t at = classes[s * n + i];
+      sum -= values[s * n + i];
+      if (at != c - 1 && !(merge && s > 0 && at == before)) decoded[i * steps + used++] = at;
+      before = at;
     }
-    if (threadIdx.x == 0) {
-      for (; used < steps; ++used) decoded[i * steps + used] = 0;
-      sums[i] = sum;
-    }
+    for (; used < steps; ++used) decoded[i * steps + used] = 0;
+    sums[i] = sum;
   }
 }
 
@@ -416,9 +422,14 @@ std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tens
   if (!n) return {decoded, sums};
   wide("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
-    ctc_kernel<T><<<static_cast<unsigned>(std::min<int64_t>(n, 1 << 20)), 128, 0, stream_of(log_probs)>>>(
-        data<T>(xd), data<int64_t>(ld), mutable_data<int64_t>(decoded), mutable_data<T>(sums), steps, n, c,
-        merge);
+    const Tensor values = fresh(log_probs, {steps, n}), classes = fresh(log_probs, {steps, n}, ScalarType::Long);
+    if (steps)
+      ctc_best_kernel<T><<<blocks_for(steps * n * 32), kThreads, 0, stream_of(log_probs)>>>(
+          data<T>(xd), mutable_data<T>(values), mutable_data<int64_t>(classes), steps * n, c);
+    check_launch("ctc_greedy_decode");
+    ctc_collapse_kernel<T><<<static_cast<unsigned>((n + 31) / 32), 32, 0, stream_of(log_probs)>>>(
+        data<T>(values), data<int64_t>(classes), data<int64_t>(ld), mutable_data<int64_t>(decoded),
+        mutable_data<T>(sums), steps, n, c, merge);
   });
   check_launch("ctc_greedy_decode");
   return {decoded, sums};

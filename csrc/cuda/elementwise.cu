@@ -1,5 +1,4 @@
-// The elementwise operators, bias with gelu or dropout, the lower triangle, rotary embedding and optimizer
-// steps on CUDA.
+// The elementwise operators, bias with gelu or dropout, the lower triangle and rotary embedding on CUDA.
 #include "../cpu/kernels.h"
 #include "common.cuh"
 
@@ -415,69 +414,6 @@ Tensor rotary(const Tensor& given, const Tensor& cos, const Tensor& sin, int64_t
   return y;
 }
 
-// --------------------------------------------------------------------------- optimizers (scalars as in
-// cpu/optimizer.h)
-struct Scalars {
-  double s[8];
-};
-
-// kind 0 adam, 1 momentum, 2 sgd
-template <class T, int kind>
-__global__ void optimizer_kernel(T* model, const T* diff, T* m, T* v, Scalars c, int64_t n) {
-  using A = Acc<T>;
-  GRID_LOOP(i, n) {
-    const A p = load(model + i);
-    if constexpr (kind == 0) {
-      const A g = A(c.s[6]) * load(diff + i) + A(c.s[1]) * p;
-      const A m1 = load(m + i) + A(1 - c.s[2]) * (g - load(m + i)),
-              v1 = A(c.s[3]) * load(v + i) + A(1 - c.s[3]) * g * g;
-      save(m + i, m1), save(v + i, v1);
-      save(model + i, p * A(c.s[7]) - A(c.s[0]) * m1 / (sqrt(v1) / A(c.s[4]) + A(c.s[5])));
-    } else if constexpr (kind == 1) {
-      const A g = A(c.s[4]) * load(diff + i), m1 = A(c.s[1]) * load(m + i) + A(c.s[2]) * g;
-      save(m + i, m1);
-      save(model + i, p * A(c.s[5]) - A(c.s[0]) * (c.s[3] != 0 ? g + A(c.s[1]) * m1 : m1));
-    } else {
-      save(model + i, p - A(c.s[0]) * (A(c.s[2]) * load(diff + i) + A(c.s[1]) * p));
-    }
-  }
-}
-
-template <int kind>
-void optimizer(const char* name, const std::vector<Tensor>& model, const std::vector<Tensor>& diff,
-               const std::vector<Tensor>* m, const std::vector<Tensor>* v, const std::vector<double>& s) {
-  Scalars c{};
-  std::copy(s.begin(), s.end(), c.s);
-  for (size_t i = 0; i < model.size(); ++i) {
-    const OnDevice guard(model[i]);
-    const Tensor d = dense(diff[i]);
-    const int64_t n = model[i].numel();
-    if (!n) continue;
-    floating(name, model[i], [&](auto t) {
-      using T = decltype(t);
-      optimizer_kernel<T, kind><<<blocks_for(n), kThreads, 0, stream_of(d)>>>(
-          mutable_data<T>(model[i]), data<T>(d), m ? mutable_data<T>((*m)[i]) : nullptr,
-          v ? mutable_data<T>((*v)[i]) : nullptr, c, n);
-    });
-    check_launch(name);
-  }
-}
-
-void adam(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> m, std::vector<Tensor> v,
-          std::vector<double> s) {
-  check_adam(model, diff, m, v, s);
-  optimizer<0>("adam_", model, diff, &m, &v, s);
-}
-void momentum(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<Tensor> buffer,
-              std::vector<double> s) {
-  check_momentum(model, diff, buffer, s);
-  optimizer<1>("momentum_", model, diff, &buffer, nullptr, s);
-}
-void sgd(std::vector<Tensor> model, std::vector<Tensor> diff, std::vector<double> s) {
-  check_sgd(model, diff, s);
-  optimizer<2>("sgd_", model, diff, nullptr, nullptr, s);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(oneflow, CUDA, m) {
@@ -489,9 +425,6 @@ STABLE_TORCH_LIBRARY_IMPL(oneflow, CUDA, m) {
   m.impl("bias_dropout_backward", TORCH_BOX(&bias_dropout_backward));
   m.impl("scale_tril", TORCH_BOX(&scale_tril));
   m.impl("rotary", TORCH_BOX(&rotary));
-  m.impl("adam_", TORCH_BOX(&adam));
-  m.impl("momentum_", TORCH_BOX(&momentum));
-  m.impl("sgd_", TORCH_BOX(&sgd));
 }
 
 }  // namespace oneflow_ext

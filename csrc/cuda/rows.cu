@@ -1,4 +1,4 @@
-// Masked softmax with dropout (a block a row) and dot products of feature vectors (a block a sample) on CUDA.
+// Masked softmax with dropout on CUDA: a block a row.
 #include <limits>
 
 #include "common.cuh"
@@ -136,91 +136,11 @@ Tensor masked_softmax_backward(std::optional<Tensor> dy, std::optional<Tensor> d
   return dx;
 }
 
-// --------------------------------------------------------------------------- dots
-// pair -> (i, j) of the lower triangle, row i of i + self entries
-__device__ inline void pair_of(int64_t pair, int self, int64_t& i, int64_t& j) {
-  i = static_cast<int64_t>((sqrt(8.0 * pair + 1) - 1) / 2) + (self ? 0 : 1);
-  while (i * (i - 1 + 2 * self) / 2 > pair) --i;
-  while ((i + 1) * (i + 2 * self) / 2 <= pair) ++i;
-  j = pair - i * (i - 1 + 2 * self) / 2;
-}
-
-// A warp a pair.
-template <class T>
-__global__ void dots_kernel(const T* x, T* out, int64_t f, int64_t e, int64_t pairs, int64_t total,
-                            int self) {
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
-  for (int64_t w = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) / 32; w < total;
-       w += warps) {
-    int64_t i, j;
-    pair_of(w % pairs, self, i, j);
-    const T *a = x + (w / pairs * f + i) * e, *b = x + (w / pairs * f + j) * e;
-    Acc<T> sum = 0;
-    for (int64_t k = threadIdx.x % 32; k < e; k += 32) sum += load(a + k) * load(b + k);
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    if (threadIdx.x % 32 == 0) save(out + w, sum);
-  }
-}
-
-// A thread an element of dx: dx_i = sum over j of g(i, j) x_j, the diagonal counted twice.
-template <class T>
-__global__ void dots_backward_kernel(const T* x, const T* dout, T* dx, int64_t f, int64_t e, int64_t pairs,
-                                     int64_t total, int self) {
-  GRID_LOOP(at, total) {
-    const int64_t k = at % e, i = at / e % f, b = at / e / f;
-    const T *rows = x + b * f * e + k, *g = dout + b * pairs;
-    Acc<T> sum = 0;
-    for (int64_t j = 0; j < f; ++j) {
-      if (j == i && !self) continue;
-      const int64_t hi = max(i, j), lo = min(i, j);
-      sum += load(g + hi * (hi - 1 + 2 * self) / 2 + lo) * load(rows + j * e) * (j == i ? 2 : 1);
-    }
-    save(dx + at, sum);
-  }
-}
-
-unsigned blocks_for_warps(int64_t n) {
-  return static_cast<unsigned>(std::min<int64_t>((n - 1) / (kThreads / 32) + 1, 132 * 32));
-}
-
-Tensor pair_dots(const Tensor& x, bool self) {
-  check_pair_dots(x);
-  const OnDevice guard(x);
-  const int64_t b = x.size(0), f = x.size(1), e = x.size(2), pairs = pair_count(f, self);
-  const Tensor xd = dense(x), out = fresh(x, {b, pairs});
-  const int64_t total = out.numel();
-  if (!total) return out;
-  floating("pair_dots", x, [&](auto t) {
-    dots_kernel<<<blocks_for_warps(total), kThreads, 0, stream_of(x)>>>(
-        data<decltype(t)>(xd), mutable_data<decltype(t)>(out), f, e, pairs, total, self);
-  });
-  check_launch("pair_dots");
-  return out;
-}
-
-Tensor pair_dots_backward(const Tensor& dout, const Tensor& x, bool self) {
-  check_pair_dots_backward(dout, x, self);
-  const OnDevice guard(x);
-  const Tensor xd = dense(x), gd = dense(dout), dx = fresh_like(x);
-  const int64_t total = x.numel();
-  if (!total) return dx;
-  floating("pair_dots_backward", x, [&](auto t) {
-    using T = decltype(t);
-    dots_backward_kernel<<<blocks_for(total), kThreads, 0, stream_of(x)>>>(
-        data<T>(xd), data<T>(gd), mutable_data<T>(dx), x.size(1), x.size(2), dout.size(1), total, self);
-  });
-  check_launch("pair_dots_backward");
-  return dx;
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(oneflow, CUDA, m) {
   m.impl("masked_softmax", TORCH_BOX(&masked_softmax));
   m.impl("masked_softmax_backward", TORCH_BOX(&masked_softmax_backward));
-  m.impl("pair_dots", TORCH_BOX(&pair_dots));
-  m.impl("pair_dots_backward", TORCH_BOX(&pair_dots_backward));
 }
 
 }  // namespace oneflow_ext

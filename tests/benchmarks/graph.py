@@ -33,10 +33,10 @@ TURN = 0.02  # seconds of a turn, where a call is shorter
 FIRST = ("compile", "compile-step", "aten", "inductor")
 
 
-def prepared(model_name, case, device):
+def prepared(model_name, case, device, samples=None):
     title, make, _, batch_of, small, large = MODELS[model_name]
     optimizer, size = CASES[case]
-    n = small if size == "small" else large
+    n = samples or (small if size == "small" else large)
     torch.manual_seed(0)
     base = make().train(optimizer is not None).to(device)
     return base, tuple(t.to(device) for t in batch_of(n)), optimizer, n
@@ -62,7 +62,7 @@ def steps_table(args):
                 model, case, [v for v in names if available(v, model, args.oneflow)], args, sync
             )
             print(
-                f"| {MODELS[model][0]}, {prepared_size(model, size)} | "
+                f"| {MODELS[model][0]}, {args.samples or prepared_size(model, size)} | "
                 + " | ".join(f"{row[v]['median_ms']:.3g}" if v in row else "" for v in names)
                 + f" | {ratio(row, ['eager'])} | {ratio(row, TORCH_COMPILE)} |",
                 flush=True,
@@ -80,7 +80,7 @@ def ratio(row, others, key="median_ms"):
 
 
 def measure(model, case, names, args, sync):
-    base, batch, optimizer, n = prepared(model, case, args.device)
+    base, batch, optimizer, n = prepared(model, case, args.device, args.samples)
     steps = {}
     for name in names:
         torch._dynamo.reset()
@@ -241,6 +241,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--samples", type=int, help="the size of a batch, in place of the small and large ones"
+    )
     parser.add_argument(
         "--oneflow",
         default=os.environ.get("ONEFLOW_PYTHON"),

@@ -53,7 +53,7 @@ def run(function, op, inputs):
     if not op.differentiable:
         return out
     torch.manual_seed(1)
-    weights = [torch.randn(o.shape, dtype=torch.float64).to(o.dtype) for o in out]
+    weights = [torch.randn(o.shape, dtype=torch.float64).to(o) for o in out]
     grads = torch.autograd.grad(sum((o * w).sum() for o, w in zip(out, weights)), leaves(op, inputs))
     return out + list(grads)
 

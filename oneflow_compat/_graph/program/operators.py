@@ -75,6 +75,8 @@ class Operator:
     has_fake_kernel: bool = True
     # torch cannot compute the shape from symbols, or refuses what the kernel takes
     needs_recorded_shapes: bool = False
+    # results whose size only the kernel knows, and that only its gradient reads. They are recorded as empty.
+    opaque_results: tuple[int, ...] = ()
     # it reads how many distinct rows a sparse tensor has
     counts_sparse_rows: bool = False
     refusal: Refusal | None = None
@@ -183,10 +185,11 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
     (
         "_pack_padded_sequence.default _ctc_loss.default _ctc_loss.Tensor nonzero.default"
         " masked_select.default repeat_interleave.Tensor bincount.default _unique2.default"
-        " unique_consecutive.default unique_dim.default _grouped_mm.default _cudnn_rnn.default"
-        " _cudnn_rnn_backward.default linalg_lstsq.default",
+        " unique_consecutive.default unique_dim.default _grouped_mm.default _cudnn_rnn_backward.default"
+        " linalg_lstsq.default",
         Operator(needs_recorded_shapes=True),
     ),
+    ("_cudnn_rnn.default", Operator(needs_recorded_shapes=True, opaque_results=(3,))),
     (
         "_coalesce.default _nnz.default _values.default _indices.default",
         Operator(counts_sparse_rows=True),
