@@ -422,7 +422,8 @@ std::tuple<Tensor, Tensor> ctc_greedy_decode(const Tensor& log_probs, const Tens
   if (!n) return {decoded, sums};
   wide("ctc_greedy_decode", log_probs, [&](auto t) {
     using T = decltype(t);
-    const Tensor values = fresh(log_probs, {steps, n}), classes = fresh(log_probs, {steps, n}, ScalarType::Long);
+    const Tensor values = fresh(log_probs, {steps, n});
+    const Tensor classes = fresh(log_probs, {steps, n}, ScalarType::Long);
     if (steps)
       ctc_best_kernel<T><<<blocks_for(steps * n * 32), kThreads, 0, stream_of(log_probs)>>>(
           data<T>(xd), mutable_data<T>(values), mutable_data<int64_t>(classes), steps * n, c);
