@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import warnings
 from collections import Counter, OrderedDict
@@ -159,7 +158,8 @@ class Engine:
                 self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
-            entry = self._make_entry(key, args, kwargs)
+            with paused_collection():
+                entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)
 
     def _fitting(
@@ -236,8 +236,7 @@ class Engine:
             program.check()
         with torch._C._DisableAutocast():  # the casts are in the program
             if not captured.guards.overlaps:  # passes may move a write across a read of the same memory
-                with paused_collection():
-                    program = passes.run(program, config, config.on_stage)
+                program = passes.run(program, config, config.on_stage)
             start = time.perf_counter()
             # a program that serves one call only is not worth compiling
             operator_by_operator = captured.guards.serves_one_call or captured.guards.overlaps
@@ -381,7 +380,7 @@ class Engine:
             capture = Capture(self, args, kwargs, config, search.outcomes, dims)
             capture.option_inputs = inputs
             try:
-                with interrupts_at_operators(), paused_collection():
+                with interrupts_at_operators():
                     return capture.run(), capture.recorder
             except MoreNumbers as request:
                 self.live_options.setdefault(request.optimizer, set()).add(request.key)
@@ -418,9 +417,7 @@ class Engine:
     def _compile(self, program: Program, config: Config) -> tuple[CompiledFunction, str]:
         backend = config.backend or default_backend()
         try:
-            # the other backends run long and create garbage as well
-            with paused_collection() if backend in ("aten", "auto") else contextlib.nullcontext():
-                return compiler_for(backend)(program, config), backend
+            return compiler_for(backend)(program, config), backend
         except Exception as error:
             message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if backend == "inductor" and self.config.backend is not None:

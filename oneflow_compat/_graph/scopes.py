@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .._message import Message
@@ -92,25 +92,33 @@ class Scope:
 
 
 _outermost = Scope()
-_current: contextvars.ContextVar[Scope] = contextvars.ContextVar("scope")
+_current: contextvars.ContextVar[Scope | Callable[[], Scope]] = contextvars.ContextVar("scope")
 graph_name = contextvars.ContextVar("graph", default=None)  # of the graph whose build() runs in this thread
 
 
 def current_scope() -> Scope:
     """The innermost scope of this thread: that of the block being built, or the one around everything."""
-    return _current.get(_outermost)
+    scope = _current.get(_outermost)
+    if not isinstance(scope, Scope):
+        scope = scope()
+        _current.set(scope)
+    return scope
 
 
-def set_current_scope(scope: Scope) -> None:
-    """Make `scope` the current one of this thread."""
+def set_current_scope(scope: Scope | Callable[[], Scope]) -> Scope | Callable[[], Scope]:
+    """Make `scope` the current one of this thread, and return the one before.
+
+    A function makes the scope when the scope is asked for.
+    """
+    outer = _current.get(_outermost)
     _current.set(scope)
+    return outer
 
 
 @contextlib.contextmanager
 def ScopeContext(scope: Scope) -> Iterator[None]:
     """Make `scope` the current one in the block."""
-    outer = current_scope()
-    set_current_scope(scope)
+    outer = set_current_scope(scope)
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ import torch
 
 from ..program.operators import Contiguous, Iterated, Suggested, facts_of
 from ..program.recurrent_layer import WHOLE_LAYERS
+from . import layer_results
 from .meta_kernels import is_plain, new_fake
 from .recurrent import symbolic_results
 
@@ -27,6 +28,7 @@ aten = torch.ops.aten
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _HALF = (torch.bfloat16, torch.float16)
+_ON_COUNTS = (aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor)  # of integers and integers
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,15 @@ def _applicable(func: Any) -> tuple[Any, ...]:
     return (
         *((_elementwise,) if facts.elementwise and not func._opname.startswith("_foreach_") else ()),
         *(rule.results for rule in _RULES if func in rule.operators),
+        *((layer_results.RESULTS[func],) if func in layer_results.RESULTS else ()),
         *((_of_cpu_layout,) if facts.layout is not None else ()),
     )
 
 
 def _elementwise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func._schema.is_mutable:
-        return args[0] if _writes((*args, *kwargs.values())) else None
+        floats_or_counts = _FLOATS if func not in _ON_COUNTS else (*_FLOATS, torch.int64)
+        return args[0] if _writes((*args, *kwargs.values()), floats_or_counts) else None
     return _like(args[0]) if _alike((*args, *kwargs.values())) else None
 
 
@@ -249,24 +253,25 @@ def _alike(args: tuple[Any, ...]) -> bool:
     return True
 
 
-def _writes(args: tuple[Any, ...]) -> bool:
-    """Return True for floating-point tensors of one shape, dtype and device, and options.
+def _writes(args: tuple[Any, ...], dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Return True for tensors of one shape, dtype and device, and options.
 
     The first tensor must have a separate element for each index.
     """
     destination = args[0]
     if (
         not isinstance(destination, torch.Tensor)
-        or destination.dtype not in _FLOATS
+        or destination.dtype not in dtypes
         or destination.layout is not torch.strided
         or 0 in destination.stride()
     ):
         return False
     layout = torch.strided, destination.shape, destination.dtype, destination.device
+    options = (int, float, bool, str) if destination.dtype in _FLOATS else (int,)
     return all(
         (a.layout, a.shape, a.dtype, a.device) == layout
         if isinstance(a, torch.Tensor)
-        else type(a) in (int, float, bool, str)
+        else type(a) in options
         for a in args[1:]
     )
 

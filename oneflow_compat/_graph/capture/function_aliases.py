@@ -29,7 +29,6 @@ def _exchange(changes: Any) -> None:
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType):
             names = module.__dict__
-            for name in changes.keys() & names.keys():
-                old, new = changes[name]
-                if names[name] is old:
+            for name, (old, new) in changes.items():
+                if names.get(name) is old:
                     names[name] = new

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..garbage_collection import rare_collection
 from ..program.random_functions import replays_random_numbers
 from . import aten, background, compiling, program_cache
 from .background_variants import BackgroundVariants
 from .inductor import compiler
 from .inductor.decompositions import talks
-from .inductor.settings import rare_garbage_collection
 from .notices import say
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Tiered:
         seconds = time.perf_counter() - begin
         return out, seconds if waits or not self.on_cuda else self.least
 
-    @rare_garbage_collection()
+    @rare_collection()
     def _switches(self) -> Any:
         """Choose the next `current`. Return False if the timed runs go on."""
         if self.plan is None and self._look_up():
@@ -189,7 +189,7 @@ class Tiered:
                 self._finish()
         return self.aten(*values)
 
-    @rare_garbage_collection()
+    @rare_collection()
     def _finish(self) -> None:
         seconds = time.perf_counter() - self.compilation.begin
         try:

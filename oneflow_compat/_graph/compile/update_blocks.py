@@ -65,7 +65,7 @@ class Operator(NamedTuple):
 @functools.cache
 def exact_steps(dtype: torch.dtype) -> frozenset[str]:
     """Return the steps that give torch's exact results here; both are run and compared."""
-    if _ext.status() != "loaded":
+    if _ext.load() != "loaded":
         return frozenset()
     x, y, z = torch.randn(3, 1003, dtype=dtype, device="cpu", generator=torch.Generator().manual_seed(0))
     plain = {

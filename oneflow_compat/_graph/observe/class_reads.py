@@ -35,10 +35,17 @@ class ClassReads:
     note_module: Callable[..., Any]
     python_call: Callable[..., Any]
     visible: Callable[..., Any]
+    objects: dict[int, Any]
     seen: set[Any]
 
     def class_attribute(self, owner: Any, mro: Any, name: Any, site: Any) -> Any:
         """Guard the first class of the order that has the name, and those before that may get it."""
+        key = ("class attribute", id(owner), len(mro), name)
+        if key in self.seen:
+            return next((cls.__dict__[name] for cls in mro if name in cls.__dict__), MISSING)
+        if not site.counts:
+            self.seen.add(key)
+            self.objects[id(owner)] = owner
         if is_python_class(owner):
             self.add(CLASS_ATTRIBUTE, owner, "__mro__", owner.__mro__, f"the bases of {owner.__name__}", site)
         for cls in mro:

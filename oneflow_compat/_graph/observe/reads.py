@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
+_WITHOUT_CONTENTS = (*FREE_BASES, type, types.ModuleType)
 _DEPTH = 3  # of containers inside containers that a C function receives
 
 
@@ -274,7 +275,7 @@ class Reads(CallReads):
         if cls is decimal.Decimal:
             return self.answer(decimal_context, (), "the context of decimal", site)
         key = (id(value), CONTENTS)
-        if cls in FREE or key in self.seen or isinstance(value, (*FREE_BASES, type, types.ModuleType)):
+        if cls in FREE or key in self.seen or isinstance(value, _WITHOUT_CONTENTS):
             return
         if cls is LRU_CACHE:
             return self.cached_call(value, (), site)

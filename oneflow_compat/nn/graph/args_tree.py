@@ -9,7 +9,7 @@ import dataclasses
 
 import torch
 
-from .graph_repr import value_text
+from .graph_repr import LeafText
 
 __all__ = ["ArgsTree", "NamedArg"]
 
@@ -56,7 +56,7 @@ class NamedArg:
         shown = (
             ""
             if type_name in ("DICT", "LIST", "TUPLE")
-            else f", value: {value_text(value) if type_name == 'TENSOR' else value}"
+            else f", value: {LeafText(value) if type_name == 'TENSOR' else value}"
         )
         return f"(name: {self._name}, idx: {self._index}, type: {type_name}{shown})"
 

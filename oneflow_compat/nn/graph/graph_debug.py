@@ -13,7 +13,7 @@ from ..._active import capturing
 from ..._errors import RefusedType, StateError
 from ..._graph.capture.patching import global_hook
 from .graph_proto import operator_lines
-from .graph_repr import module_lines, named_leaves, tensor_line, value_text
+from .graph_repr import LeafText, module_lines, named_leaves, tensor_line
 from .graph_scope import Views
 
 
@@ -76,9 +76,10 @@ class _Calls:
         }
 
     def note(self, tag, label, args, kwargs=None, lazy=True):
-        leaves = [(n, value_text(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
-        for n, description in leaves:
-            self.debug.say(1, f"({tag}:{n}:{description})")
+        leaves = [(n, LeafText(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
+        if self.debug.level >= 1:
+            for n, text in leaves:
+                print(f"({tag}:{n}:{text})", flush=True)
         return leaves
 
     def name_of(self, module):

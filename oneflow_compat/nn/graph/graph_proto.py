@@ -60,8 +60,7 @@ class _Writer:
         self.modules = {}  # name of an operator -> its module
         self.turned = set()  # transposes that products take as a setting
         arguments, returned = (
-            [name for name, description in leaves if description.startswith("tensor(")]
-            for leaves in calls.get("", ((), ()))
+            [name for name, leaf in leaves if leaf.is_tensor] for leaves in calls.get("", ((), ()))
         )
         inputs = iter(arguments)
         for node, slot in zip(program.placeholders, program.slots):

@@ -11,17 +11,34 @@ import torch
 from ..._ops.tensor_text import tensor_text
 
 
-def value_text(value, lazy=False) -> str:
-    """Return the text of one leaf of the inputs or outputs."""
-    if not isinstance(value, torch.Tensor):
-        return str(type(value))
-    grad_fn = None
-    if lazy and value.grad_fn is not None:
-        name = value.grad_fn.name  # a plain string if a custom operator or function created the node
-        grad_fn = (name if isinstance(name, str) else name()).replace("Backward0", "_backward").lower()
-    return tensor_text(
-        tuple(value.shape), value.dtype, lazy=lazy, requires_grad=value.requires_grad, grad_fn=grad_fn
-    )
+class LeafText:
+    """The text of one leaf of the inputs or outputs, written when it is asked for. Few programs ask."""
+
+    __slots__ = ("dtype", "function", "lazy", "requires_grad", "shape")
+
+    def __init__(self, value, lazy=False):
+        if not isinstance(value, torch.Tensor):
+            self.dtype, self.shape = type(value), None
+            return
+        self.dtype, self.lazy, self.requires_grad = value.dtype, lazy, value.requires_grad
+        # symbols would keep the capture alive
+        self.shape = tuple(n if type(n) is int else str(n) for n in value.shape)
+        function = value.grad_fn if lazy else None
+        name = None if function is None else function.name
+        # a plain string if a custom operator or function created the node
+        self.function = name if name is None or isinstance(name, str) else name()
+
+    @property
+    def is_tensor(self):
+        return self.shape is not None
+
+    def __str__(self):
+        if not self.is_tensor:
+            return str(self.dtype)
+        grad_fn = self.function and self.function.replace("Backward0", "_backward").lower()
+        return tensor_text(
+            self.shape, self.dtype, lazy=self.lazy, requires_grad=self.requires_grad, grad_fn=grad_fn
+        )
 
 
 def named_leaves(prefix, args, kwargs=None):

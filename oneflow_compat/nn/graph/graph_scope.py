@@ -61,13 +61,27 @@ class Views(contextlib.ExitStack):
 
     def enter(self, module):
         """The scope of `module`, which is called now, becomes the current one."""
-        config, outer = self._module(module), scopes.current_scope()
-        self._outer.append(outer)
-        scopes.set_current_scope(outer if config is None else config.scope)
+        scope = _LaterScope(self, module)
+        scope.outer = scopes.set_current_scope(scope)
+        self._outer.append(scope.outer)
 
     def leave(self):
         """The scope around the module that was entered last becomes the current one again."""
         scopes.set_current_scope(self._outer.pop())
+
+
+class _LaterScope:
+    """The scope of a module that is called, made when it is asked for. Few programs ask."""
+
+    def __init__(self, views, module):
+        self.views, self.module, self.outer, self.scope = views, module, None, None
+
+    def __call__(self):
+        if self.scope is None:
+            scopes.set_current_scope(self.outer)
+            outer, config = scopes.current_scope(), self.views._module(self.module)
+            self.scope = outer if config is None else config.scope
+        return self.scope
 
 
 def _looking(original, view, find):

@@ -84,9 +84,9 @@ def _has_fused_kernel(optimizer: torch.optim.Optimizer, params: list[torch.Tenso
 def _is_dense(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     """Whether parameters are dense and their state is alike: fused kernels walk through both memories."""
     return all(
-        tensor.dtype is p.dtype and tensor.stride() == torch.empty_like(p, device="meta").stride()
+        (p.is_contiguous() or p.stride() == torch.empty_like(p, device="meta").stride())
+        and all(v.dtype is p.dtype and v.stride() == p.stride() for v in _elementwise_state(optimizer, p))
         for p in params
-        for tensor in (p, *_elementwise_state(optimizer, p))
     )
 
 

@@ -91,11 +91,14 @@ class StateChanges:
         the gradient or from a Python number is stored after the first run; the second call captures the
         program that reads it.
         """
+        with outside_capture():
+            return self._adopted_state()
+
+    def _adopted_state(self) -> list[CreatedState]:
         adopted: list[CreatedState] = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             for g, key, value in self.new_options.get(index, ()):
-                with outside_capture():
-                    real = self._evaluate(value._of_node)
+                real = self._evaluate(value._of_node)
                 adopted.append(CreatedState(GroupOption(index, g, (key,)), real, value._of_node))
             for param, state in optimizer.state.items():
                 before = self._state_before(index, param)
@@ -115,8 +118,7 @@ class StateChanges:
     def _adopt_tensor(self, index: Any, param: Any, path: Any, value: Any) -> Any:
         part = memory_of(value)
         try:
-            with outside_capture():
-                real = self._evaluate(part._of_node)
+            real = self._evaluate(part._of_node)
         except _NeedsGradient:
             if part is not value:
                 raise UnsupportedInGraph(

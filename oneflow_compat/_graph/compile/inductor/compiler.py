@@ -21,6 +21,7 @@ import torch
 from torch.fx import Graph
 
 from ...config import Config
+from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
 from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
@@ -36,7 +37,7 @@ from .decompositions import table, talks
 from .gru_rnn import merge_steps
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
-from .settings import calls_not_optimized, rare_garbage_collection, settings
+from .settings import calls_not_optimized, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 from .upstream_fixes import inductor_fixes
@@ -207,7 +208,7 @@ def compile_region(
     return function
 
 
-@rare_garbage_collection()
+@rare_collection()
 def _compiled(module: Any, infos: Any, options: Any) -> Any:
     chosen = settings(module.graph, infos, options)
     try:

@@ -30,12 +30,12 @@ def merge_steps(graph: torch.fx.Graph) -> None:
     """Merge the steps of layers in place, in a graph whose operators may write. Do nothing without the
     library.
     """
-    if _ext.status() != "loaded":
-        return
-    for node in graph.nodes:
-        if node.target in _WHOLE and _is_supported(node.args[0].meta["tensor"]):
-            node.args, node.target = (_WHOLE[node.target], *node.args), _whole
+    whole = [n for n in graph.nodes if n.target in _WHOLE and _is_supported(n.args[0].meta["tensor"])]
     layers = _marked(graph)
+    if not whole and not layers or _ext.status() != "loaded":
+        return
+    for node in whole:
+        node.args, node.target = (_WHOLE[node.target], *node.args), _whole
     if not layers:
         return
     order = {node: i for i, node in enumerate(graph.nodes)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import os
 import platform
 import subprocess
@@ -82,21 +81,6 @@ def calls_not_optimized(graph: torch.fx.Graph) -> Iterator[None]:
         yield
     finally:
         del cache.load_async  # its base class has another
-
-
-@contextlib.contextmanager
-def rare_garbage_collection() -> Iterator[None]:
-    """Collect garbage rarely: a compilation creates many objects that stay alive until it ends.
-
-    With Python's own thresholds the collections take 0.1 to 0.2 of the compiler's time in this process. One
-    collection of all objects takes 0.2 seconds, which a training loop under `auto` would wait for.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 100_000) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def vector_bits(chosen: dict[str, Any]) -> int:

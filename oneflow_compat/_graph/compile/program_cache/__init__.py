@@ -143,7 +143,7 @@ def function_of(binary: Binary) -> Any:
     for target, results in record["known_operators"]:
         known_operator(target_of(target), _decode_results(results))
     if record["calls_kernels"]:
-        _ext.status()  # registers them
+        _ext.load()
     constants = [decode_tensor(c) for c in record["constants"]]
     function: Any = load_library(binary.library, record["library"], constants)
     guards = decode_guards(record["guards"])

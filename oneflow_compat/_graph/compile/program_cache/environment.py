@@ -40,7 +40,7 @@ def environment() -> dict[str, Any]:
 def versions() -> dict[str, Any]:
     return {
         "oneflow": f"{__version__} {_sources()}",
-        "kernels": _ext.status() == "loaded",
+        "kernels": _ext.load() == "loaded",
         "torch": f"{torch.__version__} {torch.version.git_version}",
         "python": sysconfig.get_config_var("EXT_SUFFIX"),
     }
