@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import torch
@@ -63,6 +64,11 @@ def has_rpc_backend_grpc() -> bool:
 
 def has_rpc_backend_local() -> bool:
     return True
+
+
+def with_xla() -> bool:
+    """Is torch_xla installed?"""
+    return importlib.util.find_spec("torch_xla") is not None
 
 
 def with_rdma() -> bool:

@@ -11,6 +11,8 @@ SAME_MODULES = {
         "F": "_C",
         "_oneflow_internal._C": "_C",
         "_oneflow_internal.lazy_mode": "_lazy_mode",
+        "compatible.single_client.experimental.F": "_C",
+        "compatible.single_client.experimental.optim.lr_scheduler": "optim.lr_scheduler",
         "core.common.data_type_pb2": "_tables.data_type_numbers",
         "core.job.job_conf_pb2": "nn.graph.job_message.job_conf",
         "core.operator.op_conf_pb2": "nn.graph.job_message.op_conf",
@@ -147,12 +149,49 @@ _NN_FUNCTIONAL = {
     "functional_pad": "pad",
     "maxpool": "max_pool1d max_pool2d max_pool3d",
 }
+_EXPERIMENTAL = "compatible.single_client.experimental._functions:"
 _LEGACY = {
+    "advanced": " ".join(
+        f"distribute_{name}=compatible.single_client.distribute:distribute_{name}"
+        for name in ("add", "clone", "concat", "map", "split")
+    ),
     "autograd.autograd": (
         "backward=compatible.single_client.autograd:backward grad=compatible.single_client.autograd:grad"
     ),
     "autograd.autograd_mode": "no_grad=torch.no_grad",
+    "distributed": (
+        "get_local_rank=_processes:get_local_rank get_rank=_processes:get_rank"
+        " get_world_size=_processes:get_world_size"
+        " is_multi_client=compatible.single_client._session:is_multi_client"
+    ),
+    "experimental.indexed_slices_ops": f"indexed_slices_reduce_sum={_EXPERIMENTAL}indexed_slices_reduce_sum",
+    "experimental.interface_op_read_and_write": " ".join(
+        f"{name}={_EXPERIMENTAL}{name}"
+        for name in (
+            "FeedValueToInterfaceBlob",
+            "FeedValueToInterfaceBlobObject",
+            "GetEagerInterfaceBlob",
+            "GetInterfaceBlobValue",
+            "sync_default_session_if_normal",
+        )
+    ),
+    "experimental.namescope": (
+        f"deprecated_name_scope={_EXPERIMENTAL}name_scope name_scope=compatible.single_client.scope:namespace"
+        f" name_scope_stack_push={_EXPERIMENTAL}name_scope_stack_push"
+        f" name_scope_stack_pop={_EXPERIMENTAL}name_scope_stack_pop"
+        f" GetJobNameScopePrefix={_EXPERIMENTAL}GetJobNameScopePrefix"
+        f" PrependOpNamePrefixIfNeed={_EXPERIMENTAL}PrependOpNamePrefixIfNeed"
+    ),
+    "experimental.scope": f"config={_EXPERIMENTAL}scope_config",
+    "experimental.square_sum_op": f"square_sum={_EXPERIMENTAL}square_sum",
+    "experimental.ssp_variable_proxy_op": f"ssp_variable_proxy={_EXPERIMENTAL}ssp_variable_proxy",
+    "experimental.typing_check": (
+        f"api_enable_typing_check={_EXPERIMENTAL}enable_typing_check"
+        f" enable_typing_check={_EXPERIMENTAL}enable_typing_check"
+    ),
+    "experimental.unique_op": f"unique_with_counts={_EXPERIMENTAL}unique_with_counts",
     "linalg": "matmul=compatible.single_client._array:matmul",
+    "losses": "add_loss=compatible.single_client.optimizer._from_conf:add_loss",
     "nn.module": "Module=torch.nn.Module",
     "nn.parameter": "Parameter=torch.nn.Parameter",
     "sbp": "broadcast=sbp:broadcast partial_sum=sbp:partial_sum split=sbp:split",
@@ -167,6 +206,26 @@ _LEGACY = {
             "SignatureBuilder",
         )
     ),
+    "sysconfig": " ".join(
+        f"{name}=sysconfig:{name}"
+        for name in (
+            "get_compile_flags",
+            "get_cuda_version",
+            "get_include",
+            "get_lib",
+            "get_link_flags",
+            "has_rpc_backend_grpc",
+            "has_rpc_backend_local",
+            "with_cuda",
+            "with_xla",
+        )
+    ),
+    "system": "assign=compatible.single_client._variables:assign_of_system",
+    "tensorrt": (
+        "cache_int8_calibration=compatible.single_client._function_config:cache_int8_calibration"
+        " write_int8_calibration=compatible.single_client._function_config:write_int8_calibration"
+    ),
+    "util": "unique_str=framework._helpers:UniqueStr UniqueStr=framework._helpers:UniqueStr",
     "vm": "",  # OneFlow's instruction scheduler had no public names
 }
 # module of names: "name=target name ..."; a name alone is the name of `oneflow`

@@ -54,7 +54,7 @@ FUNCTIONS = {
             " oneflow_python_base_dir distributed_partial_fc_sample"
         ),
         "utils.global_view.aliases": "to_global to_local",
-        "compatible.single_client._operators_by_name": "stateful_op builtin_op",
+        "compatible.single_client._user_ops": "stateful_op builtin_op",
         "nn.modules.dataset": "decode_onerec read_onerec",
     },
     "oneflow.cuda": {

@@ -25,7 +25,7 @@ NAMES = {
         xavier_uniform_initializer
         xavier_normal_initializer kaiming_initializer"""
     ),
-    "_defs": "FixedTensorDef MirroredTensorDef MirroredTensorListDef",
+    "typing": "FixedTensorDef MirroredTensorDef MirroredTensorListDef",
     "_array": (
         """constant constant_scalar constant_like zeros ones zeros_like ones_like range reshape reshape_like
         dynamic_reshape transpose copy flatten squeeze expand_dims expand broadcast_like

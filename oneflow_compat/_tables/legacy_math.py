@@ -90,7 +90,7 @@ MATH = {
     "clip_by_value": ("_array:clip_by_value", "values min_value=None max_value=None"),
     "fused_scale_tril": (_M + "fused_scale_tril", "x diagonal=0 fill_value=0 scale=1"),
     "fused_scale_tril_softmax_dropout": (
-        "nn._random:fused_scale_tril_softmax_dropout",
+        "nn._activations:fused_scale_tril_softmax_dropout",
         "x diagonal=0 fill_value=0 scale=1 rate=0.0 noise_shape=None seed=None",
     ),
     "gelu_grad": (_M + "gelu_grad", "x dy"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+
+from . import _context
 from ._update import outside_capture
 
 
@@ -32,3 +35,30 @@ def feed(trace, pull, device):
     new_feed = Feed(value, pull)
     trace.feeds.append(new_feed)
     return value
+
+
+# ------------- Random values with a seed inside a job: a stream per seed that continues from call to call
+
+
+def seeded_uniform(shape, device, seed):
+    """Uniform random values of a separate generator.
+
+    In a captured job they are a feed filled before each call.
+    """
+    trace = _context.trace()
+    if trace is None:
+        return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(seed)).to(device)
+
+    generator = generator_of(trace, ("seed", len(trace.feeds), seed), seed)
+    return feed(trace, lambda: torch.rand(tuple(shape), generator=generator), device)
+
+
+def generator_of(trace, key, seed):
+    """The job's generator under this key, created once.
+
+    It is created outside the capture. Inside, it would restart at every call.
+    """
+    if key not in trace.job.pipeline:
+        with outside_capture(trace):
+            trace.job.pipeline[key] = torch.Generator().manual_seed(seed)
+    return trace.job.pipeline[key]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
+from ..._errors import unsupported
 from ..._graph import Config
 from ..._tables.legacy_config import ARGUMENTS, FUNCTION_CONFIG
 from . import _context, _session
@@ -158,3 +159,20 @@ for _name, _row in FUNCTION_CONFIG.items():
 
 ExecutionConfig = FunctionConfig
 function_config = FunctionConfig
+
+
+# --------------------------------------------------------------------------- flow.tensorrt
+def _refuse_calibration(name):
+    raise unsupported(
+        f"flow.tensorrt.{name}",
+        "legacy-tensorrt",
+        "Choose the TensorRT backend of nn.Graph and calibrate with torch_tensorrt.",
+    )
+
+
+def write_int8_calibration(path):
+    _refuse_calibration("write_int8_calibration")
+
+
+def cache_int8_calibration():
+    _refuse_calibration("cache_int8_calibration")

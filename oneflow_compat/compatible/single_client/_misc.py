@@ -6,8 +6,10 @@ import torch
 
 from ..._global.placement import placement as today
 from . import _session
-from ._operators_by_name import builtin_op  # noqa: F401
-from ._user_ops import run
+from ._user_ops import (
+    builtin_op,  # noqa: F401
+    run,
+)
 from .checkpoint import get
 from .checkpoint import save as save_snapshot
 from .scope import namespace

@@ -170,3 +170,8 @@ def load_variables(value_dict, ignore_mismatch=True):
     """
     _default.start()
     _default.load(value_dict, ignore_mismatch)
+
+
+def is_multi_client() -> bool:
+    """False: job functions are single-client."""
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..._errors import difference_hint
 from . import _context, _devices, _session
 from . import typing as job_typing
 from ._orders import takes_older_orders
@@ -113,6 +114,16 @@ def assign(ref, value, dtype=None, name=None):
         )
     trace.assignments.append((ref, value.detach() if dtype is None else value.detach().to(dtype)))
     return ref
+
+
+def assign_of_system(ref, value, validate_shape=None, use_locking=None, name=None):
+    """flow.system.assign: flow.assign, without `validate_shape=False`, because a variable keeps its shape."""
+    if validate_shape is False:
+        raise NotImplementedError(
+            "system.assign(validate_shape=False): a variable keeps its shape"
+            f" {difference_hint('legacy-assign-shape')}"
+        )
+    return assign(ref, value)
 
 
 def watch(blob_watched, handler_or_prompt=None):

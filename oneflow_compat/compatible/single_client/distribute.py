@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from .scope import (
     consistent_view as consistent_strategy,
 )
@@ -58,3 +60,31 @@ def assert_is_valid_distribute(distribute):
         "a distribution is what flow.distribute.split(axis), broadcast() or auto() returns, found"
         f" {distribute!r}"
     )
+
+
+# --------------------------------------------------------------------------- flow.advanced
+# With one device, a blob has one part.
+def distribute_clone(x, name=None):
+    return (x,)
+
+
+def distribute_add(xs, name=None):
+    total = xs[0]
+    for x in xs[1:]:
+        total = total + x
+    return total
+
+
+def distribute_split(x, axis=0, name=None):
+    return (x,)
+
+
+def distribute_concat(xs, axis=0, name=None):
+    return torch.cat(list(xs), axis)
+
+
+def distribute_map(xs, f, axis=0):
+    """f on each device's part of the blobs, joined again along the axis."""
+    single = isinstance(xs, torch.Tensor)
+    out = f(xs) if single else f(*xs)
+    return out

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from . import _context, _devices
-from ._feeds import feed
+from ._feeds import feed, generator_of, seeded_uniform
 from ._host import HostBlob
-from ._random_state import generator_of, seeded_uniform
 from ._update import outside_capture
 
 

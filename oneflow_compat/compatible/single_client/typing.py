@@ -11,6 +11,7 @@ import typing as _typing
 import numpy as _np
 
 from ..._errors import unsupported
+from ._orders import takes_older_orders
 
 _T = _typing.TypeVar("_T")
 
@@ -316,3 +317,25 @@ def _map(value, leaf):
     if isinstance(value, dict):
         return {k: _map(v, leaf) for k, v in value.items()}
     return leaf(value)
+
+
+# ------------------- Declarations of inputs in the oldest style: `def job(x=flow.FixedTensorDef((2, 3)))`
+
+
+@takes_older_orders("FixedTensorDef")
+def FixedTensorDef(shape, dtype=None, batch_axis=None, name=None):
+    """FixedTensorDef(shape, dtype=flow.float): one array of exactly this shape."""
+    return _Placeholder(shape, dtype, batch_axis, name)
+
+
+def MirroredTensorDef(*args, **kwargs):
+    """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device.
+
+    Each array is at most of this shape.
+    """
+    return _ListPlaceholder(*args, **kwargs)
+
+
+def MirroredTensorListDef(*args, **kwargs):
+    """MirroredTensorListDef(shape, dtype=flow.float): a list per device of arrays."""
+    return _ListListPlaceholder(*args, **kwargs)

@@ -19,9 +19,9 @@ _HOMES = {
     "_activations": (
         """elu hardsigmoid hardswish hardtanh leaky_relu logsoftmax mish relu relu6 softmax softmax_grad swish
         bias_add fused_bias_add_gelu fused_scale_tril tril PixelShuffle PixelShufflev2
-        fused_self_attention_query_mul_key_and_value"""
+        fused_self_attention_query_mul_key_and_value
+        dropout random_mask_like fused_bias_add_dropout fused_scale_tril_softmax_dropout"""
     ),
-    "_random": "dropout random_mask_like fused_bias_add_dropout fused_scale_tril_softmax_dropout",
     "_normalization": (
         "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d batch_normalization layer_norm moments"
     ),

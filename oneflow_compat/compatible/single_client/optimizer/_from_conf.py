@@ -5,6 +5,7 @@ Example: `model_update_conf(dict(momentum_conf={"beta": 0.9}))`.
 
 from __future__ import annotations
 
+from .._context import require_trace
 from . import grad_clipping
 from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, LazyAdam, RMSProp
 from ._schedulers import from_conf
@@ -59,3 +60,8 @@ def _weight_decay(conf: dict) -> dict:
         if key in decay:
             options[f"weight_decay_{key}"] = list(decay[key]["pattern"])
     return options
+
+
+def add_loss(loss):
+    """flow.losses.add_loss: add a loss, whose optimizer comes from `function_config.train.*`."""
+    require_trace("flow.losses.add_loss").losses.append(loss)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from . import lr_scheduler
-
-Optimizer = importlib.import_module(__package__.split(".")[0] + ".optim").Optimizer
 _today = importlib.import_module(__package__.split(".")[0] + ".optim")
+Optimizer, lr_scheduler = _today.Optimizer, _today.lr_scheduler
+__path__: list = []  # a package: `import oneflow.experimental.optim.lr_scheduler`
 
 
 def _scaled(cls):
