@@ -1,4 +1,4 @@
-"""Additions to torch's classes: the rows of `_tables/tensor.py`, `module.py` and `autograd.py`."""
+"""Additions to torch's classes: the rows of `_tables/tensor.py` and `module.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import types
 import torch
 
 from ._import_hook import ROOT, TableError, import_target
-from ._tables.autograd import CONTEXT
-from ._tables.module import MODULE
+from ._tables.module import CONTEXT, MODULE
 from ._tables.tensor import TENSOR
 
 _MISSING = object()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any, TypeGuard
 
 import torch
 
-from . import formats, layout, pickles, safetensors, torch_file
+from . import layout, pickles, safetensors, torch_file
 from .errors import CheckpointError, RefusedError, named_errors
 from .map_location import is_placement, map_tensors
 
@@ -79,10 +80,10 @@ def _unpickled(body, name, read, options):
 
 
 def _read_file(file, name, options):
-    size = formats.size_of(file)
+    size = size_of(file)
     if size == 0:
         raise CheckpointError(f"{name}: the file is empty")
-    file_format = formats.format_of(file, size)
+    file_format = format_of(file, size)
     if file_format == "safetensors":
         with named_errors(name):
             tensors = safetensors.read(file, size)
@@ -137,7 +138,7 @@ def _read_safely(file_format, file, mapped, arguments):
         "layers": "weights_only" not in arguments,
         "encoding": arguments.get("encoding", "utf-8"),
     }
-    size = formats.size_of(file)
+    size = size_of(file)
     if file_format == "zip":
         check_crc = arguments.get("check_crc", True) and mapped is None
         return torch_file.load_zip(file, size, mapped=mapped, check_crc=check_crc, **common)
@@ -167,3 +168,41 @@ def _read_trusted(source, name, arguments):
         if type(error) is RuntimeError:
             raise RuntimeError(f"{name}: {error}") from error
         raise
+
+
+# --------------------------------------------- The formats of checkpoint files, told by their first bytes
+
+
+def format_of(file: IO[bytes], size: int) -> str:
+    """Return "zip", "torch-legacy", "tar", "safetensors", "pickle" or "unknown"; the position is kept."""
+    start = file.tell()
+    head = file.read(512)
+    file.seek(start)
+    if head[:4] == b"PK\x03\x04" or head[:4] == b"PK\x05\x06":
+        return "zip"
+    if _is_tar(head):
+        return "tar"
+    if torch_file.is_stream(head):
+        return "torch-legacy"
+    if len(head) >= 9 and head[8:9] == b"{" and 2 <= struct.unpack("<Q", head[:8])[0] <= max(size - 8, 0):
+        return "safetensors"
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "pickle"
+    return "unknown"
+
+
+def _is_tar(head: bytes) -> bool:
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def size_of(file: IO[bytes]) -> int:
+    """Return the count of bytes from the current position to the end."""
+    here = file.tell()
+    file.seek(0, os.SEEK_END)
+    end = file.tell()
+    file.seek(here)
+    return end - here

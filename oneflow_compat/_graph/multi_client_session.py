@@ -55,3 +55,22 @@ class MultiClientSession:
         set_resource(resource_config)
 
     AnyGlobalFunctionDefined = staticmethod(lambda: False)
+
+
+# -------- The session objects OneFlow's tests ask for; torch needs no session, so they only carry a state
+
+_default = MultiClientSession(None, 0)
+
+
+def GetDefaultSession() -> MultiClientSession:
+    return _default
+
+
+def NewDefaultSession(env: Any) -> MultiClientSession:
+    global _default
+    _default = MultiClientSession(env, _default.id + 1)
+    return _default
+
+
+def TryCloseDefaultSession() -> None:
+    _default.TryClose()

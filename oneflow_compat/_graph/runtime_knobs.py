@@ -12,7 +12,6 @@ from typing import Any
 
 from .. import _knobs
 from .._tables.knobs import KNOBS
-from .nested_attributes import get_nested_attribute
 
 _FIELDS = {
     "backends.cudnn.set_reserved_mem_mbytes": "reserved_device_mem_mbyte",
@@ -73,3 +72,24 @@ def set_resource(values: Any) -> None:
         except AttributeError:
             continue
         _setter(path)(value)
+
+
+# ---------------------------------------------------------------------------
+
+"""Nested attributes."""
+
+
+# --------------------------------------------------------------------------- oneflow.framework.attr_util
+def get_nested_attribute(owning_object: Any, attrs_chain: Any) -> Any:
+    """The value at the end of a chain of attribute names.
+
+    ["a", "b"] gives owning_object.a.b, and "a" gives owning_object.a.
+    """
+    for name in [attrs_chain] if isinstance(attrs_chain, str) else attrs_chain:
+        owning_object = getattr(owning_object, name)
+    return owning_object
+
+
+def SetProtoMessageAttribute(message: Any, attr_name: Any, value: Any) -> None:
+    """message.attr_name = value."""
+    setattr(message, attr_name, value)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .._message import Message
-from .sessions import GetDefaultSession
+from .multi_client_session import GetDefaultSession
 
 __all__ = ["Scope", "ScopeContext", "current_scope"]
 

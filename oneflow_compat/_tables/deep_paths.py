@@ -19,11 +19,9 @@ SAME_MODULES = {
         "core.record.record_pb2": "_data.record_messages",
         "experimental": "compatible.single_client.experimental",
         "framework.args_tree": "nn.graph.args_tree",
-        "framework.attr_util": "_graph.nested_attributes",
         "framework.config_util": "_graph.runtime_knobs",
         "framework.multi_client_session": "_graph.multi_client_session",
         "framework.scope_util": "_graph.scopes",
-        "framework.session_context": "_graph.sessions",
         "framework.sysconfig": "sysconfig",
         "nn.utils.parameters_grouping": "optim.parameters_grouping",
         "special.special_ops": "special",
@@ -45,6 +43,10 @@ PACKAGES = {
 
 _HELPERS = "framework._helpers:"
 _FRAMEWORK = {
+    "attr_util": (
+        "SetProtoMessageAttribute=_graph.runtime_knobs:SetProtoMessageAttribute"
+        " get_nested_attribute=_graph.runtime_knobs:get_nested_attribute"
+    ),
     "balanced_splitter": f"BalancedRanges={_HELPERS}BalancedRanges",
     "c_api_util": (
         "CurJobBuildAndInferCtx_SetJobConf=_oneflow_internal.jobs:CurJobBuildAndInferCtx_SetJobConf"
@@ -61,6 +63,10 @@ _FRAMEWORK = {
     ),
     "graph_build_util": f"lazy_mode=_oneflow_internal.lazy_mode scope_to_proto={_HELPERS}scope_to_proto",
     "id_util": f"UniqueStr={_HELPERS}UniqueStr",
+    "session_context": " ".join(
+        f"{name}=_graph.multi_client_session:{name}"
+        for name in ("GetDefaultSession", "NewDefaultSession", "TryCloseDefaultSession")
+    ),
     "tensor": (
         f"Tensor=torch.Tensor TensorTuple=builtins.list register_tensor_op={_HELPERS}register_tensor_op"
     ),
@@ -84,6 +90,11 @@ _INTERNAL = {
     ),
 }
 _NN_MODULES = {
+    "all_reduce": "AllReduce=nn.modules.custom:AllReduce",
+    "distributed_partial_fc_sample": (
+        "DistributedPariticalFCSample=nn.modules.custom:DistributedPariticalFCSample"
+    ),
+    "interpolate": "Interpolate=nn.modules.custom:Interpolate interpolate=nn.functional.interpolate",
     "affine_grid": "affine_grid=nn.functional.affine_grid",
     "arange": "arange_op=arange",
     "argsort": "argsort_op=argsort",
@@ -238,6 +249,7 @@ NAMES = {
         f"oneflow.nn.functional.{path}": " ".join(f"{name}=nn.functional.{name}" for name in names.split())
         for path, names in _NN_FUNCTIONAL.items()
     },
+    "oneflow.nn.graph.cache": "GraphCache=nn.graph.graph_internals:GraphCache",
     "oneflow.nn.parallel.ddp": "DistributedDataParallel=nn.parallel.distributed:DistributedDataParallel",
     "oneflow.profiler.util": "format_time=profiler.events:format_time",
     "oneflow.test_utils.automated_test_util.global_scope": (

@@ -79,7 +79,9 @@ FUNCTIONS = {
         "nn.modules.fused": "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d FusedMLP",
         "nn.modules.quantization": "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
         "nn.qat.conv": "QatConv1d QatConv2d QatConv3d",
-        "nn.modules.custom": "CombinedMarginLoss QuickGELU RMSLayerNorm SquareReLU",
+        "nn.modules.custom": (
+            "AllReduce CombinedMarginLoss DistributedPariticalFCSample QuickGELU RMSLayerNorm SquareReLU"
+        ),
         "nn.modules.loss": (
             "MSELoss L1Loss SmoothL1Loss KLDivLoss BCELoss BCEWithLogitsLoss MarginRankingLoss NLLLoss"
             " CrossEntropyLoss"
@@ -95,8 +97,6 @@ FUNCTIONS = {
         "nn.modules.sparse": "Embedding",
         "nn.modules.rnn": "RNN",
         "nn.modules.container": "ParameterList",
-        "nn.modules.all_reduce": "AllReduce",
-        "nn.modules.distributed_partial_fc_sample": "DistributedPariticalFCSample",
     },
     "oneflow.nn.modules.activation": {"nn.modules.custom": "QuickGELU SquareReLU"},
     "oneflow.nn.modules.loss": {"nn.modules.custom": "CombinedMarginLoss"},

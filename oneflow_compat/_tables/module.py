@@ -1,6 +1,7 @@
-"""What OneFlow's nn.Module has and torch's lacks.
+"""What OneFlow's nn.Module, and the context of its autograd.Function, have and torch's lack.
 
-MODULE[name] = (kind, "module:function", why); kind as in `_torch_attributes.add_attributes`.
+MODULE[name] and CONTEXT[name] = (kind, "module:function", why), with the kinds of
+`_torch_attributes.add_attributes`.
 """
 
 MODULE = {
@@ -17,5 +18,14 @@ MODULE = {
         "replace",
         "nn.module_methods:load_state_dict",
         "numpy arrays as values, which torch refuses",
+    ),
+}
+
+
+CONTEXT = {
+    "_is_data_valid": (
+        "method",
+        "autograd.autograd_function:is_data_valid",
+        "false once backward() has freed the saved tensors",
     ),
 }

@@ -9,7 +9,7 @@ __all__ = ["Function", "FunctionCtx"]
 
 
 def is_data_valid(ctx) -> bool:
-    """Whether backward() has not yet freed what forward() saved; a row of `_tables/autograd.py`."""
+    """Whether backward() has not yet freed what forward() saved; a row of `_tables/module.py`."""
     try:
         ctx.saved_tensors
     except RuntimeError:

@@ -360,9 +360,8 @@ def test_dual_modules_are_set_together():
 
 # --------------------------------------------------------------------------- framework, core, memory
 def test_knobs_are_found_by_their_fields():
-    from oneflow._graph.nested_attributes import get_nested_attribute
-    from oneflow._graph.runtime_knobs import api_attrs_and_type
-    from oneflow._graph.sessions import GetDefaultSession
+    from oneflow._graph.multi_client_session import GetDefaultSession
+    from oneflow._graph.runtime_knobs import api_attrs_and_type, get_nested_attribute
 
     assert len(api_attrs_and_type) == 17
     for api, (field, kind) in api_attrs_and_type.items():
@@ -663,7 +662,7 @@ def test_modules_without_a_file_run_as_programs(path, expected):
 
 
 def test_interpolation_as_a_module():
-    from oneflow.nn.modules.interpolate import Interpolate
+    from oneflow.nn.modules.custom import Interpolate
 
     x = torch.arange(4.0).reshape(1, 1, 2, 2)
     want = flow.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)

@@ -15,8 +15,7 @@ from time_limits import seconds
 
 import oneflow as flow
 from oneflow.one_embedding import initial, snapshot
-from oneflow.one_embedding.index import KeyIndex
-from oneflow.one_embedding.store import DiskStore, MemoryStore
+from oneflow.one_embedding.store import DiskStore, KeyIndex, MemoryStore
 
 oe = flow.one_embedding
 needs_lmdb = pytest.param(

@@ -37,7 +37,7 @@ from .operator_facts import (
     UPDATES,
     VIEWS,
 )
-from .updates import by_placement, states_follow_parameters, update_shards
+from .partial_results import by_placement, states_follow_parameters, update_shards
 
 aten = torch.ops.aten
 

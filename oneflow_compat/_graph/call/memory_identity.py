@@ -13,9 +13,9 @@ import torch
 
 from ..program.captured import Guards
 from ..program.locations import Argument
-from ..program.overlaps import overlapping_slots, storage_of
 from ..program.program import Program
 from ..program.python_values import get_item
+from ..program.writes import overlapping_slots, storage_of
 
 
 class MemoryIdentity:

@@ -17,8 +17,8 @@ from torch.utils.hooks import RemovableHandle
 from ..observe import Guard, checker_of, places
 from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
-from ..program.overlaps import storage_of
 from ..program.python_values import MISSING, tensor_meta
+from ..program.writes import storage_of
 from .module_structure import hooks_of
 
 if TYPE_CHECKING:

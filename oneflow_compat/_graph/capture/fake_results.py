@@ -14,8 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.global_mode import symbolic_kernels
-from ..program.operators import facts_of
-from ..program.schemas import has_new_results
+from ..program.operators import facts_of, has_new_results
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from . import sparse_results
 from .frequent_results import has_rules, known_results

@@ -26,9 +26,8 @@ from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, UnsupportedInGraph, user_location
 from ..program import new_nodes
 from ..program.live_numbers import live_number
-from ..program.operators import facts_of
+from ..program.operators import facts_of, written_returns
 from ..program.scalar_guards import Condition
-from ..program.schemas import written_returns
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .branch_values import known_shape

@@ -11,8 +11,8 @@ import torch
 from ..._global.tensor import OfSeveralRanks, memory_of
 from ..program.locations import Argument, FreeTensor, GroupOption, OptimizerState
 from ..program.nested_state import leaves
-from ..program.overlaps import overlapping_slots
 from ..program.program import Slot, roots, written_args
+from ..program.writes import overlapping_slots
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

@@ -1,4 +1,4 @@
-"""One table of what the schemas of ATen operators do not say.
+"""What ATen operators do with memory, as their schemas say, and one table of what the schemas do not say.
 
 `facts_of(operator)` gives the row of an operator, with defaults for an ordinary one. Capture, passes and
 backends read their special cases here. The patterns are in passes/patterns.py.
@@ -6,6 +6,7 @@ backends read their special cases here. The patterns are in passes/patterns.py.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -244,3 +245,34 @@ def facts_of(operator: Any) -> Operator:
 def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset[Any]:
     """Return the operators of the table with a fact."""
     return frozenset(operator for operator, facts in _TABLE.items() if has_fact(facts))
+
+
+# ------ What the schema of an ATen operator says about memory: what it writes, and what its results share
+
+
+def is_written(value: Any) -> bool:
+    """Whether an operator writes an argument, or a result is a written argument."""
+    return value.alias_info is not None and value.alias_info.is_write
+
+
+def has_new_results(target: Any) -> bool:
+    """Whether no result shares memory with an argument. A target without a schema may do anything: False."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and all(r.alias_info is None for r in schema.returns)
+
+
+@functools.cache
+def written_returns(func: torch._ops.OpOverload) -> tuple[tuple[int, str] | None, ...]:
+    """Return the (position, name) of the written argument that each result of an operator is.
+
+    The entry is None for a result that is no written argument.
+    """
+    arguments = [(position, a) for position, a in enumerate(func._schema.arguments) if is_written(a)]
+    return tuple(
+        next(((i, a.name) for i, a in arguments if is_written(r) and _is_alias(a, r)), None)
+        for r in func._schema.returns
+    )
+
+
+def _is_alias(argument: Any, result: Any) -> bool:
+    return bool(argument.alias_info.before_set & result.alias_info.before_set)

@@ -15,8 +15,7 @@ from ..errors import ProgramError
 from .codegen import readable
 from .dimension_guards import DimensionGuards
 from .locations import Argument, Location
-from .operators import facts_of
-from .schemas import is_written
+from .operators import facts_of, is_written
 
 # the values of the slots, as arguments -> the outputs
 CompiledFunction = Callable[..., Sequence[Any]]

@@ -19,10 +19,9 @@ from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained
 from ..._ops.core import get_dialect
-from .cache import GraphCache, checked_size
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_change, on_stage, record
-from .graph_internals import GraphInternals
+from .graph_internals import GraphCache, GraphInternals, checked_size
 from .graph_repr import graph_text
 from .proxy import ProxyModule
 from .rate_log import rate_log

@@ -5,12 +5,23 @@ from __future__ import annotations
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ..._kernels import losses, norm
 from ..._kernels.activation import quick_gelu, square_relu
+from ..._ops.misc import distributed_partial_fc_sample
+from .. import functional
 
-__all__ = ["CombinedMarginLoss", "QuickGELU", "RMSLayerNorm", "SquareReLU"]
+__all__ = [
+    "AllReduce",
+    "CombinedMarginLoss",
+    "DistributedPariticalFCSample",
+    "Interpolate",
+    "QuickGELU",
+    "RMSLayerNorm",
+    "SquareReLU",
+]
 
 
 class QuickGELU(nn.Module):
@@ -54,3 +65,56 @@ class CombinedMarginLoss(nn.Module):
 
     def forward(self, x, label):
         return losses.combined_margin_loss(x, label, self.m1, self.m2, self.m3)
+
+
+class AllReduce(nn.Module):
+    """forward(x): the sum of x over the processes of torch's default group; x itself on one process.
+
+    `parallel_conf_str` describes the devices in OneFlow; it is kept and selects nothing here. No gradient
+    passes, as in OneFlow, where it averages gradients.
+    """
+
+    def __init__(self, parallel_conf_str):
+        super().__init__()
+        self.parallel_conf_str = parallel_conf_str
+
+    def forward(self, x):
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return x
+        out = x.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(out)
+        return out
+
+
+class DistributedPariticalFCSample(nn.Module):
+    """forward(weight, label): (label numbered within the sample, ids of the sampled classes, their rows of
+    weight).
+    """
+
+    def __init__(self, num_sample):
+        super().__init__()
+        self.num_sample = num_sample
+
+    def forward(self, weight, label):
+        return distributed_partial_fc_sample(weight, label, self.num_sample)
+
+
+class Interpolate(nn.Module):
+    """forward(x): nn.functional.interpolate of x with the arguments given here."""
+
+    def __init__(
+        self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None
+    ):
+        super().__init__()
+        self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor = (
+            size,
+            scale_factor,
+            mode,
+            align_corners,
+            recompute_scale_factor,
+        )
+
+    def forward(self, x):
+        return functional.interpolate(
+            x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+        )

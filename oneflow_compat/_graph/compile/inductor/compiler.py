@@ -23,9 +23,9 @@ from torch.fx import Graph
 from ...config import Config
 from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
+from ...program.operators import has_new_results
 from ...program.program import Program, is_view, written_args
 from ...program.random_functions import replays_random_numbers
-from ...program.schemas import has_new_results
 from ...program.tensor_info import TensorInfo, describe
 from .. import aten, compiling, program_cache
 from ..call_wrapper import runner

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...program.schemas import has_new_results
+from ...program.operators import has_new_results
 from .decompositions import plain_pointwise, table, talks
 
 

@@ -16,10 +16,8 @@ from . import (
     fuse_matmul,
     fuse_softmax,
     fuse_update,
-    gradient_from_result,
-    masked_fill_gradient,
+    gradients,
     reuse_memory,
-    step_counters,
 )
 
 EXACT = "exact"  # bitwise equal values
@@ -77,15 +75,15 @@ PASSES = (  # in the order they run
     Pass("fuse_softmax", fuse_softmax.fuse_softmax, ROUNDING, _compositions),
     Pass("scale_into_matmul", fuse_matmul.scale_into_matmul, ROUNDING, _compositions),
     Pass("add_to_matmul", fuse_matmul.add_to_matmul, ROUNDING, _add_in_aten),
-    Pass("gradients_from_results", gradient_from_result.gradients_from_results, EXACT),
+    Pass("gradients_from_results", gradients.gradients_from_results, EXACT),
     Pass("add_to_output", reuse_memory.add_to_output, EXACT, _add),
     Pass("cast_scale", reuse_memory.cast_scale, EXACT, lambda config: config.fuse_cast_scale),
     Pass("skip_overflow", fuse_update.skip_overflow, EXACT, _update, any_size=True),
     Pass("scale_in_update", fuse_update.scale_in_update, ROUNDING, _update, any_size=True),
-    Pass("count_together", step_counters.count_together, EXACT, any_size=True),
+    Pass("count_together", fuse_update.count_together, EXACT, any_size=True),
     Pass(
         "sum_of_selected",
-        masked_fill_gradient.sum_of_selected,
+        gradients.sum_of_selected,
         EXACT,
         lambda config: config.backend == "aten",
         any_size=True,

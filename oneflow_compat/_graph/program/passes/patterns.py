@@ -17,8 +17,8 @@ from torch.fx import Node
 
 from ...._kernels import _ext
 from ...capture.recorder import Recorder
+from ..operators import has_new_results
 from ..program import is_view, written_args
-from ..schemas import has_new_results
 from ..tensor_info import describe
 from .cleanup import drop_aliases, drop_dead, has_effect
 

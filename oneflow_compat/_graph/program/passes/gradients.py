@@ -1,4 +1,6 @@
-"""Gradients of activations read the result of the activation instead of its input. EXACT.
+"""EXACT passes over gradients: of activations, and of masked_fill.
+
+Gradients of activations read the result of the activation instead of its input.
 
 These gradients only ask on which side of a bound the input was, and the result tells the same. torch keeps
 the input of hardtanh (relu6) and leaky_relu for the gradient; for the in-place ones it keeps a copy. The next
@@ -13,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from .patterns import Editor
+from .patterns import Editor, only_user
+
+if TYPE_CHECKING:
+    from ..program import Program
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -75,3 +80,34 @@ def _result(editor: Editor, node: Any, parameters: tuple[Any, ...]) -> Any:
                 ) and editor.constant_between(y, editor.order[write], editor.order[node]):
                     return y
     return None
+
+
+# ----------------------------------- The gradient of masked_fill's number, summed in eager's order. EXACT
+# Autograd adds up the selected elements. For the symbolic tensors of a capture, it sums them among zeros,
+# which rounds differently.
+
+
+def sum_of_selected(program: Program) -> Any:
+    """Sum the selected elements only, as eager does.
+
+    sum(where(mask, gradient, 0)) after masked_fill(x, mask, number) becomes sum(masked_select(gradient,
+    mask)).
+    """
+    editor = Editor(program)
+    masks = {n.args[1] for n in editor.nodes(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)}
+    for choice in editor.nodes(aten.where.self):
+        zero: Any
+        mask, gradient, zero = choice.args
+        total = only_user(choice)
+        if (
+            mask in masks
+            and choice.meta.get("phase") == "backward"
+            and editor.number(zero) == 0
+            and total is not None
+            and total.target is aten.sum.default
+        ):
+            choice.target, choice.args = aten.masked_select.default, (gradient, mask)
+            info = choice.meta["tensor"]
+            choice.meta["tensor"] = type(info)(("selected",), info.dtype, info.device, (1,))
+            editor.erase(zero)
+    return program
