@@ -17,11 +17,11 @@ import numpy as np
 from . import config, source, summary
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
+from .compare import DEFAULT_ATOL, DEFAULT_RTOL
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .graphleg import check_graph
 from .printing import SourceWriter
 from .report import annotate
-from .tolerance import DEFAULT_ATOL, DEFAULT_RTOL
 
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
 SEEDS = 1 << 16

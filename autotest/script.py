@@ -14,10 +14,10 @@ from typing import Any
 from . import config, script_parts
 from .case import Case, Step
 from .check import holds_tensor, output_gradient, tensors_of
+from .compare import of_plain_numbers, tolerance
 from .graphleg import Replay
 from .printing import SourceWriter, name_of
 from .script_parts import GRAPH, HELPERS, MAIN
-from .tolerance import of_plain_numbers, tolerance
 
 
 def script(case: Case, failure: BaseException | None = None) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, manual_seed
 from .. import _lazy_mode as lazy_mode
 from .._message import data_type_number
 from .._ops.core import Generator
-from ..framework.check_point_v2 import _broadcast_py_object
+from ..framework._helpers import _broadcast_py_object
 from . import _C, eager, exception, flags, jobs, remat, test_api
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf,

@@ -4,6 +4,12 @@ Paths are full names. A target is a path from `oneflow`, "module:name" of this p
 `oneflow_autotest` or of `builtins`.
 """
 
+
+def _rows(target: str, names: str) -> str:
+    """Return the rows of names that one module has: "a=target.a b=target.b"."""
+    return " ".join(f"{name}={target}{name}" for name in names.split())
+
+
 # path: the module of this package that it is, the very same one
 SAME_MODULES = {
     f"oneflow.{path}": module
@@ -52,8 +58,17 @@ _FRAMEWORK = {
         "CurJobBuildAndInferCtx_SetJobConf=_oneflow_internal.jobs:CurJobBuildAndInferCtx_SetJobConf"
         " JobBuildAndInferCtx_Open=_oneflow_internal.jobs:JobBuildAndInferCtx_Open"
     ),
+    "check_point_v2": (
+        f"_broadcast_py_object={_HELPERS}_broadcast_py_object tensor_getstate={_HELPERS}tensor_getstate"
+        " load=_files.serialization:load save=_files.serialization:save"
+    ),
     "distribute": "split_sbp=sbp.split",
     "docstr.utils": f"add_docstr={_HELPERS}add_docstr reset_docstr={_HELPERS}reset_docstr",
+    "dtype": _rows(
+        _HELPERS,
+        "convert_numpy_dtype_to_oneflow_dtype convert_oneflow_dtype_to_numpy_dtype"
+        " convert_proto_dtype_to_oneflow_dtype dtypes",
+    ),
     "env_util": f"HasAllMultiClientEnvVars={_HELPERS}HasAllMultiClientEnvVars",
     "function_util": "FunctionConfig oneflow_function_config=function_config",
     "generator": (
@@ -75,6 +90,7 @@ _FRAMEWORK = {
     "type_tensor": (
         "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor"
     ),
+    "unittest": f"check_multi_rank_docstr={_HELPERS}check_multi_rank_docstr",
 }
 _INTERNAL = {
     # The exception classes of OneFlow's C++ module: classes of Python and torch that stand for them.
@@ -161,6 +177,51 @@ _NN_FUNCTIONAL = {
     "maxpool": "max_pool1d max_pool2d max_pool3d",
 }
 _EXPERIMENTAL = "compatible.single_client.experimental._functions:"
+_HARNESS = "test_utils.automated_test_util:"
+_HARNESS_HELPERS = "test_utils.automated_test_util._helpers:"
+_AUTOTEST = {
+    "generators": " ".join(
+        [
+            _rows(
+                _HARNESS,
+                "all_cpu_placement all_cuda_placement all_placement all_sbp choice_pytorch_tensor"
+                " constant cpu_device gpu_device nothing oneof random random_bool"
+                " random_cpu_placement random_device random_gpu_placement random_or_nothing"
+                " random_placement random_pytorch_dtype random_pytorch_tensor random_sbp",
+            ),
+            _rows("oneflow_autotest.generators.", "Nothing add generator mul neg pack py_tuple tuple"),
+            f"convert_torch_object_to_flow={_HARNESS_HELPERS}convert_torch_object_to_flow",
+            f"rng={_HARNESS_HELPERS}rng",
+        ]
+    ),
+    "global_scope": (
+        "GlobalScope=oneflow_autotest.placement.GlobalScope is_global=oneflow_autotest.placement.is_global"
+    ),
+    "profiler": " ".join(
+        [
+            f"profile={_HARNESS}profile",
+            _rows(
+                "oneflow_autotest.profiler.",
+                "ProfResult compose profile_dual_object profiled_framework set_hardware_info_list"
+                " set_profiler_hook",
+            ),
+        ]
+    ),
+    "torch_flow_dual_object": " ".join(
+        [
+            _rows(_HARNESS, "autotest choice_tensor globaltest random_dtype random_tensor torch"),
+            _rows(
+                "oneflow_autotest.errors.",
+                "BothDoNotSupportError OneFlowGraphBuildOrRunError PyTorchDoesNotSupportError",
+            ),
+            "DualObject=oneflow_autotest.dual.Dual",
+            f"GetDualObject={_HARNESS_HELPERS}GetDualObject",
+            f"check_equality={_HARNESS_HELPERS}check_equality",
+            f"torch_tensor_to_flow={_HARNESS_HELPERS}torch_tensor_to_flow",
+        ]
+    ),
+    "util": f"broadcast={_HARNESS_HELPERS}broadcast",
+}
 _LEGACY = {
     "advanced": " ".join(
         f"distribute_{name}=compatible.single_client.distribute:distribute_{name}"
@@ -176,22 +237,18 @@ _LEGACY = {
         " is_multi_client=compatible.single_client._session:is_multi_client"
     ),
     "experimental.indexed_slices_ops": f"indexed_slices_reduce_sum={_EXPERIMENTAL}indexed_slices_reduce_sum",
-    "experimental.interface_op_read_and_write": " ".join(
-        f"{name}={_EXPERIMENTAL}{name}"
-        for name in (
-            "FeedValueToInterfaceBlob",
-            "FeedValueToInterfaceBlobObject",
-            "GetEagerInterfaceBlob",
-            "GetInterfaceBlobValue",
-            "sync_default_session_if_normal",
-        )
+    "experimental.interface_op_read_and_write": _rows(
+        _EXPERIMENTAL,
+        "FeedValueToInterfaceBlob FeedValueToInterfaceBlobObject GetEagerInterfaceBlob"
+        " GetInterfaceBlobValue sync_default_session_if_normal",
     ),
     "experimental.namescope": (
-        f"deprecated_name_scope={_EXPERIMENTAL}name_scope name_scope=compatible.single_client.scope:namespace"
-        f" name_scope_stack_push={_EXPERIMENTAL}name_scope_stack_push"
-        f" name_scope_stack_pop={_EXPERIMENTAL}name_scope_stack_pop"
-        f" GetJobNameScopePrefix={_EXPERIMENTAL}GetJobNameScopePrefix"
-        f" PrependOpNamePrefixIfNeed={_EXPERIMENTAL}PrependOpNamePrefixIfNeed"
+        f"deprecated_name_scope={_EXPERIMENTAL}name_scope"
+        " name_scope=compatible.single_client.scope:namespace "
+        + _rows(
+            _EXPERIMENTAL,
+            "GetJobNameScopePrefix PrependOpNamePrefixIfNeed name_scope_stack_pop name_scope_stack_push",
+        )
     ),
     "experimental.scope": f"config={_EXPERIMENTAL}scope_config",
     "experimental.square_sum_op": f"square_sum={_EXPERIMENTAL}square_sum",
@@ -206,43 +263,27 @@ _LEGACY = {
     "nn.module": "Module=torch.nn.Module",
     "nn.parameter": "Parameter=torch.nn.Parameter",
     "sbp": "broadcast=sbp:broadcast partial_sum=sbp:partial_sum split=sbp:split",
-    "serving.saved_model_builder": " ".join(
-        f"{name}=compatible.single_client.saved_model:{name}"
-        for name in (
-            "GetInterfaceBlobConf",
-            "GraphBuilder",
-            "Lbi2Lbn",
-            "Lbn2Lbi",
-            "ModelBuilder",
-            "SignatureBuilder",
-        )
+    "serving.saved_model_builder": _rows(
+        "compatible.single_client.saved_model:",
+        "GetInterfaceBlobConf GraphBuilder Lbi2Lbn Lbn2Lbi ModelBuilder SignatureBuilder",
     ),
-    "sysconfig": " ".join(
-        f"{name}=sysconfig:{name}"
-        for name in (
-            "get_compile_flags",
-            "get_cuda_version",
-            "get_include",
-            "get_lib",
-            "get_link_flags",
-            "has_rpc_backend_grpc",
-            "has_rpc_backend_local",
-            "with_cuda",
-            "with_xla",
-        )
+    "sysconfig": _rows(
+        "sysconfig:",
+        "get_compile_flags get_cuda_version get_include get_lib get_link_flags"
+        " has_rpc_backend_grpc has_rpc_backend_local with_cuda with_xla",
     ),
     "system": "assign=compatible.single_client._variables:assign_of_system",
-    "tensorrt": (
-        "cache_int8_calibration=compatible.single_client._function_config:cache_int8_calibration"
-        " write_int8_calibration=compatible.single_client._function_config:write_int8_calibration"
+    "tensorrt": _rows(
+        "compatible.single_client._function_config:", "cache_int8_calibration write_int8_calibration"
     ),
-    "util": "unique_str=framework._helpers:UniqueStr UniqueStr=framework._helpers:UniqueStr",
+    "util": f"unique_str={_HELPERS}UniqueStr UniqueStr={_HELPERS}UniqueStr",
     "vm": "",  # OneFlow's instruction scheduler had no public names
 }
 # module of names: "name=target name ..."; a name alone is the name of `oneflow`
 NAMES = {
     **{f"oneflow.framework.{name}": row for name, row in _FRAMEWORK.items()},
     **{f"oneflow._oneflow_internal.{name}": row for name, row in _INTERNAL.items()},
+    **{f"oneflow.test_utils.automated_test_util.{name}": row for name, row in _AUTOTEST.items()},
     **{f"oneflow.nn.modules.{name}": row for name, row in _NN_MODULES.items()},
     **{f"oneflow.compatible.single_client.{name}": row for name, row in _LEGACY.items()},
     **{
@@ -252,9 +293,6 @@ NAMES = {
     "oneflow.nn.graph.cache": "GraphCache=nn.graph.graph_internals:GraphCache",
     "oneflow.nn.parallel.ddp": "DistributedDataParallel=nn.parallel.distributed:DistributedDataParallel",
     "oneflow.profiler.util": "format_time=profiler.events:format_time",
-    "oneflow.test_utils.automated_test_util.global_scope": (
-        "GlobalScope=oneflow_autotest.placement.GlobalScope is_global=oneflow_autotest.placement.is_global"
-    ),
     "oneflow.unittest.dataset": "dataset_dir=unittest.cases:dataset_dir",
     "oneflow.unittest.mlir": "MLIRTestCase=unittest.cases:MLIRTestCase",
     "oneflow.utils.data.decorator": (

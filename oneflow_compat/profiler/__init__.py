@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from .. import _bind
-from .averages import named as _named
+from .events import named as _named
 
 
 def range_push(range_name: str):

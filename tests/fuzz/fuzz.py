@@ -24,7 +24,7 @@ from drawing import draw_program
 from shrinking import script, shrink
 from training import train
 
-from oneflow_autotest.progress import Progress
+from oneflow_autotest.summary import Progress
 
 STEPS = 3
 NO_FAILURE = (

@@ -27,7 +27,7 @@ from guard_training_changes import ARGUMENT_CHANGES, OPTIMIZER_CHANGES
 from guard_worlds import Program, World, same, without_rounding_steps
 
 from oneflow._errors import OneFlowError
-from oneflow_autotest.progress import Progress
+from oneflow_autotest.summary import Progress
 
 GROUPS = {"modules": MODULE_CHANGES, "optimizers": OPTIMIZER_CHANGES, "arguments": ARGUMENT_CHANGES}
 CHANGES = tuple(change for group in GROUPS.values() for change in group)

@@ -33,7 +33,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from oneflow._kernels import _ext, gradients
-from oneflow_autotest.progress import Progress
+from oneflow_autotest.summary import Progress
 
 CALLS_A_CHILD = 2000
 MEMORY = 1 << 28  # that a child may allocate besides what it started with

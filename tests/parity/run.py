@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from oneflow_autotest.parity import junit, page, snippets, table
-from oneflow_autotest.progress import Progress
+from oneflow_autotest.summary import Progress
 
 
 def names():

@@ -17,7 +17,7 @@ import oneflow
 from oneflow_autotest.pair import Pair
 from oneflow_autotest.parity import junit, page, samples, table
 from oneflow_autotest.parity.checks import Checker
-from oneflow_autotest.progress import Progress, elapsed
+from oneflow_autotest.summary import Progress, elapsed
 
 HERE = Path(__file__).parent
 NAMES = [n[0] for n in json.loads((HERE / "names.json").read_text())]

@@ -16,6 +16,7 @@ except ModuleNotFoundError as e:
 _api = _bind(_torch, sys.modules["oneflow"], names=("pytorch", "oneflow"), accepts_more=True)
 globals().update({name: getattr(_api, name) for name in _PUBLIC})
 
+# rows of `_tables/deep_paths.py`, which read this module
 from . import generators, global_scope, profiler, torch_flow_dual_object, util
 
 __all__ = [*_PUBLIC, "os", "generators", "global_scope", "profiler", "torch_flow_dual_object", "util"]
