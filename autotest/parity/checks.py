@@ -14,32 +14,9 @@ from ..runner import Options
 from . import snippets
 from .arguments import as_numpy, copied, refilled, trained_leaves
 from .samples import module_samples, operator_samples, tensors
-from .table import put
+from .table import Failure, Refused, form_only, put
 
-FORM_ONLY = (
-    "empty",
-    "empty_like",
-    "new_empty",
-    "empty_strided",
-    "bernoulli_",
-    "bernoulli",
-    "uniform_",
-    "normal_",
-    "normal",
-)  # their values are nobody's promise
 DTYPES = ("float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64")
-
-
-class Failure(Exception):
-    """A cell fails: `detail` in a line or two, `script` repeats it."""
-
-    def __init__(self, detail: str, script: str = "") -> None:
-        super().__init__(detail)
-        self.detail, self.script = detail, script
-
-
-class Refused(Exception):
-    """The candidate itself says that it cannot do this."""
 
 
 class Checker:
@@ -452,7 +429,3 @@ class Checker:
 
 
 REFUSED = object()
-
-
-def form_only(row: dict[Any, Any]) -> bool:
-    return row["name"].rpartition(".")[2] in FORM_ONLY

@@ -10,6 +10,33 @@ COLUMNS = ("identity", "eager", "gradient", "graph", "reference", "golden", "dty
 # pass, fail, differs (a documented difference), refused (says itself that it cannot), none (does not apply);
 # in the column "identity": same (the very object of torch) or own
 RANK = {"fail": 0, "none": 1, "refused": 2, "differs": 3, "pass": 4, "same": 4, "own": 4}
+FORM_ONLY = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "bernoulli_",
+    "bernoulli",
+    "uniform_",
+    "normal_",
+    "normal",
+)  # their values are nobody's promise
+
+
+class Failure(Exception):
+    """A cell fails: `detail` in a line or two, `script` repeats it."""
+
+    def __init__(self, detail: str, script: str = "") -> None:
+        super().__init__(detail)
+        self.detail, self.script = detail, script
+
+
+class Refused(Exception):
+    """The candidate itself says that it cannot do this."""
+
+
+def form_only(row: dict[Any, Any]) -> bool:
+    return row["name"].rpartition(".")[2] in FORM_ONLY
 
 
 def new_row(name: str, group: str) -> dict[Any, Any]:

@@ -14,7 +14,8 @@ from .._torchscript import teach
 from . import partial_fc
 from ._signature import spelled
 from .core import get_dialect
-from .creation import make, tensor
+from .creation import make
+from .from_data import tensor
 
 __all__ = [
     "BoolTensor",

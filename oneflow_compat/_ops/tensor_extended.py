@@ -378,7 +378,7 @@ def new_tensor(
     """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only
     oneflow.tensor takes.
     """
-    from .creation import make, tensor  # not loaded by `import oneflow`
+    from .from_data import make, tensor  # not loaded by `import oneflow`
 
     options = {
         k: v

@@ -119,15 +119,15 @@ _CONSTRUCTOR_KEYWORDS = frozenset(("device", "placement", "sbp", "dtype", "requi
 
 def _accepted(args, kwargs):
     """Return the arguments of Tensor() that torch refuses in a form that it accepts, or None."""
-    from .creation import _of_tensors, _stacked  # not loaded by `import oneflow`
+    from .from_data import holds_tensors, stacked_tensors  # not loaded by `import oneflow`
 
     if not kwargs.keys() <= _CONSTRUCTOR_KEYWORDS:
         return None
     data = args[0] if args else None
     if isinstance(data, numpy.ndarray):
         return [data.copy(), *args[1:]]  # torch takes no negative strides
-    if type(data) in (list, tuple) and _of_tensors(data):
-        return [_stacked(data).to(kwargs.get("dtype") or torch.get_default_dtype()), *args[1:]]
+    if type(data) in (list, tuple) and holds_tensors(data):
+        return [stacked_tensors(data).to(kwargs.get("dtype") or torch.get_default_dtype()), *args[1:]]
     return args if kwargs or _is_scalar(args) else None
 
 

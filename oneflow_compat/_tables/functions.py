@@ -22,8 +22,9 @@ FUNCTIONS = {
         "_ops.creation": (
             "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like"
             " empty_strided hann_window rand randn randint randint_like rand_like randn_like randperm normal"
-            " tensor as_tensor new_empty new_zeros new_ones new_full from_numpy frombuffer"
+            " new_empty new_zeros new_ones new_full"
         ),
+        "_ops.from_data": "tensor as_tensor from_numpy frombuffer",
         "_ops.math": (
             "add sub mul pow fmod floor_divide eq ne lt le gt ge greater greater_equal not_equal logical_and"
             " logical_or logical_xor bitwise_and bitwise_or bitwise_xor isclose allclose logaddexp addcdiv"

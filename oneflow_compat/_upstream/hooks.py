@@ -2,7 +2,8 @@
 
 `tests/core/test_torch_private.py` checks that each symbol exists in the installed torch, and that the sources
 use no private name without a row. A symbol is a dotted path: through modules to a function, class or value,
-or to a private attribute of a class.
+or to a private attribute of a class. The table is one file, because an upgrade of torch reads it from top to
+bottom.
 """
 
 from __future__ import annotations

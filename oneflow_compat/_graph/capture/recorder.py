@@ -23,21 +23,20 @@ from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..._global.program_results import mark_like, wrappers
-from ..errors import CaptureError, UnsupportedInGraph, user_location
+from ..errors import CaptureError, user_location
 from ..program import new_nodes
 from ..program.live_numbers import live_number
-from ..program.operators import facts_of, written_returns
+from ..program.operators import facts_of, written_argument, written_returns
 from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .branch_values import known_shape
-from .default_dtypes import name_dtype
 from .fake_results import Results
 from .interrupts import raise_waiting_interrupt
 from .known import KnownValues
 from .meta_kernels import new_fake
 from .recurrent import whole_layers
-from .refusals import refuse
+from .refusals import name_dtype, refuse, refuse_sparse_count
 from .sparse_results import of_any_rows
 from .symbolic_sizes import Sizes
 
@@ -193,7 +192,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         raise_waiting_interrupt()
         facts = facts_of(func)
         if facts.counts_sparse_rows and self.phase == "update":
-            _refuse_sparse_count(args[0])
+            refuse_sparse_count(args[0])
         if facts.refusal is not None:
             refuse(func, facts.refusal, args)
         if func in _CUDNN_CTC:
@@ -277,11 +276,13 @@ class Recorder(KnownValues, TorchDispatchMode):
         """Give each result its node, and return what build() gets: for a written argument, the argument."""
         written = written_returns(func)
         if isinstance(out, torch.Tensor):
-            return self._bind_tensor(node, out, _argument(written[0] if written else None, args, kwargs))
+            return self._bind_tensor(
+                node, out, written_argument(written[0] if written else None, args, kwargs)
+            )
         if isinstance(out, (tuple, list)):
             node.meta["tensor"] = None
             is_list = len(written) == 1 and isinstance(func._schema.returns[0].type, torch._C.ListType)
-            targets = [] if is_list else [_argument(w, args, kwargs) for w in written]
+            targets = [] if is_list else [written_argument(w, args, kwargs) for w in written]
             targets += [None] * (len(out) - len(targets))
             results = [self._bind_item(node, *item) for item in zip(range(len(out)), out, targets)]
             return type(out)(results) if type(out) in (tuple, list) else out
@@ -441,21 +442,3 @@ def _device_of(tensor: torch.Tensor) -> torch.device:
     if type(tensor) is FakeTensor:
         return tensor.fake_device
     return torch.device("cpu") if tensor.is_cpu else tensor.device
-
-
-def _argument(written: tuple[int, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the argument of a call at this (position, name), or None."""
-    if written is None:
-        return None
-    position, name = written
-    return args[position] if position < len(args) else kwargs.get(name)
-
-
-def _refuse_sparse_count(tensor: torch.Tensor) -> None:
-    if type(tensor) is FakeTensor and tensor.layout is not torch.strided:
-        raise UnsupportedInGraph(
-            "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
-            "graph-optimizers",
-            "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with"
-            " sparse=False.",
-        )

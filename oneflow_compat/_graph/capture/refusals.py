@@ -1,7 +1,7 @@
-"""Errors of eager kernels for dtypes that torch's fake kernels would take.
+"""What eager's kernels refuse, and the dtypes that they give, where torch's fake kernels do neither.
 
-The same error is raised during capture, so that the fallback in this package (`a @ b` of different dtypes,
-`&` of floating tensors) is what gets recorded.
+The error of a kernel is raised during capture, so that the fallback in this package (`a @ b` of different
+dtypes, `&` of floating tensors) is what gets recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Node
 
+from ..errors import CaptureError, UnsupportedInGraph
 from ..program.operators import Refusal
 
 
@@ -18,3 +21,38 @@ def refuse(func: Any, refusal: Refusal, args: tuple[Any, ...]) -> None:
     dtypes = [a.dtype if isinstance(a, torch.Tensor) else type(a) for a in args]
     if refusal.applies(dtypes):
         raise refusal.error(f"{func} takes {refusal.needs}, but got {', '.join(map(str, dtypes))}")
+
+
+def refuse_sparse_count(tensor: torch.Tensor) -> None:
+    """Raise UnsupportedInGraph if the count of a sparse tensor's rows is asked for."""
+    if type(tensor) is FakeTensor and tensor.layout is not torch.strided:
+        raise UnsupportedInGraph(
+            "the number of distinct rows of a sparse gradient is needed (coalesce), and it depends on values",
+            "graph-optimizers",
+            "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with"
+            " sparse=False.",
+        )
+
+
+# ------------------------------------- Operators that follow a default dtype which build() itself has set
+# A program runs under the default dtype of its caller, so it has to name the dtype of such a result.
+
+
+def name_dtype(node: Node, tensors: tuple[Any, ...], result: Any) -> None:
+    """Give a recorded call the dtype of its result, or raise if the operator takes no dtype.
+
+    `tensors` are the symbolic arguments of the call.
+    """
+    if not isinstance(result, torch.Tensor) or not (result.is_floating_point() or result.is_complex()):
+        return
+    if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in tensors):
+        return  # they decide the dtype
+    positions = [i for i, a in enumerate(node.target._schema.arguments) if a.name == "dtype"]
+    if not positions:
+        raise CaptureError(
+            f"{node.target} makes {result.dtype} of integers, because build() has set the default dtype",
+            "Convert the integers first, as in x.to(torch.float64), or set the default dtype outside"
+            " build().",
+        )
+    if positions[0] >= len(node.args) and node.kwargs.get("dtype") is None:
+        node.kwargs = {**node.kwargs, "dtype": result.dtype}

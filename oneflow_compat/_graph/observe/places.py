@@ -8,6 +8,7 @@ import functools
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -127,7 +128,7 @@ def _dict_contents(value: Any) -> tuple[Any, ...]:
 
 WEAK_CONTAINERS = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 _IN_ORDER = collections.OrderedDict.__iter__  # move_to_end() changes nothing else
-_PICTURES = {
+_PICTURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     list: lambda value: tuple(list.__iter__(value)),
     tuple: lambda value: tuple(tuple.__iter__(value)),
     collections.deque: lambda value: tuple(collections.deque.__iter__(value)),

@@ -274,5 +274,13 @@ def written_returns(func: torch._ops.OpOverload) -> tuple[tuple[int, str] | None
     )
 
 
+def written_argument(written: tuple[int, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the argument of a call at this (position, name), or None."""
+    if written is None:
+        return None
+    position, name = written
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
 def _is_alias(argument: Any, result: Any) -> bool:
     return bool(argument.alias_info.before_set & result.alias_info.before_set)
