@@ -99,9 +99,9 @@ def annotate_generators(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 @functools.lru_cache(maxsize=4096)
 def _annotations(function: Callable[..., Any]) -> tuple[list[Any], dict[Any, Any]]:
-    target = function
+    target: Any = function
     if isinstance(function, type):
-        target = function.__init__
+        target = function.__init__  # type: ignore[misc]
     elif not inspect.isroutine(function) and not isinstance(function, functools.partial):
         target = getattr(type(function), "forward", None) or type(function).__call__
     try:

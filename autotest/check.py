@@ -41,7 +41,9 @@ def run_backward(case: Case) -> None:
     """Run backward from each output that requires a gradient, with equal sampled gradients on both sides."""
     pair = case.pair
     case.ran_backward = True
-    refs, cands, gradients = [], [], []
+    refs: list[Any] = []
+    cands: list[Any] = []
+    gradients: list[Any] = []
     for out in case.outputs:
         rs, cs = (
             tensors_of(out._ref, pair.is_reference_tensor),
@@ -100,7 +102,7 @@ def backward_candidate(pair: Any, cands: list[Any], gradients: list[Any]) -> Non
         elif hasattr(g, "to"):
             g = g.to(c.device)
         candidate_gradients.append(g.to(c.dtype))
-    autograd = getattr(pair.candidate, "autograd", None)
+    autograd: Any = getattr(pair.candidate, "autograd", None)
     if len(cands) == 1 or not hasattr(autograd, "backward"):
         for c, g in zip(cands, candidate_gradients):
             c.backward(g)

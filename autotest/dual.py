@@ -121,8 +121,9 @@ class Dual:
             return profiler.profile_dual_object(self)(*args, **kwargs)
         resolved, reference_arguments, candidate_arguments = split_arguments(self._ref, args, kwargs)
         name = self._path.rpartition(".")[2]
-        if isinstance(self._ref, pair.reference_module) and cases.current() is not None:
-            cases.current().note_forward(self)
+        case = cases.current()
+        if isinstance(self._ref, pair.reference_module) and case is not None:
+            case.note_forward(self)
         step = Step("call", self, *resolved)
         r, c = call_both(pair, step, self._ref, self._cand, reference_arguments, candidate_arguments, name)
         step.random = pair.drawn_from
@@ -133,7 +134,8 @@ class Dual:
         r, c = self._ref, self._cand
         if hasattr(r, "__len__") and hasattr(c, "__len__") and not isinstance(r, (dict, str)):
             n = len(self)
-            return iter([self[i] for i in range(n)])
+            items: Any = self
+            return iter([items[i] for i in range(n)])
         return _iterate(_operate(iter, "iter", self))
 
     def __next__(self) -> Any:
@@ -151,6 +153,9 @@ class Dual:
         if r is end:
             raise StopIteration
         return record(step, Dual(self._pair, r, c))
+
+    def __reversed__(self) -> Any:
+        return reversed(list(self))
 
     def __len__(self) -> int:
         length = _Length(_agreed(self, "len({})", len(self._ref), len(self._cand)))
@@ -258,7 +263,7 @@ def _namespace_attribute(self: Any, key: Any, path: str) -> Any:
     return Dual(self._pair, ref, cand, path, owner=self._owner)
 
 
-def _reference_of_placement(dual: Any, key: Any) -> tuple[Any, ...]:
+def _reference_of_placement(dual: Any, key: Any) -> tuple[Any, ...] | None:
     ref = dual._ref
     if key in PLACEMENT_METHODS:
         copy = ref.clone if dual._pair.is_reference_tensor(ref) else (lambda: ref)
@@ -333,9 +338,8 @@ def _install() -> None:
         setattr(Dual, f"__i{name}__", _method("i" + name, getattr(operator, "i" + name)))
     for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem", "neg", "pos", "abs", "invert"):
         setattr(Dual, f"__{name}__", _method(name, getattr(operator, name)))
-    Dual.__divmod__ = _method("divmod", divmod)
-    Dual.__round__ = _method("round", round)
-    Dual.__reversed__ = lambda self: reversed(list(self))
+    for name, function in (("divmod", divmod), ("round", round)):
+        setattr(Dual, f"__{name}__", _method(name, function))
 
 
 _install()

@@ -13,7 +13,7 @@ from typing import Any
 from . import source
 from .source import FINE
 
-py_tuple = tuple
+py_tuple: Any = tuple
 NoneType = type(None)
 
 

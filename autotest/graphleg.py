@@ -242,9 +242,8 @@ def run_graph(
     """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that
     build() wrote.
     """
-    Graph = case.pair.candidate.nn.Graph
 
-    class ReplayGraph(Graph):
+    class ReplayGraph(case.pair.candidate.nn.Graph):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")

@@ -96,7 +96,7 @@ def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
         def __init__(self) -> None:
             super().__init__([])
 
-        def _calc_device(self) -> str:
+        def _calc_device(self) -> list[str]:
             return list(reversed(devices()))
 
         def _all(self) -> list[Any]:
@@ -114,11 +114,11 @@ def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
             return self._all()
 
     class all_cpu_placement(all_placement):
-        def _calc_device(self) -> str:
+        def _calc_device(self) -> list[str]:
             return ["cpu"]
 
     class all_cuda_placement(all_placement):
-        def _calc_device(self) -> str:
+        def _calc_device(self) -> list[str]:
             return [d for d in devices() if d == "cuda"]
 
     class random_placement(all_placement):
@@ -131,11 +131,11 @@ def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
             return choices[self.choose.integer(0, len(choices))]
 
     class random_cpu_placement(random_placement):
-        def _calc_device(self) -> str:
+        def _calc_device(self) -> list[str]:
             return ["cpu"]
 
     class random_gpu_placement(random_placement):
-        def _calc_device(self) -> str:
+        def _calc_device(self) -> list[str]:
             return [d for d in devices() if d == "cuda"]
 
     return (
@@ -148,7 +148,7 @@ def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
     )
 
 
-def _sbp_generators(candidate_of: Callable[..., Any], random_placement: type) -> tuple[Any, ...]:
+def _sbp_generators(candidate_of: Callable[..., Any], random_placement: Any) -> tuple[Any, ...]:
     class all_sbp(_Listed):
         """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement.
 

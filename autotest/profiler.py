@@ -12,7 +12,7 @@ from .calls import split_arguments
 END_TO_END = "end-to-end"
 measured_paths: list[str] = []  # dual functions that a running `profile` measures
 profiled_framework: list[str] = ["oneflow", "pytorch"]
-_state = {"hardware": [("cpu", 1), ("cuda", None)], "hook": lambda results: results}
+_state: dict[str, Any] = {"hardware": [("cpu", 1), ("cuda", None)], "hook": lambda results: results}
 
 
 class ProfResult:

@@ -55,11 +55,10 @@ class _Run:
     ) -> None:
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
         self.valid = self.attempts = 0
-        self.failed = (
-            None  # (case, exception) of the last failing case; Hypothesis runs the smallest one last
-        )
-        self.first_failure_at = None
-        self.refusal = None
+        # (case, exception) of the last failing case; Hypothesis runs the smallest one last
+        self.failed: tuple[Case, Exception] | None = None
+        self.first_failure_at: float | None = None
+        self.refusal: Exception | None = None
 
     # ------------------------------------------------------------------ one case
     def run_case(self, choices: Any) -> None:
@@ -183,6 +182,7 @@ class _Run:
     def report(self, error: BaseException | None, seed: int, test_id: str) -> None:
         """Raise the smallest failing case with its script; `error` came out of Hypothesis."""
         if self.failed is None:
+            assert error is not None
             raise error
         case, cause = self.failed
         flaky = any(c.__name__.startswith("Flaky") for c in type(error).__mro__)
@@ -229,7 +229,8 @@ def _store(folder: Any) -> Any:
 
     if folder == "none":
         return None
-    return DirectoryBasedExampleDatabase(folder) if folder else hypothesis.settings.default.database
+    default: Any = hypothesis.settings.default
+    return DirectoryBasedExampleDatabase(folder) if folder else default.database
 
 
 def database(test_id: str) -> Any:

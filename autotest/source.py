@@ -8,6 +8,7 @@ simplest choice.
 from __future__ import annotations
 
 import functools
+import secrets
 import zlib
 from typing import Any
 
@@ -124,7 +125,7 @@ def seed_of(test_id: str) -> int:
         return config.get_int("ONEFLOW_TEST_SEED")
     if config.is_set("CI") or config.several_ranks():
         return zlib.crc32(test_id.encode())
-    return int(np.random.SeedSequence().entropy % (1 << 31))
+    return secrets.randbelow(1 << 31)
 
 
 def agree_over_ranks(test_id: str) -> None:

@@ -204,7 +204,7 @@ class Checker:
         samples: list[Any],
         reference: Callable[..., Any],
         candidate: Callable[..., Any],
-        call: tuple[Any, ...],
+        call: tuple[str | None, str],
     ) -> bool | None:
         ran = False
         for s in samples:
@@ -220,7 +220,7 @@ class Checker:
         s: Any,
         reference: Callable[..., Any],
         candidate: Callable[..., Any],
-        call: tuple[Any, ...],
+        call: tuple[str | None, str],
     ) -> tuple[Any, Any]:
         self.torch.manual_seed(0)
         try:
@@ -247,7 +247,7 @@ class Checker:
         samples: list[Any],
         reference: Callable[..., Any],
         candidate: Callable[..., Any],
-        call: tuple[Any, ...],
+        call: tuple[str | None, str],
     ) -> bool | None:
         ran = False
         for s in samples:
@@ -267,7 +267,11 @@ class Checker:
         return True if ran else None
 
     def graph(
-        self, row: dict[Any, Any], samples: list[Any], candidate: Callable[..., Any], call: tuple[Any, ...]
+        self,
+        row: dict[Any, Any],
+        samples: list[Any],
+        candidate: Callable[..., Any],
+        call: tuple[str | None, str],
     ) -> bool | None:
         ran = None
         for s in samples:
@@ -317,7 +321,7 @@ class Checker:
         """
         checker = self
 
-        class ParityGraph(self.pair.candidate.nn.Graph):
+        class ParityGraph(self.pair.candidate.nn.Graph):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
                 super().__init__()
                 if hasattr(self.config, "set_backend"):
@@ -334,7 +338,7 @@ class Checker:
         return ParityGraph()
 
     def against_numpy(
-        self, row: dict[Any, Any], op: Any, candidate: Callable[..., Any], call: tuple[Any, ...]
+        self, row: dict[Any, Any], op: Any, candidate: Callable[..., Any], call: tuple[str | None, str]
     ) -> bool | None:
         """float64 against the NumPy function torch's table names."""
         torch = self.torch
@@ -375,7 +379,7 @@ class Checker:
         op: Any,
         reference: Callable[..., Any],
         candidate: Callable[..., Any],
-        call: tuple[Any, ...],
+        call: tuple[str | None, str],
     ) -> bool | None:
         torch, ran = self.torch, []
         for name in DTYPES:
@@ -417,7 +421,7 @@ class Checker:
         gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
         return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
 
-    def script(self, row: dict[Any, Any], s: Any, call: tuple[Any, ...], column: str = "eager") -> str:
+    def script(self, row: dict[Any, Any], s: Any, call: tuple[str | None, str], column: str = "eager") -> str:
         return snippets.function_snippet(self.candidate_name, *call, s, column)
 
     def module_script(self, row: dict[Any, Any], s: Any, column: str = "eager") -> str:

@@ -21,7 +21,7 @@ def _load(module: str, name: str) -> Any:
             import expecttest  # noqa: F401
         except ImportError:
             stub = types.ModuleType("expecttest")
-            stub.TestCase = unittest.TestCase
+            vars(stub)["TestCase"] = unittest.TestCase
             sys.modules["expecttest"] = stub
     try:
         with warnings.catch_warnings():
@@ -34,7 +34,7 @@ def _load(module: str, name: str) -> Any:
 @functools.cache
 def operators() -> Any:
     """{name or alias: OpInfo}; of several variants of one operator the plain one."""
-    by_name = {}
+    by_name: dict[str, Any] = {}
     for op in _load("common_methods_invocations", "op_db"):
         by_name.setdefault(op.name, op)
     for op in list(by_name.values()):

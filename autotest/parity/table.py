@@ -83,7 +83,8 @@ def baseline_of(rows: list[dict[Any, Any]]) -> dict[Any, Any]:
 def compare(rows: list[dict[Any, Any]], baseline: dict[Any, Any]) -> tuple[list[str], list[str]]:
     """Return (regressions, improvements) against a baseline, as lines of text."""
     now = baseline_of(rows)
-    worse, better = [], []
+    worse: list[str] = []
+    better: list[str] = []
     for name, before in baseline.items():
         after = now.get(name)
         if after is None:

@@ -58,3 +58,10 @@ def tensor_in(name: str, value: torch.Tensor | None, kwargs: dict[str, Any]) -> 
             else f"{name}() needs the tensor `in`"
         )
     return value
+
+
+def needed(name: str, argument: str, value: Any) -> Any:
+    """The value of an argument that only follows optional ones, or TypeError for None."""
+    if value is None:
+        raise TypeError(f"{name}() needs the argument `{argument}`")
+    return value

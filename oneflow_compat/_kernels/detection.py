@@ -197,11 +197,11 @@ def raw_deform_conv2d(
     expected = (input.shape[0], 2 * offset_groups * kh * kw, oh, ow)
     if tuple(offset.shape) != expected:
         raise RuntimeError(f"{name}: offset must be {expected}, found {tuple(offset.shape)}")
-    if use_mask and tuple(mask.shape) != (expected[0], expected[1] // 2, oh, ow):
+    mask = _check.needed(name, "mask", mask) if use_mask else None
+    if mask is not None and tuple(mask.shape) != (expected[0], expected[1] // 2, oh, ow):
         raise RuntimeError(
             f"{name}: mask must be {(expected[0], expected[1] // 2, oh, ow)}, found {tuple(mask.shape)}"
         )
-    mask = mask if use_mask else None
     how = [kh, kw], [stride_h, stride_w], [pad_h, pad_w], [dilation_h, dilation_w], offset_groups
     if _ext.use(input, offset, mask, dtypes=_ext.WIDE) and not _ext.needs_deterministic_gradient(
         input, offset, mask

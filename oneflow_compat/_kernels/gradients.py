@@ -6,7 +6,7 @@ differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -254,7 +254,7 @@ def _deform_backward(ctx: Any, dcolumns: torch.Tensor) -> Any:
 
 
 # operator: (function that saves for the gradient, the gradient)
-AUTOGRAD = {
+AUTOGRAD: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "pointwise": (point_setup, _point_backward),
     "fake_quantize": (lambda ctx, inputs, output: None, lambda ctx, dy: (dy, None, None, None, None)),
     "bias_gelu": (_gelu_setup, _gelu_backward),

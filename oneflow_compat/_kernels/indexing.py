@@ -169,10 +169,11 @@ def one_hot(
     """
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
+    is_traced = torch.compiler.is_compiling() or _lazy_mode.is_enabled()
     hot = input.unsqueeze(-1) == beside(torch.arange(n, device=input.device), input)
     if (
         hot.numel()
-        and not (torch.compiler.is_compiling() or input.is_lazy or _lazy_mode.is_enabled())
+        and not (is_traced or input.is_lazy)  # type: ignore[attr-defined]  # a row of _tables/tensor.py
         and not bool(hot.any(-1).all())
     ):
         raise RuntimeError(

@@ -49,7 +49,8 @@ def split_heads(
             )
         if n > 1 and index is None:
             raise RuntimeError(f"{name}: layout {layout!r} packs {n} tensors; tell which by tensor_index")
-        x = x.unflatten(-1, (-1, n, head_size))[..., 0 if n == 1 else index - (3 - n), :]
+        part = 0 if n == 1 or index is None else index - (3 - n)
+        x = x.unflatten(-1, (-1, n, head_size))[..., part, :]
         layout = layout[: layout.rindex("(")] + "HK"
     if layout == "(BM)HK":
         return x

@@ -208,6 +208,8 @@ def fused_weighted_sum(
     inputs = kwargs.pop("in", inputs)
     if kwargs:
         raise TypeError(f"fused_weighted_sum() got an unexpected argument {next(iter(kwargs))!r}")
+    inputs = _check.needed("fused_weighted_sum", "in", inputs)
+    weights = _check.needed("fused_weighted_sum", "weights", weights)
     if len(inputs) != len(weights) or not inputs:
         raise RuntimeError(
             f"fused_weighted_sum: as many weights as inputs and at least one, found {len(weights)} and"

@@ -137,7 +137,7 @@ def group_norm(
     last = data_format == "channels_last"
     y = F.group_norm(
         x.movedim(-1, 1) if last else x,
-        num_groups,
+        _check.needed("group_norm", "num_groups", num_groups),
         gamma if affine else None,
         beta if affine else None,
         epsilon,

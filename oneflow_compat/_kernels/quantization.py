@@ -83,10 +83,13 @@ def moving_average_min_max_observer(
     symmetric = _scheme(
         "moving_average_min_max_observer", quantization_formula, quantization_bit, quantization_scheme
     )
+    moving_max = _check.needed("moving_average_min_max_observer", "moving_max", moving_max)
+    moving_min = _check.needed("moving_average_min_max_observer", "moving_min", moving_min)
     if training:
+        step = _check.needed("moving_average_min_max_observer", "current_train_step", current_train_step)
         high = x.abs().max() if symmetric else x.max()
         low = high if symmetric else x.min()
-        update = current_train_step.reshape(()) <= stop_update_after_iters
+        update = step.reshape(()) <= stop_update_after_iters
         for moving, new in ((moving_max, high), (moving_min, low)):
             mixed = torch.where(moving == 0, new, moving * momentum + new * (1 - momentum))
             moving.copy_(torch.where(update, mixed, moving))
@@ -136,6 +139,8 @@ def quantization(
     No gradient.
     """
     x = _check.tensor_in("quantization", input, kwargs)
+    scale = _check.needed("quantization", "scale", scale)
+    zero_point = _check.needed("quantization", "zero_point", zero_point)
     with torch.no_grad():
         return _rounded(
             "quantization", x, scale, zero_point, quantization_formula, quantization_bit, quantization_scheme
@@ -158,6 +163,8 @@ def fake_quantization(
     The result has the shape and dtype of x.
     """
     x = _check.tensor_in("fake_quantization", input, kwargs)
+    scale = _check.needed("fake_quantization", "scale", scale)
+    zero_point = _check.needed("fake_quantization", "zero_point", zero_point)
     per_tensor = (
         scale.numel() == zero_point.numel() == 1
         and scale.dtype is zero_point.dtype
@@ -223,6 +230,7 @@ def groupwise_dequantize(
     """
     name = "groupwise_dequantize"
     q = _check.tensor_in(name, input, kwargs)
+    scale = _check.needed(name, "scale", scale)
     _check.one_of(name, "num_bits", num_bits, (4, 8))
     if q.dtype not in (torch.uint8, torch.int8):
         raise TypeError(f"{name}: the packed tensor must be uint8 or int8, found {q.dtype}")
@@ -244,7 +252,7 @@ def groupwise_dequantize(
             f" {tuple(scale.shape)}"
         )
     values = q.unflatten(dim, (-1, group)).to(scale.dtype)
-    if symmetric:
+    if zero is None:
         offset = float(2 ** (num_bits - 1) - 1) if q.dtype is torch.uint8 else 0.0
         values = (values - offset) * scale.unsqueeze(dim + 1)
     else:

@@ -243,7 +243,12 @@ def linalg_cross(input: Any, other: Any, dim: Any = None) -> torch.Tensor:
     return torch.linalg.cross(input, other, dim=dim)
 
 
-_BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+_BINARY: dict[str, Callable[..., torch.Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+}
 
 
 def noncontiguous_binary_op(lhs: Any, rhs: Any, op: str = "add", inplace: bool = False) -> torch.Tensor:

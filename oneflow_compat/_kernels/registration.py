@@ -67,7 +67,7 @@ def _unique_fake(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor
     )
 
 
-FAKES = {
+FAKES: dict[str, Callable[..., Any]] = {
     "pointwise": lambda op, inputs, outputs, scalars: [
         inputs[0].new_empty(inputs[0].shape) for _ in range(outputs)
     ],

@@ -110,7 +110,11 @@ def _check_size(
             f" {heads.shape[-1]}, found {size}"
         )
     width = size // dims
-    if cos is not None and (cos.shape != sin.shape or cos.ndim != 2 or cos.shape[1] != width):
+    if (
+        cos is not None
+        and sin is not None
+        and (cos.shape != sin.shape or cos.ndim != 2 or cos.shape[1] != width)
+    ):
         raise RuntimeError(
             f"{name}: cos and sin must be (positions, {width}), found {tuple(cos.shape)} and"
             f" {tuple(sin.shape)}"
@@ -158,10 +162,10 @@ def _tables(
                 f"fused_apply_rotary_emb: cos and sin have {cos.shape[0]} positions, fewer than the length"
                 f" {x.shape[1]}"
             )
-        if cos is None:
+        if cos is None or sin is None:
             cos, sin = angles(part, beside(torch.arange(x.shape[1], device=x.device), x), base, mode, work)
         return cos[None, : x.shape[1]].to(work), sin[None, : x.shape[1]].to(work)
-    if cos is None:
+    if cos is None or sin is None:
         cos, sin = angles(part, position_ids, base, mode, work)
     else:
         cos, sin = cos[position_ids].to(work), sin[position_ids].to(work)

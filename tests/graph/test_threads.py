@@ -8,7 +8,7 @@ from time_limits import seconds
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.scopes import current_scope
+from oneflow.framework.scope_util import current_scope
 
 
 def together(*functions):

@@ -618,3 +618,23 @@ def test_autocast_keeps_torchs_rules():
 def test_errors_print_what_was_found(call, text):
     with pytest.raises((RuntimeError, ValueError, AttributeError), match=text):
         call()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "missing"),
+    [
+        ("quantization", {}, "scale"),
+        ("fake_quantization", {"scale": torch.ones(1)}, "zero_point"),
+        ("moving_average_min_max_observer", {"moving_max": torch.ones(1)}, "moving_min"),
+        ("groupwise_dequantize", {}, "scale"),
+    ],
+)
+def test_a_missing_argument_is_named(name, arguments, missing):
+    packed = torch.zeros(2, 4, dtype=torch.uint8) if name == "groupwise_dequantize" else torch.ones(2, 4)
+    with pytest.raises(TypeError, match=f"{name}\\(\\) needs the argument `{missing}`"):
+        getattr(oneflow._C, name)(packed, **arguments)
+
+
+def test_a_sum_without_weights_names_them():
+    with pytest.raises(TypeError, match="fused_weighted_sum\\(\\) needs the argument `weights`"):
+        oneflow._C.fused_weighted_sum([torch.ones(2)])
