@@ -17,58 +17,58 @@ from hostile_cases import verdict
 
 def test_value_of_another_enum():
 
-    class E(enum.Enum):
+    class Factor(enum.Enum):
         A = 2.0
         B = 2.0
 
-    box = [E.B]
+    box = [Factor.B]
 
-    class E2(enum.Enum):
+    class OtherFactor(enum.Enum):
         A = 3.0
 
     def build(x):
         return x * box[0].value
 
     def change():
-        box.__setitem__(0, E2.A)
+        box.__setitem__(0, OtherFactor.A)
 
     assert verdict(build, change) == "followed"
 
 
 def test_member_of_a_flag():
 
-    class P(enum.IntFlag):
-        R = 1
-        W = 2
+    class Permission(enum.IntFlag):
+        READ = 1
+        WRITE = 2
 
-    s = types.SimpleNamespace(p=P.R)
+    holder = types.SimpleNamespace(permission=Permission.READ)
 
     def build(x):
-        return x * (2.0 if P.W in s.p else 1.0)
+        return x * (2.0 if Permission.WRITE in holder.permission else 1.0)
 
     def change():
-        s.p = P.R | P.W
+        holder.permission = Permission.READ | Permission.WRITE
 
     assert verdict(build, change) == "followed"
 
 
 def test_slot_behind_a_property():
 
-    class S:
-        __slots__ = ("_v",)
+    class Slotted:
+        __slots__ = ("_half",)
 
         @property
-        def v(self):
-            return self._v * 2
+        def doubled(self):
+            return self._half * 2
 
-    s = S()
-    s._v = 1.0
+    slotted = Slotted()
+    slotted._half = 1.0
 
     def build(x):
-        return x * s.v
+        return x * slotted.doubled
 
     def change():
-        s._v = 3.0
+        slotted._half = 3.0
 
     assert verdict(build, change) == "followed"
 
@@ -76,21 +76,21 @@ def test_slot_behind_a_property():
 def test_registry_of_init_subclass():
 
     class Base:
-        reg = []
+        factors = []
 
-        def __init_subclass__(cls, k=1.0, **kw):
-            Base.reg.append(k)
+        def __init_subclass__(cls, factor=1.0, **options):
+            Base.factors.append(factor)
 
-    class A(Base, k=2.0):
+    class First(Base, factor=2.0):
         pass
 
     def change():
 
-        class B(Base, k=3.0):
+        class Second(Base, factor=3.0):
             pass
 
     def build(x):
-        return x * sum(Base.reg)
+        return x * sum(Base.factors)
 
     assert verdict(build, change) == "followed"
 
@@ -100,16 +100,16 @@ def test_subclasses_of_a_class():
     class Base:
         pass
 
-    class A(Base):
+    class First(Base):
         pass
 
-    keep = [A]
+    kept = [First]
 
     def build(x):
         return x * len(Base.__subclasses__())
 
     def change():
-        keep.append(type("B", (Base,), {}))
+        kept.append(type("B", (Base,), {}))
 
     assert verdict(build, change) == "followed"
 
@@ -119,30 +119,30 @@ def test_class_registered_with_an_abstract_class():
     class Interface(abc.ABC):
         pass
 
-    class C:
+    class Plain:
         pass
 
-    c = C()
+    plain = Plain()
 
     def build(x):
-        return x * (3.0 if isinstance(c, Interface) else 2.0)
+        return x * (3.0 if isinstance(plain, Interface) else 2.0)
 
     def change():
-        Interface.register(C)
+        Interface.register(Plain)
 
     assert verdict(build, change) == "followed"
 
 
 def test_issubclass_of_an_abstract_class():
 
-    class C:
+    class Plain:
         pass
 
     def build(x):
-        return x * (3.0 if issubclass(C, collections.abc.Sequence) else 2.0)
+        return x * (3.0 if issubclass(Plain, collections.abc.Sequence) else 2.0)
 
     def change():
-        collections.abc.Sequence.register(C)
+        collections.abc.Sequence.register(Plain)
 
     assert verdict(build, change) == "followed"
 
@@ -150,174 +150,174 @@ def test_issubclass_of_an_abstract_class():
 def test_subclasshook():
 
     class Interface(abc.ABC):
-        ok = False
+        answer = False
 
         @classmethod
-        def __subclasshook__(cls, C):
-            return cls.ok
+        def __subclasshook__(cls, Plain):
+            return cls.answer
 
-    class C:
+    class Plain:
         pass
 
     def change():
-        Interface.ok = True
+        Interface.answer = True
         Interface._abc_caches_clear()
 
     def build(x):
-        return x * (3.0 if isinstance(C(), Interface) else 2.0)
+        return x * (3.0 if isinstance(Plain(), Interface) else 2.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_instancecheck_of_a_metaclass():
 
-    class M(type):
-        ok = True
+    class Meta(type):
+        answer = True
 
-        def __instancecheck__(cls, o):
-            return M.ok
+        def __instancecheck__(cls, instance):
+            return Meta.answer
 
-    class Interface(metaclass=M):
+    class Interface(metaclass=Meta):
         pass
 
     def build(x):
         return x * (3.0 if isinstance(1, Interface) else 2.0)
 
     def change():
-        M.ok = False
+        Meta.answer = False
 
     assert verdict(build, change) == "followed"
 
 
 def test_state_behind_an_operator():
 
-    class V:
-        k = 2.0
+    class Number:
+        value = 2.0
 
-        def __matmul__(self, o):
-            return self.k * o
+        def __matmul__(self, other):
+            return self.value * other
 
-        __rmul__ = lambda s, o: o * s.k
+        __rmul__ = lambda self, other: other * self.value
 
-    v = V()
+    number = Number()
 
     def build(x):
-        return x * (v @ 2.0)
+        return x * (number @ 2.0)
 
     def change():
-        v.k = 3.0
+        number.value = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_state_behind_a_reflected_operator():
 
-    class V:
+    class Number:
         def __init__(self):
-            self.k = 2.0
+            self.value = 2.0
 
-        def __rmul__(self, o):
-            return self.k * o
+        def __rmul__(self, other):
+            return self.value * other
 
-    v = V()
+    number = Number()
 
     def build(x):
-        return 2.0 * v * x
+        return 2.0 * number * x
 
     def change():
-        v.k = 3.0
+        number.value = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_state_behind_an_operator_in_place():
 
-    class V:
+    class Number:
         def __init__(self):
-            self.k = 2.0
+            self.value = 2.0
 
-        def __iadd__(self, o):
-            return self.k + o
+        def __iadd__(self, other):
+            return self.value + other
 
-    v = V()
+    number = Number()
 
     def build(x):
-        a = v
-        a += 1
-        return x * a
+        total = number
+        total += 1
+        return x * total
 
     def change():
-        v.k = 3.0
+        number.value = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_index_of_a_list_by_an_object():
 
-    class V:
+    class Index:
         def __init__(self):
-            self.k = 1
+            self.value = 1
 
         def __index__(self):
-            return self.k
+            return self.value
 
-    v = V()
-    l = [2.0, 3.0, 4.0]
+    index = Index()
+    numbers = [2.0, 3.0, 4.0]
 
     def build(x):
-        return x * l[v]
+        return x * numbers[index]
 
     def change():
-        v.k = 2
+        index.value = 2
 
     assert verdict(build, change) == "followed"
 
 
 def test_index_of_a_tensor_by_an_object():
 
-    class V:
+    class Index:
         def __init__(self):
-            self.k = 1
+            self.value = 1
 
         def __index__(self):
-            return self.k
+            return self.value
 
-    v = V()
+    index = Index()
 
     def build(x):
-        return x[v] * 1
+        return x[index] * 1
 
     def change():
-        v.k = 2
+        index.value = 2
 
     assert verdict(build, change) == "followed"
 
 
 def test_float_of_an_object():
 
-    class V:
+    class Number:
         def __init__(self):
-            self.k = 1.0
+            self.value = 1.0
 
         def __float__(self):
-            return self.k
+            return self.value
 
-    v = V()
+    number = Number()
 
     def build(x):
-        return x * float(v)
+        return x * float(number)
 
     def change():
-        v.k = 2.0
+        number.value = 2.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_length_hint():
 
-    class V:
+    class Iterator:
         def __init__(self):
-            self.k = 3
+            self.length = 3
 
         def __iter__(self):
             return self
@@ -326,68 +326,68 @@ def test_length_hint():
             raise StopIteration
 
         def __length_hint__(self):
-            return self.k
+            return self.length
 
-    v = V()
+    iterator = Iterator()
 
     def build(x):
-        return x * operator.length_hint(v)
+        return x * operator.length_hint(iterator)
 
     def change():
-        v.k = 2
+        iterator.length = 2
 
     assert verdict(build, change) == "followed"
 
 
 def test_equality_of_a_dict_key():
 
-    class V:
-        k = 1
+    class Key:
+        state = 1
 
         def __hash__(self):
             return 1
 
-        def __eq__(self, o):
-            return self.k == 1
+        def __eq__(self, other):
+            return self.state == 1
 
-    v = V()
-    d = {V(): 2.0}
+    key = Key()
+    factors = {Key(): 2.0}
 
     def change():
-        V.k = 2
+        Key.state = 2
 
     def build(x):
-        return x * d.get(v, 5.0)
+        return x * factors.get(key, 5.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_order_of_objects():
 
-    class V:
-        def __init__(self, v):
-            self.v = v
+    class Number:
+        def __init__(self, value):
+            self.value = value
 
-        def __lt__(self, o):
-            return self.v < o.v
+        def __lt__(self, other):
+            return self.value < other.value
 
-    l = [V(1.0), V(2.0)]
+    numbers = [Number(1.0), Number(2.0)]
 
     def build(x):
-        return x * min(l).v
+        return x * min(numbers).value
 
     def change():
-        l[1].v = 0.5
+        numbers[1].value = 0.5
 
     assert verdict(build, change) == "followed"
 
 
 def test_swapped_module_of_an_import_statement():
-    a = types.ModuleType("hostile_mod")
-    a.K = 2.0
-    b = types.ModuleType("hostile_mod")
-    b.K = 3.0
-    sys.modules["hostile_mod"] = a
+    imported = types.ModuleType("hostile_mod")
+    imported.K = 2.0
+    replacement = types.ModuleType("hostile_mod")
+    replacement.K = 3.0
+    sys.modules["hostile_mod"] = imported
 
     def build(x):
         import hostile_mod
@@ -395,36 +395,36 @@ def test_swapped_module_of_an_import_statement():
         return x * hostile_mod.K
 
     def change():
-        sys.modules.__setitem__("hostile_mod", b)
+        sys.modules.__setitem__("hostile_mod", replacement)
 
     assert verdict(build, change) == "followed"
 
 
 def test_swapped_module_of_import_module():
-    a = types.ModuleType("hostile_mod3")
-    a.K = 2.0
-    b = types.ModuleType("hostile_mod3")
-    b.K = 3.0
-    sys.modules["hostile_mod3"] = a
+    imported = types.ModuleType("hostile_mod3")
+    imported.K = 2.0
+    replacement = types.ModuleType("hostile_mod3")
+    replacement.K = 3.0
+    sys.modules["hostile_mod3"] = imported
 
     def build(x):
         return x * importlib.import_module("hostile_mod3").K
 
     def change():
-        sys.modules.__setitem__("hostile_mod3", b)
+        sys.modules.__setitem__("hostile_mod3", replacement)
 
     assert verdict(build, change) == "followed"
 
 
 def test_reloaded_module(tmp_path, monkeypatch):
-    d = tmp_path
-    monkeypatch.syspath_prepend(d)
-    p = os.path.join(d, "hostile_rel.py")
-    open(p, "w").write("K=2.0\ndef f(): return K\n")
+    folder = tmp_path
+    monkeypatch.syspath_prepend(folder)
+    path = os.path.join(folder, "hostile_rel.py")
+    open(path, "w").write("K=2.0\ndef f(): return K\n")
     import hostile_rel
 
     def change():
-        open(p, "w").write("K=333.0\ndef f(): return K*1.0\n")
+        open(path, "w").write("K=333.0\ndef f(): return K*1.0\n")
         importlib.invalidate_caches()
         importlib.reload(hostile_rel)
 
@@ -435,15 +435,15 @@ def test_reloaded_module(tmp_path, monkeypatch):
 
 
 def test_function_imported_from_a_reloaded_module(tmp_path, monkeypatch):
-    d = tmp_path
-    monkeypatch.syspath_prepend(d)
-    p = os.path.join(d, "hostile_rel2.py")
-    open(p, "w").write("K=2.0\ndef f(): return K\n")
+    folder = tmp_path
+    monkeypatch.syspath_prepend(folder)
+    path = os.path.join(folder, "hostile_rel2.py")
+    open(path, "w").write("K=2.0\ndef f(): return K\n")
     import hostile_rel2
     from hostile_rel2 import f
 
     def change():
-        open(p, "w").write("K=333.0\ndef f(): return K*1.0\n")
+        open(path, "w").write("K=333.0\ndef f(): return K*1.0\n")
         importlib.invalidate_caches()
         importlib.reload(hostile_rel2)
 

@@ -16,177 +16,177 @@ def test_state_of_a_descriptor():
         def __init__(self):
             self.table = weakref.WeakKeyDictionary()
 
-        def __get__(self, i, o):
-            return self.table.get(i, 1.0)
+        def __get__(self, instance, owner):
+            return self.table.get(instance, 1.0)
 
-        def __set__(self, i, v):
-            self.table[i] = v
+        def __set__(self, instance, value):
+            self.table[instance] = value
 
     class Owner:
         scale = Scale()
 
-    o = Owner()
-    o.scale = 2.0
+    owner = Owner()
+    owner.scale = 2.0
 
     def build(x):
-        return x * o.scale
+        return x * owner.scale
 
     def change():
-        o.scale = 3.0
+        owner.scale = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_module_getattr():
-    m = types.ModuleType("hostile562")
-    m.__dict__["_t"] = {"scale": 2.0}
-    m.__getattr__ = lambda n: m._t[n]
+    module = types.ModuleType("hostile562")
+    module.__dict__["_table"] = {"scale": 2.0}
+    module.__getattr__ = lambda name: module._table[name]
 
     def change():
-        m._t["scale"] = 3.0
+        module._table["scale"] = 3.0
 
     def build(x):
-        return x * m.scale
+        return x * module.scale
 
     assert verdict(build, change) == "followed"
 
 
 def test_replaced_module_getattr():
-    m = types.ModuleType("hostile562")
-    m.__getattr__ = lambda n: 2.0
+    module = types.ModuleType("hostile562")
+    module.__getattr__ = lambda name: 2.0
 
     def build(x):
-        return x * m.scale
+        return x * module.scale
 
     def change():
-        m.__getattr__ = lambda n: 3.0
+        module.__getattr__ = lambda name: 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_attribute_of_a_class_in_a_closure():
 
-    def make(k):
+    def make_class(factor):
 
-        class C:
-            value = k
+        class Scaled:
+            value = factor
 
             def get(self):
-                return k * self.value
+                return factor * self.value
 
-        return C
+        return Scaled
 
-    C = make(2.0)
-    o = C()
+    Scaled = make_class(2.0)
+    scaled = Scaled()
 
     def build(x):
-        return x * o.get()
+        return x * scaled.get()
 
     def change():
-        C.value = 5.0
+        Scaled.value = 5.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_nonlocal_counter():
-    n = 0
+    count = 0
 
     def change():
-        nonlocal n
-        n += 1
+        nonlocal count
+        count += 1
 
     def build(x):
-        return x * (n + 1)
+        return x * (count + 1)
 
     assert verdict(build, change) == "followed"
 
 
 def test_class_pattern():
 
-    class P:
+    class Pair:
         __match_args__ = ("a", "b")
 
         def __init__(self, a, b):
             self.a = a
             self.b = b
 
-    p = P(1, 2.0)
+    pair = Pair(1, 2.0)
 
     def build(x):
-        match p:
-            case P(1, b):
+        match pair:
+            case Pair(1, b):
                 return x * b
-            case P(a, b):
+            case Pair(a, b):
                 return x * (a + b)
 
     def change():
-        p.a = 4
+        pair.a = 4
 
     assert verdict(build, change) == "followed"
 
 
 def test_replaced_match_args():
 
-    class P:
+    class Pair:
         __match_args__ = ("a", "b")
 
         def __init__(self, a, b):
             self.a = a
             self.b = b
 
-    p = P(1.0, 2.0)
+    pair = Pair(1.0, 2.0)
 
     def build(x):
-        match p:
-            case P(first):
-                return x * (first + 1)
+        match pair:
+            case Pair(value):
+                return x * (value + 1)
 
     def change():
-        P.__match_args__ = "b", "a"
+        Pair.__match_args__ = "b", "a"
 
     assert verdict(build, change) == "followed"
 
 
 def test_mapping_pattern():
-    d = {"kind": "a", "v": 2.0}
+    table = {"kind": "a", "factor": 2.0}
 
     def build(x):
-        match d:
-            case {"kind": "a", "v": v, **rest}:
-                return x * (v + len(rest))
+        match table:
+            case {"kind": "a", "factor": factor, **rest}:
+                return x * (factor + len(rest))
             case _:
                 return x * 9
 
     def change():
-        d.update(z=1)
+        table.update(z=1)
 
     assert verdict(build, change) == "followed"
 
 
 def test_sequence_pattern():
-    d = [1.0, 2.0]
+    factors = [1.0, 2.0]
 
     def build(x):
-        match d:
-            case [a, *rest]:
-                return x * (a + len(rest))
+        match factors:
+            case [factor, *rest]:
+                return x * (factor + len(rest))
 
     def change():
-        d.append(1)
+        factors.append(1)
 
     assert verdict(build, change) == "followed"
 
 
 def test_assignment_expression():
-    d = {"n": 2.0}
+    table = {"factor": 2.0}
 
     def build(x):
-        if (n := d.get("n")) is not None and n > 1:
-            return x * n
+        if (factor := table.get("factor")) is not None and factor > 1:
+            return x * factor
         return x
 
     def change():
-        d.update(n=0.5) or d.update(n=3.0)
+        table.update(factor=0.5) or table.update(factor=3.0)
 
     assert verdict(build, change) == "followed"
 
@@ -194,142 +194,142 @@ def test_assignment_expression():
 def test_singledispatch_registered_later():
 
     @functools.singledispatch
-    def f(a):
+    def factor_of(value):
         return 2.0
 
-    class A:
+    class Registered:
         pass
 
-    a = A()
+    value = Registered()
 
     def build(x):
-        return x * f(a)
+        return x * factor_of(value)
 
     def change():
-        f.register(A, lambda a: 3.0)
+        factor_of.register(Registered, lambda value: 3.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_singledispatchmethod_registered_later():
 
-    class S:
+    class Scale:
         @functools.singledispatchmethod
-        def f(self, a):
+        def factor_of(self, value):
             return 2.0
 
-    s = S()
+    scale = Scale()
 
     def build(x):
-        return x * s.f(1)
+        return x * scale.factor_of(1)
 
     def change():
-        S.f.register(int, lambda s, a: 3.0)
+        Scale.factor_of.register(int, lambda scale, value: 3.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_cached_property_that_is_computed_again():
 
-    class C:
-        k = 2.0
+    class Owner:
+        factor = 2.0
 
         @functools.cached_property
-        def v(self):
-            return self.k * 2
+        def doubled(self):
+            return self.factor * 2
 
-    c = C()
-    c.v
+    owner = Owner()
+    owner.doubled
 
     def change():
-        c.k = 3.0
-        del c.v
+        owner.factor = 3.0
+        del owner.doubled
 
     def build(x):
-        return x * c.v
+        return x * owner.doubled
 
     assert verdict(build, change) == "followed"
 
 
 def test_weak_proxy_is_named():
 
-    class C:
-        v = 2.0
+    class Owner:
+        factor = 2.0
 
-    c = C()
-    p = weakref.proxy(c)
+    owner = Owner()
+    proxy = weakref.proxy(owner)
 
     def build(x):
-        return x * p.v
+        return x * proxy.factor
 
     def change():
-        c.v = 3.0
+        owner.factor = 3.0
 
     assert verdict(build, change) == "named"
 
 
 def test_entry_of_a_weak_value_dictionary():
 
-    class C:
-        def __init__(self, v):
-            self.v = v
+    class Owner:
+        def __init__(self, factor):
+            self.factor = factor
 
-    keep = [C(2.0), C(3.0)]
-    d = weakref.WeakValueDictionary(a=keep[0])
+    kept = [Owner(2.0), Owner(3.0)]
+    table = weakref.WeakValueDictionary(a=kept[0])
 
     def build(x):
-        return x * d["a"].v
+        return x * table["a"].factor
 
     def change():
-        d.__setitem__("a", keep[1])
+        table.__setitem__("a", kept[1])
 
     assert verdict(build, change) == "followed"
 
 
 def test_length_of_a_weak_value_dictionary():
 
-    class C:
+    class Owner:
         pass
 
-    keep = [C(), C()]
-    d = weakref.WeakValueDictionary(a=keep[0], b=keep[1])
+    kept = [Owner(), Owner()]
+    table = weakref.WeakValueDictionary(a=kept[0], b=kept[1])
 
     def change():
-        keep.pop()
+        kept.pop()
 
     def build(x):
-        return x * len(d)
+        return x * len(table)
 
     assert verdict(build, change) == "followed"
 
 
 def test_elements_of_a_weak_set():
 
-    class C:
-        def __init__(self, v):
-            self.v = v
+    class Owner:
+        def __init__(self, factor):
+            self.factor = factor
 
-    keep = [C(2.0), C(3.0)]
-    d = weakref.WeakSet(keep[:1])
+    kept = [Owner(2.0), Owner(3.0)]
+    members = weakref.WeakSet(kept[:1])
 
     def build(x):
-        return x * sum(c.v for c in d)
+        return x * sum(member.factor for member in members)
 
     def change():
-        d.add(keep[1])
+        members.add(kept[1])
 
     assert verdict(build, change) == "followed"
 
 
 def test_defaults_of_a_named_tuple():
 
-    class N(typing.NamedTuple):
+    class Settings(typing.NamedTuple):
         a: float = 2.0
 
     def change():
-        N.__new__.__defaults__ = (3.0,)
+        Settings.__new__.__defaults__ = (3.0,)
 
     def build(x):
-        return x * N().a
+        return x * Settings().a
 
     assert verdict(build, change) == "followed"

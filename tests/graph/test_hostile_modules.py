@@ -14,305 +14,310 @@ from torch import nn
 from torch.nn.utils import parametrize as P
 
 
-class M(nn.Module):
-    def __init__(s, **k):
+class Scaled(nn.Module):
+    def __init__(self, **attributes):
         super().__init__()
         torch.manual_seed(0)
-        s.l = nn.Linear(4, 4)
-        for n, v in k.items():
-            setattr(s, n, v)
+        self.linear = nn.Linear(4, 4)
+        for name, value in attributes.items():
+            setattr(self, name, value)
 
-    def forward(s, x, scale=1.0):
-        return s.l(x) * scale
+    def forward(self, x, scale=1.0):
+        return self.linear(x) * scale
 
 
 def test_second_parametrization():
 
-    class Two(nn.Module):
-        def forward(self, w):
-            return w * 2
+    class Doubled(nn.Module):
+        def forward(self, weight):
+            return weight * 2
 
-    m = nn.Linear(4, 4)
-    P.register_parametrization(m, "weight", Two())
+    module = nn.Linear(4, 4)
+    P.register_parametrization(module, "weight", Doubled())
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        P.register_parametrization(m, "weight", Two())
+        P.register_parametrization(module, "weight", Doubled())
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_removed_parametrization():
 
-    class Two(nn.Module):
-        def forward(self, w):
-            return w * 2
+    class Doubled(nn.Module):
+        def forward(self, weight):
+            return weight * 2
 
-    m = nn.Linear(4, 4)
-    m.weight.detach().clone()
-    P.register_parametrization(m, "weight", Two())
+    module = nn.Linear(4, 4)
+    module.weight.detach().clone()
+    P.register_parametrization(module, "weight", Doubled())
 
     def change():
-        P.remove_parametrizations(m, "weight", leave_parametrized=False)
+        P.remove_parametrizations(module, "weight", leave_parametrized=False)
 
     def build(x):
-        return m(x)
+        return module(x)
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_overridden_setattr():
 
-    class S(M):
-        def __setattr__(self, n, v):
-            super().__setattr__(n, v * 2 if n == "k" else v)
+    class Doubling(Scaled):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value * 2 if name == "factor" else value)
 
         def forward(self, x):
-            return self.l(x) * self.k
+            return self.linear(x) * self.factor
 
-    m = S(k=1.0)
+    module = Doubling(factor=1.0)
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.k = 3.0
+        module.factor = 3.0
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_hook_that_changes_keyword_arguments():
-    m = M()
-    h = types.SimpleNamespace(k=2.0)
-    m.register_forward_pre_hook(lambda mod, a, kw: (a, {**kw, "scale": h.k}), with_kwargs=True)
+    module = Scaled()
+    hook_state = types.SimpleNamespace(factor=2.0)
+    module.register_forward_pre_hook(
+        lambda owner, arguments, keywords: (arguments, {**keywords, "scale": hook_state.factor}),
+        with_kwargs=True,
+    )
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        h.k = 3.0
+        hook_state.factor = 3.0
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_hook_of_the_state_dict():
-    m = M()
-    m._register_state_dict_hook(
-        lambda mod, sd, p, l: sd.__setitem__("extra", torch.ones(1)) if getattr(m, "on", 0) else None
+    module = Scaled()
+    module._register_state_dict_hook(
+        lambda owner, state, prefix, metadata: (
+            state.__setitem__("extra", torch.ones(1)) if getattr(module, "on", 0) else None
+        )
     )
-    m.on = 0
+    module.on = 0
 
     def build(x):
-        return m(x) * len(m.state_dict())
+        return module(x) * len(module.state_dict())
 
     def change():
-        m.on = 1
+        module.on = 1
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_parameter_added_to_a_parameter_dict():
 
-    class P(nn.Module):
+    class Weighted(nn.Module):
         def __init__(self):
             super().__init__()
-            self.p = nn.ParameterDict({"a": nn.Parameter(torch.ones(4))})
+            self.weights = nn.ParameterDict({"a": nn.Parameter(torch.ones(4))})
 
         def forward(self, x):
-            return x * sum(self.p.values())
+            return x * sum(self.weights.values())
 
-    m = P()
+    module = Weighted()
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.p.update({"b": nn.Parameter(torch.full((4,), 2.0))})
+        module.weights.update({"b": nn.Parameter(torch.full((4,), 2.0))})
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_parameter_replaced_in_a_parameter_dict():
 
-    class P(nn.Module):
+    class Weighted(nn.Module):
         def __init__(self):
             super().__init__()
-            self.p = nn.ParameterDict({"a": nn.Parameter(torch.ones(4))})
+            self.weights = nn.ParameterDict({"a": nn.Parameter(torch.ones(4))})
 
         def forward(self, x):
-            return x * sum(self.p.values())
+            return x * sum(self.weights.values())
 
-    m = P()
+    module = Weighted()
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.p.__setitem__("a", nn.Parameter(torch.full((4,), 2.0)))
+        module.weights.__setitem__("a", nn.Parameter(torch.full((4,), 2.0)))
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_buffer_that_becomes_persistent():
-    m = M()
-    m.register_buffer("b", torch.ones(4), persistent=False)
+    module = Scaled()
+    module.register_buffer("b", torch.ones(4), persistent=False)
 
     def build(x):
-        return m(x) * m.b * len(m.state_dict())
+        return module(x) * module.b * len(module.state_dict())
 
     def change():
-        m.register_buffer("b", torch.ones(4), persistent=True)
+        module.register_buffer("b", torch.ones(4), persistent=True)
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_weights_written_by_apply():
-    m = M()
+    module = Scaled()
 
-    def ini(mod):
-        for p in mod.parameters(recurse=False):
-            p.data.fill_(0.5)
+    def write(owner):
+        for parameter in owner.parameters(recurse=False):
+            parameter.data.fill_(0.5)
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.apply(ini)
+        module.apply(write)
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_dtype_of_a_module():
-    m = M()
+    module = Scaled()
 
     def build(x):
-        return m(x.to(m.l.weight.dtype)).float()
+        return module(x.to(module.linear.weight.dtype)).float()
 
     def change():
-        m.to(torch.float64)
+        module.to(torch.float64)
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_shallow_copy_that_shares_its_modules():
-    m = M(k=2.0)
-    c = copy.copy(m)
+    module = Scaled(factor=2.0)
+    shallow = copy.copy(module)
 
     def build(x):
-        return c(x)
+        return shallow(x)
 
     def change():
-        m.l = nn.Linear(4, 4)
+        module.linear = nn.Linear(4, 4)
 
-    assert verdict(build, change, c) == "followed"
+    assert verdict(build, change, shallow) == "followed"
 
 
 def test_state_set_by_pickle():
-    m = pickle.loads(pickle.dumps(nn.Linear(4, 4)))
+    module = pickle.loads(pickle.dumps(nn.Linear(4, 4)))
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.__setstate__(
-            {**m.__dict__, "_parameters": {"weight": nn.Parameter(torch.ones(4, 4)), "bias": None}}
+        module.__setstate__(
+            {**module.__dict__, "_parameters": {"weight": nn.Parameter(torch.ones(4, 4)), "bias": None}}
         )
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_bias_of_a_lazy_module():
-    m = nn.LazyLinear(4)
-    m(X)
+    module = nn.LazyLinear(4)
+    module(X)
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.bias = None
+        module.bias = None
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_getattr_of_a_module():
 
-    class G(M):
-        def __getattr__(self, n):
-            if n == "hidden":
-                return self.table["v"]
-            return super().__getattr__(n)
+    class Hidden(Scaled):
+        def __getattr__(self, name):
+            if name == "hidden":
+                return self.table["value"]
+            return super().__getattr__(name)
 
         def forward(self, x):
-            return self.l(x) * self.hidden
+            return self.linear(x) * self.hidden
 
-    m = G(table={"v": 2.0})
+    module = Hidden(table={"value": 2.0})
 
     def build(x):
-        return m(x)
+        return module(x)
 
     def change():
-        m.table.update(v=3.0)
+        module.table.update(value=3.0)
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_parameter_registered_later():
-    m = M()
+    module = Scaled()
 
     def build(x):
-        return m(x) * len(list(m.named_parameters()))
+        return module(x) * len(list(module.named_parameters()))
 
     def change():
-        m.register_parameter("z", nn.Parameter(torch.ones(1)))
+        module.register_parameter("z", nn.Parameter(torch.ones(1)))
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_module_added_later():
-    m = M()
+    module = Scaled()
 
     def build(x):
-        return m(x) * len(list(m.modules()))
+        return module(x) * len(list(module.modules()))
 
     def change():
-        m.add_module("z", nn.ReLU())
+        module.add_module("z", nn.ReLU())
 
-    assert verdict(build, change, m) == "followed"
+    assert verdict(build, change, module) == "followed"
 
 
 def test_partial_method():
 
-    class C:
-        def f(self, a, k):
-            return a * k
+    class Owner:
+        def scaled(self, value, factor):
+            return value * factor
 
-        g = functools.partialmethod(f, k=2.0)
+        doubled = functools.partialmethod(scaled, factor=2.0)
 
-    c = C()
+    owner = Owner()
 
     def build(x):
-        return c.g(x)
+        return owner.doubled(x)
 
     def change():
-        C.g = functools.partialmethod(C.f, k=3.0)
+        Owner.doubled = functools.partialmethod(Owner.scaled, factor=3.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_context_manager():
-    st = [2.0]
+    factors = [2.0]
 
     @contextlib.contextmanager
-    def cm():
-        yield st[-1]
+    def last_factor():
+        yield factors[-1]
 
     def build(x):
-        with cm() as k:
-            return x * k
+        with last_factor() as factor:
+            return x * factor
 
     def change():
-        st.append(3.0)
+        factors.append(3.0)
 
     assert verdict(build, change) == "followed"

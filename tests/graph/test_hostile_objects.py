@@ -19,169 +19,169 @@ def test_name_of_the_calling_function():
     def who():
         return len(inspect.stack()[1].function)
 
-    def aa():
+    def short():
         return who()
 
-    def aaaa():
+    def much_longer():
         return who()
 
-    box = [aa]
+    box = [short]
 
     def build(x):
         return x * box[0]()
 
     def change():
-        box.__setitem__(0, aaaa)
+        box.__setitem__(0, much_longer)
 
     assert verdict(build, change) == "followed"
 
 
 def test_eval_with_locals():
-    k = types.SimpleNamespace(v=2.0)
+    holder = types.SimpleNamespace(factor=2.0)
 
     def build(x):
-        w = k.v
-        return x * eval("w+1", {}, locals())
+        factor_here = holder.factor
+        return x * eval("factor_here+1", {}, locals())
 
     def change():
-        k.v = 3.0
+        holder.factor = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_namespace_of_executed_code():
-    ns = {"k": 2.0}
-    code = compile("y=k", "<u>", "exec")
+    namespace = {"factor": 2.0}
+    code = compile("y=factor", "<u>", "exec")
 
     def build(x):
-        exec(code, ns)
-        return x * ns["y"]
+        exec(code, namespace)
+        return x * namespace["y"]
 
     def change():
-        ns.update(k=3.0)
+        namespace.update(factor=3.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_replaced_code_of_a_function():
 
-    def f(a):
-        return a * 2
+    def function(value):
+        return value * 2
 
-    def g(a):
-        return a * 3
+    def replacement(value):
+        return value * 3
 
     def build(x):
-        return f(x)
+        return function(x)
 
     def change():
-        f.__code__ = g.__code__
+        function.__code__ = replacement.__code__
 
     assert verdict(build, change) == "followed"
 
 
 def test_replaced_code_of_a_property():
 
-    class C:
+    class Owner:
         @property
-        def f(self):
+        def factor(self):
             return 2.0
 
-    def g(s):
+    def replacement(self):
         return 3.0
 
-    c = C()
+    owner = Owner()
 
     def build(x):
-        return x * c.f
+        return x * owner.factor
 
     def change():
-        C.f.fget.__code__ = g.__code__
+        Owner.factor.fget.__code__ = replacement.__code__
 
     assert verdict(build, change) == "followed"
 
 
 def test_replaced_code_of_an_operator():
 
-    class C:
-        def __mul__(self, o):
-            return o * 2.0
+    class Owner:
+        def __mul__(self, other):
+            return other * 2.0
 
-    def g(s, o):
-        return o * 3.0
+    def replacement(self, other):
+        return other * 3.0
 
-    c = C()
+    owner = Owner()
 
     def build(x):
-        return c * x
+        return owner * x
 
     def change():
-        C.__mul__.__code__ = g.__code__
+        Owner.__mul__.__code__ = replacement.__code__
 
     assert verdict(build, change) == "followed"
 
 
 def test_defaults_of_a_special_method():
 
-    class C:
-        def __getitem__(self, k, d=2.0):
-            return d
+    class Owner:
+        def __getitem__(self, key, default=2.0):
+            return default
 
-    c = C()
+    owner = Owner()
 
     def build(x):
-        return x * c[0]
+        return x * owner[0]
 
     def change():
-        C.__getitem__.__defaults__ = (3.0,)
+        Owner.__getitem__.__defaults__ = (3.0,)
 
     assert verdict(build, change) == "followed"
 
 
 def test_keyword_defaults():
 
-    def f(a, *, k=2.0):
-        return a * k
+    def function(value, *, factor=2.0):
+        return value * factor
 
     def build(x):
-        return f(x)
+        return function(x)
 
     def change():
-        f.__kwdefaults__.update(k=3.0)
+        function.__kwdefaults__.update(factor=3.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_contents_of_a_closure_cell():
-    k = 2.0
+    factor = 2.0
 
-    def f(a):
-        return a * k
+    def function(value):
+        return value * factor
 
     def build(x):
-        return f(x)
+        return function(x)
 
     def change():
-        f.__closure__[0].cell_contents = 3.0
+        function.__closure__[0].cell_contents = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_class_of_a_method():
 
-    class A:
-        v = 2.0
+    class Owner:
+        factor = 2.0
 
-        def f(self):
-            return __class__.v
+        def own_factor(self):
+            return __class__.factor
 
-    a = A()
+    owner = Owner()
 
     def build(x):
-        return x * a.f()
+        return x * owner.own_factor()
 
     def change():
-        A.v = 3.0
+        Owner.factor = 3.0
 
     assert verdict(build, change) == "followed"
 
@@ -189,21 +189,21 @@ def test_class_of_a_method():
 def test_state_of_a_metaclass_call():
 
     class Meta(type):
-        k = 2.0
+        factor = 2.0
 
-        def __call__(cls, *a):
-            o = super().__call__(*a)
-            o.v = Meta.k
-            return o
+        def __call__(cls, *arguments):
+            instance = super().__call__(*arguments)
+            instance.factor = Meta.factor
+            return instance
 
-    class A(metaclass=Meta):
+    class Owner(metaclass=Meta):
         pass
 
     def build(x):
-        return x * A().v
+        return x * Owner().factor
 
     def change():
-        Meta.k = 3.0
+        Meta.factor = 3.0
 
     assert verdict(build, change) == "followed"
 
@@ -211,21 +211,21 @@ def test_state_of_a_metaclass_call():
 def test_replaced_metaclass_call():
 
     class Meta(type):
-        def __call__(cls, *a):
-            o = super().__call__(*a)
-            o.v = 2.0
-            return o
+        def __call__(cls, *arguments):
+            instance = super().__call__(*arguments)
+            instance.factor = 2.0
+            return instance
 
-    class A(metaclass=Meta):
+    class Owner(metaclass=Meta):
         pass
 
-    def new(c, *a):
-        o = type.__call__(c, *a)
-        o.v = 3.0
-        return o
+    def new(cls, *arguments):
+        instance = type.__call__(cls, *arguments)
+        instance.factor = 3.0
+        return instance
 
     def build(x):
-        return x * A().v
+        return x * Owner().factor
 
     def change():
         Meta.__call__ = new
@@ -235,151 +235,151 @@ def test_replaced_metaclass_call():
 
 def test_replaced_constructor():
 
-    class A:
+    class Owner:
         def __init__(self):
-            self.v = 2.0
+            self.factor = 2.0
 
-    def new(s):
-        s.v = 3.0
+    def new(self):
+        self.factor = 3.0
 
     def build(x):
-        return x * A().v
+        return x * Owner().factor
 
     def change():
-        A.__init__ = new
+        Owner.__init__ = new
 
     assert verdict(build, change) == "followed"
 
 
 def test_format_of_an_object():
 
-    class A:
-        k = "2"
+    class Formatted:
+        digits = "2"
 
         def __format__(self, spec):
-            return self.k + spec
+            return self.digits + spec
 
-    a = A()
+    formatted = Formatted()
 
     def build(x):
-        return x * float(f"{a:0}")
+        return x * float(f"{formatted:0}")
 
     def change():
-        A.k = "3"
+        Formatted.digits = "3"
 
     assert verdict(build, change) == "followed"
 
 
 def test_text_of_an_object():
 
-    class A:
+    class Text:
         def __init__(self):
-            self.k = "2"
+            self.digits = "2"
 
         def __str__(self):
-            return self.k
+            return self.digits
 
-    a = A()
+    text_object = Text()
 
     def build(x):
-        return x * float("%s" % a)
+        return x * float("%s" % text_object)
 
     def change():
-        a.k = "3"
+        text_object.digits = "3"
 
     assert verdict(build, change) == "followed"
 
 
 def test_asynchronous_function_is_named():
-    s = types.SimpleNamespace(k=2.0)
+    holder = types.SimpleNamespace(factor=2.0)
 
-    async def f():
-        return s.k
+    async def read():
+        return holder.factor
 
     def build(x):
-        c = f()
+        coroutine = read()
         try:
-            c.send(None)
-        except StopIteration as e:
-            return x * e.value
+            coroutine.send(None)
+        except StopIteration as stop:
+            return x * stop.value
 
     def change():
-        s.k = 3.0
+        holder.factor = 3.0
 
     assert verdict(build, change) == "named"
 
 
 def test_data_of_an_exception():
-    s = types.SimpleNamespace(k=2.0)
+    holder = types.SimpleNamespace(factor=2.0)
 
-    class E(Exception):
+    class Carrier(Exception):
         pass
 
-    def f():
-        raise E(s.k)
+    def raise_it():
+        raise Carrier(holder.factor)
 
     def build(x):
         try:
-            f()
-        except E as e:
-            return x * e.args[0]
+            raise_it()
+        except Carrier as error:
+            return x * error.args[0]
 
     def change():
-        s.k = 3.0
+        holder.factor = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_arguments_of_a_kept_exception():
-    e = ValueError(2.0)
+    error = ValueError(2.0)
 
     def build(x):
-        return x * e.args[0]
+        return x * error.args[0]
 
     def change():
-        e.args = (3.0,)
+        error.args = (3.0,)
 
     assert verdict(build, change) == "followed"
 
 
 def test_kept_view_of_a_dict():
-    d = {"a": 2.0}
-    v = d.values()
+    table = {"a": 2.0}
+    view = table.values()
 
     def build(x):
-        return x * sum(v)
+        return x * sum(view)
 
     def change():
-        d.update(a=3.0)
+        table.update(owner=3.0)
 
     assert verdict(build, change) == "followed"
 
 
 def test_attributes_of_a_class_through_vars():
 
-    class C:
-        k = 2.0
+    class Owner:
+        factor = 2.0
 
-    v = vars(C)
+    attributes = vars(Owner)
 
     def build(x):
-        return x * v["k"]
+        return x * attributes["factor"]
 
     def change():
-        C.k = 3.0
+        Owner.factor = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_chain_map():
-    a, b = ({}, {"k": 2.0})
-    c = collections.ChainMap(a, b)
+    front, back = ({}, {"k": 2.0})
+    chain = collections.ChainMap(front, back)
 
     def build(x):
-        return x * c["k"]
+        return x * chain["k"]
 
     def change():
-        a.update(k=3.0)
+        front.update(k=3.0)
 
     assert verdict(build, change) == "followed"
 
@@ -387,14 +387,14 @@ def test_chain_map():
 def test_default_of_a_dataclass():
 
     @dataclasses.dataclass
-    class D:
-        k: float = 2.0
+    class Settings:
+        factor: float = 2.0
 
     def build(x):
-        return x * D().k
+        return x * Settings().factor
 
     def change():
-        D.__init__.__defaults__ = (3.0,)
+        Settings.__init__.__defaults__ = (3.0,)
 
     assert verdict(build, change) == "followed"
 
@@ -402,99 +402,99 @@ def test_default_of_a_dataclass():
 def test_fields_of_a_dataclass():
 
     @dataclasses.dataclass
-    class D:
-        k: float = 2.0
+    class Settings:
+        factor: float = 2.0
 
     def build(x):
-        return x * dataclasses.fields(D)[0].default
+        return x * dataclasses.fields(Settings)[0].default
 
     def change():
-        D.__dataclass_fields__["k"].default = 3.0
+        Settings.__dataclass_fields__["factor"].default = 3.0
 
     assert verdict(build, change) == "followed"
 
 
 def test_name_of_a_class():
 
-    class C:
+    class Owner:
         pass
 
     def build(x):
-        return x * len(C.__name__)
+        return x * len(Owner.__name__)
 
     def change():
-        C.__name__ = "CC"
+        Owner.__name__ = "CC"
 
     assert verdict(build, change) == "followed"
 
 
 def test_names_of_an_object():
 
-    class C:
+    class Owner:
         pass
 
-    c = C()
+    owner = Owner()
 
     def build(x):
-        return x * len([n for n in dir(c) if n[0] != "_"] + [0])
+        return x * len([name for name in dir(owner) if name[0] != "_"] + [0])
 
     def change():
-        c.z = 1
+        owner.later = 1
 
     assert verdict(build, change) == "followed"
 
 
 def test_class_of_an_object():
 
-    class A:
-        k = 2.0
+    class First:
+        factor = 2.0
 
-    class B:
-        k = 3.0
+    class Second:
+        factor = 3.0
 
-    a = A()
+    instance = First()
 
     def build(x):
-        return x * type(a).k
+        return x * type(instance).factor
 
     def change():
-        a.__class__ = B
+        instance.__class__ = Second
 
     assert verdict(build, change) == "followed"
 
 
 def test_length_of_a_queue():
-    q = queue.Queue()
-    q.put(2.0)
+    waiting = queue.Queue()
+    waiting.put(2.0)
 
     def build(x):
-        return x * q.qsize()
+        return x * waiting.qsize()
 
     def change():
-        q.put(1)
+        waiting.put(1)
 
     assert verdict(build, change) == "followed"
 
 
 def test_event_of_a_thread():
-    e = threading.Event()
+    event = threading.Event()
 
     def build(x):
-        return x * (2.0 if e.is_set() else 1.0)
+        return x * (2.0 if event.is_set() else 1.0)
 
     def change():
-        e.set()
+        event.set()
 
     assert verdict(build, change) == "followed"
 
 
 def test_name_of_a_thread():
-    t = threading.current_thread()
+    thread = threading.current_thread()
 
     def build(x):
         return x * len(threading.current_thread().name)
 
     def change():
-        t.name = t.name + "x"
+        thread.name = thread.name + "x"
 
     assert verdict(build, change) == "followed"
