@@ -22,12 +22,16 @@ from ..program.random_functions import (
     seed_cpu,
     seed_cuda,
     seed_every_cuda,
+    seed_generator,
     set_cpu_state,
     set_cuda_state,
 )
 from ..program.tensor_info import describe
 from .function_aliases import everywhere
 from .patching import patched_attributes
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -177,3 +181,33 @@ def _index(device: Any) -> Any:
 
 
 # -- what the program calls ----------------------------------------------------------
+
+
+# ---- A torch.Generator made in build() begins anew at every call, as it does in eager mode; one made outside
+# keeps drawing.
+
+
+@contextlib.contextmanager
+def generators_of_build(recorder: Recorder, active: Callable[..., Any]) -> Iterator[None]:
+    """While build() is captured, torch.Generator(...) and its seeds are recorded."""
+    original = torch.Generator
+
+    def record(generator: Any, seed: Any) -> None:
+        recorder._annotate(recorder.graph.call_function(seed_generator, (generator, int(seed))))
+
+    class Kind(type(original)):  # type: ignore[misc]
+        def __instancecheck__(cls, value: Any) -> Any:
+            return isinstance(value, original)
+
+    class Generator(original, metaclass=Kind):  # type: ignore[misc, valid-type]
+        def __init__(self, device: Any = "cpu") -> None:
+            if active():
+                record(self, self.initial_seed())
+
+        def manual_seed(self, seed: Any) -> Any:
+            if active():
+                record(self, seed)
+            return original.manual_seed(self, seed)
+
+    with everywhere({"Generator": (original, Generator)}):
+        yield

@@ -23,10 +23,9 @@ from ..program.pytree import tree_flatten, with_sizes
 from .branch_values import with_known_lengths
 from .caller_tensors import same_contents, warn_of_changed_containers
 from .checkpointing import recomputed, torch_checkpoints
-from .generators import generators_of_build
 from .integer_indexing import tensors_as_indices
 from .patching import global_hook, patched, patched_attributes, undone
-from .random_state import states_of_generators
+from .random_state import generators_of_build, states_of_generators
 from .recurrent import recurrent_layers
 from .size_builtins import builtins_of_sizes
 from .state_map import resolve
