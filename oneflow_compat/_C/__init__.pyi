@@ -411,7 +411,7 @@ def fused_bias_add_scale_mask_softmax_dropout(x: Tensor, bias: Tensor, mask: Ten
     """
     ...
 
-def fused_clip_grad(model_diff: Sequence[Tensor], max_norm: _float, norm_type: _float) -> _Tensor:
+def fused_clip_grad(model_diff: list[Tensor], max_norm: _float, norm_type: _float) -> _Tensor:
     """Scale the gradients in place so that their joint norm is at most max_norm; the norm before, 0-d."""
     ...
 
@@ -817,7 +817,7 @@ def moving_average_min_max_observer(input: Tensor | None = None, current_train_s
     """
     ...
 
-def multi_tensor_adam_update(model: Sequence[Tensor], model_diff: Sequence[Tensor], m: Sequence[Tensor], v: Sequence[Tensor], learning_rate_val: _float, l2: _float, beta1: _float, beta2: _float, bias_correction1_val: _float, bias_correction2_val: _float, do_bias_correction: _bool, scale: _float, weight_decay: _float, epsilon: _float) -> Any:
+def multi_tensor_adam_update(model: list[Tensor], model_diff: list[Tensor], m: list[Tensor], v: list[Tensor], learning_rate_val: _float, l2: _float, beta1: _float, beta2: _float, bias_correction1_val: _float, bias_correction2_val: _float, do_bias_correction: _bool, scale: _float, weight_decay: _float, epsilon: _float) -> Any:
     """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
     (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 
@@ -825,17 +825,17 @@ def multi_tensor_adam_update(model: Sequence[Tensor], model_diff: Sequence[Tenso
     """
     ...
 
-def multi_tensor_momentum_update(model: Sequence[Tensor], model_diff: Sequence[Tensor], momentum_buf: Sequence[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float, momentum: _float, dampening: _float, nesterov: _bool, maximize: _bool) -> Any:
+def multi_tensor_momentum_update(model: list[Tensor], model_diff: list[Tensor], momentum_buf: list[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float, momentum: _float, dampening: _float, nesterov: _bool, maximize: _bool) -> Any:
     """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
     weight_decay * model.
     """
     ...
 
-def multi_tensor_sgd_update(model: Sequence[Tensor], model_diff: Sequence[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float) -> Any:
+def multi_tensor_sgd_update(model: list[Tensor], model_diff: list[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float) -> Any:
     """model -= lr * (scale * diff + weight_decay * model)."""
     ...
 
-def multi_tensor_yolov5_weight_update(model: Sequence[Tensor], model_update: Sequence[Tensor], d: _float) -> None:
+def multi_tensor_yolov5_weight_update(model: list[Tensor], model_update: list[Tensor], d: _float) -> None:
     """model = d * model + (1 - d) * model_update: YOLOv5's moving average of the weights."""
     ...
 

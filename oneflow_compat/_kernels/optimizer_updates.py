@@ -6,7 +6,7 @@ but by fused_clip_grad.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -19,8 +19,6 @@ __all__ = [
     "multi_tensor_sgd_update",
     "multi_tensor_yolov5_weight_update",
 ]
-
-Tensors: TypeAlias = list[torch.Tensor] | tuple[torch.Tensor, ...]
 
 
 def _lists(name: str, **lists: Any) -> Any:
@@ -39,7 +37,7 @@ def _lists(name: str, **lists: Any) -> Any:
     return [list(v) for v in lists.values()]
 
 
-def _fits(model: Tensors, *others: Any) -> bool:
+def _fits(model: list[torch.Tensor], *others: Any) -> bool:
     """Whether the kernel can update these lists. They need contiguous tensors of one dtype and device."""
     parameter = model[0]
     return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(
@@ -47,7 +45,9 @@ def _fits(model: Tensors, *others: Any) -> bool:
     )
 
 
-def _gradients(model: Tensors, diff: Tensors, scale: float, l2: float = 0.0) -> tuple[torch.Tensor, ...]:
+def _gradients(
+    model: list[torch.Tensor], diff: list[torch.Tensor], scale: float, l2: float = 0.0
+) -> tuple[torch.Tensor, ...]:
     """scale * diff + l2 * model, in the model's dtype; never the caller's tensors."""
     diff = [d if d.dtype is m.dtype else d.to(m.dtype) for m, d in zip(model, diff)]
     grads = torch._foreach_mul(diff, scale)
@@ -58,8 +58,8 @@ def _gradients(model: Tensors, diff: Tensors, scale: float, l2: float = 0.0) -> 
 
 @torch.no_grad()
 def multi_tensor_sgd_update(
-    model: Tensors,
-    model_diff: Tensors,
+    model: list[torch.Tensor],
+    model_diff: list[torch.Tensor],
     scale: float,
     weight_decay: float,
     learning_rate_val: float,
@@ -75,9 +75,9 @@ def multi_tensor_sgd_update(
 
 @torch.no_grad()
 def multi_tensor_momentum_update(
-    model: Tensors,
-    model_diff: Tensors,
-    momentum_buf: Tensors,
+    model: list[torch.Tensor],
+    model_diff: list[torch.Tensor],
+    momentum_buf: list[torch.Tensor],
     scale: float,
     weight_decay: float,
     learning_rate_val: float,
@@ -119,10 +119,10 @@ def multi_tensor_momentum_update(
 
 @torch.no_grad()
 def multi_tensor_adam_update(
-    model: Tensors,
-    model_diff: Tensors,
-    m: Tensors,
-    v: Tensors,
+    model: list[torch.Tensor],
+    model_diff: list[torch.Tensor],
+    m: list[torch.Tensor],
+    v: list[torch.Tensor],
     learning_rate_val: float,
     l2: float,
     beta1: float,
@@ -169,7 +169,9 @@ def multi_tensor_adam_update(
 
 
 @torch.no_grad()
-def multi_tensor_yolov5_weight_update(model: Tensors, model_update: Tensors, d: float) -> None:
+def multi_tensor_yolov5_weight_update(
+    model: list[torch.Tensor], model_update: list[torch.Tensor], d: float
+) -> None:
     """model = d * model + (1 - d) * model_update: YOLOv5's moving average of the weights."""
     model, update = _lists("multi_tensor_yolov5_weight_update", model=model, model_update=model_update)
     if model:
@@ -179,7 +181,7 @@ def multi_tensor_yolov5_weight_update(model: Tensors, model_update: Tensors, d: 
 
 
 @torch.no_grad()
-def fused_clip_grad(model_diff: Tensors, max_norm: float, norm_type: float) -> torch.Tensor:
+def fused_clip_grad(model_diff: list[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
     """Scale the gradients in place so that their joint norm is at most max_norm; the norm before, 0-d."""
     grads = list(model_diff)
     if not grads:

@@ -14,17 +14,16 @@ import torch.utils.data
 import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
-from . import check_point_v2 as check_point_v2
-from . import dtype as dtype
 from . import infer_compiler as infer_compiler
-from . import unittest as unittest
 from oneflow.nn.graph import args_tree as args_tree
-from oneflow._graph import nested_attributes as attr_util
+attr_util: Any
 balanced_splitter: Any
 c_api_util: Any
+check_point_v2: Any
 from oneflow._graph import runtime_knobs as config_util
 distribute: Any
 docstr: Any
+dtype: Any
 env_util: Any
 function_util: Any
 generator: Any
@@ -32,10 +31,11 @@ graph_build_util: Any
 id_util: Any
 from oneflow._graph import multi_client_session as multi_client_session
 from oneflow._graph import scopes as scope_util
-from oneflow._graph import sessions as session_context
+session_context: Any
 from oneflow import sysconfig as sysconfig
 tensor: Any
 tensor_str: Any
 tensor_tuple_util: Any
 type_tensor: Any
+unittest: Any
 

@@ -16,7 +16,6 @@ import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
 from . import embedding as embedding
 from . import functional as functional
-from . import index as index
 from . import initial as initial
 from . import optimizer as optimizer
 from . import options as options

@@ -15,7 +15,6 @@ import torch.autograd
 import torch.profiler
 from torch.profiler import *
 from oneflow import _placement, _sbp, _Tensor
-from . import averages as averages
 from . import events as events
 util: Any
 

@@ -15,7 +15,6 @@ import torch.autograd
 import torch.profiler
 from oneflow import _placement, _sbp, _Tensor
 from . import args_tree as args_tree
-from . import cache as cache
 from . import deploy as deploy
 from . import graph as graph
 from . import graph_block as graph_block
@@ -37,6 +36,7 @@ from . import rate_log as rate_log
 from . import stored_graph as stored_graph
 from . import util as util
 from . import value_records as value_records
+cache: Any
 
 class Block:
     """Base of the proxies: `to(GraphModule)` gives the settings, `to(nn.Module)` the module itself."""

@@ -16,17 +16,14 @@ import torch.profiler
 from torch.nn.modules import *
 from oneflow import _placement, _sbp, _Tensor
 from . import activation as activation
-from . import all_reduce as all_reduce
 from . import batchnorm as batchnorm
 from . import container as container
 from . import custom as custom
 from . import dataset as dataset
-from . import distributed_partial_fc_sample as distributed_partial_fc_sample
 from . import dropout as dropout
 from . import fused as fused
 from . import image_decoders as image_decoders
 from . import instancenorm as instancenorm
-from . import interpolate as interpolate
 from . import loss as loss
 from . import normalization as normalization
 from . import onerec as onerec
