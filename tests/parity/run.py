@@ -2,7 +2,7 @@
 
     python tests/parity/run.py [--jobs N] [--out parity_output] [--only REGEX] [--update-baseline]
 
-writes parity.json, parity.html and junit.xml, and compares with baseline.json: a cell that got worse
+writes parity.json and parity.html, and compares with baseline.json: a cell that got worse
 fails the run; one that got better asks for `--update-baseline`.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from oneflow_autotest.parity import junit, page, snippets, table
+from oneflow_autotest.parity import page, snippets, table
 from oneflow_autotest.summary import Progress
 
 
@@ -345,7 +345,6 @@ def run(args):
         (out / f"shard{i}.json").unlink()
     rows.sort(key=lambda r: r["name"])
     table.save(rows, out / "parity.json")
-    junit.write(rows, out / "junit.xml")
     page.write(rows, out / "parity.html", title="OneFlow on PyTorch: parity")
     return report(rows, args)
 

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from written import LEFT_OUT, WRITTEN
 
 import oneflow
 from oneflow_autotest.pair import Pair
-from oneflow_autotest.parity import junit, page, samples, table
+from oneflow_autotest.parity import page, samples, table
 from oneflow_autotest.parity.checks import Checker
 from oneflow_autotest.summary import Progress, elapsed
 
@@ -131,7 +130,7 @@ def test_a_regression_fails_and_an_improvement_does_not():
     assert table.compare([], table.baseline_of([good]))[0] == ["oneflow.exp: no longer in the matrix"]
 
 
-def test_the_page_and_the_junit_file(tmp_path):
+def test_the_page_tells_what_ran(tmp_path):
     rows = [
         row_of("exp"),
         row_of("sum", sum=lambda x: x.sum()),
@@ -144,14 +143,6 @@ def test_the_page_and_the_junit_file(tmp_path):
         and "raised TypeError" in text
         and "not run: needs the network" in text
         and "2 / 3" in text
-    )
-    junit.write(rows, tmp_path / "j.xml")
-    suite = ET.parse(tmp_path / "j.xml").getroot()
-    failed = {c.get("name") for c in suite if c.find("failure") is not None}
-    assert (
-        "oneflow.sum [eager]" in failed
-        and "oneflow.exp [eager]" not in failed
-        and int(suite.get("failures")) == len(failed)
     )
 
 
@@ -283,4 +274,4 @@ def test_a_part_of_the_suite_from_the_command_line(tmp_path):
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert {r["name"] for r in table.load(tmp_path / "parity.json")} == {"oneflow.abs", "oneflow.nn.ReLU"}
-    assert (tmp_path / "parity.html").exists() and (tmp_path / "junit.xml").exists()
+    assert (tmp_path / "parity.html").exists()
