@@ -599,7 +599,7 @@ def test_modules_of_one_function():
         and oneflow.nn.modules.where.where_op is flow.where
     )
     for module, row in NAMES.items():
-        assert sorted(n for n in vars(importlib.import_module(module)) if n[0] != "_") == sorted(
+        assert sorted(n for n in vars(importlib.import_module(module)) if not n.startswith("__")) == sorted(
             pair.split("=")[0] for pair in row.split()
         )
     assert (
