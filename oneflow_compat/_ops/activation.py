@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from ._arguments import need_tensors
-from ._signature import spelled
+from ._signature import need_tensors, spelled
 from .nn_activation import overwrite
 
 __all__ = [

@@ -6,8 +6,7 @@ import builtins
 
 import torch
 
-from ._arguments import need_tensors
-from ._signature import REFUSED, documented, or_else, spelled
+from ._signature import REFUSED, documented, need_tensors, or_else, spelled
 
 __all__ = [
     "where",

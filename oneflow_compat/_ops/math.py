@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
-from .bool_arithmetic import difference
+from .tensor_arithmetic import difference
 
 __all__ = [
     "add",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from ._arguments import bind
-from ._signature import parse, spelled
+from ._signature import bind, parse, spelled
 
 __all__ = [
     "softmax",

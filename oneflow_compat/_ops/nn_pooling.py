@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.nn import functional as F
 
-from ._arguments import need_tensors
+from ._signature import need_tensors
 from .nn_conv import is_channels_last, to_first, to_last
 
 __all__ = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._arguments import need_tensors
-from ._signature import REFUSED, documented, or_else, rename, spelled
+from ._signature import REFUSED, documented, need_tensors, or_else, rename, spelled
 
 __all__ = [
     "transpose",

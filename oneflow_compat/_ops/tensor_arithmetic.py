@@ -1,9 +1,13 @@
-"""Arithmetic methods that torch refuses, of integer and bool tensors and of different dtypes: "replace" rows
-of `_tables/tensor.py`.
+"""Arithmetic methods that torch refuses, of integer and bool tensors, of different dtypes, and with NumPy
+arrays: "replace" rows of `_tables/tensor.py`.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+
+import numpy as np
 import torch
 
 from .tensor_extended import promoted, replacing
@@ -119,3 +123,134 @@ def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alp
     ):
         return NotImplemented
     return linalg_ops.bmm(self, b, transpose_a, transpose_b, alpha)
+
+
+# --------------------------------------------------------------------------- bool tensors
+# OneFlow programs turn a mask round by `1 - mask`, which torch refuses.
+def difference(x, y, alpha=1):
+    """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with another tensor its
+    dtype, with a number int64 or the number's dtype; NotImplemented otherwise.
+    """
+    if not _is_bool(x) and not _is_bool(y):
+        return NotImplemented
+    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+        if x.dtype is y.dtype:
+            return torch.logical_xor(x, y) if alpha == 1 else NotImplemented
+        dtype = torch.result_type(x, y)
+        return torch.sub(x.to(dtype), y.to(dtype), alpha=alpha)
+    x, y = _as_integer(x), _as_integer(y)
+    return torch.sub(x, y, alpha=alpha) if isinstance(x, torch.Tensor) else torch.rsub(y, x, alpha=alpha)
+
+
+def _is_bool(value):
+    return isinstance(value, bool) or isinstance(value, torch.Tensor) and value.dtype is torch.bool
+
+
+def _as_integer(value):
+    """Return a bool as int, a bool tensor as int64, and any other value unchanged."""
+    if not _is_bool(value):
+        return value
+    return value.to(torch.int64) if isinstance(value, torch.Tensor) else int(value)
+
+
+@replacing
+def sub(original, error, self, other=None, *, alpha=1):
+    """Tensor.sub of bool tensors."""
+    return difference(self, other, alpha)
+
+
+@replacing
+def negative(original, error, self):
+    """Tensor.neg of a bool tensor, in the default dtype."""
+    return original(self.to(torch.get_default_dtype())) if self.dtype is torch.bool else NotImplemented
+
+
+def minus(original):
+    """tensor - other of bool tensors."""
+
+    def method(self, operand):
+        try:
+            return original(self, operand)
+        except RuntimeError:
+            out = difference(self, operand)
+            if out is NotImplemented:
+                raise
+            return out
+
+    return _named(method, original)
+
+
+def rminus(original):
+    """number - bool tensor; array - tensor as `reflected` has it."""
+    plain = reflected(original)
+
+    def method(self, operand):
+        try:
+            return plain(self, operand)
+        except RuntimeError:
+            out = difference(operand, self)
+            if out is NotImplemented:
+                raise
+            return out
+
+    return _named(method, original)
+
+
+def _named(method, original):
+    method.__name__, method.__qualname__, method.__doc__, method.__module__ = (
+        original.__name__,
+        original.__qualname__,
+        original.__doc__,
+        "oneflow",
+    )
+    return method
+
+
+# --------------------------------------------------------------------------- NumPy arrays
+_AS_FUNCTION = {"and": operator.and_, "or": operator.or_}
+
+
+def reflected(original):
+    """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as
+    in OneFlow; number & floating tensor is logical.
+    """
+    symbol = original.__name__.strip("_")[1:]
+    function = _AS_FUNCTION.get(symbol) or getattr(operator, symbol)
+    logical = getattr(torch, f"logical_{symbol}", None)
+
+    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    def method(self, operand):
+        try:
+            out = original(self, operand)
+        except NotImplementedError:
+            if logical is None:
+                raise
+            return logical(torch.as_tensor(operand, device=self.device), self)
+        if (
+            out is NotImplemented
+            and type(operand).__module__ == "numpy"
+            and hasattr(operand, "__array_interface__")
+        ):
+            return function(operand, self.numpy())
+        return out
+
+    del method.__wrapped__
+    method.__module__ = "oneflow"
+    return method
+
+
+def compared(original):
+    """tensor > array, array > tensor and their kin, which torch refuses (its != is the number True for any
+    array): a bool tensor.
+    """
+
+    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    def method(self, operand):
+        out = original(self, operand)
+        if out is NotImplemented and isinstance(operand, np.ndarray):
+            return original(self, torch.as_tensor(operand, device=self.device))
+        return out
+
+    del method.__wrapped__
+    method.__module__ = "oneflow"
+    return method

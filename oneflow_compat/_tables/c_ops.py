@@ -53,7 +53,7 @@ C_OPS = {
         " one_embedding_embedding_shuffle one_embedding_ftrl_update one_embedding_id_shuffle"
         " one_embedding_sgd_update one_embedding_unique_key_value_pair"
     ),
-    "one_embedding.raw_operators": (
+    "one_embedding.functional": (
         "one_embedding_embedding_put one_embedding_fused_lookup one_embedding_fused_lookup_grad"
         " one_embedding_lookup"
     ),

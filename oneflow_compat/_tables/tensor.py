@@ -7,8 +7,6 @@ an error into a result; it never changes what correct torch code gets (one excep
 _G = "_global.tensor:"
 _M = "_ops.tensor_methods:"
 _X = "_ops.tensor_extended:"
-_B = "_ops.bool_arithmetic:"
-_A = "_ops.tensor_arrays:"
 _I = "_ops.tensor_arithmetic:"
 
 TENSOR = {
@@ -116,29 +114,29 @@ TENSOR = {
     "cross": ("replace", _X + "cross", "of tensors that broadcast"),
     "__floordiv__": ("replace", _I + "floor_divided", "gradients"),
     "floor_divide": ("replace", _I + "floor_divided", "gradients"),
-    **dict.fromkeys(("neg", "negative"), ("replace", _B + "negative", "of a bool tensor")),
+    **dict.fromkeys(("neg", "negative"), ("replace", _I + "negative", "of a bool tensor")),
     **dict.fromkeys(
         ("view", "view_as"),
         ("replace", _M + "view", "of a result that OneFlow lays out row by row and torch as its operands"),
     ),
-    "__radd__": ("replace", _A + "reflected", "array + tensor"),
-    "__rsub__": ("replace", _B + "rminus", "array - tensor; number - bool tensor"),
-    "__sub__": ("replace", _B + "minus", "of bool tensors"),
-    "sub": ("replace", _B + "sub", "of bool tensors"),
-    "subtract": ("replace", _B + "sub", "of bool tensors"),
-    "__rmul__": ("replace", _A + "reflected", "array * tensor"),
-    "__rpow__": ("replace", _A + "reflected", "array ** tensor"),
-    "__rfloordiv__": ("replace", _A + "reflected", "array // tensor"),
-    "__rmod__": ("replace", _A + "reflected", "array % tensor"),
-    "__rmatmul__": ("replace", _A + "reflected", "array @ tensor"),
-    "__rand__": ("replace", _A + "reflected", "array & tensor; number & floating tensor"),
-    "__ror__": ("replace", _A + "reflected", "array | tensor; number | floating tensor"),
-    "__rxor__": ("replace", _A + "reflected", "array ^ tensor; number ^ floating tensor"),
-    "__gt__": ("replace", _A + "compared", "tensor > array"),
-    "__ge__": ("replace", _A + "compared", "tensor >= array"),
-    "__lt__": ("replace", _A + "compared", "tensor < array"),
-    "__le__": ("replace", _A + "compared", "tensor <= array"),
-    "__ne__": ("replace", _A + "compared", "tensor != array"),
+    "__radd__": ("replace", _I + "reflected", "array + tensor"),
+    "__rsub__": ("replace", _I + "rminus", "array - tensor; number - bool tensor"),
+    "__sub__": ("replace", _I + "minus", "of bool tensors"),
+    "sub": ("replace", _I + "sub", "of bool tensors"),
+    "subtract": ("replace", _I + "sub", "of bool tensors"),
+    "__rmul__": ("replace", _I + "reflected", "array * tensor"),
+    "__rpow__": ("replace", _I + "reflected", "array ** tensor"),
+    "__rfloordiv__": ("replace", _I + "reflected", "array // tensor"),
+    "__rmod__": ("replace", _I + "reflected", "array % tensor"),
+    "__rmatmul__": ("replace", _I + "reflected", "array @ tensor"),
+    "__rand__": ("replace", _I + "reflected", "array & tensor; number & floating tensor"),
+    "__ror__": ("replace", _I + "reflected", "array | tensor; number | floating tensor"),
+    "__rxor__": ("replace", _I + "reflected", "array ^ tensor; number ^ floating tensor"),
+    "__gt__": ("replace", _I + "compared", "tensor > array"),
+    "__ge__": ("replace", _I + "compared", "tensor >= array"),
+    "__lt__": ("replace", _I + "compared", "tensor < array"),
+    "__le__": ("replace", _I + "compared", "tensor <= array"),
+    "__ne__": ("replace", _I + "compared", "tensor != array"),
     "__matmul__": ("replace", _I + "matmul", "different dtypes"),
     "matmul": ("replace", _I + "matmul", "different dtypes; transpose_a, transpose_b, alpha"),
     "mm": ("replace", _X + "mm", "different dtypes"),
