@@ -114,12 +114,9 @@ def lookup(shadow, ids, tables, embedding_id, size, dtype):
 
 
 # --------------------------------------------------------------------------- by the name of an embedding
-#
 # OneFlow finds a store by `embedding_name` among those its handlers opened; here the name is that of a
 # living oneflow.one_embedding.Embedding, whose tables give a new id its first row (OneFlow takes them from
 # `embedding_tables`).
-
-
 def _owner(name, embedding_name, line_size, embedding_size=None):
     living = [e for _, e in sorted(LIVE.items())]
     rows = next((e for e in reversed(living) if e.name == embedding_name), None)
