@@ -152,6 +152,22 @@ def _grouped_mm_results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return _grouped_mm(*args, **kwargs)
 
 
+def _upsample_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Torch's fake kernel (2.13) takes no list in which all sizes are symbols."""
+    grad, _, size, *_ = args
+    if all(type(n) is int for n in size):
+        return None
+    memory_format = torch._prims_common.suggest_memory_format(grad)
+    return torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=memory_format)
+
+
+_UPSAMPLE = (
+    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d upsample_nearest1d"
+    " upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
+    " _upsample_nearest_exact3d"
+)
+
+
 _RULES = (
     Rule("batch norm", frozenset({aten.native_batch_norm.default}), _native_batch_norm),
     Rule(
@@ -187,6 +203,11 @@ _RULES = (
         "multi_margin_loss of one sample",
         frozenset({aten.multi_margin_loss.default}),
         lambda func, args, kwargs: None if args[1].dim() else args[0].new_empty(()),
+    ),
+    Rule(
+        "gradients of resized images",
+        frozenset(getattr(aten, f"{name}_backward").default for name in _UPSAMPLE.split()),
+        _upsample_backward,
     ),
     Rule("products of groups", frozenset({aten._grouped_mm.default}), _grouped_mm_results),
 )

@@ -16,6 +16,12 @@ def shortcuts() -> Iterator[None]:
 
     They take a tenth of the time that lowering a transformer takes.
     """
+    with _short_answers(), _empty_tails(), _kernels_of_failed_fusions():
+        yield
+
+
+@contextlib.contextmanager
+def _short_answers() -> Iterator[None]:
     from torch._inductor.codegen import common, cpp
 
     handler, stride_at_vec_range = common.DtypePropagationOpsHandler, cpp.stride_at_vec_range
@@ -32,6 +38,75 @@ def shortcuts() -> Iterator[None]:
     finally:
         common.DtypePropagationOpsHandler = handler  # type: ignore[misc]
         cpp.stride_at_vec_range = stride_at_vec_range
+
+
+@contextlib.contextmanager
+def _empty_tails() -> Iterator[None]:
+    """Generate no code for the rest of a loop that has no rest.
+
+    Inductor generates each kernel for whole vectors and for the rest of the loop, and leaves the rest out
+    when it writes the kernel, if the size is a multiple of the vector length.
+    """
+    from torch._inductor.scheduler import SchedulerNode
+    from torch._inductor.virtualized import V
+
+    codegen = SchedulerNode.codegen
+
+    def codegen_unless_empty(self: Any, index_vars: Any) -> None:
+        tails = (getattr(V.kernel, name, None) for name in _TAILS)
+        if not any(size is not None and size == 0 for size in tails):
+            codegen(self, index_vars)
+
+    SchedulerNode.codegen = codegen_unless_empty  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SchedulerNode.codegen = codegen  # type: ignore[method-assign]
+
+
+_TAILS = ("tail_size", "inner_tail_size", "outer_tail_size")
+
+
+@contextlib.contextmanager
+def _kernels_of_failed_fusions() -> Iterator[None]:
+    """Keep the kernels that were generated for a fusion of outer loops which then is impossible.
+
+    Inductor generates the same kernels again. They differ if the fusion had local buffers, or if a buffer was
+    taken in place meanwhile.
+    """
+    from torch._inductor.codegen.cpp import CppKernelProxy, OuterLoopFusedSchedulerNode
+    from torch._inductor.virtualized import V
+
+    codegen_nodes = CppKernelProxy.codegen_nodes
+    check: Any = OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr
+    kept: dict[tuple[Any, ...], Any] = {}  # nodes -> their kernels
+
+    def in_place(proxy: Any) -> int:
+        return len(proxy.kernel_group.args.inplace_buffers)
+
+    def check_and_keep(self: Any, proxies: Any, depth: Any) -> Any:
+        fits = check(self, proxies, depth)
+        kept.clear()
+        changed = in_place(proxies[0]) != proxies[0].in_place_before
+        if not fits and not changed and not V.local_buffer_context.local_buffers:
+            kept.update((tuple(n.get_nodes()), proxy) for n, proxy in zip(self.get_outer_nodes(), proxies))
+        return fits
+
+    def codegen_once(self: Any, nodes: Any) -> None:
+        self.in_place_before = in_place(self)
+        proxy = kept.pop(tuple(nodes), None)
+        if proxy is None:
+            codegen_nodes(self, nodes)
+        else:
+            vars(self).update(vars(proxy))
+
+    CppKernelProxy.codegen_nodes = codegen_once  # type: ignore[method-assign]
+    OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr = check_and_keep  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        CppKernelProxy.codegen_nodes = codegen_nodes  # type: ignore[method-assign]
+        OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr = check  # type: ignore[method-assign]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,0 +1,118 @@
+"""The shorter paths through inductor generate the same C++ code to the byte, with less work."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+import oneflow as flow
+from oneflow._graph.compile.inductor import shortcuts
+
+
+class Generated(BaseException):
+    """Stops a compilation before the C++ compiler runs."""
+
+
+class Step(flow.nn.Graph):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        self.config.set_backend("inductor")
+        if list(module.parameters()):
+            self.add_optimizer(torch.optim.SGD(module.parameters(), lr=0.1))
+
+    def build(self, x):
+        loss = self.module(x).square().mean()
+        if loss.requires_grad:
+            loss.backward()
+        return loss
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+CASES = {
+    "whole vectors": (lambda: Function(lambda x: x.exp() + 1), (4, 32)),
+    "a rest": (lambda: Function(lambda x: x.exp() + 1), (3, 37)),
+    "sums of rows": (lambda: Function(lambda x: x.softmax(-1)), (8, 64)),
+    "sums of columns": (lambda: Function(lambda x: x.softmax(0) * x.std(0)), (33, 48)),
+    "transposed": (lambda: Function(lambda x: x.t().contiguous() + x.sum()), (32, 48)),
+    "transposed, a rest": (lambda: Function(lambda x: x.t().contiguous().exp()), (33, 50)),
+    "layer norm": (lambda: nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU(), nn.LayerNorm(32)), (8, 32)),
+    "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16)), (2, 3, 12, 12)),
+    "attention": (lambda: nn.TransformerEncoderLayer(32, 2, 48, 0.0, batch_first=True), (2, 7, 32)),
+}  # fmt: skip
+KERNELS = ("_empty_tails", "_kernels_of_failed_fusions")
+
+
+@pytest.fixture
+def generate(monkeypatch, tmp_path):
+    """Return generate(case): (the C++ code of a step, the kernels that inductor generated for it)."""
+    from torch._inductor.codecache import CppWrapperCodeCache
+    from torch._inductor.codegen.cpp import CppKernelProxy
+    from torch._inductor.loop_body import LoopBody
+
+    def stop(main_code, *args, **kwargs):
+        raise Generated(main_code)
+
+    monkeypatch.setattr(CppWrapperCodeCache, "load_async", stop)
+    monkeypatch.setenv("ONEFLOW_CACHE_DIR", str(tmp_path / "oneflow"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setenv("TORCHINDUCTOR_FX_GRAPH_CACHE", "0")
+    runs = []
+    for owner, name in ((LoopBody, "__call__"), (CppKernelProxy, "codegen_functions")):
+        method = getattr(owner, name)
+        count = lambda *args, _method=method, _name=name: runs.append(_name) or _method(*args)
+        monkeypatch.setattr(owner, name, count)
+
+    def run(case):
+        make, shape = CASES[case]
+        torch.manual_seed(0)
+        step, x = Step(make()), torch.randn(*shape)
+        runs.clear()
+        with pytest.raises(Generated) as stopped:
+            step(x)
+        return str(stopped.value), {name: runs.count(name) for name in set(runs)}
+
+    return run
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_generated_code_is_inductors(case, generate, monkeypatch):
+    code, _ = generate(case)
+    for name in KERNELS:
+        monkeypatch.setattr(shortcuts, name, contextlib.nullcontext)
+    expected, _ = generate(case)
+    assert code == expected
+    assert "cpp_fused_" in code
+
+
+def test_a_loop_without_a_rest_is_generated_once_less(generate, monkeypatch):
+    _, runs = generate("whole vectors")
+    monkeypatch.setattr(shortcuts, "_empty_tails", contextlib.nullcontext)
+    assert runs["__call__"] < generate("whole vectors")[1]["__call__"]
+
+
+def test_kernels_of_a_fusion_that_fails_are_kept(generate, monkeypatch):
+    _, runs = generate("batch norm")
+    monkeypatch.setattr(shortcuts, "_kernels_of_failed_fusions", contextlib.nullcontext)
+    assert runs["codegen_functions"] < generate("batch norm")[1]["codegen_functions"]
+
+
+def test_inductor_is_as_before_afterwards():
+    from torch._inductor.codegen.cpp import CppKernelProxy, OuterLoopFusedSchedulerNode
+    from torch._inductor.scheduler import SchedulerNode
+
+    methods = lambda: (
+        SchedulerNode.codegen,
+        CppKernelProxy.codegen_nodes,
+        OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr,
+    )
+    before = methods()
+    with shortcuts.shortcuts():
+        assert all(a is not b for a, b in zip(before, methods()))
+    assert all(a is b for a, b in zip(before, methods()))
