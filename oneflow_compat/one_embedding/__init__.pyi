@@ -20,7 +20,6 @@ from . import initial as initial
 from . import optimizer as optimizer
 from . import options as options
 from . import persistent as persistent
-from . import raw_operators as raw_operators
 from . import registry as registry
 from . import rules as rules
 from . import snapshot as snapshot
