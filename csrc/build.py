@@ -69,6 +69,7 @@ def _units(cuda):
         (SOURCES / "cpu" / "register.cpp", False, stable),
         (SOURCES / "cpu" / "recurrent.cpp", False, stable),
         (SOURCES / "cpu" / "detection.cpp", False, stable + ("-O3",)),
+        (SOURCES / "cpu" / "sequences.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "matmul.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "convolution.cpp", False, stable + ("-O3",)),
         (SOURCES / "cpu" / "best.cpp", False, ()),
