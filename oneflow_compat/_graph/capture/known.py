@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import KEEP_VALUE, CaptureError
 from ..program.program import roots, written_args
+from ..program.random_functions import samples
 from ..program.scalar_guards import Condition, part
 from .assertions import assumed
 
@@ -129,7 +130,7 @@ def _is_determined(node: Node) -> bool:
     """Return True if the inputs of the operator determine its result."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target.__module__ in ("_operator", "operator")
-    return torch.Tag.nondeterministic_seeded not in node.target.tags
+    return not samples(node.target)
 
 
 def _ancestors(node: Node) -> Any:
@@ -151,7 +152,7 @@ def _ancestors(node: Node) -> Any:
 def _example_value(recorder: RecorderInterface, node: Node, of_arguments: Any) -> Any:
     """Return the value of a node in this call, computed from small inputs, or None."""
     small, copies, inputs = part(recorder.graph, {node})
-    if not inputs or any(map(is_random, small.nodes)):
+    if not inputs or any(samples(n.target) for n in small.nodes):
         return None
     values = _example_inputs(recorder, inputs, of_arguments)
     if values is None:
@@ -186,12 +187,6 @@ def _interpreted(recorder: RecorderInterface, graph: Graph, values: Any = ()) ->
         module.register_buffer(name, constant)
     with _disable_current_modes(), torch.no_grad():
         return torch.fx.Interpreter(torch.fx.GraphModule(module, graph)).run(*values)
-
-
-def is_random(node: Node) -> bool:
-    """Whether the operator of a node draws random numbers."""
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 # -- values of fake tensors -------------------------------------------------------------------

@@ -53,6 +53,11 @@ PYTHON_NAMES = {
 }
 
 
+def samples(target: object) -> bool:
+    """Whether the target of a node is an operator that samples random numbers."""
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
 def replays_random_numbers(graph: torch.fx.Graph) -> bool:
     """Whether random numbers come from a generator object, or generator states are used between samplings.
 
@@ -61,11 +66,7 @@ def replays_random_numbers(graph: torch.fx.Graph) -> bool:
     if any(isinstance(a, torch.Generator) for n in graph.nodes for a in (*n.args, *n.kwargs.values())):
         return True
     targets = {n.target for n in graph.nodes}
-    if targets.isdisjoint(PYTHON_NAMES.values()):
-        return False
-    return any(
-        isinstance(t, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in t.tags for t in targets
-    )
+    return not targets.isdisjoint(PYTHON_NAMES.values()) and any(map(samples, targets))
 
 
 def seed_generator(generator: torch.Generator, seed: int) -> None:

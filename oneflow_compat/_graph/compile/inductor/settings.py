@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...program.random_functions import samples
 from .matmul import blocks_are_faster, product_pass
 from .shims import needs_python
 
@@ -41,6 +42,9 @@ def settings(
         "alignment_asserts": False,
         "fallback_random": False,
     }
+    if sum(samples(n.target) for n in graph.nodes) > 1:
+        # inductor does not know that they share a generator: in another order, they give other numbers
+        chosen |= {"reorder_for_peak_memory": False, "reorder_for_locality": False}
     if "cpu" in devices:
         chosen["post_grad_custom_post_pass"] = product_pass(
             blocks_are_faster(), chosen["layout_optimization"]

@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 
 from ..operators import facts_of
 from ..program import is_view, written_args
-from ..random_functions import seed_generator
+from ..random_functions import samples, seed_generator
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -178,4 +178,4 @@ def has_effect(node: Node) -> bool:
         or target is aten._assert_async.msg
     ):  # other ranks wait for what this one sends
         return True
-    return torch.Tag.nondeterministic_seeded in target.tags or bool(written_args(node))
+    return samples(target) or bool(written_args(node))
