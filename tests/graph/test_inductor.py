@@ -79,7 +79,7 @@ def test_dropout_draws_new_numbers_and_is_reproducible():
 def test_masks_of_small_tensors_are_sampled_in_eagers_order():
     """Inductor moved one of two samplings across the other, to save memory."""
     torch.manual_seed(0)
-    eager = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.3)
+    eager = nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 2, 8, dropout=0.3), nn.Linear(4, 4))
     model = copy.deepcopy(eager)
 
     class Forward(flow.nn.Graph):
