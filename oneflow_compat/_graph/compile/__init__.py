@@ -1,4 +1,4 @@
-"""Backends turn a Program into a callable: `compile(program, config)(*slot values) -> tuple of output
+"""Backends turn a Program into a callable: `compile(program, config[, name])(*slot values) -> tuple of output
 tensors`.
 """
 
