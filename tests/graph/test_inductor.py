@@ -222,7 +222,7 @@ def test_a_long_region_is_one_file_whose_calls_are_not_optimized(monkeypatch, tm
 )
 def test_strides_of_linear_indices_are_those_of_inductor(index):
     import sympy
-    from torch._inductor.sizevars import stride_at_vec_range
+    from torch._inductor.codegen.cpp import stride_at_vec_range
     from torch.utils._sympy.functions import FloorDiv
 
     from oneflow._graph.compile.inductor.shortcuts import linear_coefficient

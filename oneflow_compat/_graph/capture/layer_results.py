@@ -69,17 +69,20 @@ def _image_sizes(
         return None
     if any(torch._prims_common.suggest_memory_format(t) is not torch.contiguous_format for t in (x, weight)):
         return None
-    window = stride, padding, dilation
     channels_fit = x.shape[1] == weight.shape[1] * groups and weight.shape[0] % groups == 0
-    if not channels_fit or not x.numel() or any(len(numbers) != x.dim() - 2 for numbers in window):
-        return None
-    if min(*stride, *dilation) < 1 or min(padding) < 0:
+    if not channels_fit or not x.numel() or not _is_window(x.dim() - 2, stride, padding, dilation):
         return None
     sizes = [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(x.shape[2:], weight.shape[2:], *window)
+        for n, k, s, p, d in zip(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     ]
     return sizes if min(sizes) > 0 else None
+
+
+def _is_window(dims: int, stride: Any, padding: Any, dilation: Any) -> bool:
+    if any(len(numbers) != dims for numbers in (stride, padding, dilation)):
+        return False
+    return min(*stride, *dilation) >= 1 and min(padding) >= 0
 
 
 # -- products ------------------------------------------------------------------------------

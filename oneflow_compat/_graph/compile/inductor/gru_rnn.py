@@ -42,14 +42,18 @@ def merge_steps(graph: torch.fx.Graph) -> None:
     written = {
         root for node in graph.nodes if node.op == "call_function" for root in roots(written_args(node))
     }
-    recomputed = {  # the backward of these modules reads a second, shorter run
-        n.meta["module"] for marks in layers.values() for n in marks.values() if n.meta.get("recomputed")
-    }
+    recomputed = _recomputed_modules(layers)
     for layer, marks in layers.items():
         if _is_complete(layer, marks, order) and marks["given", 0].meta["module"] not in recomputed:
             _Merger(graph, layer, marks).merge(order, written)
     graph.eliminate_dead_code(has_effect)
     _drop_inner(graph)
+
+
+def _recomputed_modules(layers: dict[Any, dict[Any, Node]]) -> set[Any]:
+    """Return the modules whose backward reads a second, shorter run."""
+    nodes = (n for marks in layers.values() for n in marks.values())
+    return {n.meta["module"] for n in nodes if n.meta.get("recomputed")}
 
 
 def _is_supported(info: Any) -> bool:

@@ -101,12 +101,13 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
             vars(self).update(vars(proxy))
 
     CppKernelProxy.codegen_nodes = codegen_once  # type: ignore[method-assign]
-    OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr = check_and_keep  # type: ignore[method-assign]
+    fusion: Any = OuterLoopFusedSchedulerNode
+    fusion.check_outer_fusion_loop_level_attr = check_and_keep
     try:
         yield
     finally:
         CppKernelProxy.codegen_nodes = codegen_nodes  # type: ignore[method-assign]
-        OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr = check  # type: ignore[method-assign]
+        fusion.check_outer_fusion_loop_level_attr = check
 
 
 @functools.lru_cache(maxsize=4096)
