@@ -40,9 +40,9 @@ uint64_t type_version(PyObject* type) {
 uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->version; }
 
 // Raised with each change of the tests that build() takes; checkers.py uses a library of its own number only.
-constexpr int kInterface = 2;
+constexpr int kInterface = 3;
 
-enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall };
+enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall, kLayouts };
 
 // One key of a dict: `value` is null for a key that must be absent, `any_value` for one that must be present.
 struct Entry {
@@ -52,6 +52,13 @@ struct Entry {
   Py_ssize_t position;  // of the key at the last look
 };
 
+// The bytes of a TensorImpl from its storage to its dtype and device (c10/core/TensorImpl.h): for a tensor of
+// at most five dimensions, the sizes and strides lie among them. checkers.py probes the offsets.
+struct Layout {
+  std::vector<char> bytes;
+  PyObject* requires_grad;  // True or False
+};
+
 struct Test {
   Operation operation;
   PyObject* owner;
@@ -59,6 +66,8 @@ struct Test {
   uint64_t version;
   descrgetfunc read;  // of the descriptor in a test of flags
   std::vector<Entry> entries;
+  std::vector<Layout> layouts;
+  Py_ssize_t implementation;  // offset in a tensor's object of the pointer to torch's TensorImpl
 };
 
 // The references are borrowed from the tuples of the tests. The Python object behind a checker holds them,
@@ -153,6 +162,31 @@ bool flags_hold(const Test& test) {
   return true;
 }
 
+const char* implementation_of(const Test& test, PyObject* tensor) {
+  return *reinterpret_cast<const char* const*>(reinterpret_cast<const char*>(tensor) + test.implementation);
+}
+
+PyObject* read_flag(const Test& test, PyObject* object) {
+  PyObject* value = test.read(PyTuple_GetItem(test.expected, 0), object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  if (value == nullptr) {
+    PyErr_Clear();
+  } else {
+    Py_DECREF(value);  // True and False stay
+  }
+  return value;
+}
+
+bool layouts_hold(const Test& test) {
+  const Py_ssize_t begin = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 2));
+  for (size_t index = 0; index < test.layouts.size(); ++index) {
+    PyObject* tensor = PyTuple_GetItem(test.owner, static_cast<Py_ssize_t>(index));
+    const Layout& layout = test.layouts[index];
+    if (std::memcmp(implementation_of(test, tensor) + begin, layout.bytes.data(), layout.bytes.size()) != 0) return false;
+    if (read_flag(test, tensor) != layout.requires_grad) return false;
+  }
+  return true;
+}
+
 // 1 if the test holds, 0 if not, -1 with an error set.
 int call_holds(const Test& test) {
   PyObject* result = PyObject_CallNoArgs(test.expected);
@@ -180,6 +214,7 @@ int holds(const Checker& checker, Test& test) {
     case kElement: return element_holds(test);
     case kFlags: return flags_hold(test);
     case kCall: return call_holds(test);
+    case kLayouts: return layouts_hold(test);
   }
   return 0;
 }
@@ -220,6 +255,22 @@ bool read_entries(Checker& checker, Test& test) {
   return true;
 }
 
+// The expectation: the descriptor of requires_grad, the offset of the pointer to the TensorImpl, and the offsets
+// of the first byte and behind the last byte that are compared.
+bool read_layouts(Test& test) {
+  test.implementation = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 1));
+  const Py_ssize_t begin = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 2));
+  const Py_ssize_t end = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 3));
+  if (PyErr_Occurred()) return false;
+  test.layouts.clear();
+  for (Py_ssize_t index = 0; index < PyTuple_Size(test.owner); ++index) {
+    PyObject* tensor = PyTuple_GetItem(test.owner, index);
+    const char* implementation = implementation_of(test, tensor);
+    test.layouts.push_back({{implementation + begin, implementation + end}, read_flag(test, tensor)});
+  }
+  return true;
+}
+
 // Whether the owner and the expectation have the classes that the test reads.
 bool check_classes(const Test& test) {
   const bool is_tuple = PyTuple_Check(test.expected);
@@ -237,6 +288,7 @@ bool check_classes(const Test& test) {
     case kCell:  // the limited API does not name its class
       return true;
     case kCall: return PyCallable_Check(test.expected);
+    case kLayouts: return PyTuple_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 4;
   }
   return false;
 }
@@ -245,13 +297,13 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
   int operation;
   if (!PyArg_ParseTuple(tuple, "iOO", &operation, &test.owner, &test.expected)) return false;
   test.operation = static_cast<Operation>(operation);
-  if (operation < kEntries || operation > kCall || !check_classes(test)) {
+  if (operation < kEntries || operation > kLayouts || !check_classes(test)) {
     PyErr_Format(PyExc_TypeError, "guards: test %d does not fit its object", operation);
     return false;
   }
   test.version = 0;
   test.read = nullptr;
-  if (operation == kFlags) {
+  if (operation == kFlags || operation == kLayouts) {
     PyTypeObject* descriptor = Py_TYPE(PyTuple_GetItem(test.expected, 0));
     test.read = reinterpret_cast<descrgetfunc>(PyType_GetSlot(descriptor, Py_tp_descr_get));
     if (test.read == nullptr) {
@@ -260,6 +312,7 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
     }
   }
   if (operation == kEntries && !read_entries(checker, test)) return false;
+  if (operation == kLayouts && !read_layouts(test)) return false;
   if (operation == kClass) {
     PyObject* looked_up =
         PyObject_GetAttrString(test.owner, "mro");  // a lookup in the class gives it a version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import decimal
+import gc
 import io
 import locale
 import logging
@@ -18,10 +19,13 @@ import sys
 import tempfile
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from hostile_cases import verdict
 from torch import nn
+
+TEN = 10.0
 
 
 def test_replaced_function_of_torch(request):
@@ -482,3 +486,51 @@ def test_deterministic_algorithms(request):
 
     request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
     assert verdict(build, change) == "followed"
+
+
+def test_numbers_of_python_with_flushed_denormals(request):
+
+    def build(x):
+        return x * (1e-310 * TEN * 1e308)
+
+    def change():
+        torch.set_flush_denormal(True)
+
+    request.addfinalizer(lambda: torch.set_flush_denormal(False))
+    assert verdict(build, change) == "followed"
+
+
+def test_anomaly_detection_that_build_asks_for(request):
+
+    def build(x):
+        return x * (3.0 if torch.is_anomaly_enabled() else 2.0)
+
+    def change():
+        torch.autograd.set_detect_anomaly(True)
+
+    request.addfinalizer(lambda: torch.autograd.set_detect_anomaly(False))
+    assert verdict(build, change) == "followed"
+
+
+def test_anomaly_detection_is_on_in_build_as_in_eager_mode(request):
+
+    def build(x):
+        return x * (3.0 if torch.is_anomaly_enabled() else 2.0)
+
+    def change():
+        torch.autograd.set_detect_anomaly(False)
+
+    torch.autograd.set_detect_anomaly(True)
+    request.addfinalizer(lambda: torch.autograd.set_detect_anomaly(False))
+    assert verdict(build, change) == "followed"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_garbage_collection_that_build_asks_for(request, before):
+
+    def build(x):
+        return x * (3.0 if gc.isenabled() else 2.0)
+
+    request.addfinalizer(gc.enable)
+    (gc.enable if before else gc.disable)()
+    assert verdict(build, gc.disable if before else gc.enable) == "followed"

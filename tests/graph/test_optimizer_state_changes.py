@@ -5,10 +5,9 @@ import copy
 import pytest
 import torch
 from torch import nn
+from training_pair import Pair, X, mean_square
 
 import oneflow as flow
-
-X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def adam(model):
@@ -17,55 +16,6 @@ def adam(model):
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def mean_square(model, optimizer, x):
-    return model(x).square().mean()
-
-
-class Pair:
-    """One model and its optimizer in eager mode and in a graph; `step` trains both and compares the bits."""
-
-    def __init__(self, make_optimizer, loss_of=mean_square):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
-        self.models = model, copy.deepcopy(model)
-        self.optimizers = tuple(map(make_optimizer, self.models))
-        self.loss_of = loss_of
-        self.graph = self._graph()
-
-    def _graph(self):
-        class Training(flow.nn.Graph):
-            def __init__(graph):
-                super().__init__()
-                graph.model = self.models[1]
-                graph.add_optimizer(self.optimizers[1])
-                graph.config.set_backend("aten")
-
-            def build(graph, x):
-                loss = self.loss_of(graph.model, self.optimizers[1], x)
-                loss.backward()
-                return loss
-
-        return Training()
-
-    def change(self, function):
-        for model, optimizer in zip(self.models, self.optimizers):
-            function(model, optimizer)
-
-    def step(self):
-        model, optimizer = self.models[0], self.optimizers[0]
-        optimizer.zero_grad()
-        loss = self.loss_of(model, optimizer, X)
-        loss.backward()
-        optimizer.step()
-        assert torch.equal(self.graph(X), loss)
-        for expected, got in zip(*map(nn.Module.parameters, self.models)):
-            assert torch.equal(expected, got)
-
-    @property
-    def program_count(self):
-        return len(self.graph._engine.programs)
 
 
 # -- a learning rate that is a tensor, and that build() reads ---------------------------------------------
@@ -276,3 +226,73 @@ def test_first_run_that_fails_leaves_no_optimizer_state(make_optimizer):
     with pytest.raises(IndexError, match="index out of range"):
         graph(torch.tensor([0, 9]))
     assert repr(optimizer.state_dict()["state"]) == repr(trained)
+
+
+# -- state tensors that change in place -------------------------------------------------------------------
+
+
+def adam_of_numbers(model):
+    return torch.optim.Adam(model.parameters(), lr=0.1)
+
+
+def set_data(name, make):
+    """A change of the data of one state tensor of the first parameter."""
+
+    def change(model, optimizer):
+        tensor = optimizer.state[next(model.parameters())][name]
+        tensor.data = make(tensor)
+
+    return change
+
+
+CHANGES_IN_PLACE = {
+    "other values": set_data("exp_avg", torch.zeros_like),
+    "other strides": set_data("exp_avg", lambda t: t.t().contiguous().t()),
+    "counter of integers": set_data("step", torch.Tensor.long),
+    "counter of another float": set_data("step", torch.Tensor.double),
+    "counter with a dimension": set_data("step", lambda t: t.reshape(1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES_IN_PLACE)
+def test_state_tensor_that_changes_in_place_is_followed(name):
+    pair = Pair(adam_of_numbers)
+    pair.step()
+    pair.step()
+    pair.change(CHANGES_IN_PLACE[name])
+    pair.step()
+    pair.step()
+
+
+@pytest.mark.parametrize("make", [lambda t: torch.zeros(5, 4), torch.Tensor.double], ids=["shape", "dtype"])
+def test_state_tensor_that_eager_refuses_is_refused(make):
+    pair = Pair(adam_of_numbers)
+    pair.step()
+    pair.step()
+    pair.change(set_data("exp_avg", make))
+    with pytest.raises(RuntimeError, match="expected dtype|broadcast"):
+        pair.graph(X)
+
+
+def test_option_in_a_list_is_the_object_of_the_user_after_the_capture():
+    class Listed(torch.optim.SGD):
+        def __init__(self, parameters):
+            super().__init__(parameters, lr=0.1)
+            self.param_groups[0]["factors"] = factors
+
+    factors = [1.0]
+    pair = Pair(lambda model: Listed(model.parameters()))
+    pair.step()
+    assert pair.optimizers[1].param_groups[0]["factors"] is factors
+
+
+def test_two_state_tensors_that_set_data_makes_one_memory_are_followed():
+    def change(model, optimizer):
+        momentum(model, optimizer, 0).data = momentum(model, optimizer, 1).data
+
+    pair = Pair(sgd)
+    pair.step()
+    pair.step()
+    pair.change(change)
+    pair.step()
+    pair.step()

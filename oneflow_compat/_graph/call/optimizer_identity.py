@@ -142,6 +142,7 @@ class _Optimizer:
                 container = found_at(holder, path[:-1])
                 where = places.ITEM if isinstance(container, dict) else places.ELEMENT
                 yield _guard(where, container, path[-1], tensor)
+                yield _guard(places.LAYOUT, tensor, None, tensor_meta(tensor))
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield the parameters and the tensors in options and state, in a fixed order."""

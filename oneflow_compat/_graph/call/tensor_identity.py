@@ -1,22 +1,20 @@
 """The check before each call that the named tensors of a program are those that it reads.
 
-Each tensor of a module or optimizer still lies under all of its names, and the trained ones are still
-trained: one loop over versions of containers (observe/checkers.py). A tensor that was replaced by one with
-the same metadata is read from then on, unless it is trained. Shapes and strides are compared, because
-`p.data = p.data.t()` changes them in place. Where the program writes named tensors, their memory is compared,
-too: `p.data = q.data` ties two parameters.
+Each tensor of a module or optimizer still lies under all of its names, is still trained or not, and has the
+same shape and strides, which `p.data = p.data.t()` changes in place: one loop over versions of containers and
+over layouts (observe/checkers.py). A tensor that was replaced by one with the same metadata is read from then
+on, unless it is trained. Their memory is compared, too: `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._C._dynamo.guards import TensorGuards
 
 from ..._global.marks import OfSeveralRanks
-from ..observe import Guard, checker_of, places
+from ..observe import Guard, checker_of, has_plain_layout, places
 from ..program.locations import StateEntry
 from ..program.python_values import get_item, tensor_meta
 from .prologue import TensorSlot
@@ -58,12 +56,8 @@ class TensorIdentity:
         self._note()
 
     def _note(self) -> None:
-        self.checker = checker_of([*self._guards()])
-        plain = torch.Tensor, torch.nn.Parameter
-        self.with_memory = [t for t in self.expected if type(t) in plain and t.layout is torch.strided]
-        self.pointers = [*map(torch.Tensor.data_ptr, self.with_memory)]
-        self.same_layouts = _layout_check(self.with_memory)
         self._metadata = [*map(tensor_meta, self.expected)]
+        self.checker = checker_of([*self._guards()])
 
     def _guards(self) -> Iterator[Guard]:
         locations = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
@@ -71,8 +65,11 @@ class TensorIdentity:
         for container, key, tensor in locations:
             where = places.ITEM if isinstance(container, dict) else places.ELEMENT
             yield Guard(where, container, key, tensor, None, None)
+        for tensor in filter(has_plain_layout, self.expected):
+            yield Guard(places.LAYOUT, tensor, None, tensor_meta(tensor), None, None)
+        others = [(t, trained) for _, t, trained in self.parameters if not has_plain_layout(t)]
         for is_trained in (True, False):
-            tensors = tuple(tensor for _, tensor, was_trained in self.parameters if was_trained is is_trained)
+            tensors = tuple(tensor for tensor, was_trained in others if was_trained is is_trained)
             if tensors:
                 yield Guard(places.FLAG, tensors, "requires_grad", is_trained, None, None)
 
@@ -102,13 +99,3 @@ class TensorIdentity:
     def _accepts(self, tensor: Any, now: Any) -> Any:
         is_trainable = self.training and tensor.slot.role == "param"
         return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable
-
-
-def _layout_check(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
-    """Return a function of these tensors that tells whether shape, strides, dtype and device are as now.
-
-    It also compares modes that dispatch depends on, such as autocast; `holds` decides then.
-    """
-    if not tensors:
-        return lambda: True
-    return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check

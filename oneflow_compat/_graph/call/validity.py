@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..observe import has_plain_layout
 from ..program.captured import Captured
-from ..program.locations import GroupOption, StateEntry
+from ..program.locations import GroupOption, ModuleTensor, OptimizerParameter, OptimizerState, StateEntry
+from ..program.nested_state import copied
 from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
@@ -55,7 +57,8 @@ class Validity:
         # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
         self.watch = self.guards.python_values
-        self.watch.bind(self.guards.free_index, [*self.live.entries.values(), *_option_tensors(captured)])
+        named = [*self.live.entries.values(), *_option_tensors(captured)]
+        self.watch.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
         self.options = tuple(_fixed_options(captured))
         self.tensors: Any = None  # TensorIdentity, once the prologue asked for the tests
         self.structure: Any = None if self.watch.follows_modules else ModuleStructure(self.live.modules)
@@ -94,8 +97,6 @@ class Validity:
                 Stage.TENSORS,
                 self._look_at_tensors,
             ),
-            Test("layouts of named tensors", self._same_layouts(scope), Stage.TENSORS, self._look_at_tensors),
-            Test("memory of named tensors", self._same_pointers(scope), Stage.TENSORS, self._look_at_tensors),
             Test("values that build() read", self._same_values(scope), Stage.VALUES, self._note_values),
             Test("shared memory", self._same_memory(scope), Stage.VALUES, self._note_memory),
         )
@@ -162,19 +163,6 @@ class Validity:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
-    def _same_layouts(self, scope: Scope) -> Any:
-        """Whether named tensors have the shapes, strides and dtypes that they had."""
-        self._with_memory = scope.bind(self.tensors.with_memory)
-        self._layouts = scope.bind(self.tensors.same_layouts)
-        return f"{self._layouts}(*{self._with_memory})" if self.tensors.with_memory else ""
-
-    def _same_pointers(self, scope: Scope) -> Any:
-        """Whether a program that writes named tensors finds their memory where it was."""
-        self._pointers = scope.bind(self.tensors.pointers)
-        if not self.memory.written_state:
-            return ""
-        return f"[*map({scope.bind(torch.Tensor.data_ptr)}, {self._with_memory})] == {self._pointers}"
-
     def _look_at_tensors(self) -> Any:
         """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
@@ -184,9 +172,6 @@ class Validity:
         for tensor in self.prologue.tensors:
             self._names[tensor.name] = tensor.live
         self._names[self._tensor_checker] = self.tensors.checker
-        self._names[self._with_memory] = self.tensors.with_memory
-        self._names[self._pointers] = self.tensors.pointers
-        self._names[self._layouts] = self.tensors.same_layouts
         return True
 
     # -- values ------------------------------------------------------------------------
@@ -254,8 +239,16 @@ def _option_tensors(captured: Captured) -> Iterator[StateEntry]:
                 yield StateEntry(slot.role, slot.name, slot.location, container, keys[0], tensor)
 
 
+def _compared_layouts(captured: Captured) -> set[int]:
+    """Return the ids of the tensors whose layouts other tests compare."""
+    live, locations = captured.live, [slot.location for slot in captured.program.slots]
+    named = (l.read(live) for l in locations if isinstance(l, (ModuleTensor, OptimizerParameter)))
+    of_optimizers = (l.read(live) for l in locations if isinstance(l, (OptimizerState, GroupOption)))
+    return {id(tensor) for tensor in (*filter(has_plain_layout, named), *of_optimizers)}
+
+
 def _fixed_part(value: Any) -> Any:
-    return tensor_meta(value) if isinstance(value, torch.Tensor) else value
+    return tensor_meta(value) if isinstance(value, torch.Tensor) else copied(value)
 
 
 def _is_numeric(value: Any) -> bool:

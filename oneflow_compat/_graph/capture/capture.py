@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,13 @@ import torch
 from ..._active import STATE, capturing
 from ..._global.tensor import OfSeveralRanks, is_global, memory_of
 from ..errors import CaptureError, inside_another
-from ..observe import observe, report_unfollowed, torch_settings
+from ..observe import observe, observe_steps, report_unfollowed, torch_settings
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
 from ..program.pytree import argument_names, tree_flatten, with_sizes
 from ..program.scalar_guards import guard_graph
 from ..program.symbolic import is_run_value
+from .autograd_modes import autograd_of_capture
 from .caller_tensors import keep_callers_values, warn_of_kept_values
 from .dynamic_dimensions import DynamicDimensions
 from .leaves import check_leaves, leaf_name
@@ -89,7 +89,7 @@ class Capture:
         trains = bool(callable(engine.optimizers) or engine.optimizers)
         grad_mode = trains or torch.is_grad_enabled()
         self.settings = trains, torch_settings(trains)
-        names = self._argument_names()
+        in_inference_mode, names = torch.is_inference_mode_enabled(), self._argument_names()
         with torch.inference_mode(False):
             inputs = [
                 self._input(v, n) if isinstance(v, torch.Tensor) else v for v, n in zip(self.args_flat, names)
@@ -99,6 +99,7 @@ class Capture:
         recorder.on_lift = grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), engine.owner, recorder)
         reads = observe(engine.build, engine.owner, modules.add)
+        self.step_reads = observe_steps() if trains else None
         with (
             undone(self._leave),
             torch.inference_mode(False),
@@ -106,12 +107,13 @@ class Capture:
             ModesOfFirstCapture(engine, early.all_modules()),
             modules,
             capture_patches(self, early),
-            _autograd_as_recorded(),
+            autograd_of_capture(engine.name, trains, in_inference_mode),
         ):
             STATE.recorder, STATE.state = recorder, early
             with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                 flat_out, out_spec = self._record(inputs, early, modules, reads)
             captured = self._close(flat_out, out_spec)
+        self._finish_step_reads()
         self._install_new_state(captured.live)
         return captured
 
@@ -192,7 +194,17 @@ class Capture:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values = reads.finish(replayed, engine.modes)
         self.python_values.keep_settings(*self.settings)
-        unfollowed = self.python_values.unfollowed
+        self._report_unfollowed(self.python_values.unfollowed)
+
+    def _finish_step_reads(self) -> None:
+        """The optimizers have the state and the options of before the capture again."""
+        if self.step_reads is not None and self.update is not None:
+            of_steps = self.step_reads.finish((), ())
+            self.python_values.add(of_steps)
+            self._report_unfollowed(of_steps.unfollowed)
+
+    def _report_unfollowed(self, unfollowed: Any) -> None:
+        engine = self.engine
         report_unfollowed(engine.name, unfollowed, self.config.strict, engine.told_of_unfollowed)
 
     def _build(self, flat: Any) -> Any:
@@ -232,6 +244,9 @@ class Capture:
         self.update = Update(
             self.recorder, self.state, self.config, scaler, self.engine.live_options, self.options.nodes
         )
+        if self.step_reads is not None:
+            self.step_reads.leave_out_state(optimizer for optimizer, _ in self.state.optimizers)
+            self.update.observed = self.step_reads
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
@@ -421,20 +436,6 @@ def _no_lazy_parameter(state: Any) -> None:
 
 
 _prepared = False
-
-
-@contextlib.contextmanager
-def _autograd_as_recorded() -> Iterator[None]:
-    """Run autograd in one thread, without set_detect_anomaly, and with an empty cache of autocast.
-
-    The cache would hand out weights that were cast before, and later those of the capture.
-    """
-    torch.clear_autocast_cache()
-    try:
-        with torch.autograd.set_multithreading_enabled(False), torch.autograd.set_detect_anomaly(False):
-            yield
-    finally:
-        torch.clear_autocast_cache()
 
 
 def _prepare_torch() -> None:

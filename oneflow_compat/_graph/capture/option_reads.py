@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torch.optim.lr_scheduler import LRScheduler
+
 from ..._active import capturing
-from ..program.live_numbers import LiveNumbers, NumberNeeded
+from ..program.live_numbers import LiveNumbers, NumberNeeded, live_number
 from ..program.locations import GroupOption
 from .patching import patched_attributes, undone
 
@@ -59,13 +61,32 @@ class OptionReads:
         def put(optimizer: Optimizer, groups: Any) -> None:
             optimizer.__dict__["param_groups"] = groups
 
+        def get_rates(scheduler: LRScheduler) -> Any:
+            return self._rates(scheduler)
+
         classes = {type(optimizer) for optimizer in self.optimizers if "param_groups" in vars(optimizer)}
         classes = {cls for cls in classes if not hasattr(cls, "param_groups")}
-        properties = ((cls, "param_groups", property(get, put)) for cls in classes)
+        properties: list[tuple[type, str, property]] = [
+            (cls, "param_groups", property(get, put)) for cls in classes
+        ]
+        properties.append((LRScheduler, "_last_lr", property(get_rates, _put_rates)))
         with undone(self._restore), patched_attributes(properties):
             yield
         if self.numbers.is_needed:
             raise NumberNeeded("build() changes an option of an optimizer, or suppressed this error")
+
+    def _rates(self, scheduler: LRScheduler) -> Any:
+        """Return the rates of a schedule: those of its optimizer, if they are the present ones."""
+        attributes = scheduler.__dict__
+        if "_last_lr" not in attributes:
+            raise AttributeError("_last_lr")
+        rates, optimizer = attributes["_last_lr"], attributes.get("optimizer")
+        if any(optimizer is each for each in self.optimizers) and type(rates) is list:
+            numbers = [group.get("lr") for group in optimizer.param_groups]
+            lived = [*map(live_number, numbers)]
+            if all(lived) and rates == [number.value for number in lived]:
+                return numbers
+        return rates
 
     def _read(self, index: Any, groups: Any) -> None:
         self.indices.add(index)
@@ -88,3 +109,7 @@ class OptionReads:
                 self.numbers.is_needed = True
             group[name] = value
             self._replaced.pop()
+
+
+def _put_rates(scheduler: LRScheduler, rates: Any) -> None:
+    scheduler.__dict__["_last_lr"] = rates

@@ -7,12 +7,17 @@ logs its undo function before it is made, and a capture runs what is left in the
 from __future__ import annotations
 
 import contextlib
+import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack, _pop_torch_function_stack
 from torch.utils._python_dispatch import _pop_mode
+
+from ..._active import capturing
+from ..errors import is_internal
 
 _log: list[Any] = []  # undo functions of the changes in force, each safe to run again
 log = _log.append
@@ -104,3 +109,20 @@ def global_hook(
 def patched(owner: object, name: str, make: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
     """Set `name` of `owner` to `make(its value)` while the block runs."""
     return patched_attributes([(owner, name, make(getattr(owner, name)))])
+
+
+def answered_in_build(owner: object, name: str, answer: object) -> contextlib.AbstractContextManager[None]:
+    """Let build() get `answer` from a function without arguments, for a setting that the capture changes.
+
+    torch itself gets the present setting.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def ask() -> object:
+            asks = capturing() and not is_internal(sys._getframe(1).f_code.co_filename)
+            return answer if asks else original()
+
+        return ask
+
+    return patched(owner, name, make)

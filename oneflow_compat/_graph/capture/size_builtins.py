@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._active import capturing
 from ..errors import is_internal
+from ..program.live_numbers import live_number
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .patching import patched
+
+_is_of_torch = functools.lru_cache(None)(is_internal)
+_SYM_NODE = "torch.fx.experimental.sym_node"
 
 
 @contextlib.contextmanager
@@ -24,6 +29,19 @@ def builtins_of_sizes() -> Iterator[None]:
 
     They also take scalars computed from sizes, and tensors of one element.
     """
+    comparisons = [
+        patched(cls, f"__{name}__", _comparison)
+        for cls in (torch.SymInt, torch.SymFloat)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        if _SYM_NODE in sys.modules  # which defines them
+    ]
+    with contextlib.ExitStack() as stack:
+        for comparison in comparisons:
+            stack.enter_context(comparison)
+        yield from _patched_builtins()
+
+
+def _patched_builtins() -> Iterator[None]:
     with (
         # the text of a symbol ("s0") as a key would be the same for all sizes
         patched(torch.SymInt, "__repr__", _repr_of_size),
@@ -43,6 +61,24 @@ def _repr_of_size(original: Callable[..., Any]) -> Any:
         return repr(int(size)) if of_user and capturing() else original(size)
 
     return printed
+
+
+def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison of user code is a bool, as in eager mode; its outcome is a guard of the program.
+
+    The comparison of a size that depends on values stays a symbol, until the program branches on it.
+    """
+
+    def compared(size: Any, other: Any) -> Any:
+        outcome = original(size, other)
+        if type(outcome) is not torch.SymBool or not capturing():
+            return outcome
+        if _is_of_torch(sys._getframe(1).f_code.co_filename):
+            return outcome
+        is_known = live_number(outcome) is not None or outcome.node.has_hint()
+        return bool(outcome) if is_known else outcome
+
+    return compared
 
 
 def _length(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
 The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `Guards`, and
-`Guards.holds(rebind)` is asked before each call. `checker_of(guards)` tests guards of other facts as fast.
+`Guards.holds(rebind)` is asked before each call. `observe_steps()` does the same for step() of optimizers.
+`checker_of(guards)` tests guards of other facts as fast.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .attribute_reads import AttributeReads
 from .bytecode import VERSION
 from .guards import Change, Guards, checker_of
 from .instructions import VERSIONS
+from .layouts import has_plain_layout
 from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
 from .places import Guard
 from .torch_settings import torch_settings
@@ -29,7 +31,9 @@ __all__ = [
     "Guard",
     "Guards",
     "checker_of",
+    "has_plain_layout",
     "observe",
+    "observe_steps",
     "places",
     "report_mode",
     "report_repeated",
@@ -50,6 +54,19 @@ def observe(build: Callable[..., Any], owner: Any, on_module: Callable[[Module],
         return Observer(capturing, on_module)
     report_fewer_guards()
     return AttributeReads(build, owner, capturing, on_module)
+
+
+def observe_steps() -> Any:
+    """Return a context in which reads of step() of the optimizers are noted.
+
+    Its `leave_out_state(optimizers)` is called before its first use. The result is None if frames cannot be
+    observed here.
+    """
+    if not can_observe():
+        return None
+    from .step_observer import StepObserver  # the same
+
+    return StepObserver(capturing)
 
 
 @functools.lru_cache(None)

@@ -7,15 +7,19 @@ classes that are registered with an abstract class, the precision of decimal num
 from __future__ import annotations
 
 import abc
+import contextvars
 import decimal
 import importlib
 import re
 import types
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..._active import outside_capture
-from .free_classes import FREE_BASES
+from .free_classes import FREE_BASES, is_a
 from .places import ANSWER, OF_CAPTURE, TYPE, attributes_of, is_plain, is_python_class
 from .unfollowed import unfollowed_function
 
@@ -31,12 +35,11 @@ _PACKAGES = (
     "os",
     "posix",
     "multiprocessing",
+    "numpy",
 )
 _GETTER = re.compile(r"(get|is|are|has|initial|current).+|locked|cpu_count")
 # A capture compares these modes itself (torch_settings.py, engine.py), or changes them while build() runs.
-_COMPARED_ELSEWHERE = re.compile(
-    r".*(grad|autocast|inference|anomaly|compiling|tracing|scripting).*|is_tensor"
-)
+_COMPARED_ELSEWHERE = re.compile(r".*(grad|autocast|compiling|tracing|scripting).*|is_tensor")
 
 
 def is_getter(function: Any, arguments: Sequence[Any]) -> bool:
@@ -52,7 +55,8 @@ def is_getter(function: Any, arguments: Sequence[Any]) -> bool:
 def _is_plain_answer(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     try:
         with outside_capture():
-            return is_plain(function(*arguments))
+            answer = function(*arguments)
+            return all(map(is_plain, answer.values())) if type(answer) is dict else is_plain(answer)
     except Exception:  # build() gets the same error in a moment
         return False
 
@@ -66,10 +70,26 @@ def abstract_classes(classes: Any) -> Iterator[type]:
             yield cls
 
 
+def _is_protocol(cls: type) -> bool:
+    return bool(getattr(cls, "_is_protocol", False))
+
+
+def _no_names(cls: type) -> tuple[str, ...]:
+    return ()
+
+
 def decimal_context() -> tuple[Any, ...]:
     """Return what decides the results of decimal arithmetic."""
     context = decimal.getcontext()
     return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+
+
+def has_rates_of_optimizer(scheduler: Any) -> bool:
+    return bool(scheduler._last_lr == [group["lr"] for group in scheduler.optimizer.param_groups])
+
+
+def context_variables() -> tuple[Any, ...]:
+    return tuple(contextvars.copy_context().items())
 
 
 class AnswerReads:
@@ -79,6 +99,8 @@ class AnswerReads:
     warn: Callable[..., Any]
     contents: Callable[..., Any]
     imported_module: Callable[..., Any]
+    class_attribute: Callable[..., Any]
+    python_call: Callable[..., Any]
     argument_contents: Callable[..., Any]
 
     def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
@@ -90,6 +112,17 @@ class AnswerReads:
             return self.imported_module({}, arguments[0], 0, site)
         self.getter(function if owner is None else types.MethodType(function, owner), arguments, site)
         self.argument_contents((owner, *arguments), site)
+        if site.is_user:
+            self.inspected(arguments, site)
+
+    def inspected(self, arguments: Sequence[Any], site: Any) -> None:
+        """What inspect and typing read of functions and classes: defaults, and annotations."""
+        for argument in arguments:
+            if type(argument) is types.FunctionType:
+                self.python_call(argument, site)
+            elif isinstance(argument, type) and is_python_class(argument):
+                for base in filter(is_python_class, argument.__mro__):
+                    self.contents(vars(base).get("__annotations__"), site)
 
     def getter(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
         """Guard the answer of a function that tells a setting."""
@@ -102,6 +135,10 @@ class AnswerReads:
         owner, method = (function, None) if owner is None else (owner, function.__name__)
         self.add(ANSWER, owner, (method, arguments), OF_CAPTURE, label, site)
 
+    def text_of_arrays(self, arguments: Sequence[Any], site: Any) -> None:
+        if any(is_a(argument, np.ndarray) for argument in arguments):
+            self.answer(np.get_printoptions, (), "np.get_printoptions()", site)
+
     def inspection(self, function: Any, arguments: Sequence[Any], site: Any) -> None:
         """A call of type(), dir(), isinstance() or issubclass()."""
         subject = arguments[0]
@@ -109,12 +146,14 @@ class AnswerReads:
             self.class_check(function, arguments)
         elif function is type and len(arguments) == 1 and is_python_class(type(subject)):
             self.add(TYPE, subject, None, type(subject), f"the class of {type(subject).__name__}", site)
-        elif function is dir and (attributes := attributes_of(subject)) is not None:
-            self.contents(attributes, site)
+        elif function is dir and attributes_of(subject) is not None:
+            self.answer(dir, (subject,), f"dir({type(subject).__name__})", site)
 
     def class_check(self, function: Any, arguments: Sequence[Any]) -> None:
         """Guard which abstract classes a class is registered with."""
         subject, classes = arguments if len(arguments) == 2 else (None, ())
         cls: Any = type(subject) if function is isinstance else subject
         for base in abstract_classes(classes) if isinstance(cls, type) else ():
+            for name in getattr(typing, "_get_protocol_attrs", _no_names)(base) if _is_protocol(base) else ():
+                self.class_attribute(cls, cls.__mro__, name, None)
             self.answer(issubclass, (cls, base), f"issubclass({cls.__name__}, {base.__name__})", None)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import builtins
 import contextvars
+import inspect
+import marshal
 import operator
+import pickle
 import types
+import typing
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from ..program.python_values import MISSING
-from .answers import AnswerReads
+from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
-from .free_classes import FREE
-from .places import ATTRIBUTE, CONTEXT, is_python_class
+from .free_classes import FREE, is_a
+from .places import ALIVE, ATTRIBUTE, CONTEXT, is_fake, is_python_class
 from .policy import Policy, policy_of
 from .size_types import fix_size_whose_type_decides
 from .unfollowed import unfollowed_call
 
 _QUIET_CALLS = frozenset(
-    [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir]
+    [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
 )
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
@@ -30,6 +36,15 @@ _MUTATORS = frozenset(
     setdefault pop popitem __setitem__ __delitem__ __init__ intersection_update difference_update fill
     symmetric_difference_update move_to_end __setstate__
     """.split()
+)
+# They hand elements on, and look at none of them.
+_OF_ELEMENTS = frozenset([enumerate, iter, len, list, reversed, tuple, zip])
+# They read objects inside objects to any depth.
+_SERIALIZERS = frozenset([pickle.dumps, pickle.dump, marshal.dumps])
+_SERIALIZED_DEPTH = -8  # levels of objects more than another function reads
+# Facts besides the layout and the elements.
+_QUESTIONS_TO_TENSORS = frozenset(
+    ["data_ptr", "storage_offset", "is_shared", "is_pinned", "is_inference", "_is_view", "is_conj", "is_neg"]
 )
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 
@@ -42,6 +57,8 @@ class CallReads(ClassReads, AnswerReads):
     store_attribute: Callable[..., Any]
     store_item: Callable[..., Any]
     before_write: Callable[..., Any]
+    elements_only: Callable[..., Any]
+    all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
     objects: dict[int, Any]
 
@@ -57,12 +74,15 @@ class CallReads(ClassReads, AnswerReads):
         if cls is LRU_CACHE:
             self.cached_call(function, (*arguments,) if owner is None else (owner, *arguments), site)
             self.argument_contents(arguments, site)
+        elif function is builtins.len:  # a capture replaces it
+            self.argument_elements(arguments, site)
         elif cls is types.FunctionType:
+            self.question(function, owner, function.__name__, site)
             if not self.python_call(function, site):
                 self.foreign_call(function, owner, arguments, site)
         elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
             self.c_call(function, owner, arguments, site)
-        elif isinstance(function, type):
+        elif is_a(function, type):
             self.class_call(function, arguments, site)
         else:
             self.object_call(function, arguments, site)
@@ -73,18 +93,27 @@ class CallReads(ClassReads, AnswerReads):
             self.warn(site, what)
         if site.is_user and is_python_class(cls):
             self.constructor(cls, site)
-        if cls.__module__ == "builtins":
+        if cls is str:
+            self.text_of_arrays(arguments, site)
+        if cls in _OF_ELEMENTS or cls in (map, filter) and _is_observed(arguments[0]):
+            self.argument_elements(arguments, site)
+        elif not is_python_class(cls):
             self.argument_contents(arguments, site)
 
     def object_call(self, instance: Any, arguments: Sequence[Any], site: Any) -> Any:
-        if isinstance(instance, torch.nn.Module):
+        if is_a(instance, torch.nn.Module):
             self.visible(type(instance).__call__)
             return self.attribute(instance, "__call__", site)
         cls = type(instance)
+        if cls is weakref.ref:
+            return self.add(ALIVE, instance, None, instance() is not None, None, site)
         self.contents(instance, site)
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
-        if isinstance(cls.__dict__.get("__call__"), types.FunctionType):
+        function = inspect.getattr_static(cls, "__call__", None)
+        if type(function) is types.FunctionType:
+            if policy_of(function.__code__) is Policy.NONE:
+                self.all_attributes(instance, site, 1)
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)
 
@@ -92,6 +121,11 @@ class CallReads(ClassReads, AnswerReads):
         for argument in arguments:
             if type(argument) not in FREE:
                 self.contents(argument, site, 1)
+
+    def argument_elements(self, arguments: Sequence[Any], site: Any) -> None:
+        for argument in arguments:
+            if type(argument) not in FREE:
+                self.elements_only(argument, site)
 
     def python_call(self, function: Any, site: Any) -> bool:
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
@@ -128,22 +162,30 @@ class CallReads(ClassReads, AnswerReads):
             if not arguments:
                 return
             owner, arguments = arguments[0], arguments[1:]
-        if isinstance(owner, types.ModuleType) or owner is None:
+        if is_a(owner, types.ModuleType) or owner is None:
             return self.c_function(function, owner, name, arguments, site)
         what = unfollowed_call(function, owner, name)
         if what is not None:
             return self.warn(site, what)
-        if name == "__subclasses__" and isinstance(owner, type):
+        if name == "__subclasses__" and is_a(owner, type):
             self.answer(function, (), f"{owner.__name__}.__subclasses__()", site)
+        self.question(function, owner, name, site)
         if not self.special_method(owner, name, arguments, site):
-            if type(owner) not in FREE and not isinstance(owner, (type, torch.Tensor)):
+            if type(owner) not in FREE and not is_a(owner, (type, torch.Tensor)):
                 self.method_of(owner, name, arguments, site)
                 self.getter(function, arguments, site)
             self.argument_contents(arguments, site)
 
+    def question(self, function: Any, owner: Any, name: str, site: Any) -> None:
+        """Guard the answer of a method of a real tensor, or of a function that remembers its results."""
+        asks_tensor = name in _QUESTIONS_TO_TENSORS and is_a(owner, torch.Tensor) and not is_fake(owner)
+        if asks_tensor or name == "cache_info" and type(owner) is LRU_CACHE:
+            method = function if hasattr(function, "__self__") else types.MethodType(function, owner)
+            self.answer(method, (), f"{name}()", site)
+
     def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
         """Note a method of C that reads or writes one place; return False for another method."""
-        if isinstance(owner, contextvars.ContextVar) and name == "get":
+        if is_a(owner, contextvars.ContextVar) and name == "get":
             self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
         elif name in ("__getattribute__", "__getattr__") and arguments:
             self.attribute(owner, arguments[0], site)
@@ -155,13 +197,13 @@ class CallReads(ClassReads, AnswerReads):
 
     def method_of(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> None:
         """A method, written in C, of a container or of another object."""
-        if isinstance(owner, dict) and name in _ITEM_READERS and arguments:
+        if is_a(owner, dict) and name in _ITEM_READERS and arguments:
             self.item(owner, arguments[0], site)
         elif name not in _MUTATORS:
             self.contents(owner, site)
         if name in _MUTATORS and (arguments or name not in ("__init__",)):
             self.before_write(owner)
-            if isinstance(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
+            if is_a(owner, dict) and arguments and name in ("setdefault", "pop", "__setitem__"):
                 self.store_item(owner, arguments[0])
 
     def c_function(self, function: Any, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> Any:
@@ -172,6 +214,14 @@ class CallReads(ClassReads, AnswerReads):
             return self.attribute(arguments[0], arguments[1], site)
         if function in (setattr, delattr) and len(arguments) > 1:
             return self.store_attribute(arguments[0], arguments[1])
+        if function is contextvars.copy_context:
+            return self.answer(context_variables, (), "the context variables", site)
+        if function in _OF_ELEMENTS:
+            return self.argument_elements(arguments, site)
+        if function in (repr, format):
+            self.text_of_arrays(arguments, site)
+        if function in _SERIALIZERS:
+            return self.contents(arguments[0], site, _SERIALIZED_DEPTH) if arguments else None
         self.getter(function, arguments, site)
         self.argument_contents(arguments, site)
 
@@ -181,3 +231,7 @@ class CallReads(ClassReads, AnswerReads):
             for name in path.split("."):
                 self.attribute(value, name, site)
                 value = getattr(value, name, None)
+
+
+def _is_observed(function: Any) -> bool:
+    return type(function) is types.FunctionType and policy_of(function.__code__) is Policy.USER

@@ -7,20 +7,26 @@ import inspect
 import sysconfig
 import types
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..program.python_values import MISSING
-from .places import CONTAINS, CONTENTS, SPECIAL_METHODS, contents, is_same_picture
+from .layouts import layout_check, layout_offsets
+from .places import CONTAINS, CONTENTS, LAYOUT, SPECIAL_METHODS, contents, is_same_picture
 
 try:
     from . import _guards  # csrc/guards.cpp
 except ImportError:  # not built: there was no compiler
     _guards = None
 
-_INTERFACE = 2  # kInterface of csrc/guards.cpp
+_INTERFACE = 3  # kInterface of csrc/guards.cpp
 # The operations of csrc/guards.cpp, in its order.
-_ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL = range(10)
+(
+    _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL, _LAYOUTS,
+) = range(11)  # fmt: skip
 _PRESENT = object()  # any value
 
 
@@ -33,6 +39,10 @@ class PythonChecker:
         lines = []
         for index, group in enumerate(groups):
             self.scope[f"o{index}"] = group.owner
+            if group.test == LAYOUT:
+                self.scope[f"layouts{index}"] = _layout_test(group.guards)
+                lines.append(f"    if {index} >= start and not layouts{index}(): return {index}\n")
+                continue
             tests = [self._test(f"{index}_{n}", f"o{index}", guard) for n, guard in enumerate(group.guards)]
             lines.append(f"    if {index} >= start and not ({' and '.join(tests)}): return {index}\n")
         source = f"def first_change_from(start):\n  try:\n{''.join(lines) or '    pass'}\n"
@@ -50,7 +60,10 @@ class PythonChecker:
 
     def update(self, index: Any) -> None:
         """Take the values of the guards of a group for those to expect."""
-        for n, guard in enumerate(self.groups[index].guards):
+        group = self.groups[index]
+        if group.test == LAYOUT:
+            self.scope[f"layouts{index}"] = _layout_test(group.guards)
+        for n, guard in enumerate(group.guards):
             self.scope[f"v{index}_{n}"] = guard.value
 
     def _test(self, name: str, owner: Any, guard: Any) -> str:
@@ -72,6 +85,8 @@ class PythonChecker:
         if guard.access == CONTENTS:
             return f"same(contents({owner}), v{name})"
         scope[f"g{name}"] = guard
+        if guard.access == LAYOUT:
+            return f"g{name}.current() == v{name}"
         if guard.access == SPECIAL_METHODS:
             return f"same(g{name}.current(), v{name})"
         return f"g{name}.current() is v{name}"
@@ -91,6 +106,8 @@ def differs(guard: Any) -> bool:
         return not is_same_picture(current, guard.value)
     if guard.access == "contains":
         return current is not bool(guard.value)
+    if guard.access == LAYOUT:
+        return bool(current != guard.value)
     return current is not guard.value
 
 
@@ -129,6 +146,11 @@ class CompiledChecker:
             return _FLAGS, owner, (inspect.getattr_static(type(owner[0]), guard.key), guard.value)
         if group.test == "element" and type(owner) is list:
             return _ELEMENT, owner, (guard.key, guard.value)
+        if group.test == LAYOUT and self.features.layouts is not None:
+            tensors = tuple(guard.owner for guard in group.guards)
+            return _LAYOUTS, tensors, (torch.Tensor.requires_grad, *self.features.layouts)
+        if group.test == LAYOUT:
+            return _CALL, owner, _layout_test(group.guards)
         guards = tuple(group.guards)
         return _CALL, owner, lambda: not any(map(differs, guards))
 
@@ -147,6 +169,12 @@ class CompiledChecker:
         return _ENTRIES, group.owner, tuple(part for entry in expected.items() for part in entry)
 
 
+def _layout_test(guards: Any) -> Callable[[], bool]:
+    tensors = [*{id(guard.owner): guard.owner for guard in guards}.values()]
+    check, addresses = layout_check(tensors), [*map(torch.Tensor.data_ptr, tensors)]
+    return lambda: check(*tensors) and [*map(torch.Tensor.data_ptr, tensors)] == addresses
+
+
 def _has_plain_attributes(owner: Any) -> bool:
     """Whether getattr() on the object runs no Python: a function, a plain class, or an object with slots."""
     readers = object.__getattribute__, types.FunctionType.__getattribute__
@@ -159,6 +187,7 @@ class Features:
 
     dict_versions: bool
     class_versions: bool
+    layouts: tuple[int, int, int] | None
 
 
 class _Probe:
@@ -205,7 +234,33 @@ def probed_features() -> Features | None:
         for owner, store in ((plain, store_item), (attributes, store_attribute))
     )
     classes = _sees(_CLASS, _Probe, lambda: None, lambda value: setattr(_Probe, "value", value))
-    return Features(dicts, classes)
+    return Features(dicts, classes, _probed_layouts())
+
+
+def _probed_layouts() -> tuple[int, int, int] | None:
+    """Return the offsets at which the loop compares layouts, if it sees each change of them."""
+    offsets = layout_offsets()
+    changes = (
+        lambda t: t.resize_(2, 2),
+        lambda t: t.resize_(6),
+        lambda t: t.t_(),
+        lambda t: t.requires_grad_(),
+        lambda t: setattr(t, "data", torch.zeros(3, 2)),
+        lambda t: setattr(t, "data", t.data.to(torch.int32)),
+        lambda t: t.set_(t.untyped_storage(), 1, (1, 2), (2, 1)),
+    )
+    return offsets if offsets is not None and all(_sees_layout(c, offsets) for c in changes) else None
+
+
+def _sees_layout(change: Callable[[Any], object], offsets: tuple[int, int, int]) -> bool:
+    tensor = torch.zeros(3, 2)
+    test = (_LAYOUTS, (tensor,), (torch.Tensor.requires_grad, *offsets))
+    first_change, *_ = _guards.build([test], False, MISSING, _PRESENT)
+    tensor.add_(1)
+    if first_change() is not None:
+        return False
+    change(tensor)
+    return first_change() is not None
 
 
 def _sees(operation: Any, owner: Any, expected: Any, store: Any, versions: bool = False) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..program.python_values import MISSING
+from .free_classes import is_a
 from .places import (
     CLASS_ATTRIBUTE,
     ITEM,
@@ -81,15 +82,15 @@ class ClassReads:
         """Guard the `__getattr__` of a class, and what it reads if it is written in C (dict.__getitem__)."""
         cls = type(instance)
         fallback = self.class_attribute(cls, cls.__mro__, "__getattr__", site)
-        if isinstance(fallback, UNBOUND):
+        if is_a(fallback, UNBOUND):
             self.c_call(fallback, None, (instance, name), site)
 
     def super_attribute(self, cls: Any, instance: Any, name: Any, site: Any) -> None:
         if instance is None:
             return
-        if isinstance(instance, torch.nn.Module):
+        if is_a(instance, torch.nn.Module):
             self.note_module(instance)
-        mro = (instance if isinstance(instance, type) else type(instance)).__mro__
+        mro = (instance if is_a(instance, type) else type(instance)).__mro__
         if cls in mro:
             self.class_attribute(cls, mro[mro.index(cls) + 1 :], name, site)
 

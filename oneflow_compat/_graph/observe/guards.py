@@ -12,7 +12,9 @@ import torch
 
 from ..program.python_values import MISSING, tensor_meta
 from .checkers import differs, new_checker
-from .places import CONTENTS, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
+from .free_classes import is_a
+from .layouts import is_compared_with_others
+from .places import CONTENTS, LAYOUT, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
 from .torch_settings import changed_setting, torch_settings
 
 
@@ -54,18 +56,35 @@ class Guards:
         """Guard the settings of torch, which `torch_settings(records_gradients)` returned at the capture."""
         self.records_gradients, self.settings = records_gradients, settings
 
-    def bind(self, free_of: Any, named: Any) -> None:
+    def add(self, other: Guards) -> None:
+        """Guard what another context observed, too."""
+        self.guards += other.guards
+        self.pinned = {*self.pinned, *other.pinned}
+        self.unfollowed = [*self.unfollowed, *other.unfollowed]
+
+    def bind(self, free_of: Any, named: Any, free: Any = (), compared: Any = ()) -> None:
         """Say where the program reads tensors from.
 
         `free_of`: id(tensor) -> index among the free tensors, or None for a tensor of a module or optimizer.
         `named` are the tensors of modules and optimizers, as entries with `container`, `key` and `tensor`.
+        `free` are the free tensors. The layouts of those with an id in `compared` are compared elsewhere.
         """
         self._free_of = free_of
         self._slots = {id(entry.tensor): (entry.container, entry.key) for entry in named}
         for guard in self.guards:
             if guard.value is OF_CAPTURE:  # the capture has ended, so the place holds its own value again
                 guard.value = guard.current()
+        self._guard_layouts(free, compared)
         self._build()
+
+    def _guard_layouts(self, free: Any, compared: Any) -> None:
+        self.guards = [g for g in self.guards if g.access != LAYOUT or id(g.owner) not in compared]
+        guarded = {id(guard.owner) for guard in self.guards if guard.access == LAYOUT}
+        self.guards += [
+            Guard(LAYOUT, tensor, None, tensor_meta(tensor), "the layout of a tensor", None)
+            for tensor in free
+            if id(tensor) not in guarded
+        ]
 
     def _build(self) -> None:
         self.groups = grouped(self.guards)
@@ -161,6 +180,10 @@ def grouped(guards: Any) -> list[Group]:
         if guard.access == CONTENTS:
             test = _contents_test(guard)
         key = (test, id(guard.owner), None if test in ("dict", "class") else guard.key)
+        if test == LAYOUT and is_compared_with_others(guard.owner):
+            key = (test, None, None)
+        elif test == LAYOUT:
+            test, key = "other layout", ("other layout", id(guard.owner), None)
         if key not in groups:
             groups[key] = Group(test, guard.owner)
         groups[key].guards.append(guard)
@@ -169,8 +192,8 @@ def grouped(guards: Any) -> list[Group]:
 
 def _contents_test(guard: Any) -> Any:
     """A dict and a list have tests of their own. The order of an OrderedDict is no part of the dict in it."""
-    if isinstance(guard.owner, dict):
-        ordered = isinstance(guard.owner, collections.OrderedDict) and len(guard.value) > 2
+    if is_a(guard.owner, dict):
+        ordered = is_a(guard.owner, collections.OrderedDict) and len(guard.value) > 2
         return CONTENTS if ordered else "dict"
     return "list" if type(guard.owner) is list else CONTENTS
 
@@ -203,12 +226,12 @@ class _Adoption:
             return True
         if old is MISSING or new is MISSING:
             return False
-        if isinstance(old, torch.Tensor):
+        if is_a(old, torch.Tensor):
             self.has_tensors = True
-            return isinstance(new, torch.Tensor) and tensor_meta(old) == tensor_meta(new)
+            return is_a(new, torch.Tensor) and tensor_meta(old) == tensor_meta(new)
         if type(old) is not type(new):
             return False
-        if elements or isinstance(old, tuple):
+        if elements or is_a(old, tuple):
             return self.accepts_elements(old, new)
         if is_plain(old):
             return is_same_plain(old, new)
@@ -261,7 +284,7 @@ class _Adoption:
             for pair in _tensor_pairs(guard.value, guard.read(owners.get(id(guard.owner), guard.owner)))
         )
         for guard, old, new in pairs:
-            if not isinstance(new, torch.Tensor) or new is not old and tensor_meta(old) != tensor_meta(new):
+            if not is_a(new, torch.Tensor) or new is not old and tensor_meta(old) != tensor_meta(new):
                 return guard
             if self.moved.setdefault(id(old), (old, new))[1] is not new:
                 return guard
@@ -302,13 +325,23 @@ class _Adoption:
             guard.value = self._with_moved(guard.value)
         for guard, current in self.values:
             guard.value = current
+        self._follow_moved()
         if self.replaced or any(new is not old for old, new in self.moved.values()):
             self._follow_replaced()
+
+    def _follow_moved(self) -> None:
+        """Guard layouts and attributes of the new tensors from now on, with the values of the old ones."""
+        owners: dict[int, Any] = {}
+        for old, new in self.moved.values():
+            if new is not old:
+                owners[id(old)], owners[id(old.__dict__)] = new, new.__dict__
+        for guard in self.guards.guards if owners else ():
+            guard.owner = owners.get(id(guard.owner), guard.owner)
 
     def _with_moved(self, value: Any) -> Any:
         if type(value) is tuple:
             return tuple(map(self._with_moved, value))
-        return self.moved[id(value)][1] if isinstance(value, torch.Tensor) else value
+        return self.moved[id(value)][1] if is_a(value, torch.Tensor) else value
 
     def _follow_replaced(self) -> None:
         """Guard the places of the new objects from now on.
@@ -331,7 +364,7 @@ class _Adoption:
 
 def _tensor_pairs(old: Any, new: Any) -> Iterator[Any]:
     """Yield the tensors in a value, or in a tuple of values, each with what has its place now."""
-    if isinstance(old, torch.Tensor):
+    if is_a(old, torch.Tensor):
         yield old, new
     elif type(old) is tuple:
         current = new if type(new) is tuple and len(new) == len(old) else (None,) * len(old)
@@ -349,7 +382,7 @@ def _attributes(instance: Any) -> Any:
 def _shown(value: Any) -> Any:
     if value is MISSING:
         return "nothing"
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return f"a tensor {list(value.shape)} of {value.dtype}"
     try:
         return reprlib.repr(value)

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
-from .free_classes import FREE, FREE_OF_ATTRIBUTES
+from .free_classes import FREE, FREE_OF_ATTRIBUTES, is_a
 from .guards import Guards
 from .instructions import READS
 from .outliving import made_by_build, outliving
@@ -31,25 +31,34 @@ from .places import (
 )
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .reads import Reads
+from .size_types import fix_size_whose_type_decides
 from .unfollowed import calling_site, reads_objects
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 
-_GLOBAL_HOOKS = {
-    name: hooks
-    for name, hooks in vars(torch.nn.modules.module).items()
-    if name.startswith("_global_") and isinstance(hooks, dict)
-}
+_TRAINING = sys.intern("training")
+
+
+def _global_hooks(module: Any) -> dict[str, dict[Any, Any]]:
+    """Return the tables of the hooks of all modules, or of all optimizers."""
+    names = [name for name in vars(module) if name.startswith("_global_")]
+    return {name: hooks for name in names if isinstance(hooks := getattr(module, name), dict)}
 
 
 class Observer:
     """A context: notes what build() reads. `finish()` gives the guards of later calls."""
 
-    def __init__(self, active: Callable[..., Any], on_module: Callable[[Module], None]) -> None:
+    def __init__(
+        self,
+        active: Callable[..., Any],
+        on_module: Callable[[Module], None],
+        owner: Any = torch.nn.modules.module,
+    ) -> None:
+        """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
         self.reads = Reads(active, on_module)
-        for name, hooks in _GLOBAL_HOOKS.items():  # before the capture adds hooks of its own
+        for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
         self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
@@ -112,7 +121,7 @@ class Observer:
             if id(guard.owner) in reads.complete:
                 kept.append(guard)
                 continue
-            if guard.access == ITEM and guard.key == "training" and id(guard.owner) in modules_dicts:
+            if guard.access == ITEM and guard.key is _TRAINING and id(guard.owner) in modules_dicts:
                 guard.access = MODE
             self._settle(guard, replayed, kept, opaque)
         if opaque:
@@ -135,7 +144,7 @@ class Observer:
             if not _is_symbolic(current):
                 _take_value_of_first_call(guard, current)
                 kept.append(guard)
-        elif isinstance(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
+        elif is_a(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
             guard.value = current
             kept.append(guard)
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
@@ -167,13 +176,13 @@ def _is_equal(old: Any, new: Any) -> bool:
 
 def _is_made_of_fakes(owner: Any) -> bool:
     """Whether the owner is a tuple with fake tensors, as a PackedSequence that build() made."""
-    return isinstance(owner, tuple) and any(map(_is_symbolic, owner))
+    return is_a(owner, tuple) and any(map(_is_symbolic, owner))
 
 
 def _is_symbolic(value: Any) -> bool:
     if type(value) is tuple:
         return any(map(_is_symbolic, value))
-    return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
+    return is_a(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 # -- hooks ---------------------------------------------------------------------------------
@@ -242,6 +251,11 @@ def _contents(value: Any, site: Any) -> None:
         _current.reads.contents(value, site)
 
 
+def _elements(value: Any, site: Any) -> None:
+    if type(value) not in FREE and (id(value), CONTENTS) not in _current.seen and _active():
+        _current.reads.elements_only(value, site)
+
+
 def _operands(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
@@ -260,8 +274,15 @@ def _identity(left: Any, right: Any, site: Any) -> None:
         _current.reads.pin(right)
 
 
-def _match_class(value: Any, names: Any, site: Any) -> None:
+def _exception(raised: Any, site: Any) -> None:
     if _active():
+        cls = raised if isinstance(raised, type) else type(raised)
+        _current.reads.class_attribute(cls, (), "", site)
+
+
+def _match_class(value: Any, matched: Any, names: Any, site: Any) -> None:
+    if _active():
+        fix_size_whose_type_decides(isinstance, (value, matched), site)
         cls = type(value)
         _current.reads.class_attribute(cls, cls.__mro__, "__match_args__", site)
         for name in (*getattr(cls, "__match_args__", ()), *names):

@@ -18,6 +18,7 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .free_classes import is_a
 from .places import CONTENTS, Guard
 
 # They refer to everything of a capture. What only they refer to counts as alive.
@@ -52,7 +53,7 @@ def outliving(
     del owners
     dead = objects.keys() - _alive(objects, references)
     return (
-        [guard for guard in guards if isinstance(guard.owner, type) or id(guard.owner) not in dead],
+        [guard for guard in guards if is_a(guard.owner, type) or id(guard.owner) not in dead],
         [entry for entry in opaque if id(entry[0]) not in dead],
     )
 
@@ -70,9 +71,7 @@ def _with_what_build_made(roots: list[Any], created: set[int]) -> dict[int, obje
         value = stack.pop()
         if id(value) not in objects:
             objects[id(value)] = value
-            stack += [
-                v for v in gc.get_referents(value) if id(v) in created and not isinstance(v, _OF_CAPTURE)
-            ]
+            stack += [v for v in gc.get_referents(value) if id(v) in created and not is_a(v, _OF_CAPTURE)]
     return objects
 
 

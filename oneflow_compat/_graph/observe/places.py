@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import functools
 import threading
 import types
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..program.python_values import MISSING, PLAIN_TYPES, same_value
+from ..program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
 from .free_classes import VIEWS
 
 _HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
@@ -34,7 +35,10 @@ CONTEXT = "context variable"
 FLAG = "flag"  # an attribute that has the same value in each object of a tuple
 SPECIAL_METHODS = "special methods"  # of a class: those that operators and built-in functions call
 ANSWER = "answer"  # what a function, or a method of the owner, returns for some arguments; see answers.py
+LAYOUT = "layout"  # shape, strides, dtype and device of a tensor
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
+
+ALIVE = "alive"  # whether the object of a weak reference is still there
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
 
@@ -105,6 +109,8 @@ _READERS = {
     FLAG: lambda owner, key: _common_value(owner, key),
     SPECIAL_METHODS: lambda owner, key: special_methods(owner),
     ANSWER: lambda owner, key: _answer(owner, key),
+    ALIVE: lambda owner, key: owner() is not None,
+    LAYOUT: lambda owner, key: tensor_meta(owner),
 }
 
 
@@ -114,6 +120,8 @@ def _answer(owner: Any, key: tuple[Any, ...]) -> Any:
         answer = (owner if method is None else getattr(owner, method))(*arguments)
     except Exception:  # whatever the function raises, it gives no answer now
         return MISSING
+    if type(answer) is dict:
+        return tuple(answer.items())
     return tuple(answer) if type(answer) is list else answer
 
 
@@ -147,6 +155,7 @@ _PICTURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     weakref.WeakValueDictionary: lambda value: _dict_contents(value.data),
     weakref.WeakSet: lambda value: (frozenset(value.data),),
     types.MethodType: lambda value: (value.__func__, value.__self__),
+    contextvars.Context: lambda value: (*value.keys(), *value.values()),
 }
 
 
@@ -154,6 +163,10 @@ def special_methods(cls: type) -> tuple[Any, ...]:
     """Return the names of the special methods that a class defines, and the methods."""
     methods = {name: value for name, value in vars(cls).items() if name[:2] == "__" and callable(value)}
     return (*methods, *methods.values())
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    return type(tensor).__name__ == "FakeTensor"
 
 
 def is_plain(value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import collections
 import contextlib
+import ctypes
 import decimal
 import importlib.util
 import sys
@@ -20,27 +21,30 @@ import numpy as np
 import torch
 
 from ..program.live_numbers import live_number
-from ..program.python_values import MISSING
-from .answers import decimal_context
+from ..program.python_values import MISSING, tensor_meta
+from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE
-from .free_classes import FREE, FREE_BASES, VIEWS
+from .free_classes import FREE, FREE_BASES, VIEWS, is_a
 from .places import (
+    ANSWER,
     ATTRIBUTE,
     CELL,
     CONTAINS,
     CONTENTS,
     ELEMENT,
     ITEM,
+    LAYOUT,
     OF_CAPTURE,
     TYPE,
     Guard,
     attributes_of,
     contents,
+    is_fake,
     is_plain,
     is_python_class,
 )
-from .policy import is_installed_module
+from .policy import is_installed_module, is_of_the_capture
 from .unfollowed import (
     FILE,
     calling_site,
@@ -52,9 +56,13 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-_TENSOR_NAMES = frozenset(dir(torch.Tensor)) - {"requires_grad"}
+_TENSOR_NAMES = frozenset(dir(torch.Tensor))
+# what a real tensor may have besides its layout and its elements
+_VALUES_OF_TENSORS = frozenset(
+    ["requires_grad", "grad_fn", "is_leaf", "retains_grad", "names", "_version", "_backward_hooks"]
+)
 _WITHOUT_CONTENTS = (*FREE_BASES, type, types.ModuleType)
-_DEPTH = 3  # of containers inside containers that a C function receives
+_DEPTH = 3  # of objects inside objects that a C function receives
 
 
 class Reads(CallReads):
@@ -87,7 +95,7 @@ class Reads(CallReads):
                 return
         except TypeError:  # an unhashable key
             return
-        if isinstance(value, torch._C._FunctionBase):  # the context of an autograd function
+        if is_a(value, torch._C._FunctionBase):  # the context of an autograd function
             return
         self.objects[id(owner)] = owner
         self.guards[name] = Guard(access, owner, key, value, label, site)
@@ -115,7 +123,8 @@ class Reads(CallReads):
             self.seen.add(("global", id(scope), name))
         self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)
         if name not in scope:
-            self.add(ITEM, vars(builtins), name, OF_CAPTURE, name, site)
+            found = scope.get("__builtins__", builtins)
+            self.add(ITEM, found if type(found) is dict else vars(found), name, OF_CAPTURE, name, site)
 
     def cell(self, cell: Any, site: Any) -> None:
         try:
@@ -130,7 +139,7 @@ class Reads(CallReads):
         key = (id(instance), name)
         if key in self.seen:
             return
-        if isinstance(instance, FREE_BASES):
+        if is_a(instance, FREE_BASES):
             return self.tensor_attribute(instance, name, site)
         if not site.counts:
             self.seen.add(key)
@@ -139,12 +148,12 @@ class Reads(CallReads):
             return self.module_attribute(instance, name, site)
         if cls is types.MethodType and not hasattr(cls, name):
             instance, cls = instance.__func__, type(instance.__func__)  # a method has those of its function
-        if isinstance(instance, torch.nn.Module):
+        if is_a(instance, torch.nn.Module):
             self.note_module(instance)
         if cls is super:
             return self.super_attribute(instance.__thisclass__, instance.__self__, name, site)
-        label = f"{instance.__name__ if isinstance(instance, type) else cls.__name__}.{name}"
-        if isinstance(instance, type):
+        label = f"{instance.__name__ if is_a(instance, type) else cls.__name__}.{name}"
+        if is_a(instance, type):
             return self.attribute_of_class(instance, name, label, site)
         in_class = self.class_attribute(cls, cls.__mro__, name, site)
         if is_python_class(cls):
@@ -164,13 +173,15 @@ class Reads(CallReads):
         cls = type(instance)
         if name in ("__dict__", "__class__"):
             return
-        if isinstance(instance, threading.local):
+        if is_a(instance, threading.local):
             return self.add(ATTRIBUTE, instance, name, getattr(instance, name, MISSING), label, site)
-        if isinstance(in_class, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+        if is_a(in_class, (types.MemberDescriptorType, types.GetSetDescriptorType)):
             return self.slot(instance, name, in_class, label, site)
-        if isinstance(in_class, property):
+        if is_a(in_class, property) and name == "_last_lr" and is_of_the_capture(in_class):
+            return self.rates(instance, in_class.fget, label, site)
+        if is_a(in_class, property):
             return self.property(instance, name, in_class.fget, label, site)
-        if isinstance(instance, types.ModuleType) and is_installed_module(instance):
+        if is_a(instance, types.ModuleType) and is_installed_module(instance):
             return self.add(
                 ATTRIBUTE, instance, name, OF_CAPTURE, label, site
             )  # torch.backends.cudnn.benchmark
@@ -192,9 +203,19 @@ class Reads(CallReads):
                 if is_plain(getter(instance)):
                     self.add(ATTRIBUTE, instance, name, OF_CAPTURE, label, site)
 
+    def rates(self, scheduler: Any, getter: Any, label: str | None, site: Any) -> None:
+        """The rates of a schedule: inputs of the program (capture/option_reads.py), or constants."""
+        rates, attributes = getter(scheduler), attributes_of(scheduler)
+        if rates is attributes["_last_lr"]:
+            self.add(ITEM, attributes, "_last_lr", rates, label, site)
+        else:
+            self.add(ANSWER, has_rates_of_optimizer, (None, (scheduler,)), True, label, site)
+
     def slot(self, instance: Any, name: str, descriptor: Any, label: str | None, site: Any) -> Any:
-        if isinstance(instance, np.ndarray):
+        if is_a(instance, np.ndarray):
             return self.contents(instance, site)
+        if is_a(instance, ctypes._Pointer):
+            return self.opaque.append((instance, site, "memory behind a pointer of ctypes"))
         try:
             value, again = descriptor.__get__(instance), descriptor.__get__(instance)
         except (AttributeError, TypeError, RuntimeError, ValueError):
@@ -208,6 +229,8 @@ class Reads(CallReads):
         """Guard a name of a module. A capture changes some functions of torch while it runs."""
         value = OF_CAPTURE if is_installed_module(module) else vars(module).get(name, MISSING)
         self.add(ITEM, vars(module), name, value, f"{module.__name__}.{name}", site)
+        if value is not OF_CAPTURE:
+            self.add(TYPE, module, None, type(module), f"the class of {module.__name__}", site)
         if name not in vars(module):
             label = f"{module.__name__}.__getattr__"
             self.add(ITEM, vars(module), "__getattr__", vars(module).get("__getattr__", MISSING), label, site)
@@ -222,31 +245,41 @@ class Reads(CallReads):
 
     def tensor_attribute(self, tensor: Any, name: str, site: Any) -> None:
         """An attribute that the user put on a real tensor, or whether it is trained."""
-        if not isinstance(tensor, torch.Tensor):
+        if not is_a(tensor, torch.Tensor):
             return
         if hasattr(torch.Tensor, name):
             self.tensor_method(name, site)
-        if name in _TENSOR_NAMES or is_fake(tensor):
+        if is_fake(tensor):
             return
-        self.objects[id(tensor)] = tensor
+        self.layout(tensor, site)
         label = f"{type(tensor).__name__}.{name}"
-        if name == "requires_grad":
-            self.add(ATTRIBUTE, tensor, name, tensor.requires_grad, label, site)
-        else:
+        if name == "grad":  # a capture keeps gradients aside, and a graph those of parameters
+            if not isinstance(tensor, torch.nn.Parameter):
+                self.add(ATTRIBUTE, tensor, name, OF_CAPTURE, label, site)
+        elif name in _VALUES_OF_TENSORS:
+            self.add(ATTRIBUTE, tensor, name, getattr(tensor, name), label, site)
+        elif name not in _TENSOR_NAMES:
             self.add(ITEM, tensor.__dict__, name, tensor.__dict__.get(name, MISSING), label, site)
+
+    def layout(self, tensor: torch.Tensor, site: Any) -> None:
+        """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
+        if not is_fake(tensor):
+            self.add(LAYOUT, tensor, None, tensor_meta(tensor), None, site)
 
     # -- containers ----------------------------------------------------------------------
     def item(self, container: Any, key: Any, site: Any) -> None:
         cls = type(container)
-        if cls in FREE or isinstance(container, FREE_BASES):
+        if cls in FREE or is_a(container, FREE_BASES):
             return
-        if isinstance(container, dict) and cls.__getitem__ is dict.__getitem__:
+        if is_a(container, dict) and cls.__getitem__ is dict.__getitem__:
             try:
                 value = dict.get(container, key, MISSING)
             except TypeError:
                 return
             self.add(ITEM, container, key, value, None, site)
-        elif type(key) is int and isinstance(container, (list, collections.deque)) and _plain_items(cls):
+            if value is MISSING and is_a(container, collections.defaultdict):
+                self.add(ATTRIBUTE, container, "default_factory", container.default_factory, None, site)
+        elif type(key) is int and is_a(container, (list, collections.deque)) and _plain_items(cls):
             if -len(container) <= key < len(container):
                 value = container[key]
                 if id(container) not in self.snapshots:
@@ -257,7 +290,7 @@ class Reads(CallReads):
             self.contents(container, site)
 
     def contains(self, container: Any, key: Any, site: Any) -> None:
-        if isinstance(container, dict) and type(container).__contains__ is dict.__contains__:
+        if is_a(container, dict) and type(container).__contains__ is dict.__contains__:
             try:
                 present = dict.__contains__(container, key)
             except TypeError:
@@ -274,17 +307,19 @@ class Reads(CallReads):
             return
         if cls is decimal.Decimal:
             return self.answer(decimal_context, (), "the context of decimal", site)
+        if is_a(value, torch.Tensor):
+            return self.layout(value, site)
         key = (id(value), CONTENTS)
-        if cls in FREE or key in self.seen or isinstance(value, _WITHOUT_CONTENTS):
+        if cls in FREE or key in self.seen or is_a(value, _WITHOUT_CONTENTS):
             return
         if cls is LRU_CACHE:
             return self.cached_call(value, (), site)
         self.special_methods(cls, site)
-        if isinstance(value, torch.nn.Module):
+        if is_a(value, torch.nn.Module):
             return
         self.seen.add(key)
         self.objects[id(value)] = value
-        what = uncompared_array(value) if isinstance(value, np.ndarray) else None
+        what = uncompared_array(value) if is_a(value, np.ndarray) else None
         if what is not None:
             return self.opaque.append((value, site, what))
         picture = self.snapshots.get(id(value), MISSING)
@@ -294,21 +329,28 @@ class Reads(CallReads):
         elif not is_plain(value):
             self.other_contents(value, site, depth)
 
+    def elements_only(self, value: Any, site: Any) -> None:
+        """Guard the elements of a container, and nothing of what these hold."""
+        key = (id(value), CONTENTS)
+        if key not in self.seen:
+            self.contents(value, site, _DEPTH)
+            self.seen.discard(key)
+
     def elements(self, value: Any, picture: Any, site: Any, depth: int) -> None:
         """Guard the elements of a container or array, and what nested containers hold."""
         if type(value) is not tuple and not self.beside_live_numbers(value, picture, site):
             self.add(CONTENTS, value, None, picture, None, site)
-        if depth < _DEPTH and not isinstance(value, np.ndarray):
+        if depth < _DEPTH and not is_a(value, np.ndarray):
             for element in picture:
                 if type(element) not in FREE:
-                    self.contents(element, site, depth + 1)
+                    self.contents(element, site, depth or 1)
 
     def beside_live_numbers(self, container: Any, picture: Any, site: Any) -> bool:
         """Guard the entries of a dict besides numbers that are inputs of the program, if it has some.
 
         C code that reads such a number asks it for its value, and then it is a constant.
         """
-        if not isinstance(container, dict) or not any(map(live_number, picture)):
+        if not is_a(container, dict) or not any(map(live_number, picture)):
             return False
         for key, value in dict.items(container):
             if live_number(value) is None:
@@ -322,22 +364,31 @@ class Reads(CallReads):
             self.leave_out(value.gi_code)
         if what is not None:
             self.opaque.append((value, site, what))
-        elif depth and is_python_class(cls) and not callable(value):
-            attributes = attributes_of(value)
-            if attributes is not None and depth < _DEPTH:
-                self.contents(attributes, site, depth + 1)
+        elif depth and depth < _DEPTH and not callable(value):
+            self.all_attributes(value, site, depth + 1)
+
+    def all_attributes(self, value: Any, site: Any, depth: int) -> None:
+        """Guard the attributes and the slots of an object that a C function receives."""
+        attributes = attributes_of(value)
+        if attributes is not None:
+            self.contents(attributes, site, depth)
+        for cls in filter(is_python_class, type(value).__mro__):
+            for name, member in vars(cls).items():
+                if type(member) is types.MemberDescriptorType:
+                    self.slot(value, name, member, f"{cls.__name__}.{name}", site)
+                    self.contents(getattr(value, name, None), site, depth)
 
     def pin(self, value: Any) -> None:
         """Another object may not take the place of this one: it was compared by identity."""
-        if is_python_class(type(value)) and not isinstance(value, FREE_BASES):
+        if is_python_class(type(value)) and not is_a(value, FREE_BASES):
             self.pinned.add(id(value))
             self.objects[id(value)] = value
 
     # -- writes ----------------------------------------------------------------------------
     def store_attribute(self, instance: Any, name: str) -> None:
-        if isinstance(instance, torch.nn.Module):
+        if is_a(instance, torch.nn.Module):
             self.note_module(instance)
-        attributes = vars(instance) if isinstance(instance, types.ModuleType) else attributes_of(instance)
+        attributes = vars(instance) if is_a(instance, types.ModuleType) else attributes_of(instance)
         if attributes is not None:
             self.store_item(attributes, name)
         self.written.add((ATTRIBUTE, id(instance), name))
@@ -355,12 +406,8 @@ class Reads(CallReads):
         if id(container) not in self.snapshots and type(container) not in FREE:
             self.objects[id(container)] = container
             picture = contents(container)
-            if picture is not MISSING and not isinstance(container, np.ndarray):
+            if picture is not MISSING and not is_a(container, np.ndarray):
                 self.snapshots[id(container)] = picture
-
-
-def is_fake(tensor: torch.Tensor) -> bool:
-    return type(tensor).__name__ == "FakeTensor"
 
 
 def _plain_items(cls: Any) -> bool:

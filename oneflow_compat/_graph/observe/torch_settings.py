@@ -25,7 +25,13 @@ _NAMES = (
     "torch.backends.mkldnn.enabled",
     "torch.backends.mha.get_fastpath_enabled()",
     "the number of active torch function modes",
+    "torch.is_anomaly_enabled()",
+    "torch.get_autocast_dtype('cpu')",
+    "torch.get_autocast_dtype('cuda')",
+    "torch.is_autocast_cache_enabled()",
+    "torch.set_flush_denormal()",
 )
+_DENORMAL = 5e-324
 
 
 def torch_settings(records_gradients: bool) -> tuple[Any, ...]:
@@ -46,6 +52,11 @@ def torch_settings(records_gradients: bool) -> tuple[Any, ...]:
         C._get_mkldnn_enabled(),
         mha._is_fastpath_enabled,
         C._len_torch_function_stack(),
+        torch.is_anomaly_enabled(),
+        torch.get_autocast_dtype("cpu"),
+        torch.get_autocast_dtype("cuda"),
+        torch.is_autocast_cache_enabled(),
+        _DENORMAL * 1.0 == 0.0,  # torch has no getter; Python's numbers are flushed, too
     )
 
 

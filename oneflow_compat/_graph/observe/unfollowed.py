@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .free_classes import is_a
 from .instrument import Site
 from .places import is_python_class
 from .policy import Policy, is_of_this_package, policy_of
@@ -19,6 +20,7 @@ from .policy import Policy, is_of_this_package, policy_of
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"
 FILE = "the file system"
+THREAD = "code that runs in another thread or process"
 
 # module of a function written in C -> what its functions read, and which of them
 _FUNCTIONS = {
@@ -26,6 +28,7 @@ _FUNCTIONS = {
     "posix": (GENERATOR, {"urandom", "getrandom"}),
     "nt": (GENERATOR, {"urandom"}),
     "_uuid": (GENERATOR, None),
+    "sys": ("the number of references to an object", {"getrefcount"}),
     "_locale": ("the locale", {"setlocale", "localeconv", "nl_langinfo"}),
     "io": (FILE, {"open", "open_code"}),
     "_io": (FILE, {"open", "open_code"}),
@@ -62,16 +65,18 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
         return row[0]
     if module in ("posix", "nt") and name in _FILE_FUNCTIONS:
         return FILE
-    if name in _NOW and isinstance(owner, type) and issubclass(owner, datetime.date):
+    if name in _NOW and is_a(owner, type) and issubclass(owner, datetime.date):
         return CLOCK
-    if isinstance(owner, _GENERATORS) and not _is_module_generator(owner):
+    if is_a(owner, _GENERATORS) and not _is_module_generator(owner):
         return GENERATOR
     return None
 
 
 def unfollowed_function(function: Any) -> str | None:
     """Return what a Python function of the standard library reads that has no guard, or None."""
-    return FILE if function.__module__ == "genericpath" else None  # os.path.exists() and the like
+    if function.__module__ == "genericpath":  # os.path.exists() and the like
+        return FILE
+    return THREAD if (function.__module__ or "").startswith("concurrent.futures") else None
 
 
 def _is_module_generator(owner: Any) -> bool:
@@ -88,13 +93,13 @@ def _is_module_generator(owner: Any) -> bool:
 def unfollowed_object(value: Any) -> str | None:
     """Return why an object whose contents a C function reads has no guard, or None."""
     cls = type(value)
-    if isinstance(value, _GENERATORS):
+    if is_a(value, _GENERATORS):
         return None if _is_module_generator(value) else GENERATOR
     if hasattr(cls, "__next__"):
         return f"an iterator ({cls.__name__}), which remembers its position"
     base = next(c for c in cls.__mro__ if not is_python_class(c))  # its fields are in the objects, too
     package = base.__module__.partition(".")[0]
-    if package in _KNOWN_PACKAGES or isinstance(value, (np.dtype, np.ufunc)):
+    if package in _KNOWN_PACKAGES or is_a(value, (np.dtype, np.ufunc)):
         return None
     return f"an object of {cls.__module__}.{cls.__qualname__}, a class without a guard"
 

@@ -18,6 +18,22 @@ def copied(value: Any) -> Any:
     return [copied(v) for v in value] if type(value) is list else value
 
 
+def restore(value: Any, copy: Any) -> Any:
+    """Give nested lists and dicts the elements of their copy, and return the value.
+
+    If the value is no list or dict, as the copy is, return the copy.
+    """
+    if isinstance(value, dict) and isinstance(copy, dict):
+        entries = {k: restore(value.get(k), v) for k, v in copy.items()}
+        value.clear()
+        value.update(entries)
+        return value
+    if type(value) is list and type(copy) is list:
+        value[:] = [restore(*pair) for pair in zip([*value, *[None] * len(copy)], copy)]
+        return value
+    return copy
+
+
 def leaves(value: Any, path: Keys = ()) -> list[tuple[Keys, Any]]:
     """[(path, leaf)] of all leaves in nested lists and dicts."""
     if isinstance(value, dict):

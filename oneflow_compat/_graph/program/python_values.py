@@ -93,6 +93,13 @@ def is_plain_container(value: Any) -> bool:
 
 def tensor_meta(tensor: torch.Tensor) -> tuple[Any, ...]:
     """The metadata that a program assumes fixed for a tensor it reads."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return _metadata(tensor)
+    with torch._C.DisableTorchFunctionSubclass():  # the __torch_function__ of a user's class is not asked
+        return _metadata(tensor)
+
+
+def _metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
     stride = tensor.stride() if tensor.layout is torch.strided else None
     return (
         tensor.shape,

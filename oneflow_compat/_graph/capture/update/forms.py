@@ -9,6 +9,7 @@ import torch
 from ...._global.tensor import several
 from ...config import Config
 from ...program.nested_state import leaves
+from ...program.overlaps import storage_of
 
 # On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
 _SAME_VALUES = (
@@ -57,7 +58,12 @@ def _has_chosen_form(group: dict[Any, Any]) -> bool:
 
 
 def _needs_plain_form(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
-    return _has_sparse_gradients(params) or _has_tensor_options(optimizer) or _shares_state(optimizer)
+    return (
+        _has_sparse_gradients(params)
+        or _has_tensor_options(optimizer)
+        or _shares_state(optimizer)
+        or _has_integer_state(optimizer)
+    )
 
 
 def _has_sparse_gradients(params: list[torch.Tensor]) -> bool:
@@ -71,9 +77,19 @@ def _has_tensor_options(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _shares_state(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether two values of the state are one tensor: the second step must then follow the first."""
-    tensors = [v for s in optimizer.state.values() for _, v in leaves(s) if isinstance(v, torch.Tensor)]
-    return len(set(map(id, tensors))) < len(tensors)
+    """Whether two values of the state begin in one place: the second step must then follow the first."""
+    tensors = _state_tensors(optimizer)
+    memories = [(s, t.storage_offset()) if (s := storage_of(t)) is not None else id(t) for t in tensors]
+    return len({*memories}) < len(memories)
+
+
+def _has_integer_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a counter is a tensor of integers, which the multi-tensor and the fused forms reject."""
+    return any(not (t.is_floating_point() or t.is_complex()) for t in _state_tensors(optimizer))
+
+
+def _state_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [v for s in optimizer.state.values() for _, v in leaves(s) if isinstance(v, torch.Tensor)]
 
 
 def _has_fused_kernel(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:

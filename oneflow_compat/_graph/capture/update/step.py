@@ -18,7 +18,7 @@ from ...._global.zero import splitting
 from ...._ops.clip_grad import clip_grad_norm_
 from ...errors import CaptureError, UnsupportedInGraph
 from ...program.locations import GroupOption, ModuleTensor, OptimizerState
-from ...program.nested_state import copied, symbolic
+from ...program.nested_state import copied, restore, symbolic
 from ...program.program import roots, written_args
 from . import sparse_rows
 from .forms import form_options
@@ -68,6 +68,8 @@ class Update(StateChanges):
         # the step created state that the program cannot begin with: the program serves one call
         self.first_only = False
         self.found_inf = None  # node that is 1 if the gradients overflowed under a dynamic scaler
+        # the context of each step(), which may be entered again
+        self.observed: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.snapshots: list[Any] = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
@@ -138,14 +140,10 @@ class Update(StateChanges):
         """
         for optimizer, states, groups in self.snapshots:
             for group, old in zip(optimizer.param_groups, groups):
-                group.clear()
-                group.update(old)
+                restore(group, old)
             for param in list(optimizer.state):
                 if param in states:  # the same dict object, because earlier programs read it
-                    state, old = states[param]
-                    state.clear()
-                    state.update(old)
-                    optimizer.state[param] = state
+                    optimizer.state[param] = restore(*states[param])
                 else:
                     del optimizer.state[param]
 
@@ -208,7 +206,7 @@ class Update(StateChanges):
         called = getattr(optimizer, "_opt_called", None)
         counters = _scalar_attributes(optimizer)
         try:
-            with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item):
+            with torch.no_grad(), traced_math(), ScalarMode(self.trace, self._item), self.observed:
                 optimizer.step()
         finally:
             if called is None and hasattr(optimizer, "_opt_called"):

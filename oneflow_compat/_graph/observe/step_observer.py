@@ -1,0 +1,53 @@
+"""Observe what step() of the optimizers reads besides parameters, options and state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import optimizer as optimizer_module
+
+from .observer import Observer
+from .places import CONTENTS, ITEM, attributes_of
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+# call/optimizer_identity.py compares these; schedulers and step() itself count the calls
+_COMPARED_ELSEWHERE = ("param_groups", "state", "step", "_opt_called", "_step_count")
+
+
+class StepObserver(Observer):
+    """A context of each step(). Groups, parameters and state have tests of their own before each call."""
+
+    def __init__(self, active: Callable[..., Any]) -> None:
+        super().__init__(active, lambda module: None, optimizer_module)
+
+    def leave_out_state(self, optimizers: Iterable[Optimizer]) -> None:
+        reads = self.reads
+        for optimizer in optimizers:
+            attributes = attributes_of(optimizer)
+            reads.written.update((ITEM, id(attributes), name) for name in _COMPARED_ELSEWHERE)
+            # hooks and C functions get the optimizer, and read single attributes at most
+            reads.seen.add((id(attributes), CONTENTS))
+            for container in _containers(optimizer):
+                reads.objects[id(container)] = container
+                reads.complete.add(id(container))
+            reads.class_attribute(type(optimizer), type(optimizer).__mro__, "step", None)
+
+
+def _containers(optimizer: Optimizer) -> Iterator[Any]:
+    """Yield the lists and dicts in which an optimizer keeps options, parameters and state."""
+    groups, state = optimizer.param_groups, optimizer.state
+    yield from _nested(groups)
+    yield state
+    for holder in state.values():
+        yield from _nested(holder)
+
+
+def _nested(value: Any) -> Iterator[Any]:
+    if isinstance(value, (dict, list)):
+        yield value
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from _nested(element)

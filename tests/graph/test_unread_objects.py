@@ -1,0 +1,68 @@
+"""Objects in a list that build() walks through: attributes that it does not read make no program."""
+
+import pytest
+import torch
+
+import oneflow as flow
+
+
+class Layer:
+    def __init__(self, factor):
+        self.factor, self.calls = factor, 0
+
+
+def by_loop(layers, x):
+    for layer in layers:
+        x = x * layer.factor
+    return x
+
+
+def by_enumerate(layers, x):
+    for index, layer in enumerate(layers):
+        x = x * layer.factor + index
+    return x
+
+
+def by_zip(layers, x):
+    for layer, shift in zip(layers, (1, 2)):
+        x = x * layer.factor + shift
+    return x
+
+
+def by_unpacking(layers, x):
+    first, second = layers
+    return x * first.factor * second.factor
+
+
+def by_starred_unpacking(layers, x):
+    first, *rest = layers
+    return x * first.factor * rest[0].factor
+
+
+def by_length(layers, x):
+    return x * layers[0].factor * len(layers) * layers[1].factor
+
+
+def by_map(layers, x):
+    return x * max(map(lambda layer: layer.factor, layers)) * layers[0].factor
+
+
+@pytest.mark.parametrize(
+    "body", [by_loop, by_enumerate, by_zip, by_unpacking, by_starred_unpacking, by_length, by_map]
+)
+def test_counter_of_an_object_in_a_list(body):
+    layers = [Layer(2.0), Layer(3.0)]
+
+    class Walks(flow.nn.Graph):
+        def build(self, x):
+            return body(layers, x)
+
+    graph, x = Walks(), torch.ones(3)
+    for _ in range(3):
+        assert torch.equal(graph(x), body(layers, x))
+        layers[0].calls += 1
+    assert len(graph._engine.programs) == 1
+    layers[1].factor = 5.0
+    assert torch.equal(graph(x), body(layers, x))
+    layers[0] = Layer(7.0)
+    assert torch.equal(graph(x), body(layers, x))
