@@ -16,7 +16,7 @@ def paused_collection() -> Iterator[None]:
     """Pause garbage collection.
 
     A capture, its passes and the loading of a compiled program create many objects that stay alive.
-    Collecting among them doubles the time of a capture. build() gets from gc.isenabled() what eager code gets.
+    Collecting among them doubles the time of a capture. gc.isenabled() tells build() what eager code reads.
     """
     was = gc.isenabled()
     _pauses.append(was)

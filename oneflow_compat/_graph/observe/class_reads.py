@@ -44,7 +44,7 @@ class ClassReads:
         key = ("class attribute", id(owner), len(mro), name)
         if key in self.seen:
             return next((cls.__dict__[name] for cls in mro if name in cls.__dict__), MISSING)
-        if not site.counts:
+        if site is None or not site.counts:
             self.seen.add(key)
             self.objects[id(owner)] = owner
         if is_python_class(owner):

@@ -364,7 +364,7 @@ class Reads(CallReads):
             self.leave_out(value.gi_code)
         if what is not None:
             self.opaque.append((value, site, what))
-        elif depth and depth < _DEPTH and not callable(value):
+        elif depth and depth < _DEPTH and not callable(value) and not _is_of_sympy(cls):
             self.all_attributes(value, site, depth + 1)
 
     def all_attributes(self, value: Any, site: Any, depth: int) -> None:
@@ -416,3 +416,8 @@ def _plain_items(cls: Any) -> bool:
 
 def _class_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _is_of_sympy(cls: type) -> bool:
+    """Whether objects are expressions of sizes, which remember facts that they derive."""
+    return cls.__module__.startswith("sympy.")

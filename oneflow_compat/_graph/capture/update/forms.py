@@ -9,7 +9,7 @@ import torch
 from ...._global.tensor import several
 from ...config import Config
 from ...program.nested_state import leaves
-from ...program.overlaps import storage_of
+from ...program.writes import storage_of
 
 # On the CPU torch's multi-tensor form of these is a loop, bitwise equal to the plain form.
 _SAME_VALUES = (
