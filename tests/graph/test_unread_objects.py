@@ -66,3 +66,21 @@ def test_counter_of_an_object_in_a_list(body):
     assert torch.equal(graph(x), body(layers, x))
     layers[0] = Layer(7.0)
     assert torch.equal(graph(x), body(layers, x))
+
+
+def test_the_inside_of_a_custom_operator_is_torchs():
+    @torch.library.custom_op("unread_objects::halve", mutates_args=())
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    halve.register_fake(torch.empty_like)
+
+    class Halve(flow.nn.Graph):
+        def build(self, x):
+            return halve(x)
+
+    graph = Halve()
+    graph.config.strict(True)  # what has no guard is an error
+    for value in (1.0, 3.0):
+        assert graph(torch.full((2,), value)).tolist() == [value / 2] * 2
+    assert len(graph._engine.programs) == 1

@@ -21,7 +21,7 @@ from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .free_classes import FREE, is_a
 from .places import ALIVE, ATTRIBUTE, CONTEXT, is_fake, is_python_class
-from .policy import Policy, policy_of
+from .policy import Policy, is_of_torch, policy_of
 from .size_types import fix_size_whose_type_decides
 from .unfollowed import unfollowed_call
 
@@ -112,7 +112,8 @@ class CallReads(ClassReads, AnswerReads):
             return self.attrgetter(instance, arguments, site)
         function = inspect.getattr_static(cls, "__call__", None)
         if type(function) is types.FunctionType:
-            if policy_of(function.__code__) is Policy.NONE:
+            code = function.__code__
+            if policy_of(code) is Policy.NONE and not is_of_torch(code.co_filename):
                 self.all_attributes(instance, site, 1)
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)

@@ -97,6 +97,10 @@ def is_of_this_package(name: str) -> bool:
     return name.startswith(_PACKAGE)
 
 
+def is_of_torch(name: str) -> bool:
+    return name.startswith(_TORCH)
+
+
 def is_of_the_capture(value: Any) -> bool:
     """Whether a value is a function that a capture put into torch or into a module for a while."""
     function = value.fget if type(value) is property else value
