@@ -80,7 +80,7 @@ def _image_sizes(
 
 
 def _is_window(dims: int, stride: Any, padding: Any, dilation: Any) -> bool:
-    if any(len(numbers) != dims for numbers in (stride, padding, dilation)):
+    if any(len(lengths) != dims for lengths in (stride, padding, dilation)):
         return False
     return min(*stride, *dilation) >= 1 and min(padding) >= 0
 

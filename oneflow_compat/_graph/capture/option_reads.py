@@ -82,10 +82,10 @@ class OptionReads:
             raise AttributeError("_last_lr")
         rates, optimizer = attributes["_last_lr"], attributes.get("optimizer")
         if any(optimizer is each for each in self.optimizers) and type(rates) is list:
-            numbers = [group.get("lr") for group in optimizer.param_groups]
-            lived = [*map(live_number, numbers)]
-            if all(lived) and rates == [number.value for number in lived]:
-                return numbers
+            options = [group.get("lr") for group in optimizer.param_groups]
+            live = [*map(live_number, options)]
+            if all(live) and rates == [option.value for option in live]:
+                return options
         return rates
 
     def _read(self, index: Any, groups: Any) -> None:
@@ -97,15 +97,15 @@ class OptionReads:
                 if type(group[name]) is float and location not in self.constants:
                     self.inputs.add(location)
                     node = self.nodes[location] = self.recorder.placeholder(name, group[name])
-                    number = self.numbers.number(group[name], node)
-                    self._replaced.append((group, name, group[name], number))
-                    group[name] = number
+                    option = self.numbers.number(group[name], node)
+                    self._replaced.append((group, name, group[name], option))
+                    group[name] = option
 
     def _restore(self) -> None:
         """Give the groups their floats again. build() may have changed them, which a constant allows."""
         while self._replaced:
-            group, name, value, number = self._replaced[-1]
-            if group.get(name) is not number:
+            group, name, value, option = self._replaced[-1]
+            if group.get(name) is not option:
                 self.numbers.is_needed = True
             group[name] = value
             self._replaced.pop()

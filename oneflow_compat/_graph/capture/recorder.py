@@ -340,8 +340,8 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _convert_number(self, a: Any) -> tuple[Any, ...]:
         """Return the same of a number that each run computes, from sizes or from options of optimizers."""
-        number = live_number(a)
-        return (self.sizes.node(a), a) if number is None else (number.node, number.value)
+        live = live_number(a)
+        return (self.sizes.node(a), a) if live is None else (live.node, live.value)
 
     def _convert_list(self, values: Any) -> tuple[Any, ...]:
         has_tensors = bool(values) and isinstance(values[0], (torch.Tensor, float, type(None)))

@@ -27,6 +27,7 @@ _INTERFACE = 3  # kInterface of csrc/guards.cpp
 (
     _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL, _LAYOUTS,
 ) = range(11)  # fmt: skip
+_WHOLE_VALUES = {"type": _TYPE, "cell": _CELL, "list": _LIST}  # test of a group -> operation
 _PRESENT = object()  # any value
 
 
@@ -134,25 +135,24 @@ class CompiledChecker:
             return self._dict_test(group)
         if group.test == "class" and self.features.class_versions:
             return _CLASS, owner, None
-        if group.test == "type":
-            return _TYPE, owner, guard.value
-        if group.test == "cell":
-            return _CELL, owner, guard.value
-        if group.test == "list":
-            return _LIST, owner, guard.value
+        if group.test in _WHOLE_VALUES:
+            return _WHOLE_VALUES[group.test], owner, guard.value
         if group.test == "attribute" and _has_plain_attributes(owner):
             return _ATTRIBUTE, owner, (guard.key, guard.value)
         if group.test == "flag":
             return _FLAGS, owner, (inspect.getattr_static(type(owner[0]), guard.key), guard.value)
         if group.test == "element" and type(owner) is list:
             return _ELEMENT, owner, (guard.key, guard.value)
-        if group.test == LAYOUT and self.features.layouts is not None:
-            tensors = tuple(guard.owner for guard in group.guards)
-            return _LAYOUTS, tensors, (torch.Tensor.requires_grad, *self.features.layouts)
         if group.test == LAYOUT:
-            return _CALL, owner, _layout_test(group.guards)
+            return self._layouts_test(group)
         guards = tuple(group.guards)
         return _CALL, owner, lambda: not any(map(differs, guards))
+
+    def _layouts_test(self, group: Any) -> Any:
+        if self.features.layouts is None:
+            return _CALL, group.owner, _layout_test(group.guards)
+        tensors = tuple(guard.owner for guard in group.guards)
+        return _LAYOUTS, tensors, (torch.Tensor.requires_grad, *self.features.layouts)
 
     @staticmethod
     def _dict_test(group: Any) -> tuple[Any, ...]:

@@ -123,8 +123,8 @@ class Reads(CallReads):
             self.seen.add(("global", id(scope), name))
         self.add(ITEM, scope, name, scope.get(name, MISSING), name, site)
         if name not in scope:
-            found = scope.get("__builtins__", builtins)
-            self.add(ITEM, found if type(found) is dict else vars(found), name, OF_CAPTURE, name, site)
+            module = scope.get("__builtins__", builtins)
+            self.add(ITEM, module if type(module) is dict else vars(module), name, OF_CAPTURE, name, site)
 
     def cell(self, cell: Any, site: Any) -> None:
         try:
@@ -175,17 +175,13 @@ class Reads(CallReads):
             return
         if is_a(instance, threading.local):
             return self.add(ATTRIBUTE, instance, name, getattr(instance, name, MISSING), label, site)
-        if is_a(in_class, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-            return self.slot(instance, name, in_class, label, site)
-        if is_a(in_class, property) and name == "_last_lr" and is_of_the_capture(in_class):
-            return self.rates(instance, in_class.fget, label, site)
         if is_a(in_class, property):
-            return self.property(instance, name, in_class.fget, label, site)
+            return self.property(instance, name, in_class, label, site)
         if is_a(instance, types.ModuleType) and is_installed_module(instance):
-            return self.add(
-                ATTRIBUTE, instance, name, OF_CAPTURE, label, site
-            )  # torch.backends.cudnn.benchmark
-        if hasattr(type(in_class), "__set__") and not is_python_class(type(in_class)):  # a field of ctypes
+            # for example torch.backends.cudnn.benchmark
+            return self.add(ATTRIBUTE, instance, name, OF_CAPTURE, label, site)
+        if hasattr(type(in_class), "__set__") and not is_python_class(type(in_class)):
+            # a slot, a getter of a class in C, a field of ctypes
             return self.slot(instance, name, in_class, label, site)
         attributes = attributes_of(instance)
         if attributes is not None:
@@ -196,8 +192,11 @@ class Reads(CallReads):
         elif in_class is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
 
-    def property(self, instance: Any, name: str, getter: Any, label: str | None, site: Any) -> None:
+    def property(self, instance: Any, name: str, in_class: property, label: str | None, site: Any) -> None:
         """A property: what its function reads is observed, or else its value is guarded."""
+        getter: Any = in_class.fget
+        if name == "_last_lr" and is_of_the_capture(in_class):
+            return self.rates(instance, getter, label, site)
         if type(getter) is types.FunctionType and not self.python_call(getter, site) and site.is_user:
             with contextlib.suppress(Exception):  # build() gets the same error in a moment
                 if is_plain(getter(instance)):

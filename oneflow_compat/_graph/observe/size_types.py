@@ -28,9 +28,9 @@ def fix_size_whose_type_decides(function: Callable[..., Any], arguments: Sequenc
         return
     if not _decides(function, size, arguments[1:]):
         return
-    number = live_number(size)
+    live = live_number(size)
     with contextlib.suppress(Exception):  # a size that depends on values has no number yet
-        float(size) if number is None else number.numbers.need()
+        float(size) if live is None else live.numbers.need()
 
 
 def _decides(function: Callable[..., Any], size: Any, rest: Any) -> bool:
