@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from .capture.recorder import Recorder
-    from .observe.guards import Change
+    from .observe.python_guards import Change
     from .program.program import CompiledFunction, Program
 
 
@@ -197,14 +197,14 @@ class Engine:
 
     def _note_change(self, entry: Entry) -> None:
         """Record that a value the program assumed fixed has changed; report repeated changes."""
-        label = entry.watch.changed
+        label = entry.python_guards.changed
         if label is not None:
-            entry.watch.changed = None
+            entry.python_guards.changed = None
             if label == VALUES and entry.guards.fixes_sizes and self.sizes_vary is False:
                 self.sizes_vary = True
                 return
             self._changes[label] += 1
-            self._explain_change(label, entry.watch.change)
+            self._explain_change(label, entry.python_guards.change)
             report_repeated(self.name, label, self._changes[label])
 
     @property
@@ -256,7 +256,7 @@ class Engine:
             history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
         )
         entry = Entry(key, captured.with_program(program), run)
-        entry.watch.mode_changed = self._tell_mode
+        entry.python_guards.mode_changed = self._tell_mode
         variants = self._entries.setdefault(key, [])
         variants[:] = [v for v in variants if v.serves_later_calls]
         variants.insert(0, entry)

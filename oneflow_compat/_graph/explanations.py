@@ -11,7 +11,7 @@ from .program.live_numbers import NumberNeeded
 
 if TYPE_CHECKING:
     from .errors import Specialization
-    from .observe.guards import Change
+    from .observe.python_guards import Change
     from .program.program import Program
 
 

@@ -33,9 +33,9 @@ def test_a_missed_change_is_silent_and_a_named_one_is_warned():
 def test_a_program_whose_guard_is_off_is_found(monkeypatch):
     """As if no guard looked at what build() read, or at optimizers."""
     from oneflow._graph.call import optimizer_identity
-    from oneflow._graph.observe import Guards, checker_of
+    from oneflow._graph.observe import PythonGuards, checker_of
 
-    monkeypatch.setattr(Guards, "holds", lambda self, rebind: True)
+    monkeypatch.setattr(PythonGuards, "holds", lambda self, rebind: True)
     monkeypatch.setattr(optimizer_identity, "checker_of", lambda guards: checker_of([]))
     results = collections.Counter(
         result for seed in (1000, 1006) for _, result in fuzz_guards.run_program(seed, trials=3, share=0.0)

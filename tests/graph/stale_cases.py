@@ -46,7 +46,7 @@ def check(module, change, body=None, calls=1):
         assert torch.equal(graph(x), eager(x))
         for _ in range(2):
             graph(x)
-        assert len(graph._engine.programs) == 1, graph._engine._last.watch.changed
+        assert len(graph._engine.programs) == 1, graph._engine._last.python_guards.changed
         before = eager(x)
         change(module)
         assert torch.equal(graph(x), eager(x))

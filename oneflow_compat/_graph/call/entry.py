@@ -28,7 +28,7 @@ class Entry:
         self.live = captured.live
         self.run = _prepared(captured, run)
         self.validity = Validity(captured)
-        self.prologue, self.watch = self.validity.prologue, self.validity.watch
+        self.prologue, self.python_guards = self.validity.prologue, self.validity.python_guards
         serves_one_call = captured.guards.serves_one_call
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
         self._has_run = False
@@ -57,7 +57,7 @@ class Entry:
     def values_besides_arguments(self) -> tuple[Any, ...]:
         """Return the values of the slots, with None for arguments. Raise if a tensor no longer fits."""
         if not self.prologue.holds_without_arguments((Stage.TENSORS,)):
-            changed = self.watch.changed or "of a parameter"
+            changed = self.python_guards.changed or "of a parameter"
             raise RuntimeError(
                 f"graph {self.program.name}: the tensor {changed} was replaced or changed since the last"
                 " call; call the graph once more before its program is written"

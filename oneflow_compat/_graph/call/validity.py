@@ -56,12 +56,14 @@ class Validity:
         self.program, self.guards, self.live = captured.program, captured.guards, captured.live
         # no later call can be served: optimizer state was replaced, or the program served its only call
         self.dead = False
-        self.watch = self.guards.python_values
+        self.python_guards = self.guards.python_values
         named = [*self.live.entries.values(), *_option_tensors(captured)]
-        self.watch.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
+        self.python_guards.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
         self.options = tuple(_fixed_options(captured))
         self.tensors: Any = None  # TensorIdentity, once the prologue asked for the tests
-        self.structure: Any = None if self.watch.follows_modules else ModuleStructure(self.live.modules)
+        self.structure: Any = (
+            None if self.python_guards.follows_modules else ModuleStructure(self.live.modules)
+        )
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
         self.prologue = Prologue(self.program, self.live, self.tests)
 
@@ -88,7 +90,8 @@ class Validity:
             ),
             Test("modules", self._same_structure(scope), on_failure=self._note_structure),
             Test(
-                "values read from Python", f"{scope.bind(self.watch.holds)}({scope.bind(self._rebind_free)})"
+                "values read from Python",
+                f"{scope.bind(self.python_guards.holds)}({scope.bind(self._rebind_free)})",
             ),
             Test("options of parameter groups", self._same_options(scope)),
             Test(
@@ -112,7 +115,7 @@ class Validity:
         return f"{scope.bind(self.structure.holds)}()" if self.structure is not None else ""
 
     def _note_structure(self) -> bool:
-        self.watch.changed = self.structure.changed
+        self.python_guards.changed = self.structure.changed
         return False
 
     def _look_at_optimizers(self) -> Any:
@@ -123,10 +126,10 @@ class Validity:
             self._names[self._optimizer_checker] = optimizers.checker
             return True
         if not optimizers.same_layout:
-            self.watch.changed, self.dead = optimizers.changed, optimizers.state_replaced
+            self.python_guards.changed, self.dead = optimizers.changed, optimizers.state_replaced
             return False
         if not self.tensors.holds():  # bind() would take any tensor that lies there now
-            self.watch.changed = self.tensors.changed
+            self.python_guards.changed = self.tensors.changed
             return False
         self.prologue.bind()
         return True
@@ -167,7 +170,7 @@ class Validity:
         """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
         if not self.tensors.holds():
-            self.watch.changed = self.tensors.changed
+            self.python_guards.changed = self.tensors.changed
             return False
         for tensor in self.prologue.tensors:
             self._names[tensor.name] = tensor.live
@@ -182,14 +185,14 @@ class Validity:
         return f"{scope.bind(self.memory.holds)}(values)" if self.memory.is_needed else ""
 
     def _note_memory(self) -> bool:
-        self.watch.changed = "memory that inputs share"
+        self.python_guards.changed = "memory that inputs share"
         return False
 
     def _note_values(self) -> bool:
         if self.guards.reads_values:
-            self.watch.changed = VALUES
+            self.python_guards.changed = VALUES
         elif self.guards.branches_on_options:
-            self.watch.changed = "an option of an optimizer that build() branches on"
+            self.python_guards.changed = "an option of an optimizer that build() branches on"
         return False
 
 

@@ -1,7 +1,8 @@
 """What build() reads from Python: observed while it runs, and guarded before each later call.
 
-The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `Guards`, and
-`Guards.holds(rebind)` is asked before each call. `observe_steps()` does the same for step() of optimizers.
+The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `PythonGuards`,
+and `PythonGuards.holds(rebind)` is asked before each call. `observe_steps()` does the same for step() of
+optimizers.
 `checker_of(guards)` tests guards of other facts as fast.
 """
 
@@ -15,11 +16,11 @@ from ..._active import capturing
 from . import places
 from .attribute_reads import AttributeReads
 from .bytecode import VERSION
-from .guards import Change, Guards, checker_of
 from .instructions import VERSIONS
 from .layouts import has_plain_layout
 from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
 from .places import Guard
+from .python_guards import Change, PythonGuards, checker_of
 from .torch_settings import torch_settings
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Change",
     "Guard",
-    "Guards",
+    "PythonGuards",
     "checker_of",
     "has_plain_layout",
     "observe",

@@ -33,8 +33,8 @@ from ..program.python_values import (
     is_record,
     same_value,
 )
-from .guards import Guards
 from .places import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
+from .python_guards import PythonGuards
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -232,7 +232,7 @@ class AttributeReads:
     # -- the result ----------------------------------------------------------------------
     def finish(self, replayed: Any, modes: Any) -> Any:
         """The guards of later calls, once build() has returned."""
-        return Guards([guard for entry in list(self._entries()) for guard in _guards_of(*entry)])
+        return PythonGuards([guard for entry in list(self._entries()) for guard in _guards_of(*entry)])
 
     def _entries(self) -> Iterator[Any]:
         """Yield (container, key, value, label) of what later calls compare."""

@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
 from .free_classes import FREE, FREE_OF_ATTRIBUTES, is_a
-from .guards import Guards
 from .instructions import READS
 from .outliving import made_by_build, outliving
 from .places import (
@@ -30,6 +29,7 @@ from .places import (
     is_same_plain,
 )
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
+from .python_guards import PythonGuards
 from .reads import Reads
 from .size_types import fix_size_whose_type_decides
 from .unfollowed import calling_site, reads_objects
@@ -91,7 +91,7 @@ class Observer:
         if site is not None:
             self.reads.warn(site, f"the code of {code.co_name}, whose reads of objects are not observed")
 
-    def finish(self, replayed: Any, modes: Any) -> Guards:
+    def finish(self, replayed: Any, modes: Any) -> PythonGuards:
         """Return the guards.
 
         `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
@@ -126,7 +126,7 @@ class Observer:
             self._settle(guard, replayed, kept, opaque)
         if opaque:
             unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in made_now]
-        return Guards(kept, pinned, unfollowed, follows_modules=True)
+        return PythonGuards(kept, pinned, unfollowed, follows_modules=True)
 
     @staticmethod
     def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:

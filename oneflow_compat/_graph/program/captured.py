@@ -62,7 +62,7 @@ class Guards:
     `Program.guard` has the conditions on values that the program itself can compute.
     """
 
-    # the observe.Guards of what build() read from Python
+    # the observe.PythonGuards of what build() read from Python
     python_values: Any = None
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
     free_index: Mapping[int, int | None] = field(default_factory=dict)

@@ -28,7 +28,7 @@ class Change:
     location: tuple[Any, ...] | None
 
 
-class Guards:
+class PythonGuards:
     """Guards of one program. `holds()` is True while every place holds its value or an equal one.
 
     `changed` is the label of the place that made `holds()` return False, and `change` says more of it.
@@ -56,7 +56,7 @@ class Guards:
         """Guard the settings of torch, which `torch_settings(records_gradients)` returned at the capture."""
         self.records_gradients, self.settings = records_gradients, settings
 
-    def add(self, other: Guards) -> None:
+    def add(self, other: PythonGuards) -> None:
         """Guard what another context observed, too."""
         self.guards += other.guards
         self.pinned = {*self.pinned, *other.pinned}
