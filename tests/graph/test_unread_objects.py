@@ -84,3 +84,30 @@ def test_the_inside_of_a_custom_operator_is_torchs():
     for value in (1.0, 3.0):
         assert graph(torch.full((2,), value)).tolist() == [value / 2] * 2
     assert len(graph._engine.programs) == 1
+
+
+def test_a_module_is_run_once_where_build_imports_it(tmp_path, monkeypatch):
+    """What its code reads while it is imported makes no guard and no warning."""
+    (tmp_path / "imported_by_build.py").write_text(
+        "import dataclasses\n"
+        "class Base: pass\n"
+        "@dataclasses.dataclass(slots=True)\n"
+        "class Settings(Base):\n"
+        "    factor: int = 3\n"
+        "Settings.__bases__ = (Base,)\n"
+        "factor = Settings().factor\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    class Scaled(flow.nn.Graph):
+        def build(self, x):
+            import imported_by_build
+
+            return x * imported_by_build.factor
+
+    graph = Scaled()
+    graph.config.strict(True)
+    assert [graph(torch.ones(1)).item() for _ in range(2)] == [3, 3]
+    assert len(graph._engine.programs) == 1
+    monkeypatch.setattr("imported_by_build.factor", 5)
+    assert graph(torch.ones(1)).item() == 5

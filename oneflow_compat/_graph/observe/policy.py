@@ -61,6 +61,8 @@ def policy_of_file(name: str) -> Policy:
         if module == "logging":  # torch logs while build() runs; a handler is no part of the program
             return Policy.NONE_BELOW
         return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED
+    if name.startswith("<frozen importlib"):  # a module that is imported runs once, in eager mode too
+        return Policy.NONE_BELOW
     if name.startswith("<frozen"):
         return Policy.INSTALLED if name in _FROZEN_PARTS else Policy.NONE
     return Policy.USER
