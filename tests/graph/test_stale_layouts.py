@@ -45,7 +45,7 @@ def test_size_of_a_tensor_in_a_nested_list_that_a_function_of_torch_reads():
     shapes = {"like": [torch.ones(1)]}
 
     def build(x):
-        return x * len(torch.functional.broadcast_shapes(*(t.shape for t in shapes["like"])))
+        return x * len(torch.functional.broadcast_shapes(*[t.shape for t in shapes["like"]]))
 
     assert verdict(build, lambda: shapes["like"][0].resize_(1, 1, 1)) == "followed"
 
