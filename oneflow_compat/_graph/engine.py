@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
 from collections import Counter, OrderedDict
@@ -22,6 +23,7 @@ from .call.validity import VALUES
 from .capture.capture import Capture
 from .capture.interrupts import interrupts_at_operators
 from .capture.leaves import check_leaves
+from .capture.patching import answered_in_build
 from .capture.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .compile import compiler_for, default_backend
@@ -29,7 +31,7 @@ from .compile import compiling as _making
 from .config import Config
 from .errors import CaptureError, SizesNeeded
 from .explanations import Explanation, of_change, of_constant_options, of_specialization, of_static_sizes
-from .garbage_collection import paused_collection
+from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
 from .program.captured import Captured
@@ -158,7 +160,7 @@ class Engine:
                 self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
-            with paused_collection():
+            with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)
 

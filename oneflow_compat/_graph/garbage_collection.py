@@ -6,8 +6,6 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from .capture.patching import answered_in_build
-
 _pauses: list[bool] = []  # whether the collector ran before each pause that has not ended
 
 
@@ -16,17 +14,20 @@ def paused_collection() -> Iterator[None]:
     """Pause garbage collection.
 
     A capture, its passes and the loading of a compiled program create many objects that stay alive.
-    Collecting among them doubles the time of a capture. gc.isenabled() tells build() what eager code reads.
+    Collecting among them doubles the time of a capture.
     """
-    was = gc.isenabled()
-    _pauses.append(was)
+    _pauses.append(gc.isenabled())
     gc.disable()
     try:
-        with answered_in_build(gc, "isenabled", was):
-            yield
+        yield
     finally:
         if _pauses.pop():
             gc.enable()
+
+
+def is_on_for_caller() -> bool:
+    """Whether the garbage collector is on, apart from the pauses."""
+    return _pauses[0] if _pauses else gc.isenabled()
 
 
 @contextlib.contextmanager
