@@ -57,15 +57,18 @@ def policy_of_file(name: str) -> Policy:
         package = name.rpartition(_SITE)[2].split(os.sep)[0]
         return Policy.NONE if package in _FUNCTIONS_ONLY else Policy.INSTALLED
     if name.startswith(_STDLIB):
-        module = name[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
-        if module == "logging":  # torch logs while build() runs; a handler is no part of the program
-            return Policy.NONE_BELOW
-        return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED
+        return _policy_of_standard_library(name[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py"))
     if name.startswith("<frozen importlib"):  # a module that is imported runs once, in eager mode too
         return Policy.NONE_BELOW
     if name.startswith("<frozen"):
         return Policy.INSTALLED if name in _FROZEN_PARTS else Policy.NONE
     return Policy.USER
+
+
+def _policy_of_standard_library(module: str) -> Policy:
+    if module == "logging":  # torch logs while build() runs; a handler is no part of the program
+        return Policy.NONE_BELOW
+    return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED
 
 
 def _is_part(name: str, root: Any, parts: Any) -> bool:
