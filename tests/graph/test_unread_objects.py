@@ -111,3 +111,14 @@ def test_a_module_is_run_once_where_build_imports_it(tmp_path, monkeypatch):
     assert len(graph._engine.programs) == 1
     monkeypatch.setattr("imported_by_build.factor", 5)
     assert graph(torch.ones(1)).item() == 5
+
+
+def test_the_bases_that_build_reads_are_no_change_of_type():
+    class Scaled(flow.nn.Graph):
+        def build(self, x):
+            return x * len(Layer.__mro__)
+
+    graph = Scaled()
+    graph.config.strict(True)
+    assert [graph(torch.ones(1)).item() for _ in range(2)] == [2, 2]
+    assert len(graph._engine.programs) == 1

@@ -51,7 +51,7 @@ class ClassReads:
             self.add(CLASS_ATTRIBUTE, owner, "__mro__", owner.__mro__, f"the bases of {owner.__name__}", site)
         for cls in mro:
             value = cls.__dict__.get(name, MISSING)
-            if value is not MISSING or is_python_class(cls):
+            if cls is not type and (value is not MISSING or is_python_class(cls)):  # type is immutable
                 label = f"{cls.__name__}.{name}"
                 self.add(CLASS_ATTRIBUTE, cls, name, value, label, site)
             if value is not MISSING:
