@@ -1,4 +1,4 @@
-// The test before each call of a graph that no place which build() read was written: one loop over dicts,
+// The test before each call of a graph that no source which build() read was written: one loop over dicts,
 // classes, cells and lists. Built against Python's limited API, one library serves every Python from 3.10.
 //
 // The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. observe/checkers.py

@@ -29,14 +29,14 @@ def without_subclasses(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def make_results_global(outputs: Callable[..., Any], places: dict[Any, Any]) -> Callable[..., Any]:
-    """Wrap `outputs` so that the results at the positions in `places` are global.
+def make_results_global(outputs: Callable[..., Any], placed: dict[Any, Any]) -> Callable[..., Any]:
+    """Wrap `outputs` so that the results at the positions in `placed` are global.
 
-    `places` is {position: (placement, sbp, shape)}.
+    `placed` is {position: (placement, sbp, shape)}.
     """
 
     def make(out: Any) -> Any:
-        out = [_around(o, *places[i]) if i in places else o for i, o in enumerate(out)]
+        out = [_around(o, *placed[i]) if i in placed else o for i, o in enumerate(out)]
         return outputs(out)
 
     return make

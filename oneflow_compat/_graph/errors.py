@@ -1,4 +1,4 @@
-"""Errors of the graph engine, each pointing at the user's own source line."""
+"""Errors of the graph engine, each pointing at the user's own line of code."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def raised_at(error: BaseException) -> Any:
 
 
 def location_text(location: Any) -> str:
-    """One readable line for a location, with the source line if the file can be read."""
+    """One readable line for a location of code, with the line itself if the file can be read."""
     if location is None:
         return "(no user code on the stack)"
     name, line, function = location
-    source = linecache.getline(name, line).strip()
-    return f'File "{name}", line {line}, in {function}' + (f": {source}" if source else "")
+    code = linecache.getline(name, line).strip()
+    return f'File "{name}", line {line}, in {function}' + (f": {code}" if code else "")
 
 
 def first_line(error: BaseException) -> str:
@@ -110,7 +110,7 @@ KEEP_PADDED = (
 
 
 class CaptureError(OneFlowError):
-    """build() did something without meaning in a static program; the message shows the user's source line."""
+    """build() did something without meaning in a static program; the message shows the user's line."""
 
     def __init__(self, what: str, instead: str, location: Any = None) -> None:
         location = location or user_location(2)

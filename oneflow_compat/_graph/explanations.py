@@ -32,7 +32,7 @@ def of_change(label: str, change: Change | None, count: int) -> Explanation:
     """Return the guard that failed: the latest change of its value, and how often it changed."""
     values, location = "", None
     if change is not None and change.label == label:
-        values, location = f" from {change.old} to {change.new}", change.location
+        values, location = f" from {change.old} to {change.new}", change.code_location
     reason = f"changed{values}; another program was made for {count} such changes"
     return Explanation(f"guard of {label}", reason, location)
 

@@ -63,6 +63,6 @@ def _key(engine: EngineInterface, family: Hashable) -> str:
 
 
 def _content(code: CodeType) -> tuple[Any, ...]:
-    """Return what a function does, without the position of its source."""
+    """Return what a function does, without the position of its code."""
     constants = (_content(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
     return code.co_code, code.co_names, *constants

@@ -113,7 +113,7 @@ INDUCTOR = {
     "softshrink of NaN": Defect("softshrink turns NaN into 0.", _FORMS + "_softshrink"),
     "sum with a multiple of a product": Defect("add(c, a @ b, alpha=-2) drops alpha.", _FORMS + "_sum"),
     "tensor written with a part of itself": Defect(
-        "h.index_add(0, i, h) reads rows that it has already added to.", _FIXES + "sources_kept"
+        "h.index_add(0, i, h) reads rows that it has already added to.", _FIXES + "operands_kept"
     ),
     "remainder": Defect("x % y is x - floor(x / y) * y, which is not exact.", _FORMS + "_remainder"),
     "floor division": Defect(

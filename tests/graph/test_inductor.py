@@ -279,7 +279,7 @@ def test_operators_without_a_c_function_leave_the_region_one_file(resize):
 
 def test_the_update_is_two_operators_whatever_the_number_of_parameters():
     _, _, graph = trained()
-    host = graph._engine._last.run.inner.__source__
+    host = graph._engine._last.run.inner.__code_text__
     assert len(re.findall(r"\bf\d+\(", host)) == 3, host  # region, step counters, AdamW
 
 

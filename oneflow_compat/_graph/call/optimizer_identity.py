@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..observe import Guard, checker_of, places
+from ..observe import Guard, checker_of, sources
 from ..program.locations import Keys
 from ..program.nested_state import found_at, leaves
 from ..program.python_values import MISSING, tensor_meta
@@ -54,11 +54,11 @@ class OptimizerIdentity:
 
     def _hook_guards(self) -> Iterator[Guard]:
         """Yield guards of the hooks. torch numbers the hooks of a process when it adds one."""
-        yield _guard(places.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
+        yield _guard(sources.ATTRIBUTE, RemovableHandle, "next_id", RemovableHandle.next_id)
         for dicts in self._hook_dicts():
             for hooks in dicts:
                 if hooks:
-                    yield _guard(places.CONTENTS, hooks, None, places.contents(hooks))
+                    yield _guard(sources.CONTENTS, hooks, None, sources.contents(hooks))
 
     def _hook_dicts(self) -> Iterator[Any]:
         for optimizer in self.optimizers:
@@ -122,27 +122,27 @@ class _Optimizer:
         self.step = optimizer.__dict__.get("step", MISSING)
 
     def guards(self) -> Iterator[Guard]:
-        """Yield guards of the places that are compared."""
+        """Yield guards of the sources that are compared."""
         attributes = vars(self.optimizer)
         if (
             not {"param_groups", "state"} <= attributes.keys()
         ):  # a class that wraps an optimizer has properties
-            yield _guard(places.FLAG, (self,), "is_same", True)
+            yield _guard(sources.FLAG, (self,), "is_same", True)
         for name in ("param_groups", "state", "step"):
-            yield _guard(places.ITEM, attributes, name, attributes.get(name, MISSING))
+            yield _guard(sources.ITEM, attributes, name, attributes.get(name, MISSING))
         groups = self.optimizer.param_groups
-        yield _guard(places.CONTENTS, groups, None, places.contents(groups))
+        yield _guard(sources.CONTENTS, groups, None, sources.contents(groups))
         for group in groups:
-            yield _guard(places.ITEM, group, "params", group["params"])
-            yield _guard(places.CONTENTS, group["params"], None, places.contents(group["params"]))
+            yield _guard(sources.ITEM, group, "params", group["params"])
+            yield _guard(sources.CONTENTS, group["params"], None, sources.contents(group["params"]))
         state = self.optimizer.state
-        yield _guard(places.CONTENTS, state, None, places.contents(state))
+        yield _guard(sources.CONTENTS, state, None, sources.contents(state))
         for holder in (*groups, *state.values()):  # another tensor may have another layout, or share memory
             for path, tensor in _tensors_in(holder):
                 container = found_at(holder, path[:-1])
-                where = places.ITEM if isinstance(container, dict) else places.ELEMENT
-                yield _guard(where, container, path[-1], tensor)
-                yield _guard(places.LAYOUT, tensor, None, tensor_meta(tensor))
+                access = sources.ITEM if isinstance(container, dict) else sources.ELEMENT
+                yield _guard(access, container, path[-1], tensor)
+                yield _guard(sources.LAYOUT, tensor, None, tensor_meta(tensor))
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield the parameters and the tensors in options and state, in a fixed order."""

@@ -128,8 +128,8 @@ class Prologue:
         lines += ["  except (KeyError, IndexError):", "    return None"]  # a value is missing
         lines += self._lines(Stage.VALUES)
         lines += ["  return values"]
-        source = "\n".join(lines)
-        exec(compile(source, f"<{self.program.name} prologue>", "exec"), self.scope.names)
+        code = "\n".join(lines)
+        exec(compile(code, f"<{self.program.name} prologue>", "exec"), self.scope.names)
         self.run = self.scope.names["prologue"]
 
     def _reads(self) -> list[str]:

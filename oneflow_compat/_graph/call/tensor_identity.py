@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..._global.marks import OfSeveralRanks
-from ..observe import Guard, checker_of, has_plain_layout, places
+from ..observe import Guard, checker_of, has_plain_layout, sources
 from ..program.locations import StateEntry
 from ..program.python_values import get_item, tensor_meta
 from .prologue import TensorSlot
@@ -60,18 +60,18 @@ class TensorIdentity:
         self.checker = checker_of([*self._guards()])
 
     def _guards(self) -> Iterator[Guard]:
-        locations = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
-        locations += [(container, key, self.expected[index]) for index, container, key in self.aliases]
-        for container, key, tensor in locations:
-            where = places.ITEM if isinstance(container, dict) else places.ELEMENT
-            yield Guard(where, container, key, tensor, None, None)
+        entries = [(t.container, t.key, now) for t, now in zip(self.tensors, self.expected)]
+        entries += [(container, key, self.expected[index]) for index, container, key in self.aliases]
+        for container, key, tensor in entries:
+            access = sources.ITEM if isinstance(container, dict) else sources.ELEMENT
+            yield Guard(access, container, key, tensor, None, None)
         for tensor in filter(has_plain_layout, self.expected):
-            yield Guard(places.LAYOUT, tensor, None, tensor_meta(tensor), None, None)
+            yield Guard(sources.LAYOUT, tensor, None, tensor_meta(tensor), None, None)
         others = [(t, trained) for _, t, trained in self.parameters if not has_plain_layout(t)]
         for is_trained in (True, False):
             tensors = tuple(tensor for tensor, was_trained in others if was_trained is is_trained)
             if tensors:
-                yield Guard(places.FLAG, tensors, "requires_grad", is_trained, None, None)
+                yield Guard(sources.FLAG, tensors, "requires_grad", is_trained, None, None)
 
     def holds(self) -> bool:
         """Whether the program accepts the tensors that lie there now; it reads them from now on."""

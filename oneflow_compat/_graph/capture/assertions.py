@@ -64,8 +64,8 @@ def _goes_on(code: Any, offset: Any) -> Any:
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):
         return None
-    places = {i.offset: n for n, i in enumerate(instructions)}
-    n = places.get(offset)
+    positions = {i.offset: n for n, i in enumerate(instructions)}
+    n = positions.get(offset)
     if n is None:
         return None
     while instructions[n].opname in (
@@ -78,7 +78,7 @@ def _goes_on(code: Any, offset: Any) -> Any:
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
         return None
-    by_jump, by_falling = _raises(instructions, places.get(jump.argval)), _raises(instructions, n + 1)
+    by_jump, by_falling = _raises(instructions, positions.get(jump.argval)), _raises(instructions, n + 1)
     if by_jump == by_falling:
         return None
     jumps_if = jump.opname.endswith("IF_TRUE")

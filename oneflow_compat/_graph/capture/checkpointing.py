@@ -88,8 +88,9 @@ def recomputed(module: Module, capturing: Any, recorder: Recorder) -> Iterator[N
 
 
 class _Before:
-    """The buffers of a module as they are before its forward: in this context copies take their places, to be
-    read and written.
+    """The buffers of a module as they are before its forward.
+
+    In this context the module has copies instead, which are read and written.
     """
 
     def __init__(self, module: Module, recorder: Recorder) -> None:

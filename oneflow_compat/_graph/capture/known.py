@@ -33,7 +33,7 @@ _MOST_NODES = 2000
 _MOST_FLOATS, _MOST_INTEGERS = 4096, 1 << 16  # elements that are read to compute an example
 
 
-class Source(enum.Enum):
+class Origin(enum.Enum):
     CONSTANT = "constant"  # the same in each run: torch.arange(3) of build()
     EXAMPLE = "example"  # of this call: the sum of a mask that is an argument
     UNKNOWN = "unknown"  # it depends on much data, on floating arguments, on parameters or on randomness
@@ -43,15 +43,15 @@ class Source(enum.Enum):
 class Known:
     """What is known of one value. The value is a tensor, or what the operator returns: a tuple, a bool."""
 
-    source: Source
+    origin: Origin
     value: Any = None
 
     @property
     def is_example(self) -> bool:
-        return self.source is Source.EXAMPLE
+        return self.origin is Origin.EXAMPLE
 
 
-UNKNOWN = Known(Source.UNKNOWN)
+UNKNOWN = Known(Origin.UNKNOWN)
 
 
 def known_value(recorder: RecorderInterface, node: Node, of_arguments: bool = False) -> Known:
@@ -62,9 +62,9 @@ def known_value(recorder: RecorderInterface, node: Node, of_arguments: bool = Fa
     """
     constant = constant_value(recorder, node)
     if constant is not None:
-        return Known(Source.CONSTANT, constant)
+        return Known(Origin.CONSTANT, constant)
     example = _example_value(recorder, node, of_arguments)
-    return UNKNOWN if example is None else Known(Source.EXAMPLE, example)
+    return UNKNOWN if example is None else Known(Origin.EXAMPLE, example)
 
 
 def guarded_tensor(

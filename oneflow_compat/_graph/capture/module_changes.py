@@ -90,7 +90,7 @@ class ModuleChanges:
         """
         self._pairs: list[Any] = []
         self._registered_memories = self._memories_of_registered_state()
-        self._sources: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
+        self._copied_tensors: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
         for before in self.before.values():
             self._compare_buffers(before)
             self._compare_attributes(before)
@@ -148,7 +148,7 @@ class ModuleChanges:
 
     def _is_copied(self, old: Any, new: Any, registered: Any) -> bool:
         """Return True if the old tensor gets the values of the new one, or already has them."""
-        if self._sources.setdefault(memory_id(old), new) is not new and not registered:
+        if self._copied_tensors.setdefault(memory_id(old), new) is not new and not registered:
             return False  # one tensor under two names
         if registered or memory_id(old) not in self._registered_memories:
             self._pairs.append((old, new))

@@ -62,27 +62,25 @@ class _Recorded:
         out._of_node.meta["tensor"] = describe(value)
         return out
 
-    def getting(self, original: Any, function: Any, places: Any) -> Any:
+    def getting(self, original: Any, function: Any, arguments_of: Any) -> Any:
         def get(*args: Any, **kwargs: Any) -> Any:
             if not capturing():
                 return original(*args, **kwargs)
-            return self.read(lambda: original(*args, **kwargs), function, *places(*args, **kwargs))
+            return self.read(lambda: original(*args, **kwargs), function, *arguments_of(*args, **kwargs))
 
         return get
 
-    def doing(self, original: Callable[..., Any], function: Callable[..., Any], places: Any) -> Any:
+    def doing(self, original: Callable[..., Any], function: Callable[..., Any], arguments_of: Any) -> Any:
         def do(*args: Any, **kwargs: Any) -> Any:
             if not capturing():
                 return original(*args, **kwargs)
-            self.record(function, *places(*args, **kwargs))
+            self.record(function, *arguments_of(*args, **kwargs))
 
         return do
 
 
 class _Generator:
-    """In the place of the CPU's generator: torch's functions for it end here, whatever name they are called
-    by.
-    """
+    """Stand in for the CPU's generator: torch's functions for it end here, under every name."""
 
     def __init__(self, generator: Any, recorded: Any) -> None:
         self._generator, self._recorded = generator, recorded

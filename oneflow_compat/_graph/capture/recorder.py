@@ -363,8 +363,8 @@ class Recorder(KnownValues, TorchDispatchMode):
 
     def _constant(self, tensor: torch.Tensor) -> FakeTensor:
         """Return a symbolic tensor for a tensor that build() makes of Python data."""
-        source = self._constant_node(tensor.detach().clone())
-        node = self.graph.call_function(aten.clone.default, (source,))
+        constant = self._constant_node(tensor.detach().clone())
+        node = self.graph.call_function(aten.clone.default, (constant,))
         node.meta["tensor"] = describe(tensor)
         self._annotate(node)
         shape, stride = tuple(tensor.shape), tensor.stride()

@@ -137,13 +137,13 @@ def _dense(a: Any, apart: Any) -> Any:
 
 def _rows(a: Any, apart: Any) -> Any:
     dims, shape = a.sparse_dim(), a.shape[: a.sparse_dim()]
-    places, coalesced = math.prod(shape), a.is_coalesced()
+    positions, coalesced = math.prod(shape), a.is_coalesced()
     rows = (2 if apart else 3) if hasattr(a, "_unknown_rows") else a._nnz()
-    rows = min(rows, places) if coalesced else rows
+    rows = min(rows, positions) if coalesced else rows
     if rows * max(math.prod(a.shape[dims:]), 1) > _LARGE:
         raise _TooLarge
-    step = max(places // max(rows, 1), 1) if apart else int(coalesced)
-    at = torch.arange(rows).mul(step).remainder(max(places, 1))
+    step = max(positions // max(rows, 1), 1) if apart else int(coalesced)
+    at = torch.arange(rows).mul(step).remainder(max(positions, 1))
     indices = torch.stack(torch.unravel_index(at, shape)) if dims else torch.empty(0, rows, dtype=torch.int64)
     values = torch.ones(rows, *a.shape[dims:], dtype=a.dtype)
     return torch.sparse_coo_tensor(indices, values, a.shape, check_invariants=False, is_coalesced=coalesced)

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._errors import OneFlowError
 from ..errors import location_text
-from ..observe import Guard, places
+from ..observe import Guard, sources
 from ..program.captured import Captured
 from ..program.program import roots, written_args
 from ..program.python_values import get_item
@@ -92,7 +92,7 @@ def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[torch.Te
 def _guard_values(tensors: Sequence[torch.Tensor], captured: Captured) -> None:
     """Guard that nobody writes tensors whose values the program computes again."""
     captured.guards.python_values.guards.extend(
-        Guard(places.ATTRIBUTE, tensor, "_version", tensor._version, "a tensor that build() keeps", None)
+        Guard(sources.ATTRIBUTE, tensor, "_version", tensor._version, "a tensor that build() keeps", None)
         for tensor in tensors
     )
 

@@ -45,7 +45,7 @@ class Compilation:
     def __init__(self, request: program_cache.Request, name: str) -> None:
         self.request, self.begin, self._owner = request, time.perf_counter(), os.getpid()
         self._store, self._folder = default_store(), None
-        if self._store is None:  # the child needs a place for its result
+        if self._store is None:  # the child needs a folder for its result
             self._folder = tempfile.mkdtemp(prefix="oneflow-")
             self._store = Store(self._folder)
         self._errors = tempfile.TemporaryFile()

@@ -306,12 +306,12 @@ class Lane:
         last = {t: i for t, i in operands if t in temporaries}
         code = []
         for i, step in enumerate(self.steps):
-            sources = _padded([positions[t] for t in step.tensors])
+            read_positions = _padded([positions[t] for t in step.tensors])
             if step.to not in positions:
                 if not free:
                     return None
                 positions[step.to] = free.pop(0)
-            code += [STEPS.index(step.name), positions[step.to], *sources, i]
+            code += [STEPS.index(step.name), positions[step.to], *read_positions, i]
             free[:0] = [positions[t] for t in last if last[t] == i]
         return tuple(code)
 

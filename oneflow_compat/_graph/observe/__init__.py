@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._active import capturing
-from . import places
+from . import sources
 from .attribute_reads import AttributeReads
 from .bytecode import VERSION
 from .instructions import VERSIONS
 from .layouts import has_plain_layout
 from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
-from .places import Guard
 from .python_guards import Change, PythonGuards, checker_of
+from .sources import Guard
 from .torch_settings import torch_settings
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ __all__ = [
     "has_plain_layout",
     "observe",
     "observe_steps",
-    "places",
     "report_mode",
     "report_repeated",
     "report_unfollowed",
+    "sources",
     "torch_settings",
 ]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..._active import outside_capture
 from .free_classes import FREE_BASES, is_a
-from .places import ANSWER, OF_CAPTURE, TYPE, attributes_of, is_plain, is_python_class
+from .sources import ANSWER, OF_CAPTURE, TYPE, attributes_of, is_plain, is_python_class
 from .unfollowed import unfollowed_function
 
 _PACKAGES = (

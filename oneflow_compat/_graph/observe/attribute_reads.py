@@ -33,8 +33,8 @@ from ..program.python_values import (
     is_record,
     same_value,
 )
-from .places import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
 from .python_guards import PythonGuards
+from .sources import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -20,9 +20,9 @@ from ..program.python_values import MISSING
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .free_classes import FREE, is_a
-from .places import ALIVE, ATTRIBUTE, CONTEXT, is_fake, is_python_class
 from .policy import Policy, is_of_torch, policy_of
 from .size_types import fix_size_whose_type_decides
+from .sources import ALIVE, ATTRIBUTE, CONTEXT, is_fake, is_python_class
 from .unfollowed import unfollowed_call
 
 _QUIET_CALLS = frozenset(
@@ -185,7 +185,7 @@ class CallReads(ClassReads, AnswerReads):
             self.answer(method, (), f"{name}()", site)
 
     def special_method(self, owner: Any, name: str, arguments: Sequence[Any], site: Any) -> bool:
-        """Note a method of C that reads or writes one place; return False for another method."""
+        """Note a method of C that reads or writes one source; return False for another method."""
         if is_a(owner, contextvars.ContextVar) and name == "get":
             self.add(CONTEXT, owner, None, owner.get(MISSING), owner.name, site)
         elif name in ("__getattribute__", "__getattr__") and arguments:

@@ -1,4 +1,4 @@
-"""The test before each call that no guarded place was written, in C by versions or in Python by identity."""
+"""The test before each call that no guarded source was written, in C by versions or in Python by identity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from ..program.python_values import MISSING
 from .layouts import layout_check, layout_offsets
-from .places import CONTAINS, CONTENTS, LAYOUT, SPECIAL_METHODS, contents, is_same_picture
+from .sources import CONTAINS, CONTENTS, LAYOUT, SPECIAL_METHODS, contents, is_same_picture
 
 try:
     from . import _guards  # csrc/guards.cpp
@@ -32,7 +32,7 @@ _PRESENT = object()  # any value
 
 
 class PythonChecker:
-    """One generated function that compares every guarded place by identity."""
+    """One generated function that compares every guarded source by identity."""
 
     def __init__(self, groups: Any) -> None:
         self.groups = groups
@@ -46,14 +46,14 @@ class PythonChecker:
                 continue
             tests = [self._test(f"{index}_{n}", f"o{index}", guard) for n, guard in enumerate(group.guards)]
             lines.append(f"    if {index} >= start and not ({' and '.join(tests)}): return {index}\n")
-        source = f"def first_change_from(start):\n  try:\n{''.join(lines) or '    pass'}\n"
-        source += "  except (KeyError, IndexError, ValueError, AttributeError):\n    return slow(start)\n"
+        code = f"def first_change_from(start):\n  try:\n{''.join(lines) or '    pass'}\n"
+        code += "  except (KeyError, IndexError, ValueError, AttributeError):\n    return slow(start)\n"
         self.scope["slow"] = self._slow
-        exec(compile(source, "<guards>", "exec"), self.scope)
+        exec(compile(code, "<guards>", "exec"), self.scope)
         self._from = self.scope["first_change_from"]
 
     def first_change(self) -> int | None:
-        """Return the index of the first group with a place that holds another object, or None."""
+        """Return the index of the first group with a source that holds another object, or None."""
         return self._from(0)
 
     def first_change_after(self, index: Any) -> int | None:
@@ -93,7 +93,7 @@ class PythonChecker:
         return f"g{name}.current() is v{name}"
 
     def _slow(self, start: Any) -> Any:
-        """A place that vanished raised an error in the generated function."""
+        """A source that vanished raised an error in the generated function."""
         for index, group in enumerate(self.groups):
             if index >= start and any(differs(guard) for guard in group.guards):
                 return index
@@ -101,7 +101,7 @@ class PythonChecker:
 
 
 def differs(guard: Any) -> bool:
-    """Whether the place of a guard holds another value, or another object of the same value."""
+    """Whether the source of a guard holds another value, or another object of the same value."""
     current = guard.current()
     if guard.access in (CONTENTS, SPECIAL_METHODS):
         return not is_same_picture(current, guard.value)
@@ -202,7 +202,7 @@ def probed_features() -> Features | None:
     if getattr(_guards, "INTERFACE", None) != _INTERFACE:
         warnings.warn(
             "the compiled guards of nn.Graph belong to another version of this package, so a slower check in"
-            " Python is used; install the package again, or run `python csrc/build.py` in its sources",
+            " Python is used; install the package again, or run `python csrc/build.py` in its repository",
             stacklevel=2,
         )
         return None

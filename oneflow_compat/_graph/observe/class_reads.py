@@ -13,7 +13,8 @@ import torch
 
 from ..program.python_values import MISSING
 from .free_classes import is_a
-from .places import (
+from .policy import Policy, is_installed_module, policy_of
+from .sources import (
     CLASS_ATTRIBUTE,
     ITEM,
     OF_CAPTURE,
@@ -22,7 +23,6 @@ from .places import (
     is_python_class,
     special_methods,
 )
-from .policy import Policy, is_installed_module, policy_of
 
 LRU_CACHE = functools._lru_cache_wrapper
 UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)

@@ -22,7 +22,7 @@ _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LO
 class Site:
     """An instruction of the user's program: where it is, and the name that it reads.
 
-    `counts` is True for the read of `place += constant`, which decides nothing.
+    `counts` is True for the read of `variable += constant`, which decides nothing.
     """
 
     __slots__ = ("code", "counts", "is_user", "name", "position")
@@ -32,7 +32,7 @@ class Site:
         self.counts = counts
 
     @property
-    def location(self) -> tuple[Any, ...]:
+    def code_location(self) -> tuple[Any, ...]:
         """(file, line, function)."""
         line = self.position[0] if self.position else None
         return self.code.co_filename, line or self.code.co_firstlineno, self.code.co_name
@@ -42,9 +42,9 @@ class Site:
         """The source text of the instruction, or the name that it reads."""
         if self.position and self.position[2] is not None and self.position[0] == self.position[1]:
             line = linecache.getline(self.code.co_filename, self.position[0]).encode()
-            source = line[self.position[2] : self.position[3]].decode(errors="replace")
-            if source:
-                return source
+            expression = line[self.position[2] : self.position[3]].decode(errors="replace")
+            if expression:
+                return expression
         return self.name or self.code.co_name
 
 
@@ -193,7 +193,7 @@ _INPLACE = 13  # the first operator of BINARY_OP that is in place
 
 
 def _counts(instruction: Instruction, following: Any) -> bool:
-    """Whether a read belongs to `place += constant`: constant, operator, moves on the stack, store."""
+    """Whether a read belongs to `variable += constant`: constant, operator, moves on the stack, store."""
     store, names = _STORES.get(instruction.name), [f.name for f in following]
     if store is None or len(names) < 3 or names[0] not in ("LOAD_CONST", "LOAD_SMALL_INT"):
         return False

@@ -22,7 +22,7 @@ def unfollowed_lines(unfollowed: Any) -> list[str]:
     lines = []
     for site, what in unfollowed:
         expression = f"{site.expression!r}, " if site is not None else ""
-        location = site.location if site is not None else None
+        location = site.code_location if site is not None else None
         lines.append(f"{expression}{what}; {location_text(location)}")
     return list(dict.fromkeys(lines))
 
@@ -48,7 +48,7 @@ def report_unfollowed(name: str, unfollowed: Any, strict: bool, told: Any) -> No
         return
     listed = "".join(f"\n  {line}" for line in lines)
     if strict:
-        location = next((site.location for site, _ in unfollowed if site is not None), None)
+        location = next((site.code_location for site, _ in unfollowed if site is not None), None)
         raise CaptureError(
             f"graph {name} is strict, and its program would not follow what build() reads:{listed}",
             f"{_INSTEAD}; graph.config.strict(False) makes this a warning.",

@@ -16,7 +16,11 @@ from .frames import observed_frames, skip_hooks
 from .free_classes import FREE, FREE_OF_ATTRIBUTES, is_a
 from .instructions import READS
 from .outliving import made_by_build, outliving
-from .places import (
+from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
+from .python_guards import PythonGuards
+from .reads import Reads
+from .size_types import fix_size_whose_type_decides
+from .sources import (
     CONTAINS,
     CONTENTS,
     ITEM,
@@ -28,10 +32,6 @@ from .places import (
     is_plain,
     is_same_plain,
 )
-from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
-from .python_guards import PythonGuards
-from .reads import Reads
-from .size_types import fix_size_whose_type_decides
 from .unfollowed import calling_site, reads_objects
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Observer:
 
     @staticmethod
     def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:
-        """Keep a guard, unless build() itself changed its place in another way than the program does."""
+        """Keep a guard, unless build() itself changed its source in another way than the program does."""
         if _is_symbolic(guard.value):
             return
         if guard.value is OF_CAPTURE or is_of_the_capture(guard.value):
@@ -160,7 +160,7 @@ def _take_value_of_first_call(guard: Any, current: Any) -> None:
 
 
 def _is_replayed(guard: Any, replayed: Any) -> bool:
-    """Whether the program assigns the place, or an element of the container, in each call."""
+    """Whether the program assigns the source, or an element of the container, in each call."""
     if (id(guard.owner), guard.key) in replayed:
         return True
     return guard.access == CONTENTS and any(owner == id(guard.owner) for owner, _ in replayed)

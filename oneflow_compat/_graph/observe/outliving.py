@@ -19,7 +19,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .free_classes import is_a
-from .places import CONTENTS, Guard
+from .sources import CONTENTS, Guard
 
 # They refer to everything of a capture. What only they refer to counts as alive.
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)

@@ -1,4 +1,4 @@
-"""The guards of one program: whether all places that build() read still hold what they held."""
+"""The guards of one program: whether all sources that build() read still hold what they held."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..program.python_values import MISSING, tensor_meta
 from .checkers import differs, new_checker
 from .free_classes import is_a
 from .layouts import is_compared_with_others
-from .places import CONTENTS, LAYOUT, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
+from .sources import CONTENTS, LAYOUT, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
 from .torch_settings import changed_setting, torch_settings
 
 
@@ -25,13 +25,13 @@ class Change:
     label: str
     old: str
     new: str
-    location: tuple[Any, ...] | None
+    code_location: tuple[Any, ...] | None
 
 
 class PythonGuards:
-    """Guards of one program. `holds()` is True while every place holds its value or an equal one.
+    """Guards of one program. `holds()` is True while every source holds its value or an equal one.
 
-    `changed` is the label of the place that made `holds()` return False, and `change` says more of it.
+    `changed` is the label of the source that made `holds()` return False, and `change` says more of it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PythonGuards:
             None  # called once with a guard whose module was put into another mode
         )
         self._free_of: dict[Any, Any] = {}
-        self._slots: dict[Any, Any] = {}  # id(tensor) -> the place from which the program reads this tensor
+        self._slots: dict[Any, Any] = {}  # id(tensor) -> (container, key) from which the program reads it
         self.groups: list[Any] = []
         self._checker: Any = None
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
@@ -72,7 +72,7 @@ class PythonGuards:
         self._free_of = free_of
         self._slots = {id(entry.tensor): (entry.container, entry.key) for entry in named}
         for guard in self.guards:
-            if guard.value is OF_CAPTURE:  # the capture has ended, so the place holds its own value again
+            if guard.value is OF_CAPTURE:  # the capture has ended, so the source holds its own value again
                 guard.value = guard.current()
         self._guard_layouts(free, compared)
         self._build()
@@ -129,7 +129,7 @@ class PythonGuards:
         return self._checker.first_change() if index < 0 else self._checker.first_change_after(index)
 
     def _first_difference_after(self, index: Any) -> Any:
-        """Return the index of the next group with a place that holds another value, or None."""
+        """Return the index of the next group with a source that holds another value, or None."""
         for later in range(index + 1, len(self.groups)):
             if any(map(differs, self.groups[later].guards)):
                 return later
@@ -137,7 +137,7 @@ class PythonGuards:
 
     def _fails(self, guard: Any) -> bool:
         self.changed = guard.label
-        self.change = Change(guard.label, _shown(guard.value), _shown(guard.current()), guard.location)
+        self.change = Change(guard.label, _shown(guard.value), _shown(guard.current()), guard.code_location)
         return False
 
     def tell_mode(self, guard: Any) -> None:
@@ -158,7 +158,7 @@ class Group:
 def checker_of(guards: Any) -> Any:
     """Return a checker of guards that nothing adapts.
 
-    `first_change()` is None while every place is as it was.
+    `first_change()` is None while every source holds what it held.
     """
     return new_checker(grouped(guards))
 
@@ -243,7 +243,7 @@ class _Adoption:
         return len(old) == len(new) and all(map(self.accepts, old, new))
 
     def accepts_object(self, old: Any, new: Any) -> bool:
-        """An object of the same class whose guarded places are equal."""
+        """An object of the same class whose guarded sources are equal."""
         if id(old) in self.replaced:
             return self.replaced[id(old)][1] is new
         if id(old) in self.guards.pinned or not can_be_replaced(old):
@@ -272,7 +272,7 @@ class _Adoption:
     def broken_tie(self) -> Guard | None:
         """Return a guard of a tensor that was replaced under one of its names only, or None.
 
-        Each tensor must be replaced by one tensor in all its places, and no two tensors by the same.
+        Each tensor must be replaced by one tensor at all its sources, and no two tensors by the same.
         """
         if not self.has_tensors:
             return None
@@ -290,7 +290,7 @@ class _Adoption:
                 return guard
             if successors.setdefault(id(new), old) is not old:
                 return guard
-            if new is not old and not self._reads_place(old, new):
+            if new is not old and not self._is_read_by_program(old, new):
                 return guard
         return None
 
@@ -302,8 +302,8 @@ class _Adoption:
             if attributes is not None:
                 yield attributes, _attributes(new)
 
-    def _reads_place(self, old: Any, new: Any) -> bool:
-        """Whether the program reads the new tensor: from its place in a module, or as a free tensor."""
+    def _is_read_by_program(self, old: Any, new: Any) -> bool:
+        """Whether the program reads the new tensor: from where it is named, or as a free tensor."""
         slot = self.guards._slots.get(id(old))
         if slot is not None:
             return slot[0].get(slot[1]) is new if isinstance(slot[0], dict) else slot[0][slot[1]] is new
@@ -344,9 +344,9 @@ class _Adoption:
         return self.moved[id(value)][1] if is_a(value, torch.Tensor) else value
 
     def _follow_replaced(self) -> None:
-        """Guard the places of the new objects from now on.
+        """Guard the sources of the new objects from now on.
 
-        The places of an old object stay guarded if a place still holds it.
+        The sources of an old object stay guarded if a guarded source still holds the object.
         """
         guards = self.guards
         for old, new in self.replaced.values():
@@ -363,7 +363,7 @@ class _Adoption:
 
 
 def _tensor_pairs(old: Any, new: Any) -> Iterator[Any]:
-    """Yield the tensors in a value, or in a tuple of values, each with what has its place now."""
+    """Yield the tensors in a value, or in a tuple of values, each with the value that is there now."""
     if is_a(old, torch.Tensor):
         yield old, new
     elif type(old) is tuple:

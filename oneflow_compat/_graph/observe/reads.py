@@ -1,4 +1,4 @@
-"""The hooks of instrumented code: each read becomes a guard of the place that was read.
+"""The hooks of instrumented code: each read becomes a guard of the source that was read.
 
 The hooks of calls are in call_reads.py, those of classes in class_reads.py.
 """
@@ -26,7 +26,8 @@ from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE
 from .free_classes import FREE, FREE_BASES, VIEWS, is_a
-from .places import (
+from .policy import is_installed_module, is_of_the_capture
+from .sources import (
     ANSWER,
     ATTRIBUTE,
     CELL,
@@ -44,7 +45,6 @@ from .places import (
     is_plain,
     is_python_class,
 )
-from .policy import is_installed_module, is_of_the_capture
 from .unfollowed import (
     FILE,
     calling_site,
@@ -74,7 +74,7 @@ class Reads(CallReads):
         self.objects: dict[Any, Any] = {}  # id -> object, so that no other object gets its id
         self.seen: set[Any] = set()
         self.complete: set[Any] = set()  # ids of containers that the capture itself changes
-        self.written: set[Any] = set()  # keys of guards whose place build() wrote
+        self.written: set[Any] = set()  # keys of guards whose source build() wrote
         self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
         self.pinned: set[Any] = set()  # ids of objects that were compared by identity
         self.made: set[Any] = set()  # ids of modules that build() made
@@ -85,7 +85,7 @@ class Reads(CallReads):
 
     # -- guards --------------------------------------------------------------------------
     def add(self, access: Any, owner: Any, key: Any, value: Any, label: str | None, site: Any) -> None:
-        """Guard a place, unless build() wrote it or read it before."""
+        """Guard a source, unless build() wrote it or read it before."""
         name = (access, id(owner), key)
         try:
             guard = self.guards.get(name)
@@ -103,7 +103,7 @@ class Reads(CallReads):
     def warn(self, site: Any, what: Any) -> None:
         """Note a value that has no guard."""
         if what == FILE and not site.is_user and calling_site(through_torch=False) is None:
-            return  # torch reads a source file, for example
+            return  # torch reads a file of code, for example
         site = site if site.is_user else calling_site() or site
         self.unfollowed.setdefault((site.expression, what), site)
 
@@ -378,7 +378,7 @@ class Reads(CallReads):
                     self.contents(getattr(value, name, None), site, depth)
 
     def pin(self, value: Any) -> None:
-        """Another object may not take the place of this one: it was compared by identity."""
+        """Another object may not replace this one: it was compared by identity."""
         if is_python_class(type(value)) and not is_a(value, FREE_BASES):
             self.pinned.add(id(value))
             self.objects[id(value)] = value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import optimizer as optimizer_module
 
 from .observer import Observer
-from .places import CONTENTS, ITEM, attributes_of
+from .sources import CONTENTS, ITEM, attributes_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

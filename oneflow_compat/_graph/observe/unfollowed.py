@@ -14,8 +14,8 @@ import numpy as np
 
 from .free_classes import is_a
 from .instrument import Site
-from .places import is_python_class
 from .policy import Policy, is_of_this_package, policy_of
+from .sources import is_python_class
 
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"

@@ -1,7 +1,7 @@
-"""Straight-line Python for a Program: the source users read, and the function that the aten backend runs.
+"""Straight-line Python for a Program: the text that users read, and the function that the aten backend runs.
 
 Programs also come from files. reader.py and operators.py check them. As a second defense, only identifiers,
-literals and one-line comments become source code here.
+literals and one-line comments become code here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.fx
 from torch._prims_common import suggest_memory_format
 
 
-class Source(Protocol):
+class PrintableProgram(Protocol):
     """What becomes a function: a Program, or the graph of a guard."""
 
     @property
@@ -112,7 +112,7 @@ def _text(value: Any, names: _Names) -> str:
 
 
 def _arguments(node: torch.fx.Node, names: _Names) -> str:
-    """The source code of a call's arguments."""
+    """The code of a call's arguments."""
     by_name = (
         f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
         for k, v in node.kwargs.items()
@@ -145,7 +145,7 @@ def _last_uses(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]
 
 
 def compile_program(
-    program: Source,
+    program: PrintableProgram,
     function_name: str = "program",
     labels: Labels | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
@@ -158,15 +158,15 @@ def compile_program(
     params = ["__enter"] if labels else []
     params += [node.name for node in program.graph.nodes if node.op == "placeholder"]
     body = "".join(f"    {line}\n" for line in _body(program, names, labels))
-    source = f"def {function_name}({', '.join(params)}):\n{body}"
+    code = f"def {function_name}({', '.join(params)}):\n{body}"
     scope = dict(names.globals)
-    exec(compile(source, f"<{program.name}>", "exec"), scope)
+    exec(compile(code, f"<{program.name}>", "exec"), scope)
     function: Callable[..., tuple[Any, ...]] = scope[function_name]
-    setattr(function, "__source__", source)  # noqa: B010 -- mypy knows no such attribute of functions
+    setattr(function, "__code_text__", code)  # noqa: B010 -- mypy knows no such attribute of functions
     return function
 
 
-def _body(program: Source, names: _Names, labels: Labels | None) -> Iterator[str]:
+def _body(program: PrintableProgram, names: _Names, labels: Labels | None) -> Iterator[str]:
     """Yield the statements of the function."""
     dies, current = _last_uses(program.graph), None
     for node in program.graph.nodes:
@@ -228,7 +228,7 @@ def _target_text(target: Any, names: _Names) -> str:
 
 
 def readable(program: Any) -> str:
-    """Return the program as runnable Python source: `def program(...)` over torch.ops.
+    """Return the program as runnable Python code: `def program(...)` over torch.ops.
 
     Module names and slots are comments.
     """

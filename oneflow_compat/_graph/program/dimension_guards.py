@@ -124,9 +124,9 @@ def _listed(values: tuple[int | str, ...]) -> str:
     return "".join(f"{value}, " for value in values)
 
 
-def _compiled(name: str, source: str) -> Any:
+def _compiled(name: str, code: str) -> Any:
     scope: dict[str, Any] = {"math": math}
-    exec(compile(source, "<guards on dimensions>", "exec"), scope)
+    exec(compile(code, "<guards on dimensions>", "exec"), scope)
     return scope[name]
 
 

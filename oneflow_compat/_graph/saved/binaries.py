@@ -73,7 +73,7 @@ def remove_binaries(folder: str) -> None:
 
 
 class SavedBinaries:
-    """The binaries of a saved graph from a source that the user trusts."""
+    """The binaries of a saved graph from a folder that the user trusts."""
 
     def __init__(self, folder: str) -> None:
         self.store = Store(os.path.join(folder, FOLDER), create=False, private=False)

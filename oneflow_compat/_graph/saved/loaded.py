@@ -72,10 +72,10 @@ class LoadedProgram:
         program: Program,
         state: dict[str, Any],
         backend: str,
-        source: str,
+        file_name: str,
         binaries: SavedBinaries | None = None,
     ) -> None:
-        self.program, self._source, self._binaries = program, source, binaries
+        self.program, self._file_name, self._binaries = program, file_name, binaries
         self._run: CompiledFunction | None = None
         self.keys = {
             i: s.location.key for i, s in enumerate(program.slots) if isinstance(s.location, SavedValue)
@@ -195,7 +195,7 @@ class LoadedProgram:
             SyntaxError,
         ) as error:  # marks or shapes that do not match the nodes
             raise ProgramError(
-                f"{self._source}: its program cannot be compiled for the backend {self.backend!r}"
+                f"{self._file_name}: its program cannot be compiled for the backend {self.backend!r}"
                 f" ({type(error).__name__}: {error}); save the graph again"
             ) from error
 

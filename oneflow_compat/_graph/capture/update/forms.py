@@ -77,7 +77,10 @@ def _has_tensor_options(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _shares_state(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether two values of the state begin in one place: the second step must then follow the first."""
+    """Whether two values of the state begin at the same address.
+
+    The second step must then follow the first.
+    """
     tensors = _state_tensors(optimizer)
     memories = [(s, t.storage_offset()) if (s := storage_of(t)) is not None else id(t) for t in tensors]
     return len({*memories}) < len(memories)

@@ -227,13 +227,13 @@ def library_of(region: Any, known_operators: list[Any]) -> program_cache.Built |
     module = getattr(scope.get("inductor_entry"), "__self__", None)
     if module is None or call.__qualname__ != "_wrap_func.<locals>.g":
         return None
-    source = scope["cpp_wrapper_src"]
+    code = scope["cpp_wrapper_src"]
     return program_cache.Built(
         library=Path(module.__file__),
         constants=[scope[n] for n in call.__code__.co_names if isinstance(scope.get(n), torch.Tensor)],
         results=region.layouts,
         known_operators=known_operators,
-        calls_kernels="oneflow" in source,
+        calls_kernels="oneflow" in code,
         guards=region.guards,
         sizes=tuple((d.argument, d.dim) for d in region.sizes),
     )

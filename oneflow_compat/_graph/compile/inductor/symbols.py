@@ -76,9 +76,9 @@ class SymbolicInputs:
         examples = []
         for index, info in enumerate(infos):
             layout = self.guards.layouts.get(index)
-            source = info if layout is None else layout
-            shape = [evaluate(n, self.sizes) for n in source.shape]
-            stride = [evaluate(n, self.sizes) for n in source.stride]
+            described = info if layout is None else layout
+            shape = [evaluate(n, self.sizes) for n in described.shape]
+            stride = [evaluate(n, self.sizes) for n in described.stride]
             examples.append(torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device))
         return examples
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def inductor_fixes() -> Iterator[None]:
     """Apply all fixes of this file."""
-    with dependencies_kept(), sources_kept(), views_kept(), ends_kept():
+    with dependencies_kept(), operands_kept(), views_kept(), ends_kept():
         yield
 
 
@@ -85,7 +85,7 @@ def views_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def sources_kept() -> Iterator[None]:
+def operands_kept() -> Iterator[None]:
     """Let a write into a part of a tensor (index_put) reuse the tensor's memory only if no other operand lies
     there.
 

@@ -39,7 +39,7 @@ def environment() -> dict[str, Any]:
 @functools.cache
 def versions() -> dict[str, Any]:
     return {
-        "oneflow": f"{__version__} {_sources()}",
+        "oneflow": f"{__version__} {_code_checksum()}",
         "kernels": _ext.load() == "loaded",
         "torch": f"{torch.__version__} {torch.version.git_version}",
         "python": sysconfig.get_config_var("EXT_SUFFIX"),
@@ -66,7 +66,7 @@ def processor() -> dict[str, Any]:
 
 
 @functools.cache
-def _sources() -> str:
+def _code_checksum() -> str:
     """Return a checksum of the code of this package that decides what is compiled."""
     package, digest = Path(__file__).resolve().parents[3], hashlib.sha256()
     for folder in ("_graph/compile", "_kernels"):

@@ -49,14 +49,14 @@ def drop_aliases(program: Any) -> Any:
 
 
 def _same_layout(node: Node) -> Any:
-    mine, source = (
+    own, base = (
         node.meta.get("tensor"),
         node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None,
     )
     if (
-        mine is None
-        or source is None
-        or mine.stride is None
+        own is None
+        or base is None
+        or own.stride is None
         or node.target
         in (
             aten.slice.Tensor,
@@ -66,13 +66,13 @@ def _same_layout(node: Node) -> Any:
         )
     ):
         return False
-    if any(type(n) is str and not n.isidentifier() for n in source.shape):
+    if any(type(n) is str and not n.isidentifier() for n in base.shape):
         return False  # an expression of symbols may be 1 in a run, with the effect below
-    if node.target is aten.view.default and 1 in source.shape and source.stride != _row_major(source.shape):
+    if node.target is aten.view.default and 1 in base.shape and base.stride != _row_major(base.shape):
         # A real view gives dimensions of size 1 new strides, and bmm picks its kernel by them. A symbolic
         # view keeps the strides.
         return False
-    return mine == source and mine.stride == source.stride
+    return own == base and own.stride == base.stride
 
 
 def _row_major(shape: Any) -> tuple[int, ...] | None:

@@ -1,4 +1,7 @@
-"""Places that hold values, and guards: this place of this object still holds this value."""
+"""Sources, which hold values, and guards, which assume that a source still holds its value.
+
+The word is torch's (`torch._guards.Source`): an attribute of an object, a key of a dict, an index of a list.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from .free_classes import VIEWS
 _HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
 _POINTER_BYTES = tuple.__itemsize__
 
-# How a place is read. The owner of a guard is the object that has the place.
+# How a source is read. The owner of a guard is the object that has the source.
 ITEM = "item"  # a key of a dict
 CONTAINS = "contains"  # whether a dict has a key
 ELEMENT = "element"  # an index of a list or deque
@@ -44,7 +47,10 @@ OF_CAPTURE = object()  # a function that the capture put there for a while: the 
 
 
 class Guard:
-    """One place with the value that the program assumes."""
+    """A source, and the value that the program assumes it to hold.
+
+    The owner, the access (how the source is read) and the key make the source.
+    """
 
     __slots__ = ("access", "key", "name", "owner", "site", "value")
 
@@ -54,7 +60,7 @@ class Guard:
 
     @property
     def label(self) -> str:
-        """The name of the place: `Linear.bias`, `TABLE['k']`."""
+        """The name of the source: `Linear.bias`, `TABLE['k']`."""
         if self.name is not None:
             return self.name
         if self.site is not None and self.site.is_user:
@@ -63,19 +69,20 @@ class Guard:
         return owner if self.access == CONTENTS else f"{owner}[{self.key!r:.40}]"
 
     def current(self) -> Any:
-        """Return the value that the place holds now, or MISSING."""
+        """Return the value that the source holds now, or MISSING."""
         return self.read(self.owner)
 
     def read(self, owner: Any) -> Any:
-        """Return the value at this place of another object."""
+        """Return the value of the same source of another object."""
         try:
             return _READERS[self.access](owner, self.key)
         except (KeyError, IndexError, AttributeError, ValueError, TypeError):
             return MISSING
 
     @property
-    def location(self) -> Any:
-        return self.site.location if self.site is not None else None
+    def code_location(self) -> Any:
+        """(file, line, function) of the first read, or None."""
+        return self.site.code_location if self.site is not None else None
 
 
 def contents(container: Any) -> Any:
@@ -215,7 +222,7 @@ _BY_IDENTITY = (
 
 
 def can_be_replaced(value: Any) -> bool:
-    """Whether an object of the same class may take the place of this one, if its guarded places are equal."""
+    """Whether an object of the same class may replace this one, if its guarded sources are equal."""
     if isinstance(value, _BY_IDENTITY):
         return False
     return contents(value) is not MISSING or all(map(is_python_class, type(value).__mro__[:-1]))
