@@ -13,7 +13,7 @@ from torch._C import _increment_version as increment_version
 from ..._global.program_results import make_results_global
 from ..program.captured import Effects
 from ..program.locations import LiveState
-from ..program.program import Program
+from ..program.program import Program, roots
 from ..program.pytree import with_sizes
 from ..program.symbolic import is_run_value
 from ..program.writes import silent_writes
@@ -29,7 +29,7 @@ class Epilogue:
         self._result_count = program.out_spec.num_leaves - len(program.out_constants)
         self._stores_state = bool(effects.state_values) or effects.reports_overflow
         self._written = _slots_of_raised_versions(program)
-        self._results = results_of(program)
+        self._results = _without_history(results_of(program), _inputs_among_results(program))
         if effects.global_results:
             self._results = make_results_global(self._results, dict(effects.global_results))
 
@@ -100,6 +100,33 @@ def _slots_of_raised_versions(program: Program) -> Callable[[Sequence[Any]], tup
     if not written:
         return None
     return operator.itemgetter(*written) if len(written) > 1 else (lambda values: (values[written[0]],))
+
+
+def _inputs_among_results(program: Program) -> frozenset[int]:
+    """Return the positions of the outputs that are inputs of the program, or views of them."""
+    (returned,) = next(node for node in program.graph.nodes if node.op == "output").args
+    count = program.out_spec.num_leaves - len(program.out_constants)
+    return frozenset(
+        index
+        for index, node in enumerate(returned[:count])
+        if isinstance(node, torch.fx.Node) and any(root.op == "placeholder" for root in roots([node]))
+    )
+
+
+def _without_history(results: Callable[[Sequence[Any]], Any], inputs: frozenset[int]) -> Callable[..., Any]:
+    """Detach the results that are inputs, such as a returned parameter, because results have no history."""
+    if not inputs:
+        return results
+
+    def detached(outputs: Sequence[Any]) -> Any:
+        return results(
+            [
+                value.detach() if index in inputs and value.requires_grad else value
+                for index, value in enumerate(outputs)
+            ]
+        )
+
+    return detached
 
 
 def results_of(program: Program) -> Callable[[Sequence[Any]], Any]:
