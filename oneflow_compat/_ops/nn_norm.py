@@ -40,9 +40,18 @@ def with_right_gradient(norm, x):
     With a size of 1 (one image, a height or width of 1) torch's CPU kernel (2.11 to 2.15) can take values
     that lie pixel by pixel for values that lie channel by channel, in x or in the gradient.
     """
-    if x.dim() < 4 or not torch.is_grad_enabled() or 1 not in x.shape or torch.compiler.is_compiling():
+    if _records_a_program() or x.dim() < 4 or not torch.is_grad_enabled() or 1 not in x.shape:
         return norm(x)
     return gradient_row_by_row(norm(x.contiguous() if _misread(x) else x))
+
+
+def _records_a_program():
+    """Whether torch.compile or torch.jit.trace records the operators.
+
+    A trace names a value after the variable that the code reads its sizes from, and refuses two runs that
+    name values differently.
+    """
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def _misread(x):
@@ -64,7 +73,7 @@ def gradient_row_by_row(out):
 
     (Instance norms take a batch for one image.)
     """
-    if out.requires_grad and out.dim() > 3 and out.is_contiguous() and not torch.compiler.is_compiling():
+    if out.requires_grad and out.dim() > 3 and out.is_contiguous() and not _records_a_program():
         out.register_hook(torch.Tensor.contiguous)
     return out
 

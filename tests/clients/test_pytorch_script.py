@@ -101,3 +101,15 @@ def test_what_cannot_compile_comes_back_or_raises_in_torchs_dialect():
             torch.jit.script(variable)
     finally:
         torch.set_dialect("oneflow")
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_trace_of_a_convolutional_network_passes_torchs_check(mode):
+    block = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    getattr(block, mode)()
+    images = torch.randn(2, 1, 6, 6)
+    traced = torch.jit.trace(block, images)
+    torch.testing.assert_close(traced(images), block(images))
