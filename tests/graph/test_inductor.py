@@ -218,23 +218,50 @@ def test_a_long_region_is_one_file_whose_calls_are_not_optimized(monkeypatch, tm
 
 
 @pytest.mark.parametrize(
-    "index", ["3*x + y", "x", "-x + 2*y + 7", "y", "5", "x//2", "x*y", "x*x", "(x + y) % 8"]
+    "index",
+    [
+        "3*x + y",
+        "x",
+        "-x + 2*y + 7",
+        "y",
+        "5",
+        "FloorDiv(x, 2) + y",
+        "FloorDiv(x, 32) + x",
+        "x*y",
+        "x*x",
+        "(x + y) % 8",
+        "ModularIndexing(x, 1, 16) + 2*x",
+    ],
 )
-def test_strides_of_linear_indices_are_those_of_inductor(index):
+def test_strides_of_indices_are_those_of_inductor(index):
     import sympy
-    from torch._inductor.codegen.cpp import stride_at_vec_range
-    from torch.utils._sympy.functions import FloorDiv
+    from torch._inductor.codegen import cpp
+    from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-    from oneflow._graph.compile.inductor.shortcuts import linear_coefficient
+    from oneflow._graph.compile.inductor.shortcuts import shortcuts
 
     x, y = sympy.symbols("x y", integer=True, nonnegative=True)
-    values = {"x": x, "y": y}
-    expression = FloorDiv(x, 2) if index == "x//2" else sympy.sympify(eval(index, values))
-    coefficient = linear_coefficient(expression, x)
-    is_linear = index not in ("x//2", "x*y", "x*x", "(x + y) % 8")
-    assert (coefficient is not None) == is_linear
-    if is_linear:
-        assert coefficient == stride_at_vec_range(expression, x, 16)
+    names = {"x": x, "y": y, "FloorDiv": FloorDiv, "ModularIndexing": ModularIndexing}
+    expression = sympy.sympify(eval(index, names))
+    expected = cpp.stride_at_vec_range(expression, x, 16)
+    with shortcuts():
+        stride = cpp.stride_at_vec_range(expression, x, 16)
+    assert sympy.simplify(stride - expected) == 0
+    assert stride.is_number == expected.is_number
+
+
+def test_strides_of_symbolic_sizes_need_no_simplification(monkeypatch):
+    import sympy
+    from torch._inductor.codegen import cpp
+    from torch.utils._sympy.functions import FloorDiv
+
+    from oneflow._graph.compile.inductor.shortcuts import shortcuts
+
+    x, y, size = sympy.symbols("x y size", integer=True, nonnegative=True)
+    half = FloorDiv(size - 1, 2)
+    monkeypatch.setattr(sympy, "simplify", None)
+    with shortcuts():
+        assert cpp.stride_at_vec_range(7 * x * half + x + 3 * y * half, x, 16) == 7 * half + 1
 
 
 def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):

@@ -27,8 +27,8 @@ def _short_answers() -> Iterator[None]:
     handler, stride_at_vec_range = common.DtypePropagationOpsHandler, cpp.stride_at_vec_range
 
     def stride(index: Any, variable: Any, vector_length: Any = None) -> Any:
-        coefficient = linear_coefficient(index, variable)
-        return stride_at_vec_range(index, variable, vector_length) if coefficient is None else coefficient
+        coefficient, rest = linear_and_other_terms(index, variable)
+        return coefficient + stride_at_vec_range(rest, variable, vector_length) if rest else coefficient
 
     # inductor makes a handler with 200 attributes for each operator of each kernel; it has no state
     common.DtypePropagationOpsHandler = functools.cache(handler)  # type: ignore[assignment, misc]
@@ -111,16 +111,20 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=4096)
-def linear_coefficient(index: sympy.Expr, variable: sympy.Symbol) -> sympy.Integer | None:
-    """Return the coefficient of a variable in a sum of integer multiples of symbols, or None if `index` is
-    another expression. Inductor gets it from sympy.simplify(), which takes milliseconds.
+def linear_and_other_terms(index: sympy.Expr, variable: sympy.Symbol) -> tuple[sympy.Expr, sympy.Expr]:
+    """Return the coefficient of a variable in a sum of products, and the sum of the terms that are not linear
+    in it.
+
+    Inductor gets a stride from sympy.simplify() of the whole sum. That takes milliseconds, or seconds if the
+    sizes of images are symbols.
     """
-    coefficient = sympy.Integer(0)
+    coefficient = rest = sympy.Integer(0)
     for term in sympy.Add.make_args(index):
-        if not term.is_Integer:
-            factor, symbol = term.as_coeff_Mul()
-            if not (factor.is_Integer and symbol.is_Symbol):
-                return None
-            if symbol == variable:
-                coefficient += factor
-    return coefficient
+        if variable in term.free_symbols:
+            factors = sympy.Mul.make_args(term)
+            others = [factor for factor in factors if factor != variable]
+            if len(factors) == len(others) + 1 and not any(variable in f.free_symbols for f in others):
+                coefficient += sympy.Mul(*others)
+            else:
+                rest += term
+    return coefficient, rest
