@@ -46,7 +46,7 @@ SBP = Sequence[sbp.sbp]
 
 
 # --------------------------------------------------------------------------- the tensor
-class GlobalDTensor(torch.Tensor, OfSeveralRanks):
+class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     """A wrapper of a DTensor that every operator accepts and whose values are those of the full tensor.
 
     It is not a subclass of DTensor, because torch 2.11 calls DTensor's C++ code for subclasses and skips

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -10,8 +10,24 @@ from .. import _processes
 from ..sbp import sbp as Rule
 from .placement import placement as Placement
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
-class Global:
+    class _GlobalMembers(torch.Tensor):
+        """A tensor with what _tables/tensor.py adds to torch.Tensor: each class of global tensors is one."""
+
+        placement: Placement
+        sbp: tuple[Rule, ...]
+
+        def to_global(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        def to_local(self, **kwargs: Any) -> torch.Tensor: ...
+
+else:
+    _GlobalMembers = object
+
+
+class Global(_GlobalMembers):
     """Base of the classes of global tensors."""
 
     _of_placement: Placement
@@ -21,6 +37,14 @@ class Global:
 class OfSeveralRanks(Global):
     """Base of the global tensors of several ranks."""
 
+    _local_tensor: torch.Tensor
+    device_mesh: DeviceMesh
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def around(cls, local: torch.Tensor, like: Any) -> Any: ...
+
 
 def mark(tensor: torch.Tensor, placement: Placement, rules: tuple[Rule, ...]) -> torch.Tensor:
     """Set the placement and the SBP of a tensor, and return the tensor."""
@@ -28,7 +52,7 @@ def mark(tensor: torch.Tensor, placement: Placement, rules: tuple[Rule, ...]) ->
     return tensor
 
 
-def is_global(self: torch.Tensor) -> bool:
+def is_global(self: torch.Tensor) -> TypeGuard[Global]:
     """Return True for a tensor with a placement."""
     return isinstance(self, Global) or "_of_placement" in self.__dict__
 

@@ -33,7 +33,7 @@ from .marks import (
 from .placement import placement as Placement
 
 
-class GlobalTensor(torch.Tensor, Global):
+class GlobalTensor(Global, torch.Tensor):
     """A torch tensor with a placement and one rule per dimension of its rank grid."""
 
     new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
@@ -178,7 +178,7 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return to_local(tensor)
 
 
-def memory_of(tensor: Any) -> torch.Tensor:
+def memory_of(tensor: Any) -> Any:
     """Return the ordinary tensor with this rank's data, on which captured programs work."""
     return tensor._local_tensor if isinstance(tensor, OfSeveralRanks) else tensor
 

@@ -57,8 +57,8 @@ def _leaf_key(leaf: Any) -> Hashable:
                 leaf.dtype,
                 leaf.device,
                 leaf.requires_grad,
-                leaf._of_placement,  # type: ignore[attr-defined]
-                leaf._of_sbp,  # type: ignore[attr-defined]
+                leaf._of_placement,
+                leaf._of_sbp,
             )
         if leaf.layout is torch.strided:
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)

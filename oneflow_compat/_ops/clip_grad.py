@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.utils as _torch
 
 from ..sbp import broadcast
 
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, fused=False, error_if_nonfinite=False, foreach=None):
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    fused: bool = False,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> torch.Tensor:
     """Scale the gradients in place so that their joint norm is at most max_norm; the norm before, 0-d.
 
     `fused` is the fourth argument, as in OneFlow (torch has error_if_nonfinite there): it asks for torch's

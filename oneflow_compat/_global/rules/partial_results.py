@@ -134,7 +134,7 @@ def _batch_norm(
                 running.mul_(1 - momentum).add_(
                     redistribute(value, running._of_placement, running._of_sbp) * momentum
                 )
-        kept = mean, torch.rsqrt(var + eps)
+        kept: tuple[Any, Any] = mean, torch.rsqrt(var + eps)
     else:
         mean, var = running_mean, running_var
         kept = (replicate(torch.empty(0, dtype=mean.dtype), x.device_mesh),) * 2

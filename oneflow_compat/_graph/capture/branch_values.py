@@ -7,6 +7,7 @@ If it differs, another program serves the call (program/scalar_guards.py).
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -187,7 +188,7 @@ def _select(recorder: RecorderInterface, node: Node, x: torch.Tensor, mask: Any)
         return torch.empty(count * (shape.numel() // max(1, mask.numel())), dtype=x.dtype, device=x.device)
 
 
-_SHAPE_RULES = {
+_SHAPE_RULES: dict[Any, Callable[..., Any]] = {
     aten._pack_padded_sequence.default: _pack,
     aten._ctc_loss.default: _ctc,
     aten._ctc_loss.Tensor: _ctc,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 _PACKAGE = __package__.partition(".")[0]
 _WITHOUT_PARTS = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
-_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
 
 
 def keep_callers_values(capture: CaptureInterface, graph: Graph) -> Any:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._active import STATE, capturing
-from ..._global.tensor import OfSeveralRanks, is_global, memory_of
+from ..._global.marks import OfSeveralRanks, is_global
+from ..._global.tensor import memory_of
 from ..errors import CaptureError, inside_another
 from ..observe import observe, observe_steps, report_unfollowed, torch_settings
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
@@ -112,7 +113,7 @@ class Capture:
             STATE.recorder, STATE.state = recorder, early
             with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                 flat_out, out_spec = self._record(inputs, early, modules, reads)
-            captured = self._close(flat_out, out_spec)
+            captured: Captured = self._close(flat_out, out_spec)
         self._finish_step_reads()
         self._install_new_state(captured.live)
         return captured
@@ -426,7 +427,7 @@ def _stored_attributes(modules: Any, used_memories: Any) -> Any:
 
 def _no_lazy_parameter(state: Any) -> None:
     for entry in state.by_id.values():
-        if isinstance(entry.tensor, torch.nn.parameter.UninitializedTensorMixin):
+        if torch.nn.parameter.is_lazy(entry.tensor):
             raise CaptureError(
                 f"{entry.role} {entry.name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that"
                 " never ran",

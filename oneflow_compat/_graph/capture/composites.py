@@ -102,16 +102,17 @@ def _unknown(a: Any) -> Any:
 
 @functools.cache
 def _forms() -> Any:
-    forms = {
+    forms: dict[Any, Callable[..., Any]] = {
         torch.take_along_dim: _take_along_dim,
         torch.kron: _kron,
         torch.masked_select: _masked_select,
         torch.unsafe_chunk: _unsafe_chunk,
         torch._C._nn.pad_sequence: _pad_sequence,
-        torch._VF.broadcast_tensors: _broadcast_tensors,
+        torch._VF.broadcast_tensors: _broadcast_tensors,  # type: ignore[attr-defined]
     }
     if torch_is_before("2.13"):
-        forms.update({torch.matmul: _matmul, torch.Tensor.__matmul__: _matmul, torch._C._nn.linear: _linear})
+        forms[torch.matmul] = forms[torch.Tensor.__matmul__] = _matmul
+        forms[torch._C._nn.linear] = _linear
     forms.update(
         {
             getattr(torch.Tensor, f.__name__): form
@@ -233,12 +234,12 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _broadcast_tensors(*tensors: Any) -> Any:
-    tensors = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
+    operands = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
     shape: list[Any] = []
-    for sizes in itertools.zip_longest(*(t.shape[::-1] for t in tensors), fillvalue=1):
+    for sizes in itertools.zip_longest(*(t.shape[::-1] for t in operands), fillvalue=1):
         wider = [n for n in sizes if type(n) is not int or n != 1]
         shape.insert(0, next((n for n in wider if type(n) is int), wider[0] if wider else 1))
-    return [t.expand(shape) for t in tensors]
+    return [t.expand(shape) for t in operands]
 
 
 def _masked_select(input: Any, mask: Any) -> Any:

@@ -131,7 +131,7 @@ def _has_symbols(a: Any) -> bool:
     )
 
 
-def _described(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _described(tensor: Any) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.fake_device
 
 

@@ -221,7 +221,7 @@ def _of_cpu_layout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: _laid_out(layout, args, t), out)
 
 
-def _laid_out(layout: Contiguous | Iterated | Suggested, args: Any, out: Any) -> Any:
+def _laid_out(layout: Contiguous | Iterated | Suggested | None, args: Any, out: Any) -> Any:
     if isinstance(layout, Iterated):
         return _iterated(layout, args, out)
     memory_format = torch.contiguous_format

@@ -70,3 +70,7 @@ class CaptureInterface(Protocol):
     state: Any
     update: Any
     loss_factor: Any
+
+    @property
+    def owners(self) -> list[Any]:
+        """The modules that build() used, and the object that build() belongs to."""

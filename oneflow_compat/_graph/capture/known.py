@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import KEEP_VALUE, CaptureError
@@ -21,11 +20,15 @@ from ..program.program import roots, written_args
 from ..program.random_functions import samples
 from ..program.scalar_guards import Condition, part
 from .assertions import assumed
+from .recorded_tensor import RecordedTensor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.fx import Graph, Node
 
     from .interfaces import RecorderInterface
+    from .symbolic_sizes import Sizes
 
 
 aten = torch.ops.aten
@@ -73,9 +76,10 @@ def guarded_tensor(
     """Return the value of a tensor, which the program tests from here on, or None if it is unknown."""
     node, _ = recorder._convert(tensor)
     known_tensor = known_value(recorder, node, of_arguments)
+    value: torch.Tensor | None = known_tensor.value
     if known_tensor.is_example:
-        recorder.guards.append(Condition(node, torch.equal, known_tensor.value))
-    return known_tensor.value
+        recorder.guards.append(Condition(node, torch.equal, value))
+    return value
 
 
 def guarded_scalar(recorder: Any, node: Any) -> Any:
@@ -196,6 +200,15 @@ class KnownValues:
     These are tensors that build() makes of Python data, and step counters while the optimizer is recorded.
     """
 
+    if TYPE_CHECKING:  # attributes of Recorder
+        phase: str
+        sizes: Sizes
+        valued: dict[int, RecordedTensor]
+        marker_values: dict[float, float]
+        scalar_of: Callable[[torch.Tensor], float] | None
+
+        def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]: ...
+
     def _item(self, tensor: Any) -> Any:
         """Return what .item() of a tensor gives in build() or step().
 
@@ -207,7 +220,7 @@ class KnownValues:
             "_value" in tensor.__dict__ and self.scalar_of is not None
         ):  # C++ takes a learning rate as a scalar
             return self.scalar_of(tensor)
-        node = getattr(tensor, "_of_node", None) if type(tensor) is FakeTensor else self.lift(tensor)[0]
+        node = getattr(tensor, "_of_node", None) if type(tensor) is RecordedTensor else self.lift(tensor)[0]
         value = self._scalar_in_build(tensor, node) if node is not None and self.phase != "update" else None
         if value is None:
             raise CaptureError(
@@ -217,7 +230,7 @@ class KnownValues:
             )
         return value
 
-    def _scalar_in_build(self, tensor: Any, node: Any) -> Any:
+    def _scalar_in_build(self, tensor: Any, node: Node) -> Any:
         """Return the scalar in a tensor, guarded or asserted, or a symbol for an integer, or None."""
         value = guarded_scalar(self, node)
         if value is not None or tensor.numel() != 1:
@@ -233,7 +246,7 @@ class KnownValues:
     def _forget_values(self, args: Any) -> None:
         """Forget the values of tensors that were written, directly or through a view."""
         for t in _flat(args):
-            if isinstance(t, FakeTensor):
+            if isinstance(t, RecordedTensor):
                 t.__dict__.pop("_value", None)
                 if t.layout is torch.strided:
                     constant = self.valued.pop(t.untyped_storage()._cdata, None)
@@ -245,13 +258,13 @@ class KnownValues:
         outs = out if isinstance(out, (tuple, list)) else (out,)
         if func.namespace == "_c10d_functional":  # other ranks may not know its values
             return
-        tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, FakeTensor)]
+        tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, RecordedTensor)]
         if any(t.numel() != 1 for t in (*outs, *tensors) if isinstance(t, torch.Tensor)):
             return
         if all("_value" in t.__dict__ for t in tensors):
             real = func(*self._values(args), **{k: self._values(v) for k, v in kwargs.items()})
             for o, r in zip(outs, real if isinstance(real, (tuple, list)) else (real,)):
-                if isinstance(o, FakeTensor) and "_value" not in o.__dict__:
+                if isinstance(o, RecordedTensor) and "_value" not in o.__dict__:
                     o._value = r
         elif func._schema.is_mutable:
             for t in tensors:
@@ -262,7 +275,7 @@ class KnownValues:
             return type(a)(self._values(x) for x in a)
         if type(a) is float:
             return self.marker_values.get(a, a)
-        return a._value if isinstance(a, FakeTensor) else a
+        return a._value if isinstance(a, RecordedTensor) else a
 
 
 def _flat(args: Any) -> Any:

@@ -6,6 +6,7 @@ ten milliseconds the first time. Each function here returns None in another case
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ def _image_sizes(
     return sizes if min(sizes) > 0 else None
 
 
-def _is_window(dims: int, stride: Any, padding: Any, dilation: Any) -> bool:
+def _is_window(dims: int, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> bool:
     if any(len(lengths) != dims for lengths in (stride, padding, dilation)):
         return False
     return min(*stride, *dilation) >= 1 and min(padding) >= 0

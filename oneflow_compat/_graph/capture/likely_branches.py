@@ -40,7 +40,7 @@ def likely_outcome(node: Node, reduced_by: str | None = None) -> bool | None:
         likely = likely_outcome(args[0], dual)
         return None if likely is None else not likely
     if target in _JOINED:
-        return _likely_of_joined(node, reduced_by)
+        return _likely_of_joined(node, target, reduced_by)
     if target in _ANY_ALL:
         return likely_outcome(args[0], "any" if target.__name__.startswith("any") else "all")
     if target in _NOT_FINITE:
@@ -55,11 +55,11 @@ def likely_outcome(node: Node, reduced_by: str | None = None) -> bool | None:
     return target not in _EQUAL | _FEW if reduced_by is None else reduced_by == "any"  # counts are large
 
 
-def _likely_of_joined(node: Node, reduced_by: str | None) -> bool | None:
+def _likely_of_joined(node: Node, target: torch._ops.OpOverload, reduced_by: str | None) -> bool | None:
     outcomes = [likely_outcome(a, reduced_by) if isinstance(a, Node) else None for a in node.args]
     if None in outcomes:
         return None
-    is_or = node.target.__name__.startswith(("logical_or", "bitwise_or"))
+    is_or = target.__name__.startswith(("logical_or", "bitwise_or"))
     return any(outcomes) if is_or else all(outcomes)
 
 

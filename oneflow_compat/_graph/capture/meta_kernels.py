@@ -8,7 +8,7 @@ once if the arguments are ordinary tensors of the CPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch._subclasses import fake_impls
@@ -61,7 +61,7 @@ def _faked(meta: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> Fa
     return fake
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: Any) -> TypeGuard[FakeTensor]:
     """Whether a value is a strided fake tensor without symbols in its layout and without a value."""
     return (
         type(tensor) is FakeTensor

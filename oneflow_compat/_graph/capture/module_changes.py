@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._global.tensor import memory_of
 from ..errors import CaptureError
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .known import constant_value
 from .patching import forget, log
+from .recorded_tensor import RecordedTensor
 from .state_map import memory_id
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class ModuleChanges:
         """
         real: Any = tensor
         base_offset: Any = 0
-        if isinstance(tensor, FakeTensor):
+        if isinstance(tensor, RecordedTensor):
             memory, lifted = memory_id(tensor), self.recorder.lifted.values()
             real = next((real for real, _, twin in lifted if memory_id(twin) == memory), tensor)
             base_offset = real.storage_offset() if real is not tensor else 0
@@ -204,7 +204,7 @@ class ModuleChanges:
     def _constant(self, value: Any) -> Any:
         return not any(
             type(t) in SYMBOLIC_NUMBERS
-            or isinstance(t, FakeTensor)
+            or isinstance(t, RecordedTensor)
             and constant_value(self.recorder, t._of_node) is None
             for t in pytree.tree_leaves(value)
         )
@@ -314,7 +314,7 @@ class _Parameters:
     """The parameters of a module that build() created: what is stored becomes one."""
 
     def __init__(self, module: Module) -> None:
-        self.parameters = module._parameters
+        self.parameters: dict[str, Any] = module._parameters
 
     def __getitem__(self, key: Any) -> Any:
         return self.parameters[key]
@@ -341,7 +341,7 @@ def holds_symbols(value: Any, seen: dict[Any, Any] | None = None) -> bool:
 
     Containers that torch's pytree knows (lists, dicts, TensorDict) are searched, too.
     """
-    if isinstance(value, FakeTensor) or type(value) in SYMBOLIC_NUMBERS:
+    if isinstance(value, RecordedTensor) or type(value) in SYMBOLIC_NUMBERS:
         return True
     node_definition, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
     if node_definition is None or id(value) in seen:

@@ -80,11 +80,12 @@ class OptionReads:
         attributes = scheduler.__dict__
         if "_last_lr" not in attributes:
             raise AttributeError("_last_lr")
-        rates, optimizer = attributes["_last_lr"], attributes.get("optimizer")
+        rates: Any = attributes["_last_lr"]
+        optimizer: Any = attributes.get("optimizer")
         if any(optimizer is each for each in self.optimizers) and type(rates) is list:
             options = [group.get("lr") for group in optimizer.param_groups]
-            live = [*map(live_number, options)]
-            if all(live) and rates == [option.value for option in live]:
+            live = [number for option in options if (number := live_number(option)) is not None]
+            if len(live) == len(options) and rates == [number.value for number in live]:
                 return options
         return rates
 

@@ -57,7 +57,7 @@ class _Recorded:
         """A symbolic tensor like the state that `original()` gives now."""
         with _disable_current_modes():
             value = original()
-            out = self.recorder.fake_mode.from_tensor(value, static_shapes=True)
+            out: Any = self.recorder.fake_mode.from_tensor(value, static_shapes=True)
         out._of_node = self.record(function, *args)
         out._of_node.meta["tensor"] = describe(value)
         return out

@@ -16,12 +16,12 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
     FakeTensorMode,
 )
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..._global.marks import is_global
 from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, user_location
 from ..program import new_nodes
@@ -35,6 +35,7 @@ from .fake_results import Results
 from .interrupts import raise_waiting_interrupt
 from .known import KnownValues
 from .meta_kernels import new_fake
+from .recorded_tensor import RecordedTensor
 from .recurrent import whole_layers
 from .refusals import name_dtype, refuse, refuse_sparse_count
 from .sparse_results import of_any_rows
@@ -54,7 +55,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         return False  # the base class would wrap __torch_dispatch__ and import torch._dynamo
 
     def __init__(self, fake_mode: FakeTensorMode | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self.fake_mode = fake_mode or FakeTensorMode(allow_non_fake_inputs=True)
         self.fake_mode.cache_enabled = False  # it takes longer than what it saves: see fake_results.py
@@ -125,7 +126,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             )
         return of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
 
-    def lift(self, tensor: torch.Tensor) -> tuple[Node, FakeTensor]:
+    def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
         entry = self.lifted.get(id(tensor))
         if entry is not None:
@@ -141,14 +142,14 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.lifted[id(tensor)] = (tensor, *entry)
         return entry
 
-    def _new_twin(self, tensor: torch.Tensor) -> tuple[Node, FakeTensor]:
+    def _new_twin(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         node = self.placeholder("t", tensor)
         node.meta["tensor"] = describe(tensor)
         marked = hasattr(tensor, "_of_placement")
         with torch._C.DisableTorchFunction() if marked else contextlib.nullcontext():
             twin = self._twin(_plain(tensor) if marked else tensor)
         twin._of_node = node
-        if marked:
+        if is_global(tensor):
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.numel() == 1 and self.phase == "update":
             with _disable_current_modes():  # an optimizer that reads it by item() is not in the mode's hands
@@ -197,7 +198,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             refuse(func, facts.refusal, args)
         if func in _CUDNN_CTC:
             return False  # cuDNN's CTC reads the lengths; torch's own kernel does for every input
-        if facts.lifts and not isinstance(args[0], FakeTensor):
+        if facts.lifts and not isinstance(args[0], RecordedTensor):
             return self._constant(args[0])
         return self._record(func, args, kwargs or {})
 
@@ -216,7 +217,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         out = self._symbolic_results(func, node, fake_args, fake_kwargs)
         out = self._with_eager_dtypes(func, fake_args, out)
         if torch.get_default_dtype() is not self.default_dtype:
-            name_dtype(node, (*fake_args, *fake_values), out)
+            name_dtype(node, func, (*fake_args, *fake_values), out)
         self._annotate(node)
         result = self._bind(func, node, out, args, kwargs)
         mark_like(result, (*fake_args, *fake_values))
@@ -267,7 +268,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             if dtype != args[0].dtype:
                 with self.fake_mode:
                     return out[0], *(t.to(torch.float32) for t in out[1:])
-        elif func is aten._pack_padded_sequence.default and type(out[1]) is FakeTensor:
+        elif func is aten._pack_padded_sequence.default and type(out[1]) is RecordedTensor:
             with self.fake_mode:
                 return out[0], out[1].long()  # torch gives the numbers of rows the dtype of the data
         return out
@@ -303,14 +304,15 @@ class Recorder(KnownValues, TorchDispatchMode):
     def _bind_tensor(self, node: Any, out: Any, target: Any) -> Any:
         """Bind a result. `target` is the argument that the operator wrote and returns, or None."""
         node.meta["tensor"] = describe(out)
-        if type(out) is FakeTensor and out._has_symbolic_sizes_strides:
+        if type(out) is RecordedTensor and out._has_symbolic_sizes_strides:
             self.sizes.define(node, out)
-        if type(out) is not FakeTensor and id(out) in self.lifted:  # see hold()
+        if type(out) is not RecordedTensor and id(out) in self.lifted:  # see hold()
             return out
         if isinstance(target, torch.Tensor):
-            bound = getattr(target, "_of_node", None) if type(target) is FakeTensor else None
-            if bound is not None and bound.meta["tensor"] != node.meta["tensor"]:
-                target._of_node = node  # squeeze_() and the like: another shape from here on
+            if type(target) is RecordedTensor:
+                bound = getattr(target, "_of_node", None)
+                if bound is not None and bound.meta["tensor"] != node.meta["tensor"]:
+                    target._of_node = node  # squeeze_() and the like: another shape from here on
             return target
         if getattr(out, "_of_node", None) is not None:  # the operator gave back its argument
             return out
@@ -325,7 +327,7 @@ class Recorder(KnownValues, TorchDispatchMode):
     def _convert(self, a: Any) -> Any:
         """Return (what the graph gets, what the symbolic operator gets) of an argument."""
         value_type = type(a)
-        if value_type is FakeTensor:
+        if value_type is RecordedTensor:
             return self._node_of(a), a
         if isinstance(a, torch.Tensor):
             scalar = getattr(a, "_wrapped_number", None)
@@ -350,8 +352,8 @@ class Recorder(KnownValues, TorchDispatchMode):
         pairs = [self._convert(v) for v in values]
         return [node for node, _ in pairs], [fake for _, fake in pairs]
 
-    def _node_of(self, tensor: FakeTensor) -> Node:
-        node = getattr(tensor, "_of_node", None)
+    def _node_of(self, tensor: RecordedTensor) -> Node:
+        node: Node | None = getattr(tensor, "_of_node", None)
         if node is None or tensor.fake_mode is not self.fake_mode:
             raise CaptureError(
                 "a symbolic tensor of an earlier capture was used: it was kept by a module, a list or a"
@@ -361,15 +363,18 @@ class Recorder(KnownValues, TorchDispatchMode):
             )
         return node
 
-    def _constant(self, tensor: torch.Tensor) -> FakeTensor:
+    def _constant(self, tensor: torch.Tensor) -> RecordedTensor:
         """Return a symbolic tensor for a tensor that build() makes of Python data."""
         constant = self._constant_node(tensor.detach().clone())
         node = self.graph.call_function(aten.clone.default, (constant,))
         node.meta["tensor"] = describe(tensor)
         self._annotate(node)
         shape, stride = tuple(tensor.shape), tensor.stride()
+        out: RecordedTensor
         with self.fake_mode:
-            out = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
+            out = torch.empty_strided(  # type: ignore[assignment]  # fake in this mode
+                shape, stride, dtype=tensor.dtype, device=tensor.device
+            )
         out._of_node = node
         self.fakes.append(weakref.ref(out))
         out._value = tensor.detach().clone()
@@ -439,6 +444,6 @@ def _memory_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
 
 
 def _device_of(tensor: torch.Tensor) -> torch.device:
-    if type(tensor) is FakeTensor:
+    if type(tensor) is RecordedTensor:
         return tensor.fake_device
     return torch.device("cpu") if tensor.is_cpu else tensor.device

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import decompositions as steps
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..._active import outside_capture
 from ..errors import user_location
 from ..program.recurrent_layer import CUDNN_MODES, WHOLE_LAYERS, Layer
 from .patching import patched_attributes
+from .recorded_tensor import RecordedTensor
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -58,7 +58,7 @@ def _layer_call(recorder: RecorderInterface, active: Callable[..., Any], name: s
             if not packed:
                 return _cudnn_layer(name, input, (), *args)
             sizes, *rest = args
-            return _cudnn_layer(name, input, sizes.tolist(), *rest, False)
+            return _cudnn_layer(name, input, sizes.tolist(), *(*rest, False))
         if name == "lstm" and not packed and input._has_symbolic_sizes_strides:
             return _lstm_of_unknown_batch(recorder, input, *args)
         if name == "lstm" or packed or not _by_steps(input, args[0], args[1]):
@@ -126,7 +126,7 @@ def _steps(
     last = torch.stack(last)
     for layer in recorded_layers:
         layer.mark_gradient(last, "dlast")
-    if _is_call(*args[1:]) and type(out) is type(last) is FakeTensor:
+    if _is_call(*args[1:]) and type(out) is type(last) is RecordedTensor:
         recorder.recurrent.append(
             (
                 WHOLE_LAYERS[name],
@@ -143,7 +143,8 @@ def _stacked(
     direction: Any, input: Any, layers: Any, dropout: Any, train: Any, bidirectional: bool, batch_first: bool
 ) -> tuple[Any, ...]:
     """(output, last states): direction(at, x, reverse) of each layer and direction."""
-    x, last = input.transpose(0, 1) if batch_first else input, []
+    x = input.transpose(0, 1) if batch_first else input
+    last: list[Any] = []
     for i in range(layers):
         out = []
         for reverse in (False, True)[: 2 if bidirectional else 1]:
@@ -170,10 +171,8 @@ def _lstm_of_unknown_batch(
         and input.dtype in (torch.float32, torch.bfloat16)
         and not projected
     )
-    if whole and not recorder.sizes.branch(input.numel() == 0, False, user_location()):
-        layer = steps.mkldnn_one_layer_lstm
-    else:
-        layer = steps.one_layer_lstm
+    in_one = whole and not recorder.sizes.branch(input.numel() == 0, False, user_location())
+    layer: Callable[..., Any] = steps.mkldnn_one_layer_lstm if in_one else steps.one_layer_lstm
     parameters, states = steps.gather_params(weights, has_biases, projected), list(zip(*hx))
     out, last = _stacked(
         lambda at, x, reverse: layer(x, states[at], parameters[at], has_biases, reverse=reverse), input, *how
@@ -360,7 +359,7 @@ def _cudnn_backward(
     return *gradients, [w.new_empty(w.shape) for w in weights] if mask[3] else []
 
 
-_SYMBOLIC_FORMS = {
+_SYMBOLIC_FORMS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(WHOLE_LAYERS.values(), _whole_layer),
     aten._cudnn_rnn.default: _cudnn_forward,
     aten._cudnn_rnn_backward.default: _cudnn_backward,

@@ -38,8 +38,8 @@ def refuse_sparse_count(tensor: torch.Tensor) -> None:
 # A program runs under the default dtype of its caller, so it has to name the dtype of such a result.
 
 
-def name_dtype(node: Node, tensors: tuple[Any, ...], result: Any) -> None:
-    """Give a recorded call the dtype of its result, or raise if the operator takes no dtype.
+def name_dtype(node: Node, operator: torch._ops.OpOverload, tensors: tuple[Any, ...], result: Any) -> None:
+    """Give a recorded call of an operator the dtype of its result, or raise if the operator takes no dtype.
 
     `tensors` are the symbolic arguments of the call.
     """
@@ -47,7 +47,7 @@ def name_dtype(node: Node, tensors: tuple[Any, ...], result: Any) -> None:
         return
     if any(isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) for t in tensors):
         return  # they decide the dtype
-    positions = [i for i, a in enumerate(node.target._schema.arguments) if a.name == "dtype"]
+    positions = [i for i, a in enumerate(operator._schema.arguments) if a.name == "dtype"]
     if not positions:
         raise CaptureError(
             f"{node.target} makes {result.dtype} of integers, because build() has set the default dtype",

@@ -16,7 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv
 
-from ..._global.tensor import several
+from ..._global.marks import several
 from ..errors import is_internal, user_location
 from ..program.symbolic import SYMBOLIC_NUMBERS
 
@@ -55,14 +55,15 @@ class SizeEnvironment(ShapeEnv):
             return result
         except GuardOnDataDependentSymNode:
             # of a number torch would take the smallest
-            if self.branch is None or size_oblivious or sym_node.pytype is not bool:
+            branch = self.branch
+            if branch is None or size_oblivious or sym_node.pytype is not bool:
                 raise
             frame, is_of_layer = _asking_frame()
             if frame is None:
                 return self._answer_torch(sym_node, fallback_value)
             if several():  # ranks that take different branches would wait for each other
                 raise
-        return self._answer_user(sym_node, fallback_value, frame, is_of_layer)
+        return self._answer_user(branch, sym_node, fallback_value, frame, is_of_layer)
 
     def _answer_torch(self, sym_node: Any, fallback_value: Any) -> Any:
         """Answer a question of torch itself as for sizes that are large, or raise."""
@@ -73,7 +74,14 @@ class SizeEnvironment(ShapeEnv):
                 raise
             return sym_node.expr.xreplace(dict.fromkeys(sym_node.expr.free_symbols, _LARGE))
 
-    def _answer_user(self, sym_node: Any, fallback_value: Any, frame: Any, is_of_layer: Any) -> Any:
+    def _answer_user(
+        self,
+        branch: Callable[..., bool],
+        sym_node: Any,
+        fallback_value: Any,
+        frame: FrameType,
+        is_of_layer: bool,
+    ) -> Any:
         """Record the branch of user code, or of a layer of torch.nn."""
         try:
             likely = super().evaluate_sym_node(sym_node, True, fallback_value)
@@ -81,7 +89,7 @@ class SizeEnvironment(ShapeEnv):
             likely = is_of_layer and isinstance(sym_node.expr, sympy.Eq)  # that the shapes fit
         code = frame.f_code
         location = user_location() if is_of_layer else (code.co_filename, frame.f_lineno, code.co_name)
-        return sympy.true if self.branch(torch.SymBool(sym_node), likely, location) else sympy.false
+        return sympy.true if branch(torch.SymBool(sym_node), likely, location) else sympy.false
 
     def _note_location(self, guard: Any, is_compared: bool) -> None:
         for symbol in guard.free_symbols:
@@ -109,9 +117,8 @@ def _asking_frame() -> tuple[FrameType | None, bool]:
 
     The frame is of torch.nn, or of user code; else the result is (None, False).
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        caller = frame.f_back
+    frame: FrameType = sys._getframe(1)
+    while (caller := frame.f_back) is not None:
         if not _converts_a_size(frame) or caller.f_code.co_name in _CONVERSIONS and _same_file(frame, caller):
             frame = caller  # `if n` asks for n != 0
             continue

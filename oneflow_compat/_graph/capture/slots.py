@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._global.tensor import OfSeveralRanks, memory_of
+from ..._global.marks import OfSeveralRanks
+from ..._global.tensor import memory_of
 from ..program.locations import Argument, FreeTensor, GroupOption, OptimizerState
 from ..program.nested_state import leaves
 from ..program.program import Slot, roots, written_args

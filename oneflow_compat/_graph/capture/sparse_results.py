@@ -66,7 +66,7 @@ def of_unknown_parts(func: Any, args: Any, kwargs: Any, mode: Any) -> Any:
         ]
         out = func(
             *(
-                a.new_empty([0 if type(n) is torch.SymInt else n for n in a.shape])
+                a.new_empty([0 if isinstance(n, torch.SymInt) else n for n in a.shape])
                 if isinstance(a, torch.Tensor)
                 else a
                 for a in args
@@ -93,6 +93,7 @@ def with_rows(func: Any, args: Any, kwargs: Any, out: Any, mode: Any) -> Any:
     counts, flags = {e._nnz() for e in examples}, {e.is_coalesced() for e in examples}
     example = examples[0]
     rows = counts.pop() if len(counts) == 1 else 0
+    result: Any
     with mode:
         indices = torch.empty(example.sparse_dim(), rows, dtype=torch.int64, device=out.device)
         values = torch.empty(rows, *example.shape[example.sparse_dim() :], dtype=out.dtype, device=out.device)

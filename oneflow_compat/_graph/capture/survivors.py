@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..._errors import OneFlowError
 from ..errors import location_text
@@ -28,6 +27,7 @@ from ..program.captured import Captured
 from ..program.program import roots, written_args
 from ..program.python_values import get_item
 from .known import constant_value
+from .recorded_tensor import RecordedTensor
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
-class LostTensor(FakeTensor):
+class LostTensor(RecordedTensor):
     """A tensor that build() computed and left somewhere, and that has no values outside of the program."""
+
+    _loss: str  # the text of the error that each use raises
 
     @classmethod
     def __torch_function__(
@@ -50,10 +52,12 @@ class LostTensor(FakeTensor):
         raise OneFlowError(lost._loss)
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares a function
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return cls.__torch_function__(function, types, args, kwargs)
 
-    def __repr__(self) -> Any:
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]  # torch's has no types
         return f"<{self._loss}>"
 
 
@@ -77,7 +81,7 @@ def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -
     return replace(captured, guards=replace(captured.guards, serves_one_call=True))
 
 
-def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[torch.Tensor]:
+def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[RecordedTensor]:
     """Return the survivors that someone holds.
 
     The collector has what a capture makes in its young generations, so they are collected before all.
@@ -99,7 +103,7 @@ def _guard_values(tensors: Sequence[torch.Tensor], captured: Captured) -> None:
 
 def settle_failed(recorder: Recorder) -> None:
     """Give the survivors of a capture that failed their values, if they are computed from constants only."""
-    _give_values(_alive(recorder.fakes, ()), recorder)
+    _give_values(_alive(recorder.fakes, set()), recorder)
 
 
 def _give_values(survivors: Any, program: Any) -> Any:
@@ -122,12 +126,12 @@ def _give_values(survivors: Any, program: Any) -> Any:
     return lost
 
 
-def _alive(references: Any, expected: Any) -> list[Any]:
+def _alive(references: Sequence[Any], expected: set[int]) -> list[RecordedTensor]:
     tensors = [tensor for reference in references if (tensor := reference()) is not None]
     return [
         tensor
         for tensor in {id(tensor): tensor for tensor in tensors}.values()
-        if type(tensor) is FakeTensor and id(tensor) not in expected and "_of_node" in vars(tensor)
+        if type(tensor) is RecordedTensor and id(tensor) not in expected and "_of_node" in vars(tensor)
     ]
 
 
@@ -136,7 +140,7 @@ def _stored(captured: Captured) -> set[Any]:
     values = []
     for attribute in captured.effects.attributes:
         values += [attribute.leaves, get_item(attribute.container, attribute.key)]
-    return {id(leaf) for leaf in pytree.tree_leaves(values) if isinstance(leaf, FakeTensor)}
+    return {id(leaf) for leaf in pytree.tree_leaves(values) if isinstance(leaf, RecordedTensor)}
 
 
 def _is_written(graph: Graph, node: Node) -> bool:

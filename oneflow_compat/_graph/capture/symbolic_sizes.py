@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._global.tensor import several
+from ..._global.marks import several
 from ..errors import KEEP_SIZE, CaptureError, location_text, user_location
 from ..program.symbolic import branch_message
 from .likely_branches import likely_outcome
@@ -56,7 +56,7 @@ class Sizes:
 
     def end(self) -> None:
         """Forbid further questions, which would be recorded after the end of the capture."""
-        environment = self.recorder.fake_mode.shape_env
+        environment: Any = self.recorder.fake_mode.shape_env
         if environment is not None:
             environment.end_capture()
 
@@ -101,7 +101,7 @@ class Sizes:
         A number that becomes a size is marked as size-like, because torch assumes that sizes exceed one.
         """
         for dim, size in enumerate(tensor.shape):
-            if type(size) is torch.SymInt:
+            if isinstance(size, torch.SymInt):
                 times, symbol = size.node._expr.as_coeff_Mul()
                 if symbol.is_Symbol and not self.is_of_arguments(size):
                     size.node.shape_env.size_like.add(symbol)
@@ -114,7 +114,8 @@ class Sizes:
     def count(self, node: Node) -> Any:
         """Return the integer of a one-element tensor as a Python symbolic integer (`mask.sum().item()`)."""
         self.begin()
-        size = self.recorder.fake_mode.shape_env.create_unbacked_symint()
+        environment: Any = self.recorder.fake_mode.shape_env
+        size = environment.create_unbacked_symint()
         self.nodes[size.node.expr] = self.record(aten._local_scalar_dense.default, (node,))
         return size
 

@@ -16,7 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer
 
 from ..._active import capturing
-from ..._global.tensor import several, view_or_copy
+from ..._global.marks import several
+from ..._global.tensor import view_or_copy
 from ..._upstream.versions import torch_is_before
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, raised_at
 from ..program.pytree import tree_flatten, with_sizes
@@ -206,7 +207,7 @@ def _data_assignment() -> Any:
     """`tensor.data = value` in build() is recorded as a copy into the tensor's memory: a program cannot give
     a tensor other memory.
     """
-    original = torch.Tensor.data
+    original: Any = torch.Tensor.data
 
     def put(tensor: Any, value: Any) -> None:
         if not capturing():

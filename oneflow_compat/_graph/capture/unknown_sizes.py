@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from ..._global.tensor import several
+from ..._global.marks import several
 from ..errors import KEEP_SIZE, CaptureError, user_location
 from ..program.symbolic import SYMBOLIC_NUMBERS
 
@@ -95,6 +95,7 @@ def _pairs(func: Any, args: Any, kwargs: Any) -> Any:
 def innermost(error: BaseException) -> Any:
     """Return the frame that raised the error."""
     traceback = error.__traceback__
+    assert traceback is not None, "the error was raised"
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     return traceback.tb_frame

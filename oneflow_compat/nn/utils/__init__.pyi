@@ -41,7 +41,7 @@ class ContiguousParamsGroup:
         """The flat buffers that hold their gradients."""
         ...
 
-def clip_grad_norm_(parameters: Any, max_norm: Any, norm_type: _float = 2.0, fused: _bool = False, error_if_nonfinite: _bool = False, foreach: Any = None) -> Any:
+def clip_grad_norm_(parameters: Any, max_norm: _float, norm_type: _float = 2.0, fused: _bool = False, error_if_nonfinite: _bool = False, foreach: _bool | None = None) -> _Tensor:
     """Scale the gradients in place so that their joint norm is at most max_norm; the norm before, 0-d.
 
     `fused` is the fourth argument, as in OneFlow (torch has error_if_nonfinite there): it asks for torch's

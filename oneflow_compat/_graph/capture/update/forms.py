@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...._global.tensor import several
+from ...._global.marks import several
 from ...config import Config
 from ...program.nested_state import leaves
 from ...program.writes import storage_of

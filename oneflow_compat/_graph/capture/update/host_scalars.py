@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -32,8 +32,10 @@ class HostScalar(float):
     """A float with the node that computes it. Arithmetic gives HostScalars; comparisons add a guard."""
 
     __slots__ = ("node", "trace")
+    node: Node
+    trace: ScalarTrace
 
-    def __new__(cls, value: Any, node: Any, trace: Any) -> Any:
+    def __new__(cls, value: Any, node: Node, trace: ScalarTrace) -> HostScalar:
         self = float.__new__(cls, value)
         self.node = node
         self.trace = trace
@@ -57,7 +59,7 @@ class HostScalar(float):
     def __bool__(self) -> Any:
         return self.trace.guard(self, operator.ne, 0.0)
 
-    def __float__(self) -> None:
+    def __float__(self) -> NoReturn:
         raise CaptureError(
             "float() was called on a number that changes from call to call (a learning rate or a step"
             " counter)",
@@ -65,6 +67,15 @@ class HostScalar(float):
         )
 
     __int__ = __index__ = __trunc__ = __float__
+
+    def __neg__(self) -> Any:
+        return self.trace.compute(operator.neg, (self,), -self.plain())
+
+    def __pos__(self) -> HostScalar:
+        return self
+
+    def __abs__(self) -> Any:
+        return self.trace.compute(operator.abs, (self,), abs(self.plain()))
 
 
 def _plain(x: Any) -> Any:
@@ -74,7 +85,7 @@ def _plain(x: Any) -> Any:
 def _binary(name: str, function: Callable[..., Any], swapped: Any) -> Any:
     base = getattr(float, name)
 
-    def method(self, operand: Any) -> Any:
+    def method(self: HostScalar, operand: Any) -> Any:
         if isinstance(operand, torch.Tensor):
             return NotImplemented
         if not isinstance(operand, (int, float)):
@@ -88,7 +99,7 @@ def _binary(name: str, function: Callable[..., Any], swapped: Any) -> Any:
 
 
 def _compare(name: str, function: Callable[..., Any]) -> Any:
-    def method(self, operand: Any) -> Any:
+    def method(self: HostScalar, operand: Any) -> Any:
         if isinstance(operand, torch.Tensor) or not isinstance(operand, (int, float)):
             return NotImplemented
         return self.trace.guard(self, function, operand)
@@ -102,9 +113,6 @@ for _name in ("add", "sub", "mul", "truediv", "pow", "floordiv", "mod"):
     setattr(HostScalar, f"__r{_name}__", _binary(f"__r{_name}__", getattr(operator, _name), True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(HostScalar, f"__{_name}__", _compare(f"__{_name}__", getattr(operator, _name)))
-HostScalar.__neg__ = lambda self: self.trace.compute(operator.neg, (self,), -self.plain())
-HostScalar.__pos__ = lambda self: self
-HostScalar.__abs__ = lambda self: self.trace.compute(operator.abs, (self,), abs(self.plain()))
 
 
 class ScalarTrace:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._active import outside_capture
 from ...errors import CaptureError
 from ...program.nested_state import leaves
+from ..recorded_tensor import RecordedTensor
 
 aten = torch.ops.aten
 
@@ -130,12 +130,12 @@ def begun(update: Any, existing: Any, optimizers: Any) -> Any:
     for optimizer in optimizers:
         for state in optimizer.state.values():
             for _, value in leaves(state):
-                if isinstance(value, FakeTensor) and id(value) not in existing:
+                if isinstance(value, RecordedTensor) and id(value) not in existing:
                     node = value._of_node
                     with recorder.graph.inserting_after(node):
                         copy = recorder.graph.call_function(aten.clone.default, (node,))
                     copy.meta.update(node.meta)
-                    twin = torch.empty_like(value)
+                    twin: Any = torch.empty_like(value)
                     twin._of_node = copy
                     pairs.append((value, twin))
     return pairs

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ...._active import outside_capture
 from ...._global.tensor import memory_of
@@ -15,10 +14,14 @@ from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
 from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
-from .host_scalars import HostScalar
+from ..recorded_tensor import RecordedTensor
+from .host_scalars import HostScalar, ScalarTrace
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+    from ..recorder import Recorder
+    from ..state_map import StateMap
 
 
 aten = torch.ops.aten
@@ -53,7 +56,9 @@ class MoreNumbers(Exception):
 
 def _shares(value: Any) -> Any:
     """Whether a tensor may share memory with another one."""
-    return not isinstance(value, FakeTensor) or is_view(value._of_node) or value._of_node.op == "placeholder"
+    return (
+        not isinstance(value, RecordedTensor) or is_view(value._of_node) or value._of_node.op == "placeholder"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +84,22 @@ class CreatedState:
 class StateChanges:
     """The part of Update that inspects the optimizers after their step()."""
 
+    if TYPE_CHECKING:  # attributes of Update
+        recorder: Recorder
+        state: StateMap
+        trace: ScalarTrace
+        snapshots: list[Any]
+        state_values: list[StateValue]
+        structures: dict[OptimizerState, object]
+        new_options: dict[int, list[tuple[int, str, RecordedTensor]]]
+        live: dict[int, set[str]]
+        found_live: dict[int, set[str]]
+        first_only: bool
+
     def state_location(self, index: Any, param: torch.Tensor, path: tuple[Any, ...]) -> OptimizerState:
         """Return the location of a value in the state of a parameter."""
-        return OptimizerState(index, self.state.name_of(param), tuple(path))
+        name: Any = self.state.name_of(param)  # each parameter of an optimizer has a name
+        return OptimizerState(index, name, tuple(path))
 
     # -- the state the step created --------------------------------------------------
     def adopt_new_state(self) -> list[CreatedState]:
@@ -103,7 +121,7 @@ class StateChanges:
             for param, state in optimizer.state.items():
                 before = self._state_before(index, param)
                 for path, value in leaves(state):
-                    if isinstance(memory_of(value), FakeTensor):
+                    if isinstance(memory_of(value), RecordedTensor):
                         adopted += self._adopt_tensor(index, param, path, value)
                     else:
                         self._adopt_number(index, param, path, value, before)
@@ -115,8 +133,8 @@ class StateChanges:
             )
         return adopted
 
-    def _adopt_tensor(self, index: Any, param: Any, path: Any, value: Any) -> Any:
-        part = memory_of(value)
+    def _adopt_tensor(self, index: int, param: Any, path: tuple[Any, ...], value: Any) -> list[CreatedState]:
+        part: RecordedTensor = memory_of(value)
         try:
             real = self._evaluate(part._of_node)
         except _NeedsGradient:
@@ -247,7 +265,7 @@ class StateChanges:
 
     def _follow_option(self, index: Any, g: Any, key: Any, value: Any, old: Any, existed: Any) -> Any:
         """Follow an option that step() set to another value; return False if a program cannot."""
-        if isinstance(value, FakeTensor):
+        if isinstance(value, RecordedTensor):
             if not existed:
                 self.new_options.setdefault(index, []).append((g, key, value))
             return not existed
@@ -282,9 +300,9 @@ class StateChanges:
             return _empty_like(info)
         if node.op != "call_function" or node.target not in _BEGINNINGS:
             raise _NeedsGradient
-        args, like = node.args, node.args[0] if node.args else None
-        if facts_of(node.target).reads_layout_only and like not in self._real:  # zeros_like(grad)
-            args = (_empty_like(like.meta["tensor"]), *args[1:])
+        args = node.args
+        if facts_of(node.target).reads_layout_only and args[0] not in self._real:  # zeros_like(grad)
+            args = (_empty_like(args[0].meta["tensor"]), *args[1:])
         args, kwargs = self._evaluated(args), {k: self._evaluated(v) for k, v in node.kwargs.items()}
         return node.target(*args, **kwargs).detach()
 

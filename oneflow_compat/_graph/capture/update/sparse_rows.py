@@ -10,10 +10,11 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
-from ...._global.tensor import memory_of, several
+from ...._global.marks import several
+from ...._global.tensor import memory_of
 from ...program.nested_state import leaves
+from ..recorded_tensor import RecordedTensor
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -31,7 +32,7 @@ def before_step(optimizer: Any) -> Any:
         decays = group.get("weight_decay") and not group.get("decoupled_weight_decay")
         for p in group["params"]:
             grad = memory_of(p.grad) if p.grad is not None and not several() else None
-            if not decays and isinstance(grad, FakeTensor) and _origin(grad._of_node).target in _GATHERED:
+            if not decays and isinstance(grad, RecordedTensor) and _origin(grad._of_node).target in _GATHERED:
                 rows = (grad != 0).flatten(1).any(1).view(-1, *[1] * (p.dim() - 1))
                 snapshots = (memory_of(p.detach()), *_states(optimizer, p))
                 gathered.append((p, rows, {id(t): (t, t.clone()) for t in snapshots}))
