@@ -8,11 +8,18 @@ recorded OneFlow results. Slower than torch; on the CPU only as far as random nu
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 
 from .._import_hook import import_target
 from .._tables.exact import FUNCTIONS, TENSOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 _kept: list[tuple[object, str, object]] = []
 _ABSENT = object()
@@ -36,6 +43,6 @@ def switch(on: bool) -> None:
         _keep(owner, name, import_target(target)(getattr(owner, name)))
 
 
-def _keep(owner, name, new):
+def _keep(owner: object, name: str, new: object) -> None:
     _kept.append((owner, name, vars(owner).get(name, _ABSENT)))
     setattr(owner, name, new)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .operators import _category, aligned
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def _same_name(function, original):
+    import torch
+
+
+def _same_name(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(original, updated=())(function)
 
 
-def binary(original):
+def binary(original: Callable[..., Any]) -> Callable[..., Any]:
     """A 0-d tensor never raises the category of an N-d one."""
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) >= 2:
             args = (*aligned(args[0], args[1]), *args[2:])
         return original(*args, **kwargs)
@@ -24,17 +30,17 @@ def binary(original):
     return _same_name(call, original)
 
 
-def to_float(original):
+def to_float(original: Callable[..., Any]) -> Callable[..., Any]:
     """float32 for integer and bool tensors."""
 
-    def call(input=None, *args, x=None, **kwargs):
+    def call(input: Any = None, *args: Any, x: Any = None, **kwargs: Any) -> Any:
         input = x if input is None else input
         return original(input.float() if _category(input) < 2 else input, *args, **kwargs)
 
     return _same_name(call, original)
 
 
-def floor_divide(original):
+def floor_divide(original: Callable[..., Any]) -> Callable[..., Any]:
     """Integers truncate."""
     return _same_name(
         lambda *args, **kwargs: original(*args, **kwargs) if kwargs or len(args) != 2 else args[0] // args[1],
@@ -42,7 +48,7 @@ def floor_divide(original):
     )
 
 
-def pow(original):
+def pow(original: Callable[..., Any]) -> Callable[..., Any]:
     """Integer tensors give float32."""
     return _same_name(
         lambda *args, **kwargs: original(*args, **kwargs) if kwargs or len(args) != 2 else args[0] ** args[1],
@@ -50,10 +56,10 @@ def pow(original):
     )
 
 
-def int32_indices(original):
+def int32_indices(original: Callable[..., Any]) -> Callable[..., Any]:
     """int32 instead of int64 indices; a dtype that is asked for is kept."""
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)
         if kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args):
             return out
@@ -66,10 +72,12 @@ def int32_indices(original):
     return _same_name(call, original)
 
 
-def topk(original):
+def topk(original: Callable[..., Any]) -> Callable[..., Any]:
     """Equal values: the lowest index first."""
 
-    def topk(input, k, dim=None, largest=True, sorted=True):
+    def topk(
+        input: torch.Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True
+    ) -> Any:
         dim = -1 if dim is None else dim
         values, indices = torch.sort(input, dim=dim, descending=largest, stable=True)
         return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
@@ -77,25 +85,25 @@ def topk(original):
     return topk
 
 
-def keeps_dtype(original):
+def keeps_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
     """prod of a small integer dtype keeps it."""
 
-    def call(x, *args, **kwargs):
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
         out = original(x, *args, **kwargs)
         return out.to(x.dtype) if kwargs.get("dtype") is None and _category(x) == 1 else out
 
     return _same_name(call, original)
 
 
-def gives_bool(original):
+def gives_bool(original: Callable[..., Any]) -> Callable[..., Any]:
     """any and all of uint8 are bool."""
     return _same_name(lambda *args, **kwargs: original(*args, **kwargs).bool(), original)
 
 
-def clamp(original):
+def clamp(original: Callable[..., Any]) -> Callable[..., Any]:
     """An integer tensor keeps its dtype; the bounds are truncated."""
 
-    def call(input, min=None, max=None, **kwargs):
+    def call(input: Any, min: Any = None, max: Any = None, **kwargs: Any) -> Callable[..., Any]:
         if _category(input) == 1:
             min, max = (int(b) if isinstance(b, float) else b for b in (min, max))
         return original(input, min, max, **kwargs)
@@ -103,10 +111,10 @@ def clamp(original):
     return _same_name(call, original)
 
 
-def where(original):
+def where(original: Callable[..., Any]) -> Callable[..., Any]:
     """A Python float is float64 and decides; two of them give float32."""
 
-    def where(condition, x=None, y=None, **kwargs):
+    def where(condition: torch.Tensor, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         if x is None and y is None:
             return original(condition, **kwargs)
         out = original(condition, x, y, **kwargs)
@@ -121,20 +129,24 @@ def where(original):
     return _same_name(where, original)
 
 
-def quantile(original):
+def quantile(original: Callable[..., Any]) -> Callable[..., Any]:
     """With a number and a dim the result is float64."""
 
-    def quantile(input, q, dim=None, *args, **kwargs):
+    def quantile(
+        input: Any, q: float | torch.Tensor, dim: int | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
         out = original(input, q, dim, *args, **kwargs)
         return out.double() if isinstance(q, float) and dim is not None else out
 
     return _same_name(quantile, original)
 
 
-def normalize(original):
+def normalize(original: Callable[..., Any]) -> Callable[..., Any]:
     """x / sqrt(max(sum x^2, eps)) for p = 2."""
 
-    def normalize(input, p=2.0, dim=1, eps=1e-12, *args, **kwargs):
+    def normalize(
+        input: torch.Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
         if p != 2:
             return original(input, p, dim, eps, *args, **kwargs)
         return input / input.square().sum(dim, keepdim=True).clamp_min(eps).sqrt()

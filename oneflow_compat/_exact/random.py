@@ -8,16 +8,22 @@ initial_seed(). Each use also draws one number from the torch generator, so that
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
 
 class Stream:
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self._source, self._left = np.random.RandomState(seed % 2**32), np.empty(0, np.uint64)
 
-    def raw(self, n):
+    def raw(self, n: int) -> np.ndarray:
         """The next n 32-bit words."""
         if n > self._left.size:
             self._left = np.concatenate(
@@ -31,17 +37,17 @@ class Stream:
         out, self._left = self._left[:n], self._left[n:]
         return out
 
-    def push_back(self, words):
+    def push_back(self, words: np.ndarray) -> None:
         self._left = np.concatenate([words, self._left])
 
-    def uniform(self, n, double):
+    def uniform(self, n: int, double: bool) -> np.ndarray:
         """n numbers in [0, 1)."""
         if not double:
             return (self.raw(n).astype(np.float32) / np.float32(2**32)).astype(np.float64)
         words = self.raw(2 * n).astype(np.float64)
         return (words[0::2] + words[1::2] * 2.0**32) / 2.0**64
 
-    def normal(self, n, double):
+    def normal(self, n: int, double: bool) -> np.ndarray:
         """n standard normal numbers by Marsaglia's polar method, in pairs; the spare of an odd n
         is dropped.
         """
@@ -61,7 +67,7 @@ class Stream:
             pairs -= good.size
         return np.concatenate(out)[:n] if out else np.empty(0)
 
-    def below(self, bound):
+    def below(self, bound: int) -> int:
         """One whole number in [0, bound), as libstdc++'s uniform_int_distribution."""
         scaling = (2**32 - 1) // bound
         while True:
@@ -69,7 +75,7 @@ class Stream:
             if word < bound * scaling:
                 return word // scaling
 
-    def shuffled(self, n):
+    def shuffled(self, n: int) -> list[int]:
         """0 .. n-1 in the order of libstdc++'s std::shuffle."""
         out, i = list(range(n)), 1
         if n * n <= 2**32 - 1:
@@ -89,15 +95,16 @@ class Stream:
         return out
 
 
-_streams: dict[
-    int, tuple
-] = {}  # id(generator) -> (generator, stream, state); torch 2.11's generators take no weak reference
-_default: list = [None, None]
+# id(generator) -> (generator, stream, state); torch 2.11's generators take no weak reference
+_streams: dict[int, tuple[torch.Generator, Stream, torch.Tensor]] = {}
+_default: list[Any] = [None, None]
 
 
-def stream(generator=None) -> Stream:
+def stream(generator: torch.Generator | None = None) -> Stream:
     """The stream that goes with a torch CPU generator (None: the default one)."""
     source = torch.default_generator if generator is None else generator
+    kept: Any
+    state: Any
     kept, state = _default if generator is None else _streams.get(id(generator), (None, None, None))[1:]
     if kept is None or not torch.equal(state, source.get_state()):
         kept = Stream(source.initial_seed())
@@ -109,22 +116,29 @@ def stream(generator=None) -> Stream:
     return kept
 
 
-def _fill(tensor, values):
+def _fill(tensor: torch.Tensor, values: np.ndarray) -> torch.Tensor:
     with torch.no_grad():
         return tensor.copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(tensor.shape))
 
 
-def _on_cpu(t):
+def _on_cpu(t: torch.Tensor) -> bool:
     return t.device.type == "cpu" and t.is_floating_point() and not t.is_lazy
 
 
-def _capturing():
+def _capturing() -> bool:
     """Is nn.Graph tracing? Its programs draw from torch's generators."""
     return torch.empty(0).is_lazy
 
 
-def uniform_(original):
-    def uniform_(self, a=0, b=1, *, generator=None, **kwargs):
+def uniform_(original: Callable[..., Any]) -> Callable[..., Any]:
+    def uniform_(
+        self: torch.Tensor,
+        a: float = 0,
+        b: float = 1,
+        *,
+        generator: torch.Generator | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
         if kwargs or not _on_cpu(self):
             return original(self, a, b, generator=generator, **kwargs)
         return _fill(self, stream(generator).uniform(self.numel(), self.dtype is torch.float64) * (b - a) + a)
@@ -132,8 +146,10 @@ def uniform_(original):
     return uniform_
 
 
-def normal_(original):
-    def normal_(self, mean=0.0, std=1.0, *, generator=None):
+def normal_(original: Callable[..., Any]) -> Callable[..., Any]:
+    def normal_(
+        self: torch.Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
         if not _on_cpu(self):
             return original(self, mean, std, generator=generator)
         return _fill(self, stream(generator).normal(self.numel(), self.dtype is torch.float64) * std + mean)
@@ -141,20 +157,24 @@ def normal_(original):
     return normal_
 
 
-def trunc_normal_(original):
+def trunc_normal_(original: Callable[..., Any]) -> Callable[..., Any]:
     """Clamped to [a, b], not redrawn."""
 
-    def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+    def trunc_normal_(
+        tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+    ) -> torch.Tensor:
         with torch.no_grad():
             return tensor.normal_(mean, std).clamp_(a, b)
 
     return trunc_normal_
 
 
-def _made(original, draw):
+def _made(original: Callable[..., Any], draw: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """Make an empty tensor the way `original` would, then draw into it."""
 
-    def call(*args, generator=None, requires_grad=False, **kwargs):
+    def call(
+        *args: Any, generator: torch.Generator | None = None, requires_grad: bool = False, **kwargs: Any
+    ) -> torch.Tensor:
         if _capturing():
             return original(
                 *args,
@@ -174,10 +194,10 @@ def _made(original, draw):
     return functools.wraps(original, updated=())(call)
 
 
-def _keeping_state(original):
+def _keeping_state(original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, leaving torch's default generator as it was (its draw is thrown away)."""
 
-    def call(*args, generator=None, **kwargs):
+    def call(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> torch.Tensor:
         if _capturing():
             return original(*args, **kwargs, **({} if generator is None else {"generator": generator}))
         source = torch.default_generator if generator is None else generator
@@ -194,16 +214,18 @@ def _keeping_state(original):
     return functools.wraps(original, updated=())(call)
 
 
-def rand(original):
+def rand(original: Callable[..., Any]) -> Callable[..., Any]:
     return _made(_keeping_state(original), lambda t, g, a, k: t.uniform_(0, 1, generator=g))
 
 
-def randn(original):
+def randn(original: Callable[..., Any]) -> Callable[..., Any]:
     return _made(_keeping_state(original), lambda t, g, a, k: t.normal_(0.0, 1.0, generator=g))
 
 
-def normal(original):
-    def draw(t, g, args, kwargs):
+def normal(original: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(
+        t: torch.Tensor, g: torch.Generator | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
         mean, std = (args + tuple(kwargs[n] for n in ("mean", "std")[len(args) :] if n in kwargs))[:2]
         return t.normal_(mean, std, generator=g)
 
@@ -213,8 +235,10 @@ def normal(original):
     )
 
 
-def randint(original):
-    def draw(t, g, args, kwargs):
+def randint(original: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(
+        t: torch.Tensor, g: torch.Generator | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
         values = [v for v in args if isinstance(v, int)]
         low, high = kwargs.get("low", 0), kwargs.get("high")
         if values:
@@ -228,15 +252,23 @@ def randint(original):
     return _made(_keeping_state(original), draw)
 
 
-def randperm(original):
+def randperm(original: Callable[..., Any]) -> Callable[..., Any]:
     return _made(
         _keeping_state(original),
         lambda t, g, a, k: _fill(t, np.array(stream(g).shuffled(t.numel()), dtype=np.int64)),
     )
 
 
-def bernoulli(original):
-    def bernoulli(input, p=None, *, dtype=torch.float32, generator=None, inplace=False, **kwargs):
+def bernoulli(original: Callable[..., Any]) -> Callable[..., Any]:
+    def bernoulli(
+        input: torch.Tensor,
+        p: float | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        generator: torch.Generator | None = None,
+        inplace: bool = False,
+        **kwargs: Any,
+    ) -> torch.Tensor:
         if _capturing() or input.device.type != "cpu":
             return original(input, p, dtype=dtype, generator=generator, inplace=inplace, **kwargs)
         chance = input.detach().double().numpy().ravel() if p is None else float(p)
@@ -247,10 +279,19 @@ def bernoulli(original):
     return bernoulli
 
 
-def dropout(original):
+def dropout(original: Callable[..., Any]) -> Callable[..., Any]:
     """Kept where the uniform number is above p."""
 
-    def dropout(x=None, p=0.5, training=True, inplace=False, generator=None, *, addend=None, input=None):
+    def dropout(
+        x: Any = None,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+        generator: torch.Generator | None = None,
+        *,
+        addend: torch.Tensor | None = None,
+        input: Any = None,
+    ) -> torch.Tensor:
         x = input if x is None else x
         if not training or p == 0 or x.device.type != "cpu" or _capturing():
             return original(x, p, training, inplace, generator, addend=addend)

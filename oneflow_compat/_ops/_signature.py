@@ -6,8 +6,14 @@ import functools
 import inspect
 import sys
 import types
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._bind import rename
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def parse(source: str) -> inspect.Signature:
@@ -23,11 +29,13 @@ def parse(source: str) -> inspect.Signature:
     )
 
 
-def documented(source: str, name: str | None = None, doc: str | None = None):
+def documented(
+    source: str, name: str | None = None, doc: str | None = None
+) -> Callable[[Function], Function]:
     """Decorator: show the signature `text` for a function whose body takes *args, **kwargs."""
     signature = parse(source)
 
-    def decorate(function):
+    def decorate(function: Function) -> Function:
         function.__signature__ = signature
         if name:
             function.__name__ = function.__qualname__ = name
@@ -39,29 +47,29 @@ def documented(source: str, name: str | None = None, doc: str | None = None):
     return decorate
 
 
-def spelled(pairs: str):
+def spelled(pairs: str) -> Callable[[Function], Function]:
     """Decorator: also accept torch's keyword names, "torch=ours" pairs: @spelled("input=x axis=dim")."""
     mapping = dict(item.split("=") for item in pairs.split())
     theirs = frozenset(mapping)
 
-    def decorate(function):
+    def decorate(function: Function) -> Function:
         @functools.wraps(function)
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs and not theirs.isdisjoint(kwargs):
                 kwargs = rename(function.__name__, kwargs, mapping)
             return function(*args, **kwargs)
 
-        return call
+        return call  # type: ignore[return-value]
 
     return decorate
 
 
-def refused_by_class(error) -> bool:
+def refused_by_class(error: BaseException) -> bool:
     """Whether a class with __torch_function__ reported that it does not implement the torch function."""
     return type(error) is TypeError and "__torch_function__" in str(error)
 
 
-def ask_class(name, args, kwargs):
+def ask_class(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call __torch_function__ of the arguments' classes with our function `name`, because such classes look
     functions up in a dict whose keys are what a program calls torch.NAME.
     """
@@ -74,7 +82,9 @@ def ask_class(name, args, kwargs):
     )
 
 
-def or_else(target, name: str, signature: str, doc: str):
+def or_else(
+    target: Callable[..., Any], name: str, signature: str, doc: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator for the slow path `function(error, *args, **kwargs)` of `target`.
 
     The result calls torch's `target` first. If `target` raises, the decorated function runs; it returns a
@@ -82,8 +92,8 @@ def or_else(target, name: str, signature: str, doc: str):
     """
     shown = parse(signature)
 
-    def decorate(slow):
-        def call(*args, **kwargs):
+    def decorate(slow: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return target(*args, **kwargs)
             except (TypeError, RuntimeError, NotImplementedError) as error:
@@ -109,7 +119,9 @@ REFUSED = types.SimpleNamespace(__name__="REFUSED")
 # ----------- Arguments of functions that take OneFlow's or torch's positional order, told apart by a type
 
 
-def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str) -> dict:
+def bind(
+    function: str, slots: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], **renamed: str
+) -> dict[str, Any]:
     """Return the arguments of a call as {name: value}. `slots` names the positions; keywords may use either
     spelling (`renamed`: ours=theirs).
     """
@@ -129,7 +141,7 @@ def bind(function: str, slots: tuple, args: tuple, kwargs: dict, **renamed: str)
     return arguments
 
 
-def need_tensors(function: str, **arguments) -> None:
+def need_tensors(function: str, **arguments: Any) -> None:
     """Raise TypeError, as functions written in C do, if an argument is not a tensor. A torch.fx proxy counts
     as a tensor.
     """

@@ -6,12 +6,21 @@ gives a padded result and a count, nonzero gives a tuple, norm is linalg's, the 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import torch
 from torch.nn import functional as F
 
 from . import nn_activation, nn_pooling, reduce
 from ._signature import spelled
 from .linalg_ops import norm as _linalg_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .._global.placement import placement as Placement
+    from ..sbp import sbp as Sbp
+
 
 __all__ = [
     "adaptive_max_pool1d",
@@ -21,10 +30,6 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
     "argwhere",
-    "batch_norm_backward_elemt",
-    "batch_norm_backward_reduce",
-    "batch_norm_elemt",
-    "batch_norm_stats",
     "bernoulli_",
     "broadcast_shapes",
     "broadcast_tensors",
@@ -57,10 +62,12 @@ __all__ = [
 
 
 # --------------------------------------------------------------------------- pooling
-def _adaptive_max(spatial):
+def _adaptive_max(spatial: int) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     torch_s = getattr(F, f"adaptive_max_pool{spatial}d")
 
-    def pool(input, output_size, data_format="channels_first"):
+    def pool(
+        input: torch.Tensor, output_size: int | Sequence[int], data_format: str = "channels_first"
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return nn_pooling._pooled(torch_s, spatial, data_format, input, output_size, return_indices=True)
 
     pool.__name__ = pool.__qualname__ = f"adaptive_max_pool{spatial}d"
@@ -68,20 +75,20 @@ def _adaptive_max(spatial):
     return pool
 
 
-def _max(spatial):
+def _max(spatial: int) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     ours = getattr(nn_pooling, f"max_pool{spatial}d")
 
     @spelled("x=input")
     def pool(
-        input,
-        kernel_size,
-        stride=None,
-        padding=0,
-        dilation=1,
-        return_indices=True,
-        ceil_mode=False,
-        data_format="channels_first",
-    ):
+        input: torch.Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        return_indices: bool = True,
+        ceil_mode: bool = False,
+        data_format: str = "channels_first",
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return ours(input, kernel_size, stride, padding, dilation, True, ceil_mode, data_format)
 
     pool.__name__ = pool.__qualname__ = f"max_pool{spatial}d"
@@ -97,7 +104,7 @@ max_pool1d, max_pool2d, max_pool3d = map(_max, (1, 2, 3))
 
 # --------------------------------------------------------------------------- indices
 @spelled("input=x")
-def argwhere(x, dtype=torch.int32):
+def argwhere(x: torch.Tensor, dtype: torch.dtype = torch.int32) -> tuple[torch.Tensor, torch.Tensor]:
     """(indices, count): the rows [:count] of the (x.numel(), x.dim()) indices are the coordinates of what is
     not zero; the rest is zero.
     """
@@ -108,28 +115,47 @@ def argwhere(x, dtype=torch.int32):
 
 
 @spelled("x=input")
-def nonzero(input, as_tuple=False):
+def nonzero(input: torch.Tensor, as_tuple: bool = False) -> tuple[torch.Tensor, ...]:
     """torch.nonzero in a tuple: of one (n, dim) tensor, or of one tensor per dimension."""
     return torch.nonzero(input, as_tuple=True) if as_tuple else (torch.nonzero(input),)
 
 
 @spelled("input=x")
-def unique(x, sorted=True, return_inverse=False, return_counts=False, dtype=torch.int32):
+def unique(
+    x: torch.Tensor,
+    sorted: bool = True,
+    return_inverse: bool | torch.dtype = False,
+    return_counts: bool = False,
+    dtype: torch.dtype = torch.int32,
+) -> torch.Tensor | Any:
     """torch.unique, the values ascending in any case; inverse and counts in `dtype`, which may also be the
     third argument.
     """
     if isinstance(return_inverse, torch.dtype):
-        return_inverse, dtype = False, return_inverse
+        dtype, return_inverse = return_inverse, False
     return reduce.unique(x, sorted, return_inverse, return_counts, dtype)
 
 
-def scatter(input, dim, index, src, *, reduce=None, inplace=False):
+def scatter(
+    input: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    src: torch.Tensor | float,
+    *,
+    reduce: Literal["add", "multiply"] | None = None,
+    inplace: bool = False,
+) -> torch.Tensor:
     """torch.scatter; `inplace` writes into `input`."""
     target = torch.Tensor.scatter_ if inplace else torch.scatter
     return target(input, dim, index, src) if reduce is None else target(input, dim, index, src, reduce=reduce)
 
 
-def embedding(weight, indices, padding_idx=None, scale_grad_by_freq=False):
+def embedding(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+) -> torch.Tensor:
     """Rows of `weight` at `indices`; the row `padding_idx` gets no gradient.
 
     The result has shape (*indices.shape, embedding_dim), as in torch.nn.functional.embedding.
@@ -139,7 +165,7 @@ def embedding(weight, indices, padding_idx=None, scale_grad_by_freq=False):
     )
 
 
-def _in_place(name, args, kwargs, names):
+def _in_place(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
     """The arguments of an operator whose first parameter OneFlow calls `in`, which no Python parameter can be
     called.
     """
@@ -156,7 +182,7 @@ def _in_place(name, args, kwargs, names):
     return [kwargs[n] for n in names]
 
 
-def embedding_renorm_(*args, **kwargs):
+def embedding_renorm_(*args: Any, **kwargs: Any) -> torch.Tensor:
     """embedding_renorm_(in, indices, max_norm, norm_type): in place, the rows at `indices` scaled down to
     norm `max_norm`.
     """
@@ -167,7 +193,7 @@ def embedding_renorm_(*args, **kwargs):
         return torch.embedding_renorm_(weight, indices, max_norm, norm_type)
 
 
-def fill_(*args, **kwargs):
+def fill_(*args: Any, **kwargs: Any) -> torch.Tensor:
     """fill_(in, value): in place; `value` is a number or a tensor of one element."""
     input, value = _in_place("fill_", args, kwargs, ("value",))
     return input.fill_(value)
@@ -175,33 +201,39 @@ def fill_(*args, **kwargs):
 
 # --------------------------------------------------------------------------- shape
 @spelled("input=x")
-def expand(x, shape, *rest):
+def expand(x: torch.Tensor, shape: int | Sequence[int], *rest: int) -> torch.Tensor:
     """x.expand(shape)."""
     return x.expand(shape, *rest)
 
 
 @spelled("input=x")
-def view(x, shape, *rest):
+def view(x: torch.Tensor, shape: int | Sequence[int] | torch.dtype, *rest: int) -> torch.Tensor:
     """x.view(shape)."""
     return x.view(shape, *rest)
 
 
-def broadcast_tensors(tensors, *rest):
+def broadcast_tensors(
+    tensors: torch.Tensor | Sequence[torch.Tensor], *rest: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """torch.broadcast_tensors of a list of tensors."""
     return torch.broadcast_tensors(*([tensors] if isinstance(tensors, torch.Tensor) else tensors), *rest)
 
 
-def broadcast_shapes(shapes):
+def broadcast_shapes(shapes: Sequence[Sequence[int]]) -> torch.Size:
     """torch.broadcast_shapes of a list of shapes."""
     return torch.broadcast_shapes(*shapes)
 
 
-def einsum(equation, operands, *rest):
+def einsum(
+    equation: str, operands: torch.Tensor | Sequence[torch.Tensor], *rest: torch.Tensor
+) -> torch.Tensor:
     """torch.einsum of a list of operands."""
     return torch.einsum(equation, operands, *rest)
 
 
-def meshgrid(tensors, *rest, indexing="ij"):
+def meshgrid(
+    tensors: torch.Tensor | Sequence[torch.Tensor], *rest: Any, indexing: str = "ij"
+) -> tuple[torch.Tensor, ...]:
     """torch.meshgrid of a list of tensors; `indexing` also second by position."""
     if isinstance(tensors, torch.Tensor):
         tensors = [tensors]
@@ -210,7 +242,13 @@ def meshgrid(tensors, *rest, indexing="ij"):
     return torch.meshgrid(*tensors, *rest, indexing=indexing)
 
 
-def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
+def tensordot(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dims_a: Sequence[int] | None = None,
+    dims_b: Sequence[int] | None = None,
+    dims: int | Sequence[int] | None = None,
+) -> torch.Tensor:
     """torch.tensordot over the dimensions `dims_a` of a and `dims_b` of b, or over the last and first `dims`
     ones.
 
@@ -225,7 +263,12 @@ def tensordot(a, b, dims_a=None, dims_b=None, dims=None):
     return torch.tensordot(a, b, dims if dims_b is None else (list(dims), list(dims_b)))
 
 
-def depend(input, depend=None, *, depends=None):
+def depend(
+    input: torch.Tensor,
+    depend: torch.Tensor | Sequence[torch.Tensor] | None = None,
+    *,
+    depends: Sequence[torch.Tensor] | None = None,
+) -> torch.Tensor:
     """`input`, ordered after the tensor `depend` or the list of tensors `depends`.
 
     The result has the shape and dtype of `input`. TypeError unless exactly one of the two is given.
@@ -237,7 +280,15 @@ def depend(input, depend=None, *, depends=None):
 
 # --------------------------------------------------------------------------- numbers
 @spelled("p=ord")
-def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None, for_norm=False):
+def norm(
+    input: torch.Tensor,
+    ord: float | str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    for_norm: bool = False,
+) -> torch.Tensor:
     """linalg.norm; with `for_norm` oneflow.norm, which calls the order p.
 
     The arguments are those of torch.linalg.norm.
@@ -247,10 +298,10 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None, for_norm=False
     return _linalg_norm(input, ord, dim, keepdim, dtype)
 
 
-def _fourier(name):
+def _fourier(name: str) -> Callable[..., torch.Tensor]:
     target = getattr(torch.fft, name)
 
-    def transform(input, n=-1, dim=-1, norm=None):
+    def transform(input: torch.Tensor, n: int = -1, dim: int = -1, norm: str | None = None) -> torch.Tensor:
         return target(input, None if n == -1 else n, dim, norm)
 
     transform.__name__ = transform.__qualname__ = name
@@ -262,7 +313,9 @@ fft, ifft, rfft, irfft, hfft, ihfft = map(_fourier, ("fft", "ifft", "rfft", "irf
 
 
 @spelled("input=x")
-def exponential_(x, lambd=1.0, generator=None):
+def exponential_(
+    x: torch.Tensor, lambd: float = 1.0, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """x.exponential_(lambd, generator=generator).
 
     In place, as torch.Tensor.exponential_; returns x.
@@ -270,7 +323,13 @@ def exponential_(x, lambd=1.0, generator=None):
     return x.exponential_(lambd, generator=generator)
 
 
-def bernoulli_(input, p=None, *, dtype=None, generator=None):
+def bernoulli_(
+    input: torch.Tensor,
+    p: float | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
     """In place, ones with probability `p`, or with the probabilities that `input` holds; `dtype` is the
     input's own.
 
@@ -287,8 +346,15 @@ def bernoulli_(input, p=None, *, dtype=None, generator=None):
 
 
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, seed=0
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    seed: int = 0,
+) -> torch.Tensor:
     """torch's attention; `seed` other than 0 fixes the dropout mask and leaves torch's generators where they
     were.
     """
@@ -301,12 +367,25 @@ def scaled_dot_product_attention(
 
 # --------------------------------------------------------------------------- images
 @spelled("mode=interpolation_mode")
-def grid_sample(input, grid, interpolation_mode="bilinear", padding_mode="zeros", align_corners=False):
+def grid_sample(
+    input: torch.Tensor,
+    grid: torch.Tensor,
+    interpolation_mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> torch.Tensor:
     """torch's grid_sample; `mode` is called interpolation_mode."""
     return F.grid_sample(input, grid, interpolation_mode, padding_mode, bool(align_corners))
 
 
-def upsample(x, height_scale, width_scale, align_corners, interpolation, data_format="channels_first"):
+def upsample(
+    x: torch.Tensor,
+    height_scale: float,
+    width_scale: float,
+    align_corners: bool,
+    interpolation: Literal["nearest", "bilinear"],
+    data_format: str = "channels_first",
+) -> torch.Tensor:
     """Images resized by two factors; `interpolation` is "nearest" or "bilinear".
 
     The input has shape (N, C, H, W), the result (N, C, H * height_scale, W * width_scale).
@@ -318,54 +397,15 @@ def upsample(x, height_scale, width_scale, align_corners, interpolation, data_fo
     )
 
 
-# --------------------------------------------------------------------------- batch normalisation in steps
-def _spread(value, like, axis):
-    return value.reshape([-1 if d == axis % like.dim() else 1 for d in range(like.dim())])
-
-
-def _other(input, axis):
-    return [d for d in range(input.dim()) if d != axis % input.dim()]
-
-
-def batch_norm_stats(input, axis, eps):
-    """(mean, 1 / sqrt(variance + eps)) of each channel along `axis`.
-
-    Both have shape (channels,).
-    """
-    variance, mean = torch.var_mean(input, _other(input, axis), unbiased=False)
-    return mean, (variance + eps).rsqrt()
-
-
-def batch_norm_elemt(input, weight, bias, mean, invstd, axis, eps):
-    """(input - mean) * invstd * weight + bias with one number of each per channel along `axis`; `eps` is
-    already in invstd.
-
-    The statistics and weights have shape (channels,); the result has the shape and dtype of the input.
-    """
-    mean, invstd, weight, bias = (_spread(t, input, axis) for t in (mean, invstd, weight, bias))
-    return (input - mean) * invstd * weight + bias
-
-
-def batch_norm_backward_reduce(grad_out, input, mean, invstd, axis):
-    """(sum_dy, sum_dy_xmu, grad_weight, grad_bias) of each channel along `axis`."""
-    dims = _other(input, axis)
-    sum_dy = grad_out.sum(dims)
-    sum_dy_xmu = (grad_out * (input - _spread(mean, input, axis))).sum(dims)
-    return sum_dy, sum_dy_xmu, sum_dy_xmu * invstd, sum_dy.clone()
-
-
-def batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count, axis):
-    """The gradient of batch_norm_elemt's input, given the sums over all ranks; `count` holds the elements per
-    channel of each rank.
-    """
-    total = count.sum()
-    mean_dy, mean_dy_xmu = (_spread(t / total, input, axis) for t in (sum_dy, sum_dy_xmu))
-    mean, invstd, weight = (_spread(t, input, axis) for t in (mean, invstd, weight))
-    return (grad_out - mean_dy - (input - mean) * invstd * invstd * mean_dy_xmu) * invstd * weight
-
-
 # --------------------------------------------------------------------------- global tensors
-def to_global(x, placement=None, sbp=None, grad_sbp=None, check_meta=True, copy=False):
+def to_global(
+    x: torch.Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    grad_sbp: Sbp | Sequence[Sbp] | None = None,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> torch.Tensor:
     """x.to_global(placement, sbp, grad_sbp=, check_meta=, copy=).
 
     The result has the global shape and the dtype of x; `Tensor.to_global` explains the arguments.
@@ -374,7 +414,7 @@ def to_global(x, placement=None, sbp=None, grad_sbp=None, check_meta=True, copy=
     return x.to_global(placement, sbp, check_meta=check_meta, copy=copy, **extra)
 
 
-def to_local(x, copy=False):
+def to_local(x: torch.Tensor, copy: bool = False) -> torch.Tensor:
     """The local shard of a global tensor.
 
     It has the dtype of the global tensor; its shape is that of the shard.

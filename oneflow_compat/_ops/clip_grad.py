@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.utils as _torch
 
 from ..sbp import broadcast
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .._global.placement import placement as Placement
+
 
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     fused: bool = False,
@@ -25,7 +30,9 @@ def clip_grad_norm_(
     The norm of global tensors on several placements is on that of the first.
     """
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    stages: dict = {}  # placement of global tensors of several ranks -> its parameters
+    stages: dict[
+        Any, list[torch.Tensor]
+    ] = {}  # placement of global tensors of several ranks -> its parameters
     for p in parameters:
         if p.grad is not None:
             stages.setdefault(getattr(p.grad, "_of_placement", None), []).append(p)
@@ -35,7 +42,7 @@ def clip_grad_norm_(
         )
     norm_placement = next(iter(stages))
     norms = [
-        _torch.get_total_norm([p.grad for p in stage], norm_type, foreach=foreach)
+        _torch.get_total_norm([p.grad for p in stage if p.grad is not None], norm_type, foreach=foreach)
         for stage in stages.values()
     ]
     total = _torch.get_total_norm(
@@ -49,7 +56,9 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_value_(parameters, clip_value, foreach=None):
+def clip_grad_value_(
+    parameters: torch.Tensor | Iterable[torch.Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch
     raises).
     """
@@ -59,5 +68,5 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
         _torch.clip_grad_value_(trained, clip_value, foreach=foreach)
 
 
-def _on(tensor, placement):
+def _on(tensor: torch.Tensor, placement: Placement) -> torch.Tensor:
     return tensor.to_global(placement=placement, sbp=[broadcast] * len(placement.hierarchy))

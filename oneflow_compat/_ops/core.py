@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .. import _env
@@ -9,10 +11,14 @@ from .._bind import apply_dialect
 from .._exact import switch
 from .._global.placement import require_device_type
 
+if TYPE_CHECKING:
+    pass
+
+
 __all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
 
 
-def is_tensor(obj) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether `obj` is a tensor: torch.is_tensor, which takes its argument by position only."""
     return isinstance(obj, torch.Tensor)
 
@@ -22,10 +28,10 @@ class _MakesTorchs(type):
     issubclass() test for `_made`.
     """
 
-    def __instancecheck__(cls, obj):
+    def __instancecheck__(cls, obj: object) -> bool:
         return isinstance(obj, cls._made)
 
-    def __subclasscheck__(cls, sub):
+    def __subclasscheck__(cls, sub: type) -> bool:
         return sub is cls or issubclass(sub, cls._made)
 
 
@@ -39,7 +45,7 @@ class device(metaclass=_MakesTorchs):
 
     _made = torch.device
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> torch.device:  # type: ignore[misc]
         asked = args[0] if args else kwargs.get("type", kwargs.get("device"))
         if isinstance(asked, str):
             require_device_type(asked.partition(":")[0])
@@ -54,7 +60,7 @@ class Generator(metaclass=_MakesTorchs):
 
     _made = torch.Generator
 
-    def __new__(cls, device=None):
+    def __new__(cls, device: torch.device | str | None = None) -> torch.Generator:  # type: ignore[misc]
         return torch.Generator() if device in (None, "auto") else torch.Generator(device)
 
 

@@ -6,6 +6,7 @@ The common call goes straight to torch's function.
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +17,14 @@ from .._global.marks import is_global, several
 from .._global.placement import placement as Placement
 from .._global.tensor import make_global, of_several_ranks
 from ._signature import REFUSED, documented, or_else, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from .._global.placement import placement as Placement
+    from ..sbp import sbp as Sbp
+
 
 __all__ = [
     "zeros",
@@ -53,7 +62,9 @@ _GLOBAL = frozenset(("placement", "sbp"))
 _modes = _mode.stack  # utils.global_view.global_mode; empty outside its blocks
 
 
-def make(function: str, target, args: tuple, kwargs: dict):
+def make(
+    function: str, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.Tensor:
     """target(*args, **kwargs), made global when kwargs hold placement= and sbp=, or inside global_mode."""
     placement, sbp = kwargs.pop("placement", None), kwargs.pop("sbp", None)
     if placement is None and sbp is None:
@@ -68,12 +79,14 @@ def make(function: str, target, args: tuple, kwargs: dict):
     return out.requires_grad_(True) if requires_grad else out
 
 
-def _is_like_global(function, args, kwargs):
+def _is_like_global(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the function's result takes placement and SBP from its argument."""
     return function.endswith("_like") and is_global((*args, *kwargs.values())[0])
 
 
-def _check_placement(function, placement, sbp, device):
+def _check_placement(
+    function: str, placement: object, sbp: object, device: torch.device | str | int | None
+) -> None:
     """Refuse arguments that do not say where a global tensor lies."""
     if placement is None or sbp is None:
         missing, present = ("placement", "sbp") if placement is None else ("sbp", "placement")
@@ -90,7 +103,7 @@ def _check_placement(function, placement, sbp, device):
         )
 
 
-def _of_type(placement, device):
+def _of_type(placement: Placement, device: torch.device | str | int | None) -> Placement:
     """The placement on devices of this device's type: programs written for one device name it inside
     global_mode.
     """
@@ -98,7 +111,7 @@ def _of_type(placement, device):
     return placement if device_type == placement.type else type(placement)(device_type, placement.ranks)
 
 
-def _one_draw(function, placement, sbp):
+def _one_draw(function: str, placement: Placement, sbp: Sbp | Sequence[Sbp]) -> AbstractContextManager[Any]:
     """With several ranks, all sample the same random values."""
     if function not in _DRAWN or not several():
         return contextlib.nullcontext()
@@ -109,8 +122,12 @@ def _one_draw(function, placement, sbp):
 
 
 def creation(
-    target, signature: str, torch_positional: int | None = None, spelling: dict | None = None, what: str = ""
-):
+    target: Callable[..., Any],
+    signature: str,
+    torch_positional: int | None = None,
+    spelling: dict[str, str] | None = None,
+    what: str = "",
+) -> Callable[..., torch.Tensor]:
     """`target` under the documented `signature`.
 
     `torch_positional` is how many arguments torch takes by position; those after it, positional in
@@ -123,7 +140,7 @@ def creation(
     spelling = spelling or {}
     ours = _GLOBAL | spelling.keys()
 
-    def extended(args, kwargs):
+    def extended(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         if len(args) > limit and names:
             if len(args) > len(names):
                 raise TypeError(
@@ -138,14 +155,14 @@ def creation(
 
     if names:
 
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> torch.Tensor:
             if len(args) <= limit and ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
             return extended(args, kwargs)
 
     else:
 
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> torch.Tensor:
             if ours.isdisjoint(kwargs) and not _modes:
                 return target(*args, **kwargs)
             return extended(args, kwargs)
@@ -156,14 +173,14 @@ def creation(
     return call
 
 
-def _docstring(name, what):
+def _docstring(name: str, what: str) -> str:
     return (
         f"{what or f'torch.{name}'}; `placement` and `sbp`, both or neither, make a global tensor. torch's"
         f" other keywords ({'out, ' if hasattr(torch, name) else ''}layout, pin_memory, ...) are accepted."
     )
 
 
-def _add_keywords(kwargs, names, values, function):
+def _add_keywords(kwargs: dict[str, Any], names: Iterable[str], values: Iterable[Any], function: str) -> None:
     """Put positional values under their names into `kwargs`; refuse a name that is there already."""
     for name, value in zip(names, values):
         if name in kwargs:
@@ -177,7 +194,7 @@ def _add_keywords(kwargs, names, values, function):
     "(size, fill_value, **torch_keywords)",
     "torch.full, the value also a tensor of one element.",
 )
-def _full(error, size=None, fill_value=None, **kwargs):
+def _full(error: Exception, size: Any = None, fill_value: Any = None, **kwargs: Any) -> Any:
     if not isinstance(fill_value, torch.Tensor) or fill_value.numel() != 1:
         return REFUSED
     return torch.full(size, fill_value.reshape(()), **kwargs)
@@ -224,13 +241,13 @@ _arange = creation(torch.arange, f"(start, end=None, step=1, {_TAIL}, **torch_ke
 
 
 @documented(f"(n, m=None, *, {_TAIL}, **torch_keywords)")
-def eye(n, m=None, **kwargs):
+def eye(n: int, m: int | None = None, **kwargs: Any) -> torch.Tensor:
     """torch.eye; placement= and sbp= make it global."""
     return _eye(n, n if m is None else m, **kwargs)
 
 
 @documented(f"(start=None, end=None, step=1, {_TAIL}, **torch_keywords)")
-def arange(*args, **kwargs):
+def arange(*args: Any, **kwargs: Any) -> torch.Tensor:
     """torch.arange; dtype and device also by position, `end=None` as in OneFlow, placement= and sbp= make it
     global.
     """
@@ -246,7 +263,7 @@ def arange(*args, **kwargs):
 
 
 @documented(f"(mean, std=1.0, size=None, *, {_TAIL}, generator=None, out=None, **torch_keywords)")
-def normal(*args, **kwargs):
+def normal(*args: Any, **kwargs: Any) -> torch.Tensor:
     """torch.normal; `size` may be an int or several, `requires_grad` is honoured, placement= and sbp= make it
     global.
     """
@@ -262,12 +279,28 @@ def normal(*args, **kwargs):
 
 
 # --------------------------------------------------------------------------- like another tensor
-def new_empty(x, size, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+def new_empty(
+    x: torch.Tensor,
+    size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
     """An empty tensor of `size` with the dtype and device of `x` unless given."""
     return make("new_empty", x.new_empty, (size,), _given(dtype, device, placement, sbp, requires_grad))
 
 
-def new_zeros(x, size=None, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+def new_zeros(
+    x: torch.Tensor,
+    size: int | Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
     """Zeros of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
     return make(
         "new_zeros",
@@ -277,7 +310,15 @@ def new_zeros(x, size=None, dtype=None, device=None, placement=None, sbp=None, r
     )
 
 
-def new_ones(x, size=None, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+def new_ones(
+    x: torch.Tensor,
+    size: int | Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
     """Ones of `size` (default: that of `x`) with the dtype and device of `x` unless given."""
     return make(
         "new_ones",
@@ -287,14 +328,29 @@ def new_ones(x, size=None, dtype=None, device=None, placement=None, sbp=None, re
     )
 
 
-def new_full(x, size, fill_value, dtype=None, device=None, placement=None, sbp=None, requires_grad=False):
+def new_full(
+    x: torch.Tensor,
+    size: int | Sequence[int],
+    fill_value: float,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
     """A tensor of `size` filled with `fill_value`, with the dtype and device of `x` unless given."""
     return make(
         "new_full", x.new_full, (size, fill_value), _given(dtype, device, placement, sbp, requires_grad)
     )
 
 
-def _given(dtype, device, placement, sbp, requires_grad):
+def _given(
+    dtype: torch.dtype | None,
+    device: torch.device | str | int | None,
+    placement: Placement | None,
+    sbp: Sbp | Sequence[Sbp] | None,
+    requires_grad: bool,
+) -> dict[str, Any]:
     return {
         k: v
         for k, v in dict(

@@ -6,6 +6,7 @@ NumPy floating scalars, and lists of them or of arrays, get the default dtype as
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,12 +14,16 @@ import torch
 from ._signature import documented
 from .creation import _modes, make
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
 __all__ = ["as_tensor", "from_numpy", "frombuffer", "tensor"]
 
 _FLOATS = frozenset((torch.float64, torch.float16, torch.float32))
 
 
-def _is_numpy(data) -> bool:
+def _is_numpy(data: Any) -> bool:
     """Whether the first leaf of nested lists that is not a Python integer comes from NumPy."""
     depth = 0
     while type(data) in (list, tuple) and data:
@@ -26,7 +31,9 @@ def _is_numpy(data) -> bool:
     return isinstance(data, np.floating) or (depth > 0 and isinstance(data, np.ndarray))
 
 
-def _from_data(target, data, dtype=None, **kwargs):
+def _from_data(
+    target: Callable[..., Any], data: Any, dtype: torch.dtype | None = None, **kwargs: Any
+) -> torch.Tensor:
     """target(data, dtype, ...), torch's result except where the docstring of `tensor` says otherwise."""
     if type(data) is list and data and isinstance(data[0], np.ndarray):
         data = np.array(data)  # torch reads a list of arrays element by element
@@ -46,7 +53,9 @@ def _from_data(target, data, dtype=None, **kwargs):
     return out
 
 
-def _from_refused_data(target, data, dtype, error, kwargs):
+def _from_refused_data(
+    target: Callable[..., Any], data: Any, dtype: torch.dtype | None, error: Exception, kwargs: dict[str, Any]
+) -> torch.Tensor | None:
     """Return the tensor of data that torch refuses, or None."""
     if isinstance(error, RuntimeError):
         if "overflow" not in str(error) or dtype is None or isinstance(data, (np.ndarray, torch.Tensor)):
@@ -63,7 +72,7 @@ def _from_refused_data(target, data, dtype, error, kwargs):
     return target(array, dtype=dtype, **kwargs)
 
 
-def _of_numpy_numbers(data) -> bool:
+def _of_numpy_numbers(data: Any) -> bool:
     return (
         isinstance(data, np.generic)
         or type(data) in (list, tuple)
@@ -72,7 +81,7 @@ def _of_numpy_numbers(data) -> bool:
     )
 
 
-def holds_tensors(data) -> bool:
+def holds_tensors(data: Any) -> bool:
     return (
         type(data) in (list, tuple)
         and bool(data)
@@ -80,7 +89,7 @@ def holds_tensors(data) -> bool:
     )
 
 
-def stacked_tensors(data):
+def stacked_tensors(data: Any) -> torch.Tensor:
     """A nested list of tensors of one shape as one tensor, which torch refuses unless they hold one number
     each.
     """
@@ -92,7 +101,14 @@ def stacked_tensors(data):
 @documented(
     "(data, dtype=None, device=None, requires_grad=False, pin_memory=False, *, placement=None, sbp=None)"
 )
-def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False, **kwargs):
+def tensor(
+    data: Any,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **kwargs: Any,
+) -> torch.Tensor:
     """A copy of `data` as a tensor.
 
     NumPy floating scalars, and lists of them or of floating arrays, get the default dtype (torch: their
@@ -128,7 +144,9 @@ def tensor(data, dtype=None, device=None, requires_grad=False, pin_memory=False,
 
 
 @documented("(data, dtype=None, device=None, *, placement=None, sbp=None)")
-def as_tensor(data, dtype=None, device=None, **kwargs):
+def as_tensor(
+    data: Any, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None, **kwargs: Any
+) -> torch.Tensor:
     """`data` as a tensor, without a copy where possible; NumPy floating scalars as in `oneflow.tensor`."""
     if kwargs or _modes:
         return make(
@@ -140,7 +158,7 @@ def as_tensor(data, dtype=None, device=None, **kwargs):
     return _from_data(torch.as_tensor, data, dtype, device=device)
 
 
-def from_numpy(obj=None, **kwargs):
+def from_numpy(obj: np.ndarray | None = None, **kwargs: Any) -> torch.Tensor:
     """The tensor sharing the memory of the array `obj` (torch calls it `ndarray`).
 
     The tensor has the shape and dtype of the array. TypeError for other keywords.
@@ -152,6 +170,8 @@ def from_numpy(obj=None, **kwargs):
     return torch.from_numpy(obj)
 
 
-def frombuffer(buffer, dtype, count=-1, offset=0, requires_grad=False):
+def frombuffer(
+    buffer: Any, dtype: torch.dtype, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> torch.Tensor:
     """torch.frombuffer with every argument also by position."""
     return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset, requires_grad=requires_grad)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import builtins
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from ._signature import REFUSED, documented, need_tensors, or_else, spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "where",
@@ -27,7 +32,7 @@ __all__ = [
 
 
 @documented("(condition, x=None, y=None, *, input=None, other=None, out=None)")
-def where(*args, **kwargs):
+def where(*args: Any, **kwargs: Any) -> torch.Tensor | Any:
     """torch.where; the condition may be of any integer dtype. Numbers take the dtype torch gives them.
 
     OneFlow calls the operands x and y, torch input and other; without operands the indices of the true
@@ -38,7 +43,15 @@ def where(*args, **kwargs):
     return torch.where(*args)
 
 
-def _where(condition, x=None, y=None, *, input=None, other=None, out=None):
+def _where(
+    condition: torch.Tensor,
+    x: torch.Tensor | float | None = None,
+    y: torch.Tensor | float | None = None,
+    *,
+    input: torch.Tensor | float | None = None,
+    other: torch.Tensor | float | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | Any:
     x, y = (input if x is None else x), (other if y is None else y)
     if x is None and y is None:
         return torch.where(condition)
@@ -47,9 +60,16 @@ def _where(condition, x=None, y=None, *, input=None, other=None, out=None):
     return torch.where(condition, x, y) if out is None else torch.where(condition, x, y, out=out)
 
 
-def _with_mask(target, signature, doc):
+def _with_mask(target: Callable[..., Any], signature: str, doc: str) -> Callable[..., torch.Tensor]:
     @or_else(target, target.__name__, signature, doc)
-    def slow(error, input=None, mask=None, *rest, x=None, **kwargs):
+    def slow(
+        error: Exception,
+        input: Any = None,
+        mask: torch.Tensor | None = None,
+        *rest: Any,
+        x: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         input = x if input is None else input
         if not isinstance(mask, torch.Tensor) or mask.dtype is torch.bool:
             return REFUSED
@@ -71,20 +91,29 @@ masked_select = _with_mask(
 
 
 @spelled("x=input")
-def argwhere(input, dtype=None):
+def argwhere(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     """torch.argwhere; `dtype` converts the indices, int64 unless given (OneFlow: int32)."""
     out = torch.argwhere(input)
     return out if dtype is None else out.to(dtype)
 
 
 @spelled("input=values")
-def searchsorted(sorted_sequence, values, out_int32=False, right=False, *, side=None, sorter=None, out=None):
+def searchsorted(
+    sorted_sequence: torch.Tensor,
+    values: torch.Tensor | float,
+    out_int32: bool = False,
+    right: bool = False,
+    *,
+    side: Literal["left", "right"] | None = None,
+    sorter: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.searchsorted; `out_int32` and `right` also by position."""
     extra = {k: v for k, v in (("side", side), ("sorter", sorter), ("out", out)) if v is not None}
     return torch.searchsorted(sorted_sequence, values, out_int32=out_int32, right=right, **extra)
 
 
-def _scatter(*args, **kwargs):
+def _scatter(*args: Any, **kwargs: Any) -> torch.Tensor:
     if (
         kwargs.get("reduce") in ("add", "multiply")
         and torch.is_grad_enabled()
@@ -94,15 +123,23 @@ def _scatter(*args, **kwargs):
     return torch.scatter(*args, **kwargs)
 
 
-def _scatter_with_gradients(input, dim, index, src=None, *, reduce, value=None):
+def _scatter_with_gradients(
+    input: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    src: torch.Tensor | float | None = None,
+    *,
+    reduce: Literal["add", "multiply"],
+    value: float | None = None,
+) -> torch.Tensor:
     """torch has none for `reduce`, but for these two operators."""
-    src = value if src is None else src
-    if isinstance(src, (int, float)):
-        src = torch.full_like(index, src, dtype=input.dtype)
+    factor: Any = value if src is None else src
+    if isinstance(factor, (int, float)):
+        factor = torch.full_like(index, factor, dtype=input.dtype)
     if reduce == "add":
-        return torch.scatter_add(input, dim, index, src)
+        return torch.scatter_add(input, dim, index, factor)
     return torch.scatter_reduce(
-        input, dim, index, src[tuple(map(builtins.slice, index.shape))], "prod"
+        input, dim, index, factor[tuple(map(builtins.slice, index.shape))], "prod"
     )  # its gradient wants sizes that are equal
 
 
@@ -112,7 +149,16 @@ def _scatter_with_gradients(input, dim, index, src=None, *, reduce, value=None):
     "(input, dim, index, src, *, reduce=None)",
     "torch.scatter; `src` may be a number under that name, and `reduce` has gradients.",
 )
-def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, **kwargs):
+def scatter(
+    error: Exception,
+    input: Any = None,
+    dim: Any = None,
+    index: Any = None,
+    src: Any = None,
+    *,
+    reduce: Any = None,
+    **kwargs: Any,
+) -> Any:
     if kwargs or not isinstance(src, (int, float, bool)):
         return REFUSED
     return (
@@ -125,14 +171,18 @@ def scatter(error, input=None, dim=None, index=None, src=None, *, reduce=None, *
 @or_else(
     torch.scatter_add, "scatter_add", "(input, dim, index, src)", "torch.scatter_add; `src` may be a number."
 )
-def scatter_add(error, input=None, dim=None, index=None, src=None):
+def scatter_add(
+    error: Exception, input: Any = None, dim: Any = None, index: Any = None, src: Any = None
+) -> Any:
     if not isinstance(src, (int, float)) or not isinstance(index, torch.Tensor):
         return REFUSED
     return torch.scatter_add(input, dim, index, torch.full_like(index, src, dtype=input.dtype))
 
 
 @spelled("x=input")
-def index_add_(input, dim, index, source, alpha=1.0):
+def index_add_(
+    input: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, alpha: float = 1.0
+) -> torch.Tensor:
     """input.index_add_(dim, index, source, alpha=alpha).
 
     In place, as torch.Tensor.index_add_; returns input.
@@ -140,7 +190,9 @@ def index_add_(input, dim, index, source, alpha=1.0):
     return input.index_add_(dim, index, source, alpha=alpha)
 
 
-def batch_gather(input=None, indices=None, **kwargs):
+def batch_gather(
+    input: torch.Tensor | None = None, indices: torch.Tensor | None = None, **kwargs: Any
+) -> torch.Tensor:
     """Rows of `input` (B..., N, ...) chosen by `indices` (B..., M): result (B..., M, ...).
 
     The leading dimensions B of both must agree; with 1-D indices there are none. OneFlow's name of the
@@ -166,10 +218,11 @@ def batch_gather(input=None, indices=None, **kwargs):
         torch.arange(n, device=indices.device).reshape([-1 if i == d else 1 for i in range(batch + 1)])
         for d, n in enumerate(input.shape[:batch])
     ]
-    return input[(*lead, indices.long())]
+    index = (*lead, indices.long())
+    return input[index]
 
 
-def _coordinates(name, indices, dims):
+def _coordinates(name: str, indices: torch.Tensor, dims: int) -> tuple[torch.Tensor, ...]:
     """One index tensor for each column of `indices`."""
     need_tensors(name, indices=indices)
     if indices.is_floating_point() or indices.dim() == 0 or indices.shape[-1] > dims:
@@ -180,7 +233,7 @@ def _coordinates(name, indices, dims):
     return tuple(indices.long().unbind(-1))
 
 
-def gather_nd(params, indices):
+def gather_nd(params: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Slices of `params` at the coordinates in the last dimension of `indices`: shape indices.shape[:-1] +
     params.shape[k:].
     """
@@ -188,7 +241,7 @@ def gather_nd(params, indices):
     return params[_coordinates("gather_nd", indices, params.dim())]
 
 
-def scatter_nd(index, update, shape):
+def scatter_nd(index: torch.Tensor, update: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Zeros of `shape` with `update` added at the coordinates in the last dimension of `index`; repeated
     coordinates add up.
     """
@@ -197,12 +250,14 @@ def scatter_nd(index, update, shape):
     return out.index_put(_coordinates("scatter_nd", index, out.dim()), update, accumulate=True)
 
 
-def tensor_scatter_nd_update(tensor, indices, updates):
+def tensor_scatter_nd_update(
+    tensor: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor
+) -> torch.Tensor:
     """A copy of `tensor` with `updates` written at the coordinates in the last dimension of `indices`."""
     return tensor.index_put(_coordinates("tensor_scatter_nd_update", indices, tensor.dim()), updates)
 
 
-def _slices(slice_tup_list, dims):
+def _slices(slice_tup_list: Sequence[Sequence[int | None]], dims: int) -> tuple[Any, ...]:
     if not isinstance(slice_tup_list, (tuple, list)) or len(slice_tup_list) > dims:
         raise ValueError(
             f"slice: a list of at most {dims} (start, stop, step) is needed for {dims} dimensions, found"
@@ -225,14 +280,16 @@ def _slices(slice_tup_list, dims):
 _slice = slice
 
 
-def slice(input, slice_tup_list):
+def slice(input: torch.Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> torch.Tensor:
     """input[start:stop:step, ...] from a list of (start, stop, step), None for the whole; the result is a
     view.
     """
     return input[_slices(slice_tup_list, input.dim())]
 
 
-def slice_update(input, update, slice_tup_list):
+def slice_update(
+    input: torch.Tensor, update: torch.Tensor, slice_tup_list: Sequence[Sequence[int | None]]
+) -> torch.Tensor:
     """Write `update` into input[start:stop:step, ...] in place, autograd kept, and return `input`.
 
     RuntimeError if `update` does not have the shape of the slice.

@@ -4,10 +4,16 @@ positional dtype.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ._signature import REFUSED, or_else, spelled
-from .tensor_extended import promoted
+from .replacing import promoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "matmul",
@@ -25,7 +31,14 @@ __all__ = [
 ]
 
 
-def _product(target, name, signature, a_name, b_name, others):
+def _product(
+    target: Callable[..., Any],
+    name: str,
+    signature: str,
+    a_name: str,
+    b_name: str,
+    others: Sequence[tuple[str, str]],
+) -> Callable[..., torch.Tensor]:
     @or_else(
         target,
         name,
@@ -33,7 +46,17 @@ def _product(target, name, signature, a_name, b_name, others):
         f"torch.{name}; the factors may be transposed (last two dimensions), scaled by `alpha`, and of"
         " different dtypes.",
     )
-    def slow(error, a=None, b=None, transpose_a=False, transpose_b=False, alpha=1.0, *, out=None, **kwargs):
+    def slow(
+        error: Exception,
+        a: Any = None,
+        b: Any = None,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        alpha: float = 1.0,
+        *,
+        out: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
         for ours, theirs in others:
             kwargs = {ours if k == theirs else k: v for k, v in kwargs.items()}
         a, b = kwargs.pop(a_name, a), kwargs.pop(b_name, b)
@@ -51,7 +74,7 @@ def _product(target, name, signature, a_name, b_name, others):
     return slow
 
 
-def _transposed(tensor, transpose):
+def _transposed(tensor: torch.Tensor, transpose: bool) -> torch.Tensor:
     return tensor.transpose(-2, -1) if transpose else tensor
 
 
@@ -73,14 +96,16 @@ bmm = _product(
 )
 
 
-def _mixed(target, name, second):
+def _mixed(target: Callable[..., Any], name: str, second: str) -> Callable[..., torch.Tensor]:
     @or_else(
         target,
         name,
         f"(input, {second}, *, out=None)",
         f"torch.{name}; the factors may be of different dtypes.",
     )
-    def slow(error, input=None, b=None, *, out=None, **kwargs):
+    def slow(
+        error: Exception, input: Any = None, b: Any = None, *, out: torch.Tensor | None = None, **kwargs: Any
+    ) -> Any:
         input, b = kwargs.pop("x", input), kwargs.pop(second, b)
         same = (
             promoted(input, b)
@@ -98,13 +123,21 @@ mm = _mixed(torch.mm, "mm", "mat2")
 
 
 @spelled("x=input tensor=other")
-def dot(input, other, *, out=None):
+def dot(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """torch.dot; `other` is torch's `tensor`."""
     return torch.dot(input, other) if out is None else torch.dot(input, other, out=out)
 
 
 @spelled("x=input")
-def addmm(input, mat1, mat2, alpha=1, beta=1, *, out=None):
+def addmm(
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    alpha: float = 1,
+    beta: float = 1,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """beta * input + alpha * (mat1 @ mat2), of different dtypes too; alpha and beta also by position, in
     OneFlow's order.
     """
@@ -119,7 +152,15 @@ def addmm(input, mat1, mat2, alpha=1, beta=1, *, out=None):
 # --------------------------------------------------------------------------- oneflow.linalg; OneFlow calls
 # the matrix `self`
 @spelled("A=self input=self x=self")
-def norm(self, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
+def norm(
+    self: torch.Tensor,
+    ord: float | str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.linalg.norm, `dtype` also by position, "fro" of a tensor of any number of dimensions."""
     if ord == "fro" and dim is None and self.dim() != 2:
         ord = None
@@ -127,18 +168,36 @@ def norm(self, ord=None, dim=None, keepdim=False, dtype=None, *, out=None):
 
 
 @spelled("A=self input=self x=self")
-def vector_norm(self, ord=2, dim=None, keepdim=False, dtype=None, *, out=None):
+def vector_norm(
+    self: torch.Tensor,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.linalg.vector_norm, `dtype` also by position."""
     return torch.linalg.vector_norm(self, ord, dim, keepdim, dtype=dtype, out=out)
 
 
 @spelled("A=self input=self x=self")
-def matrix_norm(self, ord="fro", dim=(-2, -1), keepdim=False, dtype=None, *, out=None):
+def matrix_norm(
+    self: torch.Tensor,
+    ord: float | str = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.linalg.matrix_norm, `dtype` also by position."""
     return torch.linalg.matrix_norm(self, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-def cross(input, other, dim=-1, *, out=None):
+def cross(
+    input: torch.Tensor, other: torch.Tensor, dim: int = -1, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """torch.linalg.cross, `dim` also by position, of tensors that broadcast."""
     return torch.linalg.cross(*torch.broadcast_tensors(input, other), dim=dim, out=out)
 
@@ -149,7 +208,9 @@ def cross(input, other, dim=-1, *, out=None):
     "(input, other, dim=None, *, out=None)",
     "torch.cross, also of tensors that broadcast; without `dim` the first dimension of size 3.",
 )
-def cross_any(error, input=None, other=None, dim=None, **kwargs):
+def cross_any(
+    error: Exception, input: Any = None, other: Any = None, dim: int | None = None, **kwargs: Any
+) -> Any:
     if (
         not isinstance(input, torch.Tensor)
         or not isinstance(other, torch.Tensor)
@@ -160,12 +221,12 @@ def cross_any(error, input=None, other=None, dim=None, **kwargs):
 
 
 @spelled("A=input x=input self=input")
-def diagonal(input, offset=0, dim1=-2, dim2=-1):
+def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> torch.Tensor:
     """torch.linalg.diagonal, every argument also by position; a view."""
     return torch.diagonal(input, offset, dim1, dim2)
 
 
 @spelled("A=self input=self x=self")
-def inv(self, *, out=None):
+def inv(self: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """torch.linalg.inv."""
     return torch.linalg.inv(self, out=out)

@@ -5,10 +5,16 @@ Each tries torch's function first, so what torch computes stays torch's.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
 from .tensor_arithmetic import difference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
 
 __all__ = [
     "add",
@@ -48,17 +54,17 @@ __all__ = [
 ]
 
 
-def _numbers(args):
+def _numbers(args: Iterable[Any]) -> bool:
     return any(isinstance(a, (int, float, complex)) for a in args)
 
 
-def _with_inplace(target, signature):
+def _with_inplace(target: Callable[..., Any], signature: str) -> Callable[..., torch.Tensor]:
     """`target` with OneFlow's `inplace=` keyword."""
     name = target.__name__
     method = getattr(torch.Tensor, name + "_")
 
     @or_else(target, name, signature, f"torch.{name}; `inplace=True` changes and returns the first argument.")
-    def slow(error, *args, **kwargs):
+    def slow(error: Exception, *args: Any, **kwargs: Any) -> Any:
         if "inplace" not in kwargs:
             return REFUSED
         kwargs = rename(name, kwargs, {"x": "input", "y": "other"})
@@ -83,7 +89,7 @@ pow = _with_inplace(torch.pow, "(input, exponent, *, inplace=False, out=None)")
 fmod = _with_inplace(torch.fmod, "(input, other, *, inplace=False, out=None)")
 
 
-def _floor_divide(*args, **kwargs):
+def _floor_divide(*args: Any, **kwargs: Any) -> torch.Tensor:
     out = torch.floor_divide(*args, **kwargs)
     is_scalar = args and not isinstance(args[0], torch.Tensor)
     return torch.div(*args, rounding_mode="floor", **kwargs) if out.requires_grad and not is_scalar else out
@@ -99,13 +105,13 @@ floor_divide = _with_inplace(_floor_divide, "(input, other, *, inplace=False, ou
     "(input, other, *, alpha=1, inplace=False, out=None)",
     "torch.sub, also of bool tensors; `inplace=True` changes and returns the first argument.",
 )
-def sub(error, input=None, other=None, *, alpha=1, **kwargs):
+def sub(error: Exception, input: Any = None, other: Any = None, *, alpha: float = 1, **kwargs: Any) -> Any:
     out = NotImplemented if kwargs else difference(input, other, alpha)
     return REFUSED if out is NotImplemented else out
 
 
 @documented("(input=None, other=None, *, alpha=1, inplace=False, out=None, inputs=None)", name="add")
-def add(*args, **kwargs):
+def add(*args: Any, **kwargs: Any) -> torch.Tensor:
     """torch.add; a list of tensors, or more than two, are added up; `inplace=True` changes and returns the
     first tensor.
     """
@@ -118,7 +124,7 @@ def add(*args, **kwargs):
     return _sum(args[0], **kwargs)
 
 
-def _sum(tensors, inplace=False, **kwargs):
+def _sum(tensors: Sequence[torch.Tensor], inplace: bool = False, **kwargs: Any) -> torch.Tensor:
     """Add up a list of tensors, in their order; `inplace` changes and returns the first one."""
     if kwargs or not tensors:
         raise TypeError(
@@ -133,7 +139,7 @@ def _sum(tensors, inplace=False, **kwargs):
     return total
 
 
-def _need_alike(tensors):
+def _need_alike(tensors: Sequence[torch.Tensor]) -> None:
     """Refuse a sum of three or more tensors that differ in size or dtype: OneFlow broadcasts and promotes two
     operands only.
     """
@@ -159,7 +165,7 @@ _MIRRORED = {
 }
 
 
-def _comparison(name):
+def _comparison(name: str) -> Callable[..., torch.Tensor]:
     mirrored = getattr(torch, _MIRRORED[name])
 
     @or_else(
@@ -168,7 +174,7 @@ def _comparison(name):
         "(input, other, *, out=None)",
         f"torch.{name}; the first argument may be a number.",
     )
-    def slow(error, input=None, other=None, **kwargs):
+    def slow(error: Exception, input: Any = None, other: Any = None, **kwargs: Any) -> Any:
         if isinstance(input, (int, float)) and isinstance(other, torch.Tensor):
             return mirrored(other, input, **kwargs)
         return REFUSED
@@ -181,11 +187,11 @@ eq, ne, lt, le, gt, ge, greater, greater_equal, not_equal = map(
 )
 
 
-def _logical(name):
+def _logical(name: str) -> Callable[..., torch.Tensor]:
     target = getattr(torch, name)
 
     @or_else(target, name, "(input, other, *, out=None)", f"torch.{name}; either argument may be a number.")
-    def slow(error, input=None, other=None, **kwargs):
+    def slow(error: Exception, input: Any = None, other: Any = None, **kwargs: Any) -> Any:
         if isinstance(input, torch.Tensor) and isinstance(other, (int, float)):
             return target(input, torch.tensor(other, device=input.device), **kwargs)
         if isinstance(other, torch.Tensor) and isinstance(input, (int, float)):
@@ -198,7 +204,7 @@ def _logical(name):
 logical_and, logical_or, logical_xor = map(_logical, ("logical_and", "logical_or", "logical_xor"))
 
 
-def _bitwise(name):
+def _bitwise(name: str) -> Callable[..., torch.Tensor]:
     target, logical = getattr(torch, name), getattr(torch, name.replace("bitwise", "logical"))
 
     @or_else(
@@ -207,7 +213,7 @@ def _bitwise(name):
         "(input, other, *, out=None)",
         f"torch.{name}; floating operands, which torch refuses, give the logical result (bool).",
     )
-    def slow(error, input=None, other=None, **kwargs):
+    def slow(error: Exception, input: Any = None, other: Any = None, **kwargs: Any) -> Any:
         if (
             isinstance(error, TypeError)
             and isinstance(input, (int, bool))
@@ -224,12 +230,24 @@ def _bitwise(name):
 bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or", "bitwise_xor"))
 
 
-def isclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
+def isclose(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    atol: float = 1e-08,
+    rtol: float = 1e-05,
+    equal_nan: bool = False,
+) -> torch.Tensor:
     """torch.isclose with OneFlow's positional order: atol before rtol."""
     return torch.isclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
-def allclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
+def allclose(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    atol: float = 1e-08,
+    rtol: float = 1e-05,
+    equal_nan: bool = False,
+) -> bool:
     """torch.allclose with OneFlow's positional order: atol before rtol."""
     return torch.allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
@@ -240,7 +258,9 @@ def allclose(input, other, atol=1e-08, rtol=1e-05, equal_nan=False):
     "(input, tensor1, tensor2, *, value=1, out=None)",
     "torch.addcdiv; integer tensors, which torch refuses, are divided in the default dtype.",
 )
-def addcdiv(error, input=None, tensor1=None, tensor2=None, **kwargs):
+def addcdiv(
+    error: Exception, input: Any = None, tensor1: Any = None, tensor2: Any = None, **kwargs: Any
+) -> Any:
     tensors = (input, tensor1, tensor2)
     if (
         not all(isinstance(t, torch.Tensor) for t in tensors)
@@ -254,7 +274,7 @@ def addcdiv(error, input=None, tensor1=None, tensor2=None, **kwargs):
 
 
 @spelled("input=x other=y")
-def logaddexp(x, y, *, out=None):
+def logaddexp(x: torch.Tensor, y: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """torch.logaddexp; integers are computed in the default dtype."""
     if (
         isinstance(x, torch.Tensor)
@@ -265,9 +285,11 @@ def logaddexp(x, y, *, out=None):
     return torch.logaddexp(x, y, out=out) if out is not None else torch.logaddexp(x, y)
 
 
-def _of_bool(name, signature, how, doc):
+def _of_bool(
+    name: str, signature: str, how: Callable[..., torch.Tensor], doc: str
+) -> Callable[..., torch.Tensor]:
     @or_else(getattr(torch, name), name, signature, f"torch.{name}; {doc}.")
-    def slow(error, *args, **kwargs):
+    def slow(error: Exception, *args: Any, **kwargs: Any) -> Any:
         kwargs = rename(name, kwargs, {"x": "input"})
         tensors = [*args, kwargs.get("input")]
         if (
@@ -281,7 +303,7 @@ def _of_bool(name, signature, how, doc):
     return slow
 
 
-def _neg(name):
+def _neg(name: str) -> Callable[..., torch.Tensor]:
     return _of_bool(
         name,
         "(x, *, out=None)",
@@ -294,7 +316,7 @@ neg, negative = _neg("neg"), _neg("negative")
 
 
 @spelled("input=x")
-def relu(x, inplace=False):
+def relu(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """torch.relu; `inplace=True` changes x; a bool tensor stays as it is."""
     if isinstance(x, torch.Tensor) and x.dtype is torch.bool:
         return x if inplace else x.clone()
@@ -304,13 +326,13 @@ def relu(x, inplace=False):
 # --------------------------------------------------------------------------- in-place functions torch has as
 # methods only
 @spelled("input=start")
-def lerp_(start, end, weight):
+def lerp_(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
     """start.lerp_(end, weight)."""
     return start.lerp_(end, weight)
 
 
 @spelled("x=input")
-def gt_(input, other):
+def gt_(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
     """input.gt_(other).
 
     In place, as torch.Tensor.gt_; the dtype of input stays.
@@ -319,7 +341,12 @@ def gt_(input, other):
 
 
 @spelled("x=input")
-def div_(input, other, *, rounding_mode=None):
+def div_(
+    input: torch.Tensor,
+    other: torch.Tensor | float,
+    *,
+    rounding_mode: Literal["trunc", "floor"] | None = None,
+) -> torch.Tensor:
     """input.div_(other).
 
     In place, as torch.Tensor.div_; returns input.
@@ -328,7 +355,7 @@ def div_(input, other, *, rounding_mode=None):
 
 
 @spelled("input=x")
-def erfinv_(x):
+def erfinv_(x: torch.Tensor) -> torch.Tensor:
     """x.erfinv_().
 
     In place, as torch.Tensor.erfinv_; returns x.
@@ -337,12 +364,12 @@ def erfinv_(x):
 
 
 @spelled("x=input")
-def masked_fill_(input, mask, value):
+def masked_fill_(input: torch.Tensor, mask: torch.Tensor, value: torch.Tensor | float) -> torch.Tensor:
     """input.masked_fill_(mask, value); the mask may be of any integer dtype."""
     return input.masked_fill_(mask if mask.dtype is torch.bool else mask.bool(), value)
 
 
 @spelled("max=min")
-def clamp_max_(input, min):
+def clamp_max_(input: torch.Tensor, min: torch.Tensor | float) -> torch.Tensor:
     """torch.clamp_max_; OneFlow calls the bound `min`."""
     return torch.clamp_max_(input, min)

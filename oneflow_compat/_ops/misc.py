@@ -5,6 +5,7 @@ functions.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -16,6 +17,13 @@ from ._signature import spelled
 from .core import get_dialect
 from .creation import make
 from .from_data import tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .._global.placement import placement as Placement
+    from ..sbp import sbp as Sbp
+
 
 __all__ = [
     "BoolTensor",
@@ -52,17 +60,22 @@ __all__ = [
 
 # --------------------------------------------------------------------------- FloatTensor and its kin
 class _TensorType(type):
-    def __instancecheck__(cls, obj):
+    def __instancecheck__(cls, obj: object) -> bool:
         return isinstance(obj, torch.Tensor) and obj.dtype is cls.dtype and obj.device.type == cls.device_type
 
-    def __repr__(cls):
+    def __repr__(cls) -> str:
         return f"<class '{cls.type_name()}'>"
 
-    def type_name(cls):
+    def type_name(cls) -> str:
         return f"{cls.__module__}.{cls.__name__}"
 
 
-def _by_torchs_constructor(constructor, args, dtype, device):
+def _by_torchs_constructor(
+    constructor: Callable[..., Any],
+    args: tuple[Any, ...],
+    dtype: torch.dtype,
+    device: torch.device | str | int | None,
+) -> torch.Tensor:
     """Return torch's result, or that of OneFlow's `tensor` for a sequence or an array that torch refuses."""
     try:
         result = constructor(*args) if device is None else constructor(*args, device=device)
@@ -74,7 +87,9 @@ def _by_torchs_constructor(constructor, args, dtype, device):
     return result.clone() if shares_memory else result
 
 
-def _of_type(args, dtype, device):
+def _of_type(
+    args: tuple[Any, ...], dtype: torch.dtype, device: torch.device | str | int | None
+) -> torch.Tensor:
     """Return the values of one argument in this dtype, or an uninitialised tensor of the given size."""
     if len(args) != 1 or isinstance(args[0], (int, torch.Size)):
         return torch.empty(*args or (0,), dtype=dtype, device=device)
@@ -84,10 +99,16 @@ def _of_type(args, dtype, device):
     return constructor(args[0], dtype=dtype, device=device)
 
 
-def _tensor_type(name, dtype, where="cpu"):
+def _tensor_type(name: str, dtype: torch.dtype, where: str = "cpu") -> _TensorType:
     theirs = getattr(torch, name, None) if where == "cpu" else None
 
-    def __new__(cls, *args, device=None, placement=None, sbp=None):
+    def __new__(
+        cls: type,
+        *args: Any,
+        device: torch.device | str | int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> torch.Tensor:
         """Return an uninitialised tensor of the given size, or the values of a sequence, array, number or
         tensor converted to this type. placement= and sbp= make it global.
         """
@@ -128,7 +149,7 @@ ComplexFloatTensor = _tensor_type("ComplexFloatTensor", torch.complex64)
 ComplexDoubleTensor = _tensor_type("ComplexDoubleTensor", torch.complex128)
 
 
-def set_default_tensor_type(tensor_type):
+def set_default_tensor_type(tensor_type: str | type) -> None:
     """torch.set_default_tensor_type; also with OneFlow's spelling ("oneflow.DoubleTensor") and our
     constructors.
     """
@@ -143,7 +164,7 @@ def set_default_tensor_type(tensor_type):
 char = torch.int8
 
 
-def dtypes() -> list:
+def dtypes() -> list[torch.dtype]:
     """The dtypes OneFlow has, as a list."""
     return [
         torch.bool,
@@ -158,7 +179,7 @@ def dtypes() -> list:
     ]
 
 
-def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
+def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: torch.dtype) -> type[numpy.generic]:
     """The NumPy scalar type of a dtype; float32 for bfloat16, as `Tensor.numpy` widens it."""
     return torch.empty(0, dtype=oneflow_dtype).numpy().dtype.type
 
@@ -174,27 +195,31 @@ def is_scripting() -> bool:
     return torch.jit.is_scripting()
 
 
-def ignore(drop=False, **kwargs):
+def ignore(drop: bool | Callable[..., Any] = False, **kwargs: Any) -> Any:
     """torch.jit.ignore."""
     return torch.jit.ignore(drop, **kwargs)
 
 
-def unused(fn):
+def unused(fn: Any) -> Any:
     """torch.jit.unused."""
     return torch.jit.unused(fn)
 
 
-def interface(fn):
+def interface(fn: Any) -> Any:
     """The argument itself: OneFlow has no script interfaces."""
     return fn
 
 
-def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
+def script(
+    obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None
+) -> Any:
     """The argument itself, as in OneFlow; torch.jit.script compiles."""
     return obj
 
 
-def jit_script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
+def jit_script(
+    obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None
+) -> Any:
     """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's
     dialect).
     """
@@ -213,7 +238,7 @@ def jit_script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None)
         return obj
 
 
-def Final(*args, **kwargs):
+def Final(*args: Any, **kwargs: Any) -> Any:
     """typing.Final, or the argument itself when called."""
     return args[0] if args else None
 
@@ -221,7 +246,15 @@ def Final(*args, **kwargs):
 # --------------------------------------------------------------------------- global tensors
 
 
-def global_to_global(input, placement=None, sbp=None, *, grad_sbp=None, check_meta=False, copy=False):
+def global_to_global(
+    input: torch.Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    *,
+    grad_sbp: Sbp | Sequence[Sbp] | None = None,
+    check_meta: bool = False,
+    copy: bool = False,
+) -> torch.Tensor:
     """input.global_to_global(...).
 
     The global shape and the dtype stay; `Tensor.global_to_global` explains the arguments.
@@ -229,7 +262,14 @@ def global_to_global(input, placement=None, sbp=None, *, grad_sbp=None, check_me
     return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
-def local_to_global(input, placement=None, sbp=None, *, check_meta=True, copy=False):
+def local_to_global(
+    input: torch.Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> torch.Tensor:
     """input.local_to_global(...).
 
     The result has the dtype of input; `Tensor.local_to_global` explains the arguments.
@@ -238,12 +278,16 @@ def local_to_global(input, placement=None, sbp=None, *, check_meta=True, copy=Fa
 
 
 @spelled("input=x")
-def normal_(x, mean=0.0, std=1.0, generator=None):
+def normal_(
+    x: torch.Tensor, mean: float = 0.0, std: float = 1.0, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """x.normal_(mean, std); also on a leaf that requires grad."""
     return x.normal_(mean, std, generator=generator)
 
 
-def distributed_partial_fc_sample(weight, label, num_sample):
+def distributed_partial_fc_sample(
+    weight: torch.Tensor, label: torch.Tensor, num_sample: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others,
     `num_sample` in total.
 

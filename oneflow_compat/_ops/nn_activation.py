@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import torch
 from torch.nn import functional as F
 
 from ._signature import bind, parse, spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "softmax",
@@ -20,7 +26,7 @@ __all__ = [
 ]
 
 
-def _implicit(dim, input):
+def _implicit(dim: int | None, input: object) -> Any:
     """The dimension taken when none is given: 0 for tensors of 0, 1 and 3 dimensions, else 1."""
     if dim is not None or not isinstance(
         input, torch.Tensor
@@ -30,7 +36,13 @@ def _implicit(dim, input):
 
 
 @spelled("x=input")
-def softmax(input, dim=None, dtype=None, *torch_rest, **torch_more):
+def softmax(
+    input: torch.Tensor,
+    dim: int | None = None,
+    dtype: torch.dtype | None = None,
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """softmax; differs from torch's: `dtype` is argument 3 (an int there is torch's `_stacklevel`), a missing
     `dim` does not warn.
     """
@@ -39,14 +51,20 @@ def softmax(input, dim=None, dtype=None, *torch_rest, **torch_more):
     return F.softmax(input, _implicit(dim, input), dtype=dtype, **torch_more)
 
 
-def log_softmax(input, dim=None, dtype=None, *torch_rest, **torch_more):
+def log_softmax(
+    input: torch.Tensor,
+    dim: int | None = None,
+    dtype: torch.dtype | None = None,
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """log(softmax); differs from torch's as `softmax` does."""
     if torch_rest or isinstance(dtype, int):
         return F.log_softmax(input, dim, dtype, *torch_rest, **torch_more)
     return F.log_softmax(input, _implicit(dim, input), dtype=dtype, **torch_more)
 
 
-def gumbel_softmax(*args, **kwargs):
+def gumbel_softmax(*args: Any, **kwargs: Any) -> torch.Tensor:
     """Sample of the Gumbel-softmax distribution; differs from torch's: the order (x, tau, dim, hard,
     generator).
 
@@ -68,7 +86,14 @@ def gumbel_softmax(*args, **kwargs):
 gumbel_softmax.__signature__ = parse("(x, tau=1.0, dim=None, hard=False, generator=None, **torch_keywords)")
 
 
-def _gumbel_softmax(logits, _eps, tau=1.0, dim=None, hard=False, generator=None):
+def _gumbel_softmax(
+    logits: torch.Tensor,
+    _eps: object,
+    tau: float = 1.0,
+    dim: int | None = None,
+    hard: bool = False,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
     dim = _implicit(dim, logits)
     if generator is None:
         return F.gumbel_softmax(logits, tau, hard, dim=dim)
@@ -84,23 +109,34 @@ def _gumbel_softmax(logits, _eps, tau=1.0, dim=None, hard=False, generator=None)
     return one_hot - soft.detach() + soft
 
 
-def gelu(input, approximate="none", *, out=None):
+def gelu(
+    input: torch.Tensor, approximate: Literal["none", "tanh"] = "none", *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """GELU; differs from torch's: `approximate` ("none" or "tanh") may be positional."""
     return F.gelu(input, approximate=approximate, out=out)
 
 
-def hardshrink(input, lambd=0.5, inplace=False, *, out=None):
+def hardshrink(
+    input: torch.Tensor, lambd: float = 0.5, inplace: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """x where |x| > lambd, else 0; differs from torch's: `inplace`."""
     return overwrite(input, F.hardshrink, lambd) if inplace else F.hardshrink(input, lambd, out=out)
 
 
-def softshrink(input, alpha=0.5, inplace=False, *, lambd=None, out=None):
+def softshrink(
+    input: torch.Tensor,
+    alpha: float = 0.5,
+    inplace: bool = False,
+    *,
+    lambd: float | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """x shrunk towards 0 by alpha (torch's name: lambd); differs from torch's: `inplace`."""
     lambd = alpha if lambd is None else lambd
     return overwrite(input, F.softshrink, lambd) if inplace else F.softshrink(input, lambd, out=out)
 
 
-def overwrite(input, function, *args):
+def overwrite(input: torch.Tensor, function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
     """Write function(input, *args) into `input` and return it; the gradient is the function's.
 
     Backward needs the values before the call, so a tensor in a graph is copied: this saves no memory.
@@ -114,7 +150,15 @@ def overwrite(input, function, *args):
     return input.copy_(function(input.clone(), *args))
 
 
-def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=None):
+def normalize(
+    input: torch.Tensor,
+    p: float = 2.0,
+    dim: int = 1,
+    eps: float = 1e-12,
+    use_l2_norm_kernel: bool | torch.Tensor = True,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """x / max(norm, eps); differs from torch's: slot 5 is `use_l2_norm_kernel`, which selects nothing here (a
     tensor there is torch's `out`).
     """
@@ -123,7 +167,9 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, use_l2_norm_kernel=True, *, out=No
     return F.normalize(input, p, dim, eps, out=out)
 
 
-def l2_normalize(input, axis=0, epsilon=1e-12, *, dim=None):
+def l2_normalize(
+    input: torch.Tensor, axis: int = 0, epsilon: float = 1e-12, *, dim: int | None = None
+) -> torch.Tensor:
     """x / sqrt(max(sum(x * x), epsilon)) along `axis`, which OneFlow 0.6 and 0.7 call `dim` (not
     in torch).
 
@@ -132,7 +178,7 @@ def l2_normalize(input, axis=0, epsilon=1e-12, *, dim=None):
     return input / (input * input).sum(axis if dim is None else dim, keepdim=True).clamp_min(epsilon).sqrt()
 
 
-def depend(input, depend):
+def depend(input: torch.Tensor, depend: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
     """`input`, ordered after the tensor or list of tensors `depend` (not in torch).
 
     Eager calls and captured programs here run in the order of the source, so nothing is left to do.

@@ -6,7 +6,14 @@ convolutions, (out, kernel..., in) for the weight. torch always has (N, C, L...)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
+import torch
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "conv1d",
@@ -23,7 +30,7 @@ __all__ = [
 ]
 
 
-def is_channels_last(order, name="data_format"):
+def is_channels_last(order: str | None, name: str = "data_format") -> bool:
     """Whether the layout is "channels_last". None means "channels_first"."""
     if order is None or order == "channels_first":
         return False
@@ -32,17 +39,26 @@ def is_channels_last(order, name="data_format"):
     raise ValueError(f"{name} must be 'channels_first' or 'channels_last', found {order!r}")
 
 
-def to_first(tensor, spatial):
+def to_first(tensor: torch.Tensor, spatial: int) -> torch.Tensor:
     """View (N, L..., C) or (L..., C) with `spatial` dimensions L as (N, C, L...) or (C, L...)."""
     return tensor.movedim(-1, tensor.dim() - spatial - 1)
 
 
-def to_last(tensor, spatial):
+def to_last(tensor: torch.Tensor, spatial: int) -> torch.Tensor:
     """View (N, C, L...) as (N, L..., C)."""
     return tensor.movedim(tensor.dim() - spatial - 1, -1)
 
 
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
+def conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Literal["valid", "same"] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    channel_pos: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """1-d convolution; differs from torch's: `channel_pos`."""
     if not is_channels_last(channel_pos, "channel_pos"):
         return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
@@ -51,7 +67,16 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     )
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
+def conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Literal["valid", "same"] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    channel_pos: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """2-d convolution; differs from torch's: `channel_pos`."""
     if not is_channels_last(channel_pos, "channel_pos"):
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
@@ -60,7 +85,16 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     )
 
 
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, channel_pos="channels_first"):
+def conv3d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Literal["valid", "same"] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    channel_pos: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """3-d convolution; differs from torch's: `channel_pos`."""
     if not is_channels_last(channel_pos, "channel_pos"):
         return F.conv3d(input, weight, bias, stride, padding, dilation, groups)
@@ -69,13 +103,24 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, 
     )
 
 
-def _each(value, spatial):
+def _each(value: int | Sequence[int], spatial: int) -> tuple[int, ...]:
     """One number per spatial dimension: of an int, or of a list of them or of one."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return values * spatial if len(values) == 1 else values
 
 
-def transposed(function, spatial, input, weight, bias, stride, padding, output_padding, groups, dilation):
+def transposed(
+    function: Callable[..., torch.Tensor],
+    spatial: int,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    output_padding: int | Sequence[int],
+    groups: int,
+    dilation: int | Sequence[int],
+) -> torch.Tensor:
     """torch's `function`, a transposed convolution; output_padding may reach the stride, which torch refuses:
     rows that no input reaches hold the bias.
     """
@@ -91,16 +136,16 @@ def transposed(function, spatial, input, weight, bias, stride, padding, output_p
 
 
 def conv_transpose1d(
-    input,
-    weight,
-    bias=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    groups=1,
-    dilation=1,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    data_format: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """1-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
         return transposed(
@@ -124,16 +169,16 @@ def conv_transpose1d(
 
 
 def conv_transpose2d(
-    input,
-    weight,
-    bias=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    groups=1,
-    dilation=1,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    data_format: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """2-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
         return transposed(
@@ -157,16 +202,16 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    input,
-    weight,
-    bias=None,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    groups=1,
-    dilation=1,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    data_format: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """3-d transposed convolution; differs from torch's: `data_format`, any `output_padding`."""
     if not is_channels_last(data_format):
         return transposed(
@@ -189,7 +234,14 @@ def conv_transpose3d(
     )
 
 
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1, data_format="channels_first"):
+def unfold(
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+    data_format: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """Sliding blocks as columns (N, C * kernel, blocks); differs from torch's: the image may be
     (N, H, W, C).
     """
@@ -197,7 +249,15 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1, data_format="cha
     return F.unfold(image, kernel_size, dilation, padding, stride)
 
 
-def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1, data_format="channels_first"):
+def fold(
+    input: torch.Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+    data_format: Literal["channels_first", "channels_last"] = "channels_first",
+) -> torch.Tensor:
     """Sum of sliding blocks; differs from torch's: the resulting image may be (N, H, W, C)."""
     image = F.fold(input, output_size, kernel_size, dilation, padding, stride)
     return to_last(image, 2) if is_channels_last(data_format) else image

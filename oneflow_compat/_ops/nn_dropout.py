@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = ["dropout", "generated"]
 
 
-def dropout(input, p=0.5, training=True, inplace=False, generator=None, *, addend=None):
+def dropout(
+    input: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: torch.Generator | None = None,
+    *,
+    addend: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Dropout; differs from torch's: random numbers from `generator`, and `addend` is added to the result."""
     out = (
         F.dropout(input, p, training, inplace)
@@ -18,7 +32,14 @@ def dropout(input, p=0.5, training=True, inplace=False, generator=None, *, adden
     return out if addend is None else out + addend
 
 
-def generated(input, p, training, inplace, generator, shape=None):
+def generated(
+    input: torch.Tensor,
+    p: float,
+    training: bool,
+    inplace: bool,
+    generator: torch.Generator | None,
+    shape: Sequence[int] | None = None,
+) -> torch.Tensor:
     """Dropout whose mask, of `shape` (default: the input's), is sampled from `generator`."""
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Literal
 
+import torch
 from torch.nn import init
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = [
     "kaiming_normal_",
@@ -17,7 +23,7 @@ __all__ = [
 ]
 
 
-def get_data_format(data_format):
+def get_data_format(data_format: str) -> Literal["channels_first", "channels_last", ""]:
     """ "channels_first" of "NC...", "channels_last" of "N...C", "" of "".
 
     ValueError for any other string.
@@ -31,7 +37,7 @@ def get_data_format(data_format):
     raise ValueError(f"data_format must be 'NC...', 'N...C' or '', found {data_format!r}")
 
 
-def calc_fan(shape, mode, data_format):
+def calc_fan(shape: Sequence[int], mode: str, data_format: str) -> float:
     """fan_in, fan_out or fan_sum (float) of a weight of this shape; `data_format` as `get_data_format` gives
     it.
 
@@ -52,8 +58,14 @@ def calc_fan(shape, mode, data_format):
 
 
 def kaiming_normal_(
-    tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None, *, data_format="NCHW"
-):
+    tensor: torch.Tensor,
+    a: float = 0,
+    mode: Literal["fan_in", "fan_out", "fan_sum"] = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: torch.Generator | None = None,
+    *,
+    data_format: str = "NCHW",
+) -> torch.Tensor:
     """He's normal initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.kaiming_normal_(tensor, a, mode, nonlinearity, generator)
@@ -62,8 +74,14 @@ def kaiming_normal_(
 
 
 def kaiming_uniform_(
-    tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None, *, data_format="NCHW"
-):
+    tensor: torch.Tensor,
+    a: float = 0,
+    mode: Literal["fan_in", "fan_out", "fan_sum"] = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: torch.Generator | None = None,
+    *,
+    data_format: str = "NCHW",
+) -> torch.Tensor:
     """He's uniform initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.kaiming_uniform_(tensor, a, mode, nonlinearity, generator)
@@ -75,7 +93,13 @@ def kaiming_uniform_(
     return init.uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0, generator=None, *, data_format="NCHW"):
+def xavier_normal_(
+    tensor: torch.Tensor,
+    gain: float = 1.0,
+    generator: torch.Generator | None = None,
+    *,
+    data_format: str = "NCHW",
+) -> torch.Tensor:
     """Glorot's normal initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.xavier_normal_(tensor, gain, generator)
@@ -84,7 +108,13 @@ def xavier_normal_(tensor, gain=1.0, generator=None, *, data_format="NCHW"):
     )
 
 
-def xavier_uniform_(tensor, gain=1.0, generator=None, *, data_format="NCHW"):
+def xavier_uniform_(
+    tensor: torch.Tensor,
+    gain: float = 1.0,
+    generator: torch.Generator | None = None,
+    *,
+    data_format: str = "NCHW",
+) -> torch.Tensor:
     """Glorot's uniform initialisation; differs from torch's: `data_format`."""
     if get_data_format(data_format) != "channels_last":
         return init.xavier_uniform_(tensor, gain, generator)
@@ -92,6 +122,6 @@ def xavier_uniform_(tensor, gain=1.0, generator=None, *, data_format="NCHW"):
     return init.uniform_(tensor, -bound, bound, generator)
 
 
-def CalcGain(nonlinearity, param=None):
+def CalcGain(nonlinearity: str, param: float | None = None) -> float:
     """Old name of calculate_gain."""
     return init.calculate_gain(nonlinearity, param)

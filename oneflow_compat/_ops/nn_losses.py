@@ -6,11 +6,17 @@ is OneFlow's `reduction`; None or a bool is torch's `size_average`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import torch
 from torch.nn import functional as F
 
 from .. import _lazy_mode
 from .._global.tensor import beside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 __all__ = [
     "mse_loss",
@@ -30,7 +36,7 @@ __all__ = [
 _LABELS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def too_many(rest):
+def too_many(rest: tuple[Any, ...]) -> None:
     """Refuse arguments left over after OneFlow's positional arguments."""
     if rest:
         raise TypeError(
@@ -39,7 +45,7 @@ def too_many(rest):
         )
 
 
-def integer_labels(target):
+def integer_labels(target: torch.Tensor) -> torch.Tensor:
     """int64 labels of smaller integer types, which torch's kernels refuse (uint8: some of them); anything
     else as it is.
     """
@@ -53,7 +59,7 @@ def integer_labels(target):
     return target
 
 
-def need_alike(loss, input, target):
+def need_alike(loss: str, input: torch.Tensor, target: torch.Tensor) -> None:
     """Refuse an input and a target of two dtypes (TypeError) or sizes (RuntimeError), as OneFlow; torch
     promotes and broadcasts.
 
@@ -73,7 +79,13 @@ def need_alike(loss, input, target):
         )
 
 
-def mse_loss(input, target, reduction="mean", *torch_rest, **torch_more):
+def mse_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Mean squared error; differs from torch's: `reduction` is the third positional argument."""
     if isinstance(reduction, str):
         too_many(torch_rest)
@@ -81,7 +93,13 @@ def mse_loss(input, target, reduction="mean", *torch_rest, **torch_more):
     return F.mse_loss(input, target, reduction, *torch_rest, **torch_more)
 
 
-def l1_loss(input, target, reduction="mean", *torch_rest, **torch_more):
+def l1_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Mean absolute error; differs from torch's: `reduction` is the third positional argument."""
     if isinstance(reduction, str):
         too_many(torch_rest)
@@ -89,7 +107,14 @@ def l1_loss(input, target, reduction="mean", *torch_rest, **torch_more):
     return F.l1_loss(input, target, reduction, *torch_rest, **torch_more)
 
 
-def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **torch_more):
+def smooth_l1_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    beta: float | None = 1.0,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Smooth L1 loss; differs from torch's: `beta` and `reduction` are positional arguments 3 and 4, and
     nothing is promoted or broadcast.
     """
@@ -103,7 +128,14 @@ def smooth_l1_loss(input, target, beta=1.0, reduction="mean", *torch_rest, **tor
     return F.smooth_l1_loss(input, target, beta, reduction, *torch_rest, **torch_more)
 
 
-def kl_div(input, target, log_target=False, reduction="mean", *torch_rest, **torch_more):
+def kl_div(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    log_target: bool | None = False,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Kullback-Leibler divergence; differs from torch's: `log_target` and `reduction` are arguments 3 and 4.
 
     A lone bool in slot 3 is OneFlow's `log_target`, not torch's `size_average`. Terms of negative targets are
@@ -116,7 +148,14 @@ def kl_div(input, target, log_target=False, reduction="mean", *torch_rest, **tor
     return F.kl_div(input, target, log_target, reduction, *torch_rest, **torch_more)
 
 
-def binary_cross_entropy(input, target, weight=None, reduction="mean", *torch_rest, **torch_more):
+def binary_cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Binary cross entropy of probabilities; differs from torch's: `reduction` is argument 4."""
     if isinstance(reduction, str):
         too_many(torch_rest)
@@ -125,8 +164,14 @@ def binary_cross_entropy(input, target, weight=None, reduction="mean", *torch_re
 
 
 def binary_cross_entropy_with_logits(
-    input, target, weight=None, pos_weight=None, reduction="mean", *torch_rest, **torch_more
-):
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | bool | None = None,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Binary cross entropy of logits; differs from torch's: `pos_weight` and `reduction` are
     arguments 4 and 5.
     """
@@ -146,15 +191,15 @@ def binary_cross_entropy_with_logits(
 
 
 def cross_entropy(
-    input,
-    target,
-    weight=None,
-    ignore_index=-100,
-    reduction="mean",
-    label_smoothing=0.0,
-    *torch_rest,
-    **torch_more,
-):
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+    label_smoothing: float | bool | None = 0.0,
+    *torch_rest: Any,
+    **torch_more: Any,
+) -> torch.Tensor:
     """Cross entropy; differs from torch's: arguments 4 to 6 are `ignore_index`, `reduction`,
     `label_smoothing`.
 
@@ -173,7 +218,9 @@ def cross_entropy(
     )
 
 
-def with_labels_in_a_row(loss, input, target):
+def with_labels_in_a_row(
+    loss: Callable[[torch.Tensor], torch.Tensor], input: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
     """Return loss(target).
 
     OneFlow also takes labels with dimensions of size 1 added or left out, such as (N, 1) and (1, N). The
@@ -190,7 +237,9 @@ def with_labels_in_a_row(loss, input, target):
     return out.reshape(target.shape) if out.dim() else out
 
 
-def cross_entropy_slots(size_average, ignore_index, reduce, rest):
+def cross_entropy_slots(
+    size_average: bool | None, ignore_index: Any, reduce: Any, rest: tuple[Any, ...]
+) -> dict[str, Any]:
     """Keywords for torch's order (size_average, ignore_index, reduce, reduction, label_smoothing).
 
     The slots arrive under the names of OneFlow's (ignore_index, reduction, label_smoothing), so a
@@ -203,7 +252,7 @@ def cross_entropy_slots(size_average, ignore_index, reduce, rest):
     return keywords
 
 
-def sparse_softmax_cross_entropy(labels, logits):
+def sparse_softmax_cross_entropy(labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Cross entropy of each row of `logits` [..., C] with the class numbers `labels` [...]; not reduced.
 
     The result has the shape of `labels` and the dtype of `logits`.
@@ -213,7 +262,7 @@ def sparse_softmax_cross_entropy(labels, logits):
     return flat.reshape(labels.shape)
 
 
-def need_labels(loss, scores, labels):
+def need_labels(loss: str, scores: torch.Tensor, labels: torch.Tensor) -> None:
     """Refuse labels that are no integers (TypeError) or not one for each row of scores (RuntimeError)."""
     if not isinstance(labels, torch.Tensor) or not isinstance(scores, torch.Tensor):
         return
@@ -228,7 +277,9 @@ def need_labels(loss, scores, labels):
         )
 
 
-def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
+def one_hot(
+    tensor: torch.Tensor, num_classes: int = -1, on_value: float = 1, off_value: float = 0
+) -> torch.Tensor:
     """One-hot vectors of integer labels of any type; differs from torch's: `on_value` and `off_value`.
 
     Result: int64 when both values are whole numbers, else the default floating type.
@@ -247,5 +298,5 @@ def one_hot(tensor, num_classes=-1, on_value=1, off_value=0):
     return hot * (on_value - off_value) + off_value
 
 
-def _number(value):
+def _number(value: object) -> bool:
     return isinstance(value, (int, float, torch.SymInt)) and not isinstance(value, bool)

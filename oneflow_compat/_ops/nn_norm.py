@@ -4,13 +4,26 @@ gradient of its kernel.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 __all__ = ["group_norm", "batch_norm"]
 
 
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, num_channels=None):
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-05,
+    num_channels: int | None = None,
+) -> torch.Tensor:
     """Group normalisation; differs from torch's: `num_channels`, which must be the input's second size.
 
     ValueError if it is not.
@@ -24,8 +37,15 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, num_channel
 
 
 def batch_norm(
-    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05
-):
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> torch.Tensor:
     """Batch normalisation; differs from torch's: one value per channel may be trained on."""
     if training and input.dim() > 1 and input.numel() == input.shape[1]:
         return batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps)
@@ -34,7 +54,7 @@ def batch_norm(
     )
 
 
-def with_right_gradient(norm, x):
+def with_right_gradient(norm: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """Compute norm(x), a batch norm, with a correct gradient.
 
     With a size of 1 (one image, a height or width of 1) torch's CPU kernel (2.11 to 2.15) can take values
@@ -45,7 +65,7 @@ def with_right_gradient(norm, x):
     return gradient_row_by_row(norm(x.contiguous() if _misread(x) else x))
 
 
-def _records_a_program():
+def _records_a_program() -> bool:
     """Whether torch.compile or torch.jit.trace records the operators.
 
     A trace names a value after the variable that the code reads its sizes from, and refuses two runs that
@@ -54,7 +74,7 @@ def _records_a_program():
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-def _misread(x):
+def _misread(x: torch.Tensor) -> bool:
     """Whether x lies pixel by pixel (channels last), but for the strides of sizes of 1."""
     if x.is_contiguous():
         return False
@@ -67,7 +87,7 @@ def _misread(x):
     return set(sizes) == {1}
 
 
-def gradient_row_by_row(out):
+def gradient_row_by_row(out: torch.Tensor) -> torch.Tensor:
     """Register a hook on the result of a norm. It makes the gradient contiguous, as the result is, before
     torch's kernel reads it.
 
@@ -78,7 +98,15 @@ def gradient_row_by_row(out):
     return out
 
 
-def batch_norm_of_one_value(input, running_mean, running_var, weight, bias, momentum, eps):
+def batch_norm_of_one_value(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+) -> torch.Tensor:
     """Normalize one value per channel: the result is the bias, with no gradient for input and weight.
 
     The variance of one value counts as 0 in running_var (OneFlow 0.9.0: NaN).

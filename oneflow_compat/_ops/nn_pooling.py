@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import torch
 from torch.nn import functional as F
 
 from ._signature import need_tensors
 from .nn_conv import is_channels_last, to_first, to_last
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "max_pool1d",
@@ -21,7 +28,14 @@ __all__ = [
 ]
 
 
-def _pooled(function, spatial, data_format, input, *args, **kwargs):
+def _pooled(
+    function: Callable[..., Any],
+    spatial: int,
+    data_format: str | None,
+    input: torch.Tensor,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """function(input, ...) of torch's on either layout."""
     need_tensors(function.__name__, input=input)
     if not is_channels_last(data_format):
@@ -31,15 +45,15 @@ def _pooled(function, spatial, data_format, input, *args, **kwargs):
 
 
 def max_pool1d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    return_indices=False,
-    ceil_mode=False,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    return_indices: bool = False,
+    ceil_mode: bool = False,
+    data_format: str | None = "channels_first",
+) -> torch.Tensor | Any:
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
     if data_format == "channels_first":
         return F.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -49,15 +63,15 @@ def max_pool1d(
 
 
 def max_pool2d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    return_indices=False,
-    ceil_mode=False,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    return_indices: bool = False,
+    ceil_mode: bool = False,
+    data_format: str | None = "channels_first",
+) -> torch.Tensor | Any:
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
     if data_format == "channels_first":
         return F.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -67,15 +81,15 @@ def max_pool2d(
 
 
 def max_pool3d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    return_indices=False,
-    ceil_mode=False,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    return_indices: bool = False,
+    ceil_mode: bool = False,
+    data_format: str | None = "channels_first",
+) -> torch.Tensor | Any:
     """Maximum of windows; differs from torch's: `return_indices` comes before `ceil_mode`, `data_format`."""
     if data_format == "channels_first":
         return F.max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -85,15 +99,15 @@ def max_pool3d(
 
 
 def avg_pool1d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=0,
-    data_format="channels_first",
-):
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = 0,
+    data_format: str | None = "channels_first",
+) -> torch.Tensor:
     """Mean of windows; differs from torch's: `divisor_override` (0 and None: the window's size),
     `data_format`.
     """
@@ -110,10 +124,10 @@ def avg_pool1d(
             count_include_pad,
         )
 
-    def single_size(value):
+    def single_size(value: Any) -> int:
         return value[0] if isinstance(value, (tuple, list)) else value
 
-    def pool(x):
+    def pool(x: torch.Tensor) -> torch.Tensor:
         kernel = single_size(kernel_size)
         step = kernel if stride is None else single_size(stride)
         return F.avg_pool2d(
@@ -130,17 +144,17 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=0,
-    data_format="channels_first",
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = 0,
+    data_format: str | None = "channels_first",
     *,
-    out=None,
-):
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
     out_keyword = {} if out is None else {"out": out}
     return _pooled(
@@ -159,17 +173,17 @@ def avg_pool2d(
 
 
 def avg_pool3d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=0,
-    data_format="channels_first",
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = 0,
+    data_format: str | None = "channels_first",
     *,
-    out=None,
-):
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Mean of windows; differs from torch's: `divisor_override=0` means none, `data_format`."""
     out_keyword = {} if out is None else {"out": out}
     return _pooled(
@@ -187,7 +201,7 @@ def avg_pool3d(
     )
 
 
-def _each(output_size, spatial):
+def _each(output_size: int | Sequence[int | None], spatial: int) -> int | Sequence[int | None]:
     return (
         output_size * spatial
         if isinstance(output_size, (tuple, list)) and len(output_size) == 1
@@ -195,22 +209,33 @@ def _each(output_size, spatial):
     )
 
 
-def adaptive_avg_pool1d(input, output_size, data_format="channels_first"):
+def adaptive_avg_pool1d(
+    input: torch.Tensor, output_size: int | Sequence[int | None], data_format: str | None = "channels_first"
+) -> torch.Tensor:
     """Mean pooling to a given size; differs from torch's: `data_format`."""
     return _pooled(F.adaptive_avg_pool1d, 1, data_format, input, output_size)
 
 
-def adaptive_avg_pool2d(input, output_size, data_format="channels_first"):
+def adaptive_avg_pool2d(
+    input: torch.Tensor, output_size: int | Sequence[int | None], data_format: str | None = "channels_first"
+) -> torch.Tensor:
     """Mean pooling to a given size; differs from torch's: `data_format`, a list of one size."""
     return _pooled(F.adaptive_avg_pool2d, 2, data_format, input, _each(output_size, 2))
 
 
-def adaptive_avg_pool3d(input, output_size, data_format="channels_first"):
+def adaptive_avg_pool3d(
+    input: torch.Tensor, output_size: int | Sequence[int | None], data_format: str | None = "channels_first"
+) -> torch.Tensor:
     """Mean pooling to a given size; differs from torch's: `data_format`, a list of one size."""
     return _pooled(F.adaptive_avg_pool3d, 3, data_format, input, _each(output_size, 3))
 
 
-def adaptive_max_pool2d(input, output_size, return_indices=False, data_format="channels_first"):
+def adaptive_max_pool2d(
+    input: torch.Tensor,
+    output_size: int | Sequence[int | None],
+    return_indices: bool = False,
+    data_format: str | None = "channels_first",
+) -> torch.Tensor | Any:
     """Maximum pooling to a given size; differs from torch's: `data_format`, a list of one size."""
     return _pooled(
         F.adaptive_max_pool2d, 2, data_format, input, _each(output_size, 2), return_indices=return_indices

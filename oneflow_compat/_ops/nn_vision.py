@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.nn import functional as F
 
 from ._signature import parse
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
 __all__ = ["grid_sample", "affine_grid", "interpolate_like", "upsample"]
 
 
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
+def grid_sample(
+    input: torch.Tensor,
+    grid: torch.Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = False,
+) -> torch.Tensor:
     """Samples of `input` at the points `grid`; differs from torch's: `align_corners` is False by default,
     without a warning.
     """
     return F.grid_sample(input, grid, mode, padding_mode, bool(align_corners))
 
 
-def affine_grid(theta, size, align_corners=False):
+def affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool | None = False) -> torch.Tensor:
     """Grid of an affine transform; differs from torch's: `align_corners` is False by default, without a
     warning.
     """
     return F.affine_grid(theta, size, bool(align_corners))
 
 
-def interpolate_like(input, like, mode="nearest", align_corners=None):
+def interpolate_like(
+    input: torch.Tensor, like: torch.Tensor, mode: str = "nearest", align_corners: bool | None = None
+) -> torch.Tensor:
     """`input` resized to the spatial size of `like` (not in torch).
 
     Both have shape (N, C, ...); the result keeps N, C and the dtype of `input`.
@@ -32,7 +46,7 @@ def interpolate_like(input, like, mode="nearest", align_corners=None):
     return F.interpolate(input, size=tuple(like.shape[2:]), mode=mode, align_corners=align_corners)
 
 
-def upsample(*args, **kwargs):
+def upsample(*args: Any, **kwargs: Any) -> torch.Tensor | Any:
     """An nn.Upsample module, as OneFlow's; with a tensor first (or `input=`) torch's function, which resizes
     it.
     """

@@ -4,6 +4,8 @@ are.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .. import _processes, sbp
@@ -11,8 +13,13 @@ from .._global.collectives import checking, nested
 from .._global.failures import transfer
 from . import creation
 
+if TYPE_CHECKING:
+    pass
 
-def sample(weight, label, num_sample):
+
+def sample(
+    weight: torch.Tensor, label: torch.Tensor, num_sample: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As distributed_partial_fc_sample; ids and rows come split along dimension 0 as the weight is, each
     rank's among its own classes.
 
@@ -27,11 +34,11 @@ def sample(weight, label, num_sample):
         return _sampled(weight, label, num_sample)
 
 
-def _about(tensor):
+def _about(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(tensor.shape), tensor.dtype, tensor.placement, tensor.sbp
 
 
-def _check_arguments(weight, label, num_sample):
+def _check_arguments(weight: torch.Tensor, label: torch.Tensor, num_sample: int) -> None:
     if not (weight.is_global and label.is_global):
         raise RuntimeError(
             "distributed_partial_fc_sample: weight and label must both be global tensors; make them so with"
@@ -48,7 +55,9 @@ def _check_arguments(weight, label, num_sample):
         )
 
 
-def _sampled(weight, label, num_sample):
+def _sampled(
+    weight: torch.Tensor, label: torch.Tensor, num_sample: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     placement, classes, ranks = weight.placement, weight.shape[0], weight.placement.ranks.size
     everywhere = (sbp.broadcast,) * placement.ranks.ndim
     split = weight.sbp == (sbp.split(0),) and classes % ranks == num_sample % ranks == 0
@@ -71,7 +80,9 @@ def _sampled(weight, label, num_sample):
     return mapped, ids.to(label.dtype).to_global(placement, sharding), rows.to_global(placement, sharding)
 
 
-def _of_rank(rows, labels, count, chances, shard_index):
+def _of_rank(
+    rows: torch.Tensor, labels: torch.Tensor, count: int, chances: torch.Tensor, shard_index: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return one rank's shard of the results. Labels of other ranks' classes are mapped to 0."""
     size, positive = len(rows), labels.flatten()
     # Each rank sees all labels and samples as many classes as the rank with the most positive ones needs.

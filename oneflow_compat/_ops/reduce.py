@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ._signature import REFUSED, or_else, spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "argmax",
@@ -34,18 +40,39 @@ _inf = float("inf")
 
 
 @spelled("input=x axis=dim keepdims=keepdim")
-def argmax(x, dim=None, keepdim=None, dtype=None, *, out=None):
+def argmax(
+    x: torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.argmax; a bool tensor is taken as uint8; `dtype` converts the result."""
     return _arg(torch.argmax, x, dim, keepdim, dtype, out)
 
 
 @spelled("input=x axis=dim keepdims=keepdim")
-def argmin(x, dim=None, keepdim=None, dtype=None, *, out=None):
+def argmin(
+    x: torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.argmin; a bool tensor is taken as uint8; `dtype` converts the result."""
     return _arg(torch.argmin, x, dim, keepdim, dtype, out)
 
 
-def _arg(target, x, dim, keepdim, dtype, out):
+def _arg(
+    target: Callable[..., Any],
+    x: torch.Tensor,
+    dim: int | None,
+    keepdim: bool | None,
+    dtype: torch.dtype | None,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
     if isinstance(x, torch.Tensor) and x.dtype is torch.bool:
         x = x.view(torch.uint8) if x.is_contiguous() else x.to(torch.uint8)
     y = target(x, dim, bool(keepdim)) if out is None else target(x, dim, bool(keepdim), out=out)
@@ -58,13 +85,13 @@ def _arg(target, x, dim, keepdim, dtype, out):
     "(input, dim=-1, keepdim=False, *, out=None)",
     "torch.median; with `keepdim` alone the last dimension is reduced.",
 )
-def median(error, *args, **kwargs):
+def median(error: Exception, *args: Any, **kwargs: Any) -> Any:
     if "keepdim" in kwargs and "dim" not in kwargs and len(args) + ("input" in kwargs) == 1:
         return torch.median(*args, dim=-1, **kwargs)
     return REFUSED
 
 
-def _extremum(name):
+def _extremum(name: str) -> Callable[..., Any]:
     target = getattr(torch, name)
 
     @or_else(
@@ -73,7 +100,7 @@ def _extremum(name):
         "(input, dim=None, keepdim=False, *, other=None, out=None)",
         f"torch.{name}; `dim` may be True or False, counted as 1 or 0.",
     )
-    def slow(error, *args, **kwargs):
+    def slow(error: Exception, *args: Any, **kwargs: Any) -> Any:
         if len(args) > 1 and type(args[1]) is bool:
             return target(args[0], int(args[1]), *args[2:], **kwargs)
         return REFUSED
@@ -90,7 +117,16 @@ max, min = _extremum("max"), _extremum("min")
     "(x, dim=None, keepdim=False, *, dtype=None)",
     "torch.prod; `dim` may be a list, empty or None for all.",
 )
-def prod(error, x=None, dim=None, keepdim=False, *, input=None, dtype=None, axis=None):
+def prod(
+    error: Exception,
+    x: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    input: Any = None,
+    dtype: torch.dtype | None = None,
+    axis: Any = None,
+) -> Any:
     x, dim = (input if x is None else x), (axis if dim is None else dim)
     if not isinstance(x, torch.Tensor):
         return REFUSED
@@ -109,11 +145,19 @@ def prod(error, x=None, dim=None, keepdim=False, *, input=None, dtype=None, axis
     return x
 
 
-def _spread(name):
+def _spread(name: str) -> Callable[..., torch.Tensor]:
     target = getattr(torch, name)
 
     @spelled("input=x axis=dim keepdims=keepdim")
-    def call(x, dim=None, unbiased=None, keepdim=None, *, correction=None, out=None):
+    def call(
+        x: torch.Tensor,
+        dim: int | Sequence[int] | bool | None = None,
+        unbiased: bool | None = None,
+        keepdim: bool | None = None,
+        *,
+        correction: int | None = None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         if type(dim) is bool:  # torch's std(x, unbiased)
             dim, unbiased = None, dim
         kwargs = {"keepdim": bool(keepdim)} if out is None else {"keepdim": bool(keepdim), "out": out}
@@ -143,7 +187,15 @@ _MATRIX_ORDS = (1, -1, _inf, -_inf)
 
 
 @spelled("x=input axis=dim keepdims=keepdim")
-def norm(input, p="fro", dim=None, keepdim=False, dtype=None, *, out=None):
+def norm(
+    input: torch.Tensor,
+    p: float | str = "fro",
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """The norm of a vector, or of a matrix.
 
     As documented by OneFlow, p = 1, -1, inf, -inf of a 2-D tensor without `dim`, or over two dims, is the
@@ -159,7 +211,16 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None, *, out=None):
 
 
 @spelled("x=input axis=dim keepdims=keepdim")
-def quantile(input, q, dim=None, keepdim=False, interpolation="linear", ignore_nan=False, *, out=None):
+def quantile(
+    input: torch.Tensor,
+    q: float | torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+    ignore_nan: bool = False,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.quantile, or torch.nanquantile with `ignore_nan`; `interpolation` also by position, q also 0 or
     1.
     """
@@ -170,7 +231,15 @@ def quantile(input, q, dim=None, keepdim=False, interpolation="linear", ignore_n
 
 
 @spelled("x=input axis=dim")
-def topk(input, k, dim=None, largest=True, sorted=True, *, out=None):
+def topk(
+    input: torch.Tensor,
+    k: int,
+    dim: int | None = None,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.return_types.topk:
     """torch.topk; `dim=None` is the last; a bool tensor is accepted. Equal values: any order, as in torch."""
     if isinstance(input, torch.Tensor) and input.dtype is torch.bool:
         values, indices = torch.topk(input.to(torch.uint8), k, -1 if dim is None else dim, largest, sorted)
@@ -179,23 +248,40 @@ def topk(input, k, dim=None, largest=True, sorted=True, *, out=None):
 
 
 @spelled("x=input axis=dim")
-def sort(input, dim=-1, descending=False, stable=True, *, out=None):
+def sort(
+    input: torch.Tensor,
+    dim: int | bool = -1,
+    descending: bool = False,
+    stable: bool | None = True,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.return_types.sort:
     """torch.sort, stable as OneFlow's is; indices are int64."""
     if type(dim) is bool:  # torch's sort(x, descending) of the last dimension
-        dim, descending = -1, dim
+        dim, descending = -1, bool(dim)
     return torch.sort(
         input, stable=True if stable is None else stable, dim=dim, descending=descending, out=out
     )
 
 
 @spelled("x=input axis=dim")
-def argsort(input, dim=-1, descending=False, stable=True):
+def argsort(
+    input: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = True
+) -> torch.Tensor:
     """torch.argsort, stable as OneFlow's is; indices are int64."""
     return torch.argsort(input, dim=dim, descending=descending, stable=stable)
 
 
 @spelled("x=input")
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=None, *, dim=None):
+def unique(
+    input: torch.Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dtype: torch.dtype | int | None = None,
+    *,
+    dim: int | None = None,
+) -> torch.Tensor | Any:
     """torch.unique; without `sorted` in order of appearance; `dtype` of the inverse and the counts (int64
     unless given; OneFlow: int32).
     """
@@ -210,7 +296,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dtype=
     return (out[0], *(t.to(dtype) for t in out[1:]))
 
 
-def _by_appearance(input, return_inverse, return_counts):
+def _by_appearance(input: torch.Tensor, return_inverse: bool, return_counts: bool) -> torch.Tensor | Any:
     """The unique values, the first to appear first."""
     values, inverse, counts = torch.unique(input, True, True, True)
     first_index = torch.full_like(counts, input.numel())
@@ -232,7 +318,7 @@ def _by_appearance(input, return_inverse, return_counts):
     "(input, weights=None, minlength=0)",
     "torch.bincount; a bool tensor is accepted.",
 )
-def bincount(error, input=None, *args, x=None, **kwargs):
+def bincount(error: Exception, input: Any = None, *args: Any, x: Any = None, **kwargs: Any) -> Any:
     input = x if input is None else input
     if isinstance(input, torch.Tensor) and input.dtype is torch.bool:
         return torch.bincount(input.to(torch.uint8), *args, **kwargs)
@@ -240,19 +326,31 @@ def bincount(error, input=None, *args, x=None, **kwargs):
 
 
 @spelled("x=input axis=dim")
-def cumsum(input, dim, dtype=None, *, out=None):
+def cumsum(
+    input: torch.Tensor, dim: int, dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """torch.cumsum, `dtype` also by position."""
     return torch.cumsum(input, dim, dtype=dtype, out=out)
 
 
 @spelled("x=input axis=dim")
-def cumprod(input, dim, dtype=None, *, out=None):
+def cumprod(
+    input: torch.Tensor, dim: int, dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """torch.cumprod, `dtype` also by position."""
     return torch.cumprod(input, dim, dtype=dtype, out=out)
 
 
 @spelled("x=input")
-def bernoulli(input, p=None, *, dtype=None, generator=None, inplace=False, out=None):
+def bernoulli(
+    input: torch.Tensor,
+    p: float | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    generator: torch.Generator | None = None,
+    inplace: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.bernoulli; `dtype` converts the result, which otherwise has the input's; `inplace` writes into
     `input`.
     """
@@ -270,12 +368,19 @@ def bernoulli(input, p=None, *, dtype=None, generator=None, inplace=False, out=N
 
 
 @spelled("input=x")
-def multinomial(x, num_samples, replacement=False, generator=None, *, out=None):
+def multinomial(
+    x: torch.Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    generator: torch.Generator | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """torch.multinomial, `generator` also by position."""
     return torch.multinomial(x, num_samples, replacement, generator=generator, out=out)
 
 
-def in_top_k(targets, predictions, k):
+def in_top_k(targets: torch.Tensor, predictions: torch.Tensor, k: int) -> torch.Tensor:
     """Which targets (N) are among the k largest of their row of predictions (N, classes); a bool tensor (N).
 
     Ties count for the target; a target out of range, or whose prediction is not finite, is not in the top k.
@@ -297,7 +402,7 @@ def in_top_k(targets, predictions, k):
     return inside & torch.isfinite(value.squeeze(1)) & (larger < k)
 
 
-def roc_auc_score(label, pred):
+def roc_auc_score(label: torch.Tensor, pred: torch.Tensor) -> torch.Tensor:
     """Area under the ROC curve of scores `pred` for 0/1 `label` of the same number of elements; a float32
     tensor of one element.
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import torch
 
 from ._signature import REFUSED, documented, need_tensors, or_else, rename, spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 __all__ = [
     "transpose",
@@ -36,23 +42,24 @@ __all__ = [
     "(input, dim0=None, dim1=None, *, perm=None)",
     "torch.transpose of two dimensions, or torch.permute by the list `perm`.",
 )
-def transpose(error, *args, perm=None, **kwargs):
+def transpose(error: Exception, *args: Any, perm: Any = None, **kwargs: Any) -> Any:
+    tensors = args[:1]
     if perm is None and len(args) == 2 and isinstance(args[1], (list, tuple)):
-        args, perm = args[:1], args[1]
-    if perm is None or not (args or kwargs.keys() & {"input", "x"}):
+        perm = args[1]
+    if perm is None or not (tensors or kwargs.keys() & {"input", "x"}):
         return REFUSED
-    return torch.permute(args[0] if args else kwargs.get("input", kwargs.get("x")), tuple(perm))
+    return torch.permute(tensors[0] if tensors else kwargs.get("input", kwargs.get("x")), tuple(perm))
 
 
 @or_else(
     torch.squeeze, "squeeze", "(input, dim=None)", "torch.squeeze; `dim=None` stands for all dimensions."
 )
-def squeeze(error, input=None, dim=None, *, x=None):
+def squeeze(error: Exception, input: Any = None, dim: int | None = None, *, x: Any = None) -> Any:
     input = x if input is None else input
     return torch.squeeze(input) if dim is None and isinstance(input, torch.Tensor) else REFUSED
 
 
-def _pieces(name):
+def _pieces(name: str) -> Callable[..., tuple[torch.Tensor, ...]]:
     target = getattr(torch, name)
     has_dim = name == "tensor_split"
     spelling = {
@@ -66,7 +73,7 @@ def _pieces(name):
         f"torch.{name}; the second argument is called indices_or_sections in OneFlow, indices or sections in"
         " torch. The pieces are views.",
     )
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         if kwargs:
             kwargs = rename(name, kwargs, spelling)
             if "indices_or_sections" in kwargs:
@@ -84,20 +91,22 @@ hsplit, vsplit, tensor_split = map(_pieces, ("hsplit", "vsplit", "tensor_split")
 
 
 @spelled("tensor=x input=x split_size=split_size_or_sections axis=dim")
-def split(x, split_size_or_sections, dim=0):
+def split(
+    x: torch.Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[torch.Tensor, ...]:
     """torch.split; `x` is torch's `tensor`."""
     return torch.split(x, split_size_or_sections, dim)
 
 
 @or_else(torch.flip, "flip", "(x, dims)", "torch.flip; `dims` may be one number.")
-def flip(error, input=None, dims=None, *, x=None, **kwargs):
+def flip(error: Exception, input: Any = None, dims: Any = None, *, x: Any = None, **kwargs: Any) -> Any:
     input = x if input is None else input
     if isinstance(input, torch.Tensor) and isinstance(dims, int) and not kwargs:
         return torch.flip(input, (dims,))
     return REFUSED
 
 
-def expand(input, *sizes):
+def expand(input: torch.Tensor, *sizes: int | Sequence[int]) -> torch.Tensor:
     """input.expand(*sizes).
 
     torch.Tensor.expand: a view of the broadcast shape.
@@ -105,17 +114,17 @@ def expand(input, *sizes):
     return input.expand(*sizes)
 
 
-def repeat(input, repeat_shape):
+def repeat(input: torch.Tensor, repeat_shape: Sequence[int]) -> torch.Tensor:
     """input.repeat(repeat_shape)."""
     return input.repeat(repeat_shape)
 
 
-def view(input, *shape):
+def view(input: torch.Tensor, *shape: int | Sequence[int]) -> torch.Tensor:
     """input.view(*shape)."""
     return input.view(*shape)
 
 
-def contiguous(input):
+def contiguous(input: torch.Tensor) -> torch.Tensor:
     """input.contiguous().
 
     torch.Tensor.contiguous: the input itself, or a copy in dense layout.
@@ -123,7 +132,9 @@ def contiguous(input):
     return input.contiguous()
 
 
-def broadcast_like(x, like, broadcast_axes=()):
+def broadcast_like(
+    x: torch.Tensor, like: torch.Tensor, broadcast_axes: int | Sequence[int] = ()
+) -> torch.Tensor:
     """`x` expanded to the shape of `like`.
 
     `broadcast_axes` are the dimensions of the result along which x is repeated: those x lacks are put
@@ -139,7 +150,9 @@ def broadcast_like(x, like, broadcast_axes=()):
     return x.expand(like.shape)
 
 
-def broadcast_dim_like(input, like, dim, like_dim=None):
+def broadcast_dim_like(
+    input: torch.Tensor, like: torch.Tensor, dim: int, like_dim: int | None = None
+) -> torch.Tensor:
     """`input` with its dimension `dim` of size 1 expanded to the size of dimension `like_dim` (default:
     `dim`) of `like`.
     """
@@ -148,27 +161,32 @@ def broadcast_dim_like(input, like, dim, like_dim=None):
     return input.expand(size)
 
 
-def cast(x, dtype, pin_memory=False):
+def cast(x: torch.Tensor, dtype: torch.dtype, pin_memory: bool = False) -> torch.Tensor:
     """x.to(dtype)."""
     need_tensors("cast", x=x)
     y = x.to(dtype)
     return y.pin_memory() if pin_memory else y
 
 
-def meshgrid(*tensors, indexing="ij"):
+def meshgrid(*tensors: torch.Tensor, indexing: Literal["ij", "xy"] = "ij") -> tuple[torch.Tensor, ...]:
     """torch.meshgrid with the default spelled out: indexing='ij'."""
     return torch.meshgrid(*tensors, indexing=indexing)
 
 
 @spelled("x=input axis=dim")
-def repeat_interleave(input, repeats=None, dim=None, output_size=None):
+def repeat_interleave(
+    input: torch.Tensor,
+    repeats: int | torch.Tensor | None = None,
+    dim: int | None = None,
+    output_size: int | None = None,
+) -> torch.Tensor:
     """torch.repeat_interleave, `output_size` also by position."""
     if repeats is None:
         return torch.repeat_interleave(input, output_size=output_size)
     return torch.repeat_interleave(input, repeats, dim, output_size=output_size)
 
 
-def _at_least(name):
+def _at_least(name: str) -> Callable[..., Any]:
     target = getattr(torch, name)
 
     @documented(
@@ -176,7 +194,7 @@ def _at_least(name):
         name,
         f"torch.{name}; one tensor, several, or a list of them; also by keyword, as input= or tensors=.",
     )
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         return (
             target(*args, *kwargs.values())
             if kwargs.keys() <= {"input", "tensors"}
@@ -190,6 +208,6 @@ atleast_1d, atleast_2d, atleast_3d = map(_at_least, ("atleast_1d", "atleast_2d",
 
 
 @spelled("input=x")
-def pad(x, pad, mode="constant", value=0):
+def pad(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0) -> torch.Tensor:
     """torch.nn.functional.pad; the other modes leave `value` aside."""
     return torch.nn.functional.pad(x, pad, mode, value if mode == "constant" else None)

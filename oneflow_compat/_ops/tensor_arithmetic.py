@@ -6,21 +6,28 @@ from __future__ import annotations
 
 import functools
 import operator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from .tensor_extended import promoted, replacing
+from .replacing import promoted, replacing
+
+if TYPE_CHECKING:
+    from .replacing import Method
+
 
 __all__ = []
 
 
-def _cannot_hold(error):
+def _cannot_hold(error: Exception) -> bool:
     return "can't be cast to the desired output type" in str(error)
 
 
 @replacing
-def changed(original, error, self, other, *args, **kwargs):
+def changed(
+    original: Method, error: Exception, self: torch.Tensor, other: Any, *args: Any, **kwargs: Any
+) -> Any:
     """-= and *= of an integer tensor with a floating tensor: computed in floating point, then truncated. Also
     -= with a bool tensor.
     """
@@ -39,7 +46,7 @@ def changed(original, error, self, other, *args, **kwargs):
 
 
 @replacing
-def added(original, error, self, other, *, alpha=1):
+def added(original: Method, error: Exception, self: torch.Tensor, other: Any, *, alpha: float = 1) -> Any:
     """+= of an integer tensor with a floating tensor, which is truncated first."""
     if not isinstance(other, torch.Tensor) or not _cannot_hold(error):
         return NotImplemented
@@ -47,7 +54,7 @@ def added(original, error, self, other, *, alpha=1):
 
 
 @replacing
-def clamped(original, error, self, *args, **kwargs):
+def clamped(original: Method, error: Exception, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Bounds of an integer tensor are truncated; OneFlow calls the bound of clamp_max_ `min`."""
     if original.__name__ == "clamp_max_" and "min" in kwargs and "max" not in kwargs:
         kwargs["max"] = kwargs.pop("min")
@@ -65,17 +72,25 @@ def clamped(original, error, self, *args, **kwargs):
 
 
 @replacing
-def quotient_added(original, error, self, tensor1, tensor2, *, value=1):
+def quotient_added(
+    original: Method,
+    error: Exception,
+    self: torch.Tensor,
+    tensor1: torch.Tensor,
+    tensor2: torch.Tensor,
+    *,
+    value: float = 1,
+) -> Any:
     """addcdiv_ of a floating tensor with two integer ones, which are divided in its dtype."""
     if not all(isinstance(t, torch.Tensor) for t in (tensor1, tensor2)) or not self.is_floating_point():
         return NotImplemented
     return original(self, tensor1.to(self.dtype), tensor2.to(self.dtype), value=value)
 
 
-def floor_divided(original):
+def floor_divided(original: Method) -> Method:
     """x // y with a gradient, which is zero."""
 
-    def method(self, *args, **kwargs):
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         out = original(self, *args, **kwargs)
         return (
             torch.div(self, *args, **kwargs, rounding_mode="floor")
@@ -94,7 +109,9 @@ def floor_divided(original):
 
 # --------------------------------------------------------------------------- products
 @replacing
-def matmul(original, error, self, other, *args, **kwargs):
+def matmul(
+    original: Method, error: Exception, self: torch.Tensor, other: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Matrix products of different dtypes: in their common dtype; Tensor.matmul and bmm also transpose and
     scale.
     """
@@ -110,7 +127,15 @@ def matmul(original, error, self, other, *args, **kwargs):
 
 
 @replacing
-def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alpha=1.0):
+def bmm(
+    original: Method,
+    error: Exception,
+    self: torch.Tensor,
+    b: Any = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+) -> Any:
     """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
     from . import linalg_ops  # not loaded by `import oneflow`
 
@@ -127,7 +152,7 @@ def bmm(original, error, self, b=None, transpose_a=False, transpose_b=False, alp
 
 # --------------------------------------------------------------------------- bool tensors
 # OneFlow programs turn a mask round by `1 - mask`, which torch refuses.
-def difference(x, y, alpha=1):
+def difference(x: Any, y: Any, alpha: float = 1) -> Any:
     """x - alpha * y where one is a bool (tensor): of two bool tensors a bool tensor, with another tensor its
     dtype, with a number int64 or the number's dtype; NotImplemented otherwise.
     """
@@ -142,11 +167,11 @@ def difference(x, y, alpha=1):
     return torch.sub(x, y, alpha=alpha) if isinstance(x, torch.Tensor) else torch.rsub(y, x, alpha=alpha)
 
 
-def _is_bool(value):
+def _is_bool(value: object) -> bool:
     return isinstance(value, bool) or isinstance(value, torch.Tensor) and value.dtype is torch.bool
 
 
-def _as_integer(value):
+def _as_integer(value: Any) -> Any:
     """Return a bool as int, a bool tensor as int64, and any other value unchanged."""
     if not _is_bool(value):
         return value
@@ -154,21 +179,23 @@ def _as_integer(value):
 
 
 @replacing
-def sub(original, error, self, other=None, *, alpha=1):
+def sub(
+    original: Method, error: Exception, self: torch.Tensor, other: Any = None, *, alpha: float = 1
+) -> Any:
     """Tensor.sub of bool tensors."""
     return difference(self, other, alpha)
 
 
 @replacing
-def negative(original, error, self):
+def negative(original: Method, error: Exception, self: torch.Tensor) -> Any:
     """Tensor.neg of a bool tensor, in the default dtype."""
     return original(self.to(torch.get_default_dtype())) if self.dtype is torch.bool else NotImplemented
 
 
-def minus(original):
+def minus(original: Method) -> Method:
     """tensor - other of bool tensors."""
 
-    def method(self, operand):
+    def method(self: torch.Tensor, operand: Any) -> Any:
         try:
             return original(self, operand)
         except RuntimeError:
@@ -180,11 +207,11 @@ def minus(original):
     return _named(method, original)
 
 
-def rminus(original):
+def rminus(original: Method) -> Method:
     """number - bool tensor; array - tensor as `reflected` has it."""
     plain = reflected(original)
 
-    def method(self, operand):
+    def method(self: torch.Tensor, operand: Any) -> Any:
         try:
             return plain(self, operand)
         except RuntimeError:
@@ -196,7 +223,7 @@ def rminus(original):
     return _named(method, original)
 
 
-def _named(method, original):
+def _named(method: Method, original: Method) -> Method:
     method.__name__, method.__qualname__, method.__doc__, method.__module__ = (
         original.__name__,
         original.__qualname__,
@@ -210,7 +237,7 @@ def _named(method, original):
 _AS_FUNCTION = {"and": operator.and_, "or": operator.or_}
 
 
-def reflected(original):
+def reflected(original: Method) -> Method:
     """array + tensor and its kin, which torch refuses: NumPy's result with the tensor's values, an array, as
     in OneFlow; number & floating tensor is logical.
     """
@@ -219,7 +246,7 @@ def reflected(original):
     logical = getattr(torch, f"logical_{symbol}", None)
 
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self, operand):
+    def method(self: torch.Tensor, operand: Any) -> Any:
         try:
             out = original(self, operand)
         except NotImplementedError:
@@ -239,13 +266,13 @@ def reflected(original):
     return method
 
 
-def compared(original):
+def compared(original: Method) -> Method:
     """tensor > array, array > tensor and their kin, which torch refuses (its != is the number True for any
     array): a bool tensor.
     """
 
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-    def method(self, operand):
+    def method(self: torch.Tensor, operand: Any) -> Any:
         out = original(self, operand)
         if out is NotImplemented and isinstance(operand, np.ndarray):
             return original(self, torch.as_tensor(operand, device=self.device))

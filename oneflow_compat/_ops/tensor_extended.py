@@ -9,139 +9,38 @@ neither library accepts raises torch's own error.
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _bind
 from .._global.marks import OfSeveralRanks
 from .._global.tensor import of_several_ranks
-from ._signature import parse
+from .replacing import REFUSALS, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .._global.placement import placement as Placement
+    from ..sbp import sbp as Sbp
+    from .replacing import Method
+
 
 __all__ = []
 
-_NEW = "self, *size, dtype=None, device=None, placement=None, sbp=None, requires_grad=False, **torch_keywords"
-
-# what help() shows, without the name; torch's own keyword names are accepted too
-SIGNATURES = {
-    "uniform_": "self, a=0, b=1, *, generator=None, **torch_keywords",
-    "normal_": "self, mean=0.0, std=1.0, *, generator=None",
-    "exponential_": "self, lambd=1.0, generator=None",
-    "copy_": "self, other, non_blocking=False",
-    "requires_grad_": "self, requires_grad=True",
-    "backward": "self, gradient=None, retain_graph=None, create_graph=False, inputs=None",
-    "__deepcopy__": "self, memo",
-    "matmul": "self, other, transpose_a=False, transpose_b=False, alpha=1.0",
-    "bmm": "self, b, transpose_a=False, transpose_b=False, alpha=1.0, *, mat2=None",
-    "mm": "self, mat2",
-    "where": "self, x=None, y=None, *, condition=None, other=None",
-    "argmax": "self, dim=None, keepdim=None, dtype=None",
-    "argmin": "self, dim=None, keepdim=None, dtype=None",
-    "topk": "self, k, dim=None, largest=True, sorted=True",
-    "cumsum": "self, dim, dtype=None, *, out=None",
-    "cumprod": "self, dim, dtype=None, *, out=None",
-    "median": "self, dim=-1, keepdim=False",
-    "prod": "self, dim=None, keepdim=False, *, dtype=None",
-    "std": "self, dim=None, unbiased=None, keepdim=None, *, correction=None",
-    "var": "self, dim=None, unbiased=None, keepdim=None, *, correction=None",
-    "softmax": "self, dim=None, dtype=None",
-    "log_softmax": "self, dim=None, dtype=None",
-    "quantile": "self, q, dim=None, keepdim=False, interpolation='linear', ignore_nan=False",
-    "unique": "self, sorted=True, return_inverse=False, return_counts=False, dtype=None, *, dim=None",
-    "addmm": "self, mat1, mat2, alpha=1, beta=1",
-    "bernoulli": "self, p=None, *, dtype=None, generator=None, inplace=False",
-    "dot": "self, other, **torch_keywords",
-    "repeat_interleave": "self, repeats, dim=None, output_size=None",
-    "split": "self, split_size_or_sections, dim=0, **torch_keywords",
-    "new_empty": _NEW,
-    "new_zeros": _NEW,
-    "new_ones": _NEW,
-    "new_full": (
-        "self, size, fill_value, dtype=None, device=None, placement=None, sbp=None, requires_grad=False,"
-        " **torch_keywords"
-    ),
-    "new_tensor": (
-        "self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None, **torch_keywords"
-    ),
-    "gather": "self, dim, index, sparse_grad=False",
-    "index_add": "self, dim, index, source, alpha=1",
-    "index_add_": "self, dim, index, source, alpha=1",
-    "nonzero": "self, as_tuple=False",
-    "swapaxes": "self, dim0, dim1, **torch_keywords",
-    "type_as": "self, target, **torch_keywords",
-    "clamp_max_": "self, min, **torch_keywords",
-    "broadcast_to": "self, shape, **torch_keywords",
-    "unflatten": "self, dim, shape, **torch_keywords",
-    "logical_and": "self, other",
-    "logical_or": "self, other",
-    "logical_xor": "self, other",
-    "bernoulli_": "self, p=0.5, *, dtype=None, generator=None",
-    "type": "self, dtype=None, non_blocking=False",
-}
-
-_REFUSALS = (TypeError, RuntimeError, ValueError)
-
-
-def replacing(slow):
-    """Make `slow(original, error, self, *args, **kwargs)` a "replace" row; returning NotImplemented re-raises
-    `error`.
-    """
-    expected = inspect.signature(slow)
-
-    def row(original):
-        @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"), updated=())
-        def method(self, *args, **kwargs):
-            try:
-                return original(self, *args, **kwargs)
-            except _REFUSALS as error:
-                if not _fits(expected, original, error, self, *args, **kwargs):
-                    raise
-                out = slow(original, error, self, *args, **kwargs)
-                if out is NotImplemented:
-                    raise
-                return out
-
-        del method.__wrapped__
-        method.__module__ = "oneflow"
-        shown = SIGNATURES.get(original.__name__)
-        if shown is not None:
-            method.__signature__ = parse(f"({shown})")
-        return method
-
-    row.__doc__ = slow.__doc__
-    return row
-
-
-def _fits(signature, *args, **kwargs) -> bool:
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
-
-
-def promoted(*tensors):
-    """Return the tensors in their common dtype, or None if their dtypes already agree."""
-    dtype = tensors[0].dtype
-    if all(t.dtype is dtype for t in tensors):
-        return None
-    for t in tensors[1:]:
-        dtype = torch.promote_types(dtype, t.dtype)
-    return [t.to(dtype) for t in tensors]
-
 
 # --------------------------------------------------------------------------- numpy
-def numpy(original):
+def numpy(original: Method) -> Method:
     """numpy() of tensors that torch refuses: one that requires grad, is on another device, is bfloat16 (->
     float32), or is a zero without storage. Also numpy(dtype).
     """
 
-    def numpy(self, dtype=None, *, force=False):
+    def numpy(self: torch.Tensor, dtype: Any = None, *, force: bool = False) -> Any:
         if dtype is None or type(dtype) is int:  # a blob's numpy(rank): there is one rank
             try:
                 return original(self, force=force) if force else original(self)
-            except _REFUSALS:
+            except REFUSALS:
                 plain = _plain(self)
                 if plain is None:
                     raise
@@ -153,7 +52,7 @@ def numpy(original):
     return numpy
 
 
-def _plain(tensor):
+def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return `tensor` in a form that torch's numpy() accepts, or None if it already is.
 
     A copy, as in OneFlow: an array of a weight keeps its values when the weight is trained.
@@ -171,33 +70,34 @@ def _plain(tensor):
     return None if plain is tensor else plain
 
 
-def _numpy_dtype(dtype):
+def _numpy_dtype(dtype: Any) -> Any:
     if isinstance(dtype, torch.dtype):
         return torch.empty(0, dtype=dtype).numpy().dtype if dtype is not torch.bfloat16 else "float32"
     return dtype
 
 
 # --------------------------------------------------------------------------- in place on leaves
-def _is_leaf_error(error):
+def _is_leaf_error(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "leaf Variable that requires grad" in str(error)
 
 
-def _filling(names):
+def _filling(names: Sequence[tuple[str, float]]) -> Callable[..., Any]:
     """In-place filling of a leaf that requires grad, without recording; OneFlow's keyword names and
     positions.
     """
 
-    def slow(original, error, self, *args, **kwargs):
+    def slow(original: Method, error: Exception, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if _is_leaf_error(error):
             with torch.no_grad():
                 return original(self, *args, **kwargs)
         if isinstance(error, TypeError):
-            args, kwargs = list(args), dict(kwargs)
-            if len(args) > len(names):  # OneFlow takes the generator by position
-                kwargs.setdefault("generator", args.pop())
+            values, kwargs = list(args), dict(kwargs)
+            if len(values) > len(names):  # OneFlow takes the generator by position
+                kwargs.setdefault("generator", values.pop())
             for i, (ours, default) in enumerate(names):
                 if ours in kwargs:
-                    args += [d for _, d in names[len(args) : i]] + [kwargs.pop(ours)]
+                    values += [d for _, d in names[len(values) : i]] + [kwargs.pop(ours)]
+            args = tuple(values)
             try:
                 return original(self, *args, **kwargs)
             except TypeError:
@@ -218,13 +118,22 @@ exponential_ = replacing(_filling((("lambd", 1.0),)))
 
 
 @replacing
-def bernoulli_(original, error, self, *args, dtype=None, **kwargs):
+def bernoulli_(
+    original: Method,
+    error: Exception,
+    self: torch.Tensor,
+    *args: Any,
+    dtype: torch.dtype | None = None,
+    **kwargs: Any,
+) -> Any:
     """bernoulli_ with OneFlow's dtype=, which changes nothing in place."""
     return NotImplemented if dtype is None else original(self, *args, **kwargs)
 
 
 @replacing
-def copy_(original, error, self, other, *args, **kwargs):
+def copy_(
+    original: Method, error: Exception, self: torch.Tensor, other: Any, *args: Any, **kwargs: Any
+) -> Any:
     """copy_ from a NumPy array of the same shape and dtype; into a leaf that requires grad."""
     import numpy as np
 
@@ -244,7 +153,9 @@ def copy_(original, error, self, other, *args, **kwargs):
 
 
 @replacing
-def requires_grad_(original, error, self, requires_grad=False, **kwargs):
+def requires_grad_(
+    original: Method, error: Exception, self: torch.Tensor, requires_grad: bool = False, **kwargs: Any
+) -> Any:
     """requires_grad_(False) of a tensor that is not a leaf: detached in place."""
     if isinstance(error, RuntimeError) and requires_grad is False and not self.is_leaf:
         return self.detach_()
@@ -252,7 +163,14 @@ def requires_grad_(original, error, self, requires_grad=False, **kwargs):
 
 
 @replacing
-def backward(original, error, self, gradient=None, *args, **kwargs):
+def backward(
+    original: Method,
+    error: Exception,
+    self: torch.Tensor,
+    gradient: torch.Tensor | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """backward() of one complex number starts from 1, as that of a real one."""
     if gradient is not None or not self.is_complex() or self.numel() != 1 or not self.requires_grad:
         return NotImplemented
@@ -260,7 +178,7 @@ def backward(original, error, self, gradient=None, *args, **kwargs):
 
 
 @replacing
-def format_(original, error, self, format_spec):
+def format_(original: Method, error: Exception, self: torch.Tensor, format_spec: str) -> Any:
     """f"{loss:.2f}" of a subclass of Tensor without dimensions, which torch formats for Tensor
     itself only.
     """
@@ -270,7 +188,7 @@ def format_(original, error, self, format_spec):
 
 
 @replacing
-def deepcopy(original, error, self, memo):
+def deepcopy(original: Method, error: Exception, self: torch.Tensor, memo: dict[int, Any]) -> Any:
     """copy.deepcopy of a tensor that is not a leaf: a detached copy."""
     if self.is_leaf:
         return NotImplemented
@@ -282,7 +200,9 @@ def deepcopy(original, error, self, memo):
 
 # --------------------------------------------------------------------------- masks
 @replacing
-def masked(original, error, self, mask=None, *args, **kwargs):
+def masked(
+    original: Method, error: Exception, self: torch.Tensor, mask: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """masked_fill, masked_fill_ and masked_select with a mask of any dtype (true where not zero)."""
     if not isinstance(mask, torch.Tensor) or mask.dtype is torch.bool:
         return NotImplemented
@@ -290,7 +210,9 @@ def masked(original, error, self, mask=None, *args, **kwargs):
 
 
 @replacing
-def where(original, error, self, x=None, y=None, **kwargs):
+def where(
+    original: Method, error: Exception, self: torch.Tensor, x: Any = None, y: Any = None, **kwargs: Any
+) -> Any:
     """cond.where(x, y), OneFlow's reading: the tensor is the condition (bool or integer). x.where(cond, y)
     stays torch's.
     """
@@ -301,11 +223,11 @@ def where(original, error, self, x=None, y=None, **kwargs):
     return torch.where(self.bool(), x, y)
 
 
-def _logical(name):
+def _logical(name: str) -> Callable[[Method], Method]:
     """& | ^ with a floating operand, which torch refuses: the logical result, a bool tensor."""
     function = getattr(torch, name)
 
-    def slow(original, error, self, other):
+    def slow(original: Method, error: Exception, self: torch.Tensor, other: Any) -> Any:
         if not isinstance(error, NotImplementedError):
             return NotImplemented
         return function(self, torch.as_tensor(other, device=self.device))
@@ -317,12 +239,12 @@ logical_and, logical_or, logical_xor = map(_logical, ("logical_and", "logical_or
 
 
 # --------------------------------------------------------------------------- the function of the same name
-def through(public):
+def through(public: str) -> Callable[[Method], Method]:
     """A method that falls back to the top-level function `oneflow.<public>` when torch's method refuses the
     call.
     """
 
-    def slow(original, error, self, *args, **kwargs):
+    def slow(original: Method, error: Exception, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         function = getattr(sys.modules[_bind.ROOT], public)
         try:
             return function(self, *args, **kwargs)
@@ -348,8 +270,8 @@ broadcast_to, unflatten, addcdiv, cross, squeeze, logaddexp, scatter_add, scatte
 
 
 # --------------------------------------------------------------------------- creation from a tensor
-def _new(has_fill):
-    def slow(original, error, self, *args, **kwargs):
+def _new(has_fill: bool) -> Callable[[Method], Method]:
+    def slow(original: Method, error: Exception, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         names = ("size", "fill_value", "dtype", "device", "placement", "sbp", "requires_grad")
         if not isinstance(error, TypeError) or kwargs.keys() - {*names, "layout", "pin_memory"}:
             return NotImplemented
@@ -373,8 +295,16 @@ new_full = _new(True)
 
 @replacing
 def new_tensor(
-    original, error, self, data, dtype=None, device=None, requires_grad=False, placement=None, sbp=None
-):
+    original: Method,
+    error: Exception,
+    self: torch.Tensor,
+    data: Any,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    requires_grad: bool = False,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+) -> Any:
     """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only
     oneflow.tensor takes.
     """
@@ -393,7 +323,7 @@ def new_tensor(
 
 
 # --------------------------------------------------------------------------- positions and keyword names
-def _respelled(spec):
+def _respelled(spec: str) -> Callable[[Method], Method]:
     """torch's method under OneFlow's argument names and positions, `spec` as in `_tables/renames.py`, without
     the tensor.
     """
@@ -402,7 +332,7 @@ def _respelled(spec):
     limit = len(positional.split()) if bar else len(names)
     pairs = {ours: theirs for ours, theirs in names if theirs}
 
-    def slow(original, error, self, *args, **kwargs):
+    def slow(original: Method, error: Exception, self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if (
             not isinstance(error, TypeError)
             or (len(args) <= limit and pairs.keys().isdisjoint(kwargs))
@@ -427,7 +357,9 @@ type_as = _respelled("target=other")
 
 
 @replacing
-def type_(original, error, self, dtype=None, *args, **kwargs):
+def type_(
+    original: Method, error: Exception, self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """type("oneflow.FloatTensor"), type(oneflow.FloatTensor): OneFlow's spelling of torch's type names."""
     if hasattr(type(dtype), "type_name"):
         dtype = type(dtype).type_name(dtype)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
@@ -12,11 +13,20 @@ import torch
 from .._active import is_captured_state
 from .._global.tensor import make_global
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch.utils.hooks import RemovableHandle
+
+    from .._global.placement import placement as Placement
+    from ..sbp import sbp as Sbp
+
+
 __all__ = []
 _PACKAGE = __package__.partition(".")[0]
 
 
-def is_lazy(self) -> bool:
+def is_lazy(self: torch.Tensor) -> bool:
     """True for a tensor that is a placeholder while nn.Graph captures a program. Parameters and buffers of
     the graph are placeholders, too.
     """
@@ -26,17 +36,17 @@ def is_lazy(self) -> bool:
     return is_captured_state(self)
 
 
-def is_eager(self) -> bool:
+def is_eager(self: torch.Tensor) -> bool:
     """True for a tensor with values; the opposite of is_lazy."""
     return not is_lazy(self)
 
 
-def is_view(self) -> bool:
+def is_view(self: torch.Tensor) -> bool:
     """True when this tensor was made as a view of another."""
     return self._is_view()
 
 
-def cast(self, dtype, pin_memory=False):
+def cast(self: torch.Tensor, dtype: torch.dtype, pin_memory: bool = False) -> torch.Tensor:
     """Return self.to(dtype). TypeError unless `dtype` is a dtype."""
     if isinstance(dtype, (torch.Tensor, str)):
         raise TypeError(f"cast(): argument 'dtype' must be a dtype, found {type(dtype).__name__}")
@@ -44,27 +54,27 @@ def cast(self, dtype, pin_memory=False):
     return out.pin_memory() if pin_memory else out
 
 
-def contiguous_(self):
+def contiguous_(self: torch.Tensor) -> torch.Tensor:
     """Make the tensor contiguous in place; returns it. Other views keep the old memory."""
     if not self.is_contiguous():
         self.data = self.data.contiguous()
     return self
 
 
-def to_numpy(self, dtype=None):
+def to_numpy(self: torch.Tensor, dtype: torch.dtype | type | str | None = None) -> numpy.ndarray:
     """The values as a NumPy array, see `numpy`."""
     return self.numpy() if dtype is None else self.numpy(dtype)
 
 
-def zeros_(self):
+def zeros_(self: torch.Tensor) -> torch.Tensor:
     """Older name of zero_."""
     return self.zero_()
 
 
-def init(original):
+def init(original: Callable[..., Any]) -> Callable[..., None]:
     """Give Tensor(ndarray) a fresh buffer, so that changing the tensor does not change the array."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if (
             args
             and type(self) is torch.Tensor
@@ -76,7 +86,7 @@ def init(original):
     return __init__
 
 
-def owned(original, cls, *args, **kwargs):
+def owned(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
     """Call original(cls, ...) and copy the result if torch's shares the memory of its source tensor. During
     capture by nn.Graph, a subclass constructed from sizes (CausalBias) has values.
     """
@@ -94,21 +104,21 @@ def owned(original, cls, *args, **kwargs):
     )
 
 
-def new(original):
+def new(original: Callable[..., Any]) -> staticmethod[..., Any]:
     """Wrap the constructor: Tensor(tensor) gets a fresh buffer, and Tensor() takes what torch refuses. That
     is a scalar, an array with negative strides, a list of tensors, a tensor and a device, a device other than
     the CPU, a dtype, requires_grad, and placement with SBP.
     """
 
-    def __new__(*args, **kwargs):  # torch.compile expects this signature of the constructor
+    def __new__(*args: Any, **kwargs: Any) -> Any:  # torch.compile expects this signature of the constructor
         try:
             return owned(original, *args, **kwargs)
         except (TypeError, RuntimeError, ValueError):
-            cls, *args = args
-            args = _accepted(args, kwargs) if cls is torch.Tensor else None
-            if args is None:
+            cls, *values = args
+            accepted = _accepted(values, kwargs) if cls is torch.Tensor else None
+            if accepted is None:
                 raise
-        return _constructed(original, args, **kwargs)
+        return _constructed(original, accepted, **kwargs)
 
     __new__.__oneflow_original__ = original
     return staticmethod(__new__)
@@ -117,7 +127,7 @@ def new(original):
 _CONSTRUCTOR_KEYWORDS = frozenset(("device", "placement", "sbp", "dtype", "requires_grad"))
 
 
-def _accepted(args, kwargs):
+def _accepted(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
     """Return the arguments of Tensor() that torch refuses in a form that it accepts, or None."""
     from .from_data import holds_tensors, stacked_tensors  # not loaded by `import oneflow`
 
@@ -131,11 +141,19 @@ def _accepted(args, kwargs):
     return args if kwargs or _is_scalar(args) else None
 
 
-def _is_scalar(args):
+def _is_scalar(args: Sequence[Any]) -> bool:
     return len(args) == 1 and isinstance(args[0], (float, numpy.floating))
 
 
-def _constructed(original, args, device=None, placement=None, sbp=None, dtype=None, requires_grad=False):
+def _constructed(
+    original: Callable[..., Any],
+    args: Sequence[Any],
+    device: torch.device | str | int | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    dtype: torch.dtype | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
     """Return Tensor(*args) with the keywords of OneFlow; dtype and requires_grad are those of OneFlow 0.5."""
     if _is_scalar(args) or dtype is not None and args and isinstance(args[0], (numpy.ndarray, list)):
         result = torch.tensor(args[0], dtype=dtype or torch.get_default_dtype())
@@ -147,12 +165,12 @@ def _constructed(original, args, device=None, placement=None, sbp=None, dtype=No
     return result.requires_grad_() if requires_grad else result
 
 
-def view(original):
+def view(original: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """view() and view_as() of a result computed from a transposed tensor: torch lays it out as its operands,
     OneFlow row by row, where a view exists; here a copy.
     """
 
-    def view(self, *shape, **kwargs):
+    def view(self: torch.Tensor, *shape: Any, **kwargs: Any) -> torch.Tensor:
         try:
             return original(self, *shape, **kwargs)
         except (RuntimeError, ValueError):  # a symbolic tensor raises the latter
@@ -173,13 +191,15 @@ def view(original):
 
 
 # --------------------------------------------------------------------------- private names of OneFlow's tests
-def post_grad_accumulation_hook(self, hook):
+def post_grad_accumulation_hook(
+    self: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor | None]
+) -> RemovableHandle:
     """After backward() summed into this leaf's grad, grad = hook(grad); None keeps it.
 
     Returns a handle with remove().
     """
 
-    def after(leaf):
+    def after(leaf: torch.Tensor) -> None:
         new = hook(leaf.grad)
         if new is not None:
             leaf.grad = new
@@ -187,7 +207,7 @@ def post_grad_accumulation_hook(self, hook):
     return self.register_post_accumulate_grad_hook(after)
 
 
-def zero_grad(self, set_to_none=False):
+def zero_grad(self: torch.Tensor, set_to_none: bool = False) -> None:
     """Fill the gradient with zeros, where there is one, or drop it."""
     if set_to_none:
         self.grad = None
@@ -195,18 +215,18 @@ def zero_grad(self, set_to_none=False):
         self.grad.detach_().zero_()
 
 
-def copy_from_numpy(self, array):
+def copy_from_numpy(self: torch.Tensor, array: numpy.ndarray) -> None:
     """Copy the values of an array of the same shape into this tensor."""
     with torch.no_grad():
         self.copy_(torch.as_tensor(array))
 
 
-def copy_to_numpy(self, array):
+def copy_to_numpy(self: torch.Tensor, array: numpy.ndarray) -> None:
     """Copy the values into an array of the same shape."""
     array[...] = self.numpy()
 
 
-def meta_repr(self) -> str:
+def meta_repr(self: torch.Tensor) -> str:
     """Shape, dtype and requires_grad as text: tensor(..., size=(2,), dtype=oneflow.float32)."""
     from .tensor_text import tensor_text  # not loaded by `import oneflow`
 
@@ -214,44 +234,44 @@ def meta_repr(self) -> str:
 
 
 # --------------------------------------------------------------------------- activations
-def gelu(self, approximate="none"):
+def gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """torch.nn.functional.gelu."""
     return torch.nn.functional.gelu(self, approximate=approximate)
 
 
-def mish(self):
+def mish(self: torch.Tensor) -> torch.Tensor:
     """torch.nn.functional.mish."""
     return torch.nn.functional.mish(self)
 
 
-def selu(self):
+def selu(self: torch.Tensor) -> torch.Tensor:
     """torch.nn.functional.selu."""
     return torch.nn.functional.selu(self)
 
 
-def silu(self):
+def silu(self: torch.Tensor) -> torch.Tensor:
     """torch.nn.functional.silu."""
     return torch.nn.functional.silu(self)
 
 
-def softplus(self, beta=1.0, threshold=20.0):
+def softplus(self: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> torch.Tensor:
     """torch.nn.functional.softplus."""
     return torch.nn.functional.softplus(self, beta, threshold)
 
 
-def softsign(self):
+def softsign(self: torch.Tensor) -> torch.Tensor:
     """torch.nn.functional.softsign."""
     return torch.nn.functional.softsign(self)
 
 
-def in_top_k(self, predictions, k):
+def in_top_k(self: torch.Tensor, predictions: torch.Tensor, k: int) -> torch.Tensor:
     """`oneflow.in_top_k` with these targets."""
     from .reduce import in_top_k  # not loaded by `import oneflow`
 
     return in_top_k(self, predictions, k)
 
 
-def nms(self, scores, iou_threshold):
+def nms(self: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
     """`oneflow.nms` of these boxes."""
     from .._kernels.detection import nms  # not loaded by `import oneflow`
 
@@ -259,46 +279,62 @@ def nms(self, scores, iou_threshold):
 
 
 # --------------------------------------------------------------------------- initialisation
-def trunc_normal_(self, mean=0.0, std=1.0, a=-2.0, b=2.0):
+def trunc_normal_(
+    self: torch.Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> torch.Tensor:
     """torch.nn.init.trunc_normal_; also on a leaf that requires grad."""
     return torch.nn.init.trunc_normal_(self, mean, std, a, b)
 
 
-def xavier_normal_(self, gain=1.0, *, data_format="NCHW"):
+def xavier_normal_(self: torch.Tensor, gain: float = 1.0, *, data_format: str = "NCHW") -> torch.Tensor:
     """torch.nn.init.xavier_normal_; data_format "NHWC" reads the fans of (out, ..., in)."""
     torch.nn.init.xavier_normal_(_channels_first(self, data_format), gain)
     return self
 
 
-def xavier_uniform_(self, gain=1.0, *, data_format="NCHW"):
+def xavier_uniform_(self: torch.Tensor, gain: float = 1.0, *, data_format: str = "NCHW") -> torch.Tensor:
     """torch.nn.init.xavier_uniform_; data_format "NHWC" reads the fans of (out, ..., in)."""
     torch.nn.init.xavier_uniform_(_channels_first(self, data_format), gain)
     return self
 
 
-def kaiming_normal_(self, a=0, mode="fan_in", nonlinearity="leaky_relu", *, data_format="NCHW"):
+def kaiming_normal_(
+    self: torch.Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    *,
+    data_format: str = "NCHW",
+) -> torch.Tensor:
     """torch.nn.init.kaiming_normal_; data_format "NHWC" reads the fans of (out, ..., in)."""
     torch.nn.init.kaiming_normal_(_channels_first(self, data_format), a, mode, nonlinearity)
     return self
 
 
-def kaiming_uniform_(self, a=0, mode="fan_in", nonlinearity="leaky_relu", *, data_format="NCHW"):
+def kaiming_uniform_(
+    self: torch.Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    *,
+    data_format: str = "NCHW",
+) -> torch.Tensor:
     """torch.nn.init.kaiming_uniform_; data_format "NHWC" reads the fans of (out, ..., in)."""
     torch.nn.init.kaiming_uniform_(_channels_first(self, data_format), a, mode, nonlinearity)
     return self
 
 
-def orthogonal_(self, gain=1.0):
+def orthogonal_(self: torch.Tensor, gain: float = 1.0) -> torch.Tensor:
     """torch.nn.init.orthogonal_, in place (OneFlow 0.9 leaves the tensor unchanged)."""
     return torch.nn.init.orthogonal_(self, gain)
 
 
-def _channels_first(tensor, data_format):
+def _channels_first(tensor: torch.Tensor, data_format: str) -> torch.Tensor:
     return tensor.detach().movedim(-1, 1) if data_format == "NHWC" and tensor.dim() > 2 else tensor
 
 
 # --------------------------------------------------------------------------- memory
-def offload(self):
+def offload(self: torch.Tensor) -> torch.Tensor:
     """Move the values to host memory until `load`; the tensor stays the same object.
 
     Nothing to do for a CPU tensor.
@@ -309,7 +345,7 @@ def offload(self):
     return self
 
 
-def load(self):
+def load(self: torch.Tensor) -> torch.Tensor:
     """Bring the values that `offload` moved back to their device."""
     device = getattr(self, "_of_offloaded_from", None)
     if device is not None:
@@ -318,6 +354,6 @@ def load(self):
     return self
 
 
-def is_offloaded(self) -> bool:
+def is_offloaded(self: torch.Tensor) -> bool:
     """True between `offload` and `load`."""
     return getattr(self, "_of_offloaded_from", None) is not None

@@ -12,11 +12,13 @@ C_OPS = {
     "_ops.math": "less=lt less_equal=le",
     "_oneflow_internal.jobs": "dispatch_feed_input dispatch_feed_variable dispatch_fetch_output",
     "_data.c_operators": "image_flip tensor_buffer_to_tensor",
+    "_ops.batch_norm_steps": (
+        "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_stats"
+    ),
     "_ops.c_arguments": (
         "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d max_pool2d max_pool3d"
-        " argwhere batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_stats"
-        " bernoulli_ broadcast_shapes broadcast_tensors depend einsum embedding embedding_renorm_ expand"
-        " exponential_ fft fill_ grid_sample hfft ifft ihfft irfft rfft meshgrid nonzero norm"
+        " argwhere bernoulli_ broadcast_shapes broadcast_tensors depend einsum embedding embedding_renorm_"
+        " expand exponential_ fft fill_ grid_sample hfft ifft ihfft irfft rfft meshgrid nonzero norm"
         " scaled_dot_product_attention scatter tensordot to_global to_local unique upsample view"
     ),
     "_kernels.activation": (

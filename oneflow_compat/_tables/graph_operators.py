@@ -8,6 +8,10 @@ sizes that depend on values keep them out.
 An operator that is not here keeps ATen's name and argument names.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 _POOL_1 = {
     "kernel_size": ("at_list_int32", 1),
     "stride": ("at_list_int32", 2),
@@ -23,7 +27,7 @@ _MAX_POOL = {
 _AVG_POOL = {**_POOL_1, "ceil_mode": ("at_bool", 4), "count_include_pad": ("at_bool", 5)}
 _SHAPE = {"shape": ("at_shape", 1)}
 
-GRAPH_OPERATORS = {
+GRAPH_OPERATORS: dict[str, tuple[str, tuple[str, ...], str, dict[str, Any]]] = {
     **{
         n: (n, ("x",), "y", {})
         for n in (

@@ -4,11 +4,13 @@ value is})}.
 
 from __future__ import annotations
 
+from typing import Any
+
 _BETAS = {"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": "eps"}
 _ADAM = _BETAS | {"do_bias_correction": "do_bias_correction", "amsgrad": "amsgrad"}
 
 # fields are settings of a group of parameters; (setting, i) is one of a pair
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD": (
         "momentum_conf",
         {"beta": "momentum", "dampening": "dampening", "nesterov": "nesterov", "maximize": "maximize"},
@@ -29,7 +31,7 @@ OPTIMIZERS = {
 }
 
 # fields are attributes of the schedule, or numbers
-SCHEDULES = {
+SCHEDULES: dict[str, tuple[str, dict[str, Any]]] = {
     "CosineDecayLR": ("cosine_conf", {"decay_batches": "decay_steps", "alpha": "alpha"}),
     "CosineAnnealingLR": ("cosine_annealing_conf", {"t_max": "T_max", "eta_min": "eta_min"}),
     "StepLR": ("step_conf", {"step_size": "step_size", "gamma": "gamma"}),

@@ -7,6 +7,8 @@ arguments first: a call raises on every rank, or on none.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 import torch.distributed as dist
 
@@ -14,6 +16,12 @@ from .. import _processes
 from .._global.collectives import checking
 from .._global.failures import transfer
 from .._global.process_group import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
 
 __all__ = [
     "all_reduce",
@@ -32,8 +40,10 @@ __all__ = [
 ]
 
 # torch 2.13 warns about the older names.
-_gather_whole = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
-_scatter_whole = getattr(dist, "reduce_scatter_single", None) or getattr(dist, "reduce_scatter_tensor", None)
+_gather_whole: Any = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
+_scatter_whole: Any = getattr(dist, "reduce_scatter_single", None) or getattr(
+    dist, "reduce_scatter_tensor", None
+)
 
 
 def _alone() -> bool:
@@ -43,7 +53,7 @@ def _alone() -> bool:
     return dist.get_world_size() == 1
 
 
-def _check_rank(name, rank):
+def _check_rank(name: str, rank: object) -> None:
     if isinstance(rank, bool) or not isinstance(rank, int):
         raise TypeError(f"comm.{name}: a rank is an int, found {rank!r}")
     if not 0 <= rank < _processes.get_world_size():
@@ -52,7 +62,7 @@ def _check_rank(name, rank):
         )
 
 
-def _check_tensors(name, argument, tensors, like=None):
+def _check_tensors(name: str, argument: str, tensors: object, like: torch.Tensor | None = None) -> None:
     """Check for one tensor per rank; with several ranks, all need the shape and dtype of `like`."""
     world = _processes.get_world_size()
     if not isinstance(tensors, (list, tuple)) or len(tensors) != world:
@@ -69,12 +79,12 @@ def _check_tensors(name, argument, tensors, like=None):
             )
 
 
-def _check_tensor(name, argument, tensor):
+def _check_tensor(name: str, argument: str, tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"comm.{name}: {argument} must be a tensor, found {type(tensor).__name__}")
 
 
-def _check_sizes(name, whole, part):
+def _check_sizes(name: str, whole: torch.Tensor, part: torch.Tensor) -> None:
     """With several ranks, check that `whole` has as many elements as the `part`s of all ranks."""
     world = _processes.get_world_size()
     _check_tensor(name, "output_tensor and input_tensor", whole)
@@ -86,12 +96,12 @@ def _check_sizes(name, whole, part):
         )
 
 
-def _about(tensor) -> dict:
+def _about(tensor: torch.Tensor) -> dict[str, Any]:
     """Return the attributes that must be the same on every rank."""
     return {"shape": tuple(tensor.shape), "dtype": tensor.dtype}
 
 
-def all_reduce(tensor):
+def all_reduce(tensor: torch.Tensor) -> None:
     """Sum `tensor` over ranks, in place.
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
@@ -100,10 +110,10 @@ def all_reduce(tensor):
         _check_tensor("all_reduce", "tensor", tensor)
         asked.same(**_about(tensor))
     if not _alone():
-        _written("all_reduce", [tensor], lambda out: dist.all_reduce(*out))
+        _written("all_reduce", [tensor], lambda out: dist.all_reduce(out[0]))
 
 
-def all_gather(tensor_list, tensor):
+def all_gather(tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
     """Fill `tensor_list` (one tensor per rank) with every rank's `tensor`.
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
@@ -118,7 +128,7 @@ def all_gather(tensor_list, tensor):
         _written("all_gather", tensor_list, lambda out: dist.all_gather(out, tensor.contiguous()))
 
 
-def all_gather_into_tensor(output_tensor, input_tensor):
+def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor) -> None:
     """Concatenate every rank's `input_tensor` in `output_tensor`, of any shape with as many elements."""
     with checking("comm.all_gather_into_tensor") as asked:
         _check_sizes("all_gather_into_tensor", output_tensor, input_tensor)
@@ -129,11 +139,11 @@ def all_gather_into_tensor(output_tensor, input_tensor):
         _written(
             "all_gather_into_tensor",
             [output_tensor],
-            lambda out: _gather_whole(_row(*out), _row(input_tensor)),
+            lambda out: _gather_whole(_row(out[0]), _row(input_tensor)),
         )
 
 
-def all_to_all(output_tensor_list, input_tensor_list):
+def all_to_all(output_tensor_list: Sequence[torch.Tensor], input_tensor_list: Sequence[torch.Tensor]) -> None:
     """Copy rank i's `input_tensor_list[j]` to rank j's `output_tensor_list[i]`, for all i and j."""
     name = "all_to_all"
     with checking("comm.all_to_all") as asked:
@@ -154,7 +164,7 @@ def all_to_all(output_tensor_list, input_tensor_list):
 _FEW_RANKS = 32  # up to this count of ranks, the sizes of their tensors are compared
 
 
-def _check_exchange(told):
+def _check_exchange(told: Sequence[Sequence[int]]) -> None:
     """Check the sizes of all ranks on every rank, so that all ranks raise."""
     for receiver, sizes in enumerate(told):
         for sender, expected in enumerate(sizes[: len(sizes) // 2]):
@@ -166,17 +176,20 @@ def _check_exchange(told):
                 )
 
 
-def _exchange(received, sent):
+def _exchange(received: list[torch.Tensor], sent: list[torch.Tensor]) -> None:
     if sent[0].device.type != "cpu":
-        return dist.all_to_all(received, sent)
+        dist.all_to_all(received, sent)
+        return
     mine = dist.get_rank()  # gloo has no all_to_all before torch 2.13
     _fill(received[mine], sent[mine])
     others = [r for r in range(len(sent)) if r != mine]
-    for work in [dist.irecv(received[r], r) for r in others] + [dist.isend(sent[r], r) for r in others]:
+    works: list[Any] = [dist.irecv(received[r], r) for r in others]
+    works += [dist.isend(sent[r], r) for r in others]
+    for work in works:
         work.wait()
 
 
-def broadcast(tensor, src=0):
+def broadcast(tensor: torch.Tensor, src: int = 0) -> None:
     """Copy rank `src`'s tensor to every rank, in place.
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
@@ -186,10 +199,10 @@ def broadcast(tensor, src=0):
         _check_tensor("broadcast", "tensor", tensor)
         asked.same(**_about(tensor), src=src)
     if not _alone():
-        _written("broadcast", [tensor], lambda out: dist.broadcast(*out, src))
+        _written("broadcast", [tensor], lambda out: dist.broadcast(out[0], src))
 
 
-def barrier():
+def barrier() -> None:
     """Wait for every rank."""
     with checking("comm.barrier"):
         pass
@@ -198,7 +211,7 @@ def barrier():
             dist.barrier()
 
 
-def reduce(tensor, dst=0):
+def reduce(tensor: torch.Tensor, dst: int = 0) -> None:
     """Sum `tensor` over ranks on rank `dst`, in place.
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
@@ -208,10 +221,10 @@ def reduce(tensor, dst=0):
         _check_tensor("reduce", "tensor", tensor)
         asked.same(**_about(tensor), dst=dst)
     if not _alone():
-        _written("reduce", [tensor], lambda out: dist.reduce(*out, dst))
+        _written("reduce", [tensor], lambda out: dist.reduce(out[0], dst))
 
 
-def reduce_scatter(output, input_list):
+def reduce_scatter(output: torch.Tensor, input_list: Sequence[torch.Tensor]) -> None:
     """Sum the ranks' `input_list[rank]` into `output`."""
     with checking("comm.reduce_scatter") as asked:
         _check_tensor("reduce_scatter", "output", output)
@@ -223,11 +236,11 @@ def reduce_scatter(output, input_list):
         _written(
             "reduce_scatter",
             [output],
-            lambda out: dist.reduce_scatter(*out, [t.contiguous() for t in input_list]),
+            lambda out: dist.reduce_scatter(out[0], [t.contiguous() for t in input_list]),
         )
 
 
-def reduce_scatter_tensor(output_tensor, input_tensor):
+def reduce_scatter_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor) -> None:
     """Sum `input_tensor` over ranks; `output_tensor` gets this rank's shard of the elements, row by row."""
     with checking("comm.reduce_scatter_tensor") as asked:
         _check_sizes("reduce_scatter_tensor", input_tensor, output_tensor)
@@ -238,11 +251,11 @@ def reduce_scatter_tensor(output_tensor, input_tensor):
         _written(
             "reduce_scatter_tensor",
             [output_tensor],
-            lambda out: _scatter_whole(_row(*out), _row(input_tensor)),
+            lambda out: _scatter_whole(_row(out[0]), _row(input_tensor)),
         )
 
 
-def gather(tensor, gather_list=None, dst=0):
+def gather(tensor: torch.Tensor, gather_list: Sequence[torch.Tensor] | None = None, dst: int = 0) -> None:
     """Copy every rank's tensor to `gather_list` on rank `dst`.
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
@@ -253,14 +266,14 @@ def gather(tensor, gather_list=None, dst=0):
         if _processes.get_rank() == dst:
             _check_tensors("gather", "gather_list", gather_list, tensor)
         asked.same(**_about(tensor), dst=dst)
+    received = gather_list if gather_list is not None and _processes.get_rank() == dst else []
     if _alone():
-        _fill(gather_list[0], tensor)
+        _fill(received[0], tensor)
     else:
-        received = gather_list if _processes.get_rank() == dst else []
         _written("gather", received, lambda out: dist.gather(tensor.contiguous(), out or None, dst))
 
 
-def scatter(tensor, scatter_list=None, src=0):
+def scatter(tensor: torch.Tensor, scatter_list: Sequence[torch.Tensor] | None = None, src: int = 0) -> None:
     """Copy this rank's element of rank `src`'s `scatter_list` to `tensor`."""
     with checking("comm.scatter") as asked:
         _check_rank("scatter", src)
@@ -268,14 +281,15 @@ def scatter(tensor, scatter_list=None, src=0):
         if _processes.get_rank() == src:
             _check_tensors("scatter", "scatter_list", scatter_list, tensor)
         asked.same(**_about(tensor), src=src)
+    sent = scatter_list if scatter_list is not None and _processes.get_rank() == src else []
     if _alone():
-        _fill(tensor, scatter_list[0])
+        _fill(tensor, sent[0])
     else:
-        parts = [t.contiguous() for t in scatter_list] if _processes.get_rank() == src else None
-        _written("scatter", [tensor], lambda out: dist.scatter(*out, parts, src))
+        parts = [t.contiguous() for t in sent] or None
+        _written("scatter", [tensor], lambda out: dist.scatter(out[0], parts, src))
 
 
-def send(input, dst, send_meta=True):
+def send(input: torch.Tensor, dst: int, send_meta: bool = True) -> None:
     """Send a tensor to rank `dst`; with `send_meta`, its shape and dtype go first, for `recv(src)`."""
     _check_other("send", dst)
     _check_tensor("send", "input", input)
@@ -285,7 +299,14 @@ def send(input, dst, send_meta=True):
         dist.send(input.contiguous(), dst)
 
 
-def recv(src, shape=None, dtype=None, device=None, *, out=None):
+def recv(
+    src: int,
+    shape: int | Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Receive a tensor from rank `src`, into `out` if given.
 
     Without `shape` and `dtype`, `send` announces them. A tensor that does not fit `out` is received and then
@@ -296,10 +317,10 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
     _check_other("recv", src)
     with transfer(f"comm.recv from rank {src}"):
         if shape is None:
-            box = [None]
+            box: list[Any] = [None]
             dist.recv_object_list(box, src)
             shape, dtype = box[0]
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        shape = (shape,) if isinstance(shape, int) else tuple(shape or ())
         if out is None:
             out = torch.empty(shape, dtype=dtype, device=device)
         elif (tuple(out.shape), out.dtype) != (shape, dtype or out.dtype):
@@ -308,11 +329,11 @@ def recv(src, shape=None, dtype=None, device=None, *, out=None):
                 f"comm.recv: rank {src} sends {shape} of {dtype or out.dtype}, and `out` is"
                 f" {tuple(out.shape)} of {out.dtype}"
             )
-        _receive([out], lambda received: dist.recv(*received, src))
+        _receive([out], lambda received: dist.recv(received[0], src))
     return out
 
 
-def _check_other(name, rank):
+def _check_other(name: str, rank: int) -> None:
     if _alone():
         raise RuntimeError(f"comm.{name}: there is one process; start several with torchrun")
     _check_rank(name, rank)
@@ -320,12 +341,12 @@ def _check_other(name, rank):
         raise RuntimeError(f"comm.{name}: rank {rank} is this process; name another one")
 
 
-def _written(name, outputs, call):
+def _written(name: str, outputs: Sequence[torch.Tensor], call: Callable[[list[torch.Tensor]], Any]) -> None:
     with transfer(f"comm.{name}"):
         _receive(outputs, call)
 
 
-def _receive(outputs, call):
+def _receive(outputs: Sequence[torch.Tensor], call: Callable[[list[torch.Tensor]], Any]) -> None:
     """Run `call` on `outputs` in contiguous memory, and copy the results back.
 
     gloo and the other ranks take memory as if it were contiguous.
@@ -338,10 +359,10 @@ def _receive(outputs, call):
                 tensor.copy_(values)
 
 
-def _row(tensor):
+def _row(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(-1)
 
 
-def _fill(out, value):
+def _fill(out: torch.Tensor, value: torch.Tensor) -> None:
     with torch.no_grad():
         out.copy_(value.reshape(out.shape))

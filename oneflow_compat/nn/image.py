@@ -4,6 +4,8 @@ channels).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import numpy as np
 import torch
 
@@ -11,22 +13,26 @@ from .._data import images
 from .._data.buffers import TensorBuffer, to_numpy_dtype
 from .._data.ingraph import Stage
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
 __all__ = ["Resize", "batch_align", "decode", "flip", "normalize"]
 
 
-def _need(module, value):
+def _need(module: str, value: object) -> TensorBuffer:
     if not isinstance(value, TensorBuffer):
         raise TypeError(f"nn.image.{module}: expected a TensorBuffer of images, found {type(value).__name__}")
     return value
 
 
-def _made_of(buffer, cells):
+def _made_of(buffer: TensorBuffer, cells: Sequence[np.ndarray]) -> TensorBuffer:
     result = TensorBuffer(cells, buffer.shape)
     result.source = getattr(buffer, "source", None)
     return result
 
 
-def _placed(tensor, buffer):
+def _placed(tensor: torch.Tensor, buffer: TensorBuffer) -> torch.Tensor:
     source = getattr(buffer, "source", None)
     return tensor if source is None else source.place(tensor)
 
@@ -46,21 +52,21 @@ class Resize(Stage):
 
     def __init__(
         self,
-        target_size=None,
-        min_size=None,
-        max_size=None,
-        keep_aspect_ratio=False,
-        resize_side="shorter",
-        channels=3,
-        dtype=None,
-        interpolation_type="auto",
-        name=None,
-        color_space=None,
-        interp_type=None,
-        resize_shorter=0,
-        resize_x=0,
-        resize_y=0,
-    ):
+        target_size: int | Sequence[int] | None = None,
+        min_size: int | None = None,
+        max_size: int | None = None,
+        keep_aspect_ratio: bool = False,
+        resize_side: Literal["shorter", "longer"] = "shorter",
+        channels: int = 3,
+        dtype: torch.dtype | None = None,
+        interpolation_type: str = "auto",
+        name: str | None = None,
+        color_space: str | None = None,
+        interp_type: str | None = None,
+        resize_shorter: int = 0,
+        resize_x: int = 0,
+        resize_y: int = 0,
+    ) -> None:
         super().__init__()
         if color_space is not None:
             channels = images.CHANNELS[images.check_color_space(color_space)]
@@ -79,7 +85,7 @@ class Resize(Stage):
         self.longer, self.channels = resize_side == "longer", channels
 
     @staticmethod
-    def _checked_size(target_size, keep_aspect_ratio, resize_side):
+    def _checked_size(target_size: Any, keep_aspect_ratio: bool, resize_side: str) -> Any:
         """Return the target size: one side with the aspect ratio kept, (width, height) otherwise."""
         if not keep_aspect_ratio:
             if not isinstance(target_size, (list, tuple)) or len(target_size) != 2:
@@ -94,7 +100,7 @@ class Resize(Stage):
             )
         return target_size
 
-    def forward(self, input):
+    def forward(self, input: TensorBuffer) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
         makers = _need("Resize", input).makers()
         fixed = (
             None
@@ -115,7 +121,9 @@ class Resize(Stage):
             _placed(torch.tensor([n for _, _, n in done], dtype=torch.int32), input),
         )
 
-    def _one(self, make, target):
+    def _one(
+        self, make: Callable[[], np.ndarray], target: np.ndarray | None
+    ) -> tuple[np.ndarray | None, tuple[int, int], tuple[int, int]]:
         """(resized image or None when it went to target, old size, new size); sizes are (width, height)."""
         cell = make()
         rows, columns, channels = cell.shape
@@ -138,11 +146,11 @@ class batch_align(Stage):
     inside, does not change the result here.
     """
 
-    def __init__(self, shape, dtype, alignment):
+    def __init__(self, shape: Sequence[int], dtype: torch.dtype, alignment: int) -> None:
         super().__init__()
         self.shape, self.dtype, self.alignment = tuple(shape), dtype, alignment
 
-    def forward(self, input):
+    def forward(self, input: TensorBuffer) -> torch.Tensor:
         cells = _need("batch_align", input).cells
         out = np.zeros((len(cells), *self.shape), to_numpy_dtype(self.dtype))
         for target, cell in zip(out, cells):
@@ -155,11 +163,13 @@ class batch_align(Stage):
 class decode(Stage):
     """Encoded bytes (a TensorBuffer of uint8 arrays) to images of `dtype`."""
 
-    def __init__(self, dtype=torch.uint8, color_space="BGR"):
+    def __init__(
+        self, dtype: torch.dtype = torch.uint8, color_space: Literal["BGR", "RGB", "GRAY"] = "BGR"
+    ) -> None:
         super().__init__()
         self.dtype, self.color_space = to_numpy_dtype(dtype), images.check_color_space(color_space)
 
-    def forward(self, input):
+    def forward(self, input: TensorBuffer) -> TensorBuffer:
         decode_cell = lambda cell: images.decode(cell.tobytes(), self.color_space).astype(
             self.dtype, copy=False
         )
@@ -171,7 +181,7 @@ class flip(Stage):
 
     _STEPS = {0: (1, 1), 1: (1, -1), 16: (-1, 1), 17: (-1, -1)}
 
-    def forward(self, images, flip_code):
+    def forward(self, images: TensorBuffer, flip_code: int | torch.Tensor) -> TensorBuffer:
         cells = _need("flip", images).cells
         codes = [flip_code] * len(cells) if isinstance(flip_code, int) else flip_code.reshape(-1).tolist()
         if len(codes) != len(cells) or not set(codes) <= set(self._STEPS):
@@ -191,9 +201,9 @@ class flip(Stage):
 class normalize(Stage):
     """(image - mean) / std per channel, on float images."""
 
-    def __init__(self, std, mean):
+    def __init__(self, std: Sequence[float], mean: Sequence[float]) -> None:
         super().__init__()
         self.std, self.mean = np.asarray(std, np.float32), np.asarray(mean, np.float32)
 
-    def forward(self, input):
+    def forward(self, input: TensorBuffer) -> TensorBuffer:
         return _made_of(input, [(c - self.mean) / self.std for c in _need("normalize", input).cells])

@@ -2,7 +2,10 @@
 snapshots.
 """
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..optim.ftrl import Ftrl
 from . import snapshot, store
@@ -26,6 +29,13 @@ from .persistent import (
     make_persistent_table_reader,
     make_persistent_table_writer,
 )
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 __all__ = [
     "Embedding",
@@ -59,17 +69,23 @@ class OneEmbeddingHandler:
     ValueError if the options do not tell storage_dim, the values in a row.
     """
 
-    def __init__(self, key_value_store_option_string, local_rank_id=0, rank_id=0, world_size=1):
+    def __init__(
+        self,
+        key_value_store_option_string: str,
+        local_rank_id: int = 0,
+        rank_id: int = 0,
+        world_size: int = 1,
+    ) -> None:
         options = json.loads(key_value_store_option_string)
         line = options["storage_dim"]
         if line <= 0:
             raise ValueError("OneEmbeddingHandler: the options need storage_dim, the numbers of a row")
         self.store = store.open_store(options, line, rank_id)
 
-    def SaveSnapshot(self, snapshot_name):
+    def SaveSnapshot(self, snapshot_name: str) -> None:
         """Write the table to a snapshot of this name."""
         snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.store.line)
 
-    def LoadSnapshot(self, snapshot_name):
+    def LoadSnapshot(self, snapshot_name: str) -> None:
         """Restore the table from a snapshot; ValueError if there is no snapshot of this name."""
         self.store.replace(lambda: snapshot.read(self.store.path, snapshot_name)[1])

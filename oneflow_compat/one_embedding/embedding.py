@@ -9,6 +9,7 @@ import json
 import math
 import time
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,9 +18,18 @@ from .. import _processes
 from .._errors import difference_hint
 from .._graph.capture.update import step
 from . import functional, initial, snapshot
+from .options import check_arguments
 from .registry import LIVE
 from .rules import RULES, rule_for
 from .store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+    from .rules import Rule
+
 
 _next = 1
 
@@ -41,16 +51,16 @@ class Embedding(torch.nn.Module):
 
     def __init__(
         self,
-        name,
-        embedding_dim,
-        dtype,
-        key_type,
-        tables,
-        store_options,
-        default_initializer=None,
-        padding_idx=None,
-        seed=0,
-    ):
+        name: str,
+        embedding_dim: int | Sequence[int],
+        dtype: torch.dtype,
+        key_type: torch.dtype,
+        tables: Sequence[dict[str, Any]],
+        store_options: dict[str, Any],
+        default_initializer: dict[str, Any] | None = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
+    ) -> None:
         super().__init__()
         global _next
         if _processes.get_world_size() > 1:
@@ -58,32 +68,11 @@ class Embedding(torch.nn.Module):
                 f"one_embedding runs on one rank here {difference_hint('one-embedding-shuffle')}; found"
                 f" {_processes.get_world_size()} ranks"
             )
-        if dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise TypeError(
-                f"one_embedding {name!r}: dtype must be a floating type of at most 32 bits, found {dtype}"
-            )
-        if key_type not in (torch.int64, torch.int32, torch.uint8):
-            raise TypeError(f"one_embedding {name!r}: key_type must be int64 or int32, found {key_type}")
-        self.name, self.dtype, self.key_type, self.padding_idx, self.seed = (
-            name,
-            dtype,
-            key_type,
-            padding_idx,
-            seed,
-        )
         self._widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
+        check_arguments(name, embedding_dim, dtype, key_type, tables, store_options)
+        self.name, self.dtype, self.key_type = name, dtype, key_type
+        self.padding_idx, self.seed = padding_idx, seed
         self.embedding_dim = sum(self._widths)
-        if min(self._widths, default=0) < 1:
-            raise ValueError(f"one_embedding {name!r}: embedding_dim must be positive, found {embedding_dim}")
-        if not tables or not all(isinstance(t, dict) for t in tables):
-            raise ValueError(
-                f"one_embedding {name!r}: tables is a list of what make_table_options gives, found {tables!r}"
-            )
-        if not isinstance(store_options, dict) or "kv_store" not in store_options:
-            raise TypeError(
-                f"one_embedding {name!r}: store_options is what a make_*_store_options gives, found"
-                f" {store_options!r}"
-            )
         self._columns = [self._of_table(i, t, default_initializer) for i, t in enumerate(tables)]
         self.store_options = store_options
         storage_dim = store_options["storage_dim"]
@@ -98,10 +87,15 @@ class Embedding(torch.nn.Module):
         self._number, _next = _next, _next + 1
         self.shadow._one_embedding = self._number
         LIVE[self._number] = self
-        self._optimizer, self._step = None, 0
-        self.drop_gradients()
+        self._optimizer: weakref.ref[torch.optim.Optimizer] | None = None
+        self._step = 0
+        # (unique keys, their tables, the sum of their gradients) of each backward pass
+        self._pending: list[tuple[np.ndarray, np.ndarray | None, torch.Tensor]] = []
+        self._norm = 0.0
 
-    def _of_table(self, i, table, default):
+    def _of_table(
+        self, i: int, table: Mapping[str, Any], default: dict[str, Any] | None
+    ) -> list[dict[str, Any]]:
         columns = table.get("columns")
         if columns is None:
             columns = [{"initializer": table.get("initializer", default)}] * len(self._widths)
@@ -110,7 +104,7 @@ class Embedding(torch.nn.Module):
                 f"one_embedding {self.name!r}: table {i} has {len(columns)} columns, embedding_dim has"
                 f" {len(self._widths)}"
             )
-        initializers = [c.get("initializer") or default for c in columns]
+        initializers: list[Any] = [c.get("initializer") or default for c in columns]
         if None in initializers:
             raise ValueError(
                 f"one_embedding {self.name!r}: table {i} has no initializer and there is no"
@@ -121,7 +115,7 @@ class Embedding(torch.nn.Module):
         return initializers
 
     # -- rows ----------------------------------------------------------------
-    def forward(self, ids, table_ids=None):
+    def forward(self, ids: torch.Tensor, table_ids: torch.Tensor | None = None) -> torch.Tensor:
         """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
         id's table;
         without it the last dimension counts the tables, or there is one.
@@ -138,7 +132,7 @@ class Embedding(torch.nn.Module):
         tables = self._table_ids(ids, table_ids)
         return functional.lookup(self.shadow, ids, tables, self._number, self.embedding_dim, self.dtype)
 
-    def _table_ids(self, ids, table_ids):
+    def _table_ids(self, ids: torch.Tensor, table_ids: torch.Tensor | None) -> torch.Tensor | None:
         if table_ids is not None:
             if table_ids.shape != ids.shape:
                 raise ValueError(
@@ -166,7 +160,7 @@ class Embedding(torch.nn.Module):
             self.store.put(keys[new], rows[new])
         return rows
 
-    def _first(self, keys, tables):
+    def _first(self, keys: np.ndarray, tables: np.ndarray | None) -> np.ndarray:
         rows = np.zeros((len(keys), self.line), np.float32)
         which = np.zeros(len(keys), np.int64) if tables is None else tables.astype(np.int64)
         if which.size and which.max() >= len(self._columns):
@@ -185,7 +179,7 @@ class Embedding(torch.nn.Module):
             rows[keys == self.padding_idx] = 0
         return rows
 
-    def _initial_states(self):
+    def _initial_states(self) -> tuple[float, ...]:
         if self._optimizer is None:
             return ()
         optimizer, group = self._group()
@@ -193,7 +187,7 @@ class Embedding(torch.nn.Module):
         return rule.initial if isinstance(rule.initial, tuple) else (rule.initial,) * rule.states
 
     # -- training ------------------------------------------------------------
-    def attach(self, optimizer, in_graph=False) -> None:
+    def attach(self, optimizer: torch.optim.Optimizer, in_graph: bool = False) -> None:
         """Let `optimizer`, which must hold `shadow`, update the rows from now on; in_graph: at the end of a
         graph's step.
         """
@@ -209,7 +203,7 @@ class Embedding(torch.nn.Module):
         if in_graph:
             step.outside[self.shadow] = functools.partial(functional.update, embedding_id=self._number)
 
-    def _group(self):
+    def _group(self) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is None:
             raise RuntimeError(
@@ -218,7 +212,7 @@ class Embedding(torch.nn.Module):
             )
         return optimizer, self._group_of(optimizer)
 
-    def _group_of(self, optimizer):
+    def _group_of(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         for group in optimizer.param_groups:
             if any(p is self.shadow for p in group["params"]):
                 return group
@@ -227,7 +221,7 @@ class Embedding(torch.nn.Module):
             " the module's parameters()"
         )
 
-    def collect(self, keys, tables, grad) -> float:
+    def collect(self, keys: np.ndarray, tables: np.ndarray | None, grad: torch.Tensor) -> float:
         """Keep the gradient of unique keys for the step.
 
         Returns by how much it adds to the norm of what is kept.
@@ -246,7 +240,7 @@ class Embedding(torch.nn.Module):
         self._step += 1
         self._take(None, None, norm)
 
-    def _take(self, rule, lr, norm=None):
+    def _take(self, rule: Rule | None, lr: float | None, norm: float | None = None) -> None:
         if self._pending:
             keys, tables, grad = self._merged()
             if (
@@ -256,29 +250,29 @@ class Embedding(torch.nn.Module):
             self.drop_gradients()
             self._update(keys, tables, grad, rule, lr)
 
-    def _update_as(self, optimizer_name, param_group, step):
+    def _update_as(self, optimizer_name: str, param_group: Mapping[str, Any], step: int) -> None:
         self._step = int(step)
         self._take(RULES[optimizer_name](param_group, self._step), float(param_group["lr"]))
 
-    def sgd_update(self, param_group, step) -> None:
+    def sgd_update(self, param_group: Mapping[str, Any], step: int) -> None:
         """SGD on the rows, with the gradients collected since the last update and the options of
         `param_group`.
         """
         self._update_as("SGD", param_group, step)
 
-    def adam_update(self, param_group, step) -> None:
+    def adam_update(self, param_group: Mapping[str, Any], step: int) -> None:
         """Adam on the rows; as sgd_update."""
         self._update_as("Adam", param_group, step)
 
-    def adagrad_update(self, param_group, step) -> None:
+    def adagrad_update(self, param_group: Mapping[str, Any], step: int) -> None:
         """Adagrad on the rows; as sgd_update."""
         self._update_as("Adagrad", param_group, step)
 
-    def ftrl_update(self, param_group, step) -> None:
+    def ftrl_update(self, param_group: Mapping[str, Any], step: int) -> None:
         """FTRL on the rows; as sgd_update."""
         self._update_as("Ftrl", param_group, step)
 
-    def shuffle_and_lookup(self, state_initializer=None):
+    def shuffle_and_lookup(self, state_initializer: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
         its first states.
         """
@@ -288,7 +282,7 @@ class Embedding(torch.nn.Module):
     def drop_gradients(self) -> None:
         self._pending, self._norm = [], 0.0
 
-    def _merged(self):
+    def _merged(self) -> tuple[np.ndarray, np.ndarray | None, torch.Tensor]:
         """(unique keys, their tables, the sum of their gradients) of what was collected."""
         if len(self._pending) == 1:
             return self._pending[0]
@@ -302,7 +296,14 @@ class Embedding(torch.nn.Module):
             torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads),
         )
 
-    def _update(self, unique, tables, grads, rule=None, lr=None):
+    def _update(
+        self,
+        unique: np.ndarray,
+        tables: np.ndarray | None,
+        grads: torch.Tensor,
+        rule: Rule | None = None,
+        lr: float | None = None,
+    ) -> None:
         if rule is None:
             optimizer, group = self._group()
             rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
@@ -318,11 +319,11 @@ class Embedding(torch.nn.Module):
         self.store.put(unique, rows.numpy())
 
     # -- snapshots -----------------------------------------------------------
-    def save_snapshot(self, snapshot_name) -> None:
+    def save_snapshot(self, snapshot_name: str) -> None:
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         snapshot.write(self.store.path, snapshot_name, self.store.chunks(), self.line)
 
-    def load_snapshot(self, snapshot_name) -> None:
+    def load_snapshot(self, snapshot_name: str) -> None:
         """Become the rows of a snapshot; unchanged if it is damaged.
 
         RuntimeError for a snapshot of rows of another width.
@@ -339,7 +340,7 @@ class Embedding(torch.nn.Module):
         """Write what is not on disk yet and let go of the store."""
         self.store.close()
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         name = time.strftime("%Y-%m-%d-%H-%M-%S") + f"-{time.time_ns() % 10**9:09d}"
         self.save_snapshot(name)
@@ -349,8 +350,15 @@ class Embedding(torch.nn.Module):
         destination[prefix + "OneEmbeddingSnapshot"] = name
 
     def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ):
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         name = state_dict.get(prefix + "OneEmbeddingSnapshot")
         options = state_dict.get(prefix + "OneEmbeddingKeyValueOptions")
         if name is not None:
@@ -364,7 +372,7 @@ class Embedding(torch.nn.Module):
         if name is None and strict:
             missing_keys.append(prefix + "OneEmbeddingSnapshot")
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return (
             f"{self.name!r}, embedding_dim={self.embedding_dim}, tables={len(self._columns)},"
             f" line={self.line}"
@@ -379,16 +387,16 @@ class MultiTableEmbedding(Embedding):
 
     def __init__(
         self,
-        name,
-        embedding_dim,
-        dtype,
-        key_type,
-        tables,
-        store_options,
-        default_initializer=None,
-        padding_idx=None,
-        seed=0,
-    ):
+        name: str,
+        embedding_dim: int | Sequence[int],
+        dtype: torch.dtype,
+        key_type: torch.dtype,
+        tables: Sequence[dict[str, Any]],
+        store_options: dict[str, Any],
+        default_initializer: dict[str, Any] | None = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
+    ) -> None:
         if not isinstance(embedding_dim, int):
             raise TypeError(
                 f"MultiTableEmbedding: embedding_dim is an int, found {embedding_dim!r};"
@@ -414,16 +422,16 @@ class MultiTableMultiColumnEmbedding(Embedding):
 
     def __init__(
         self,
-        name,
-        embedding_dim,
-        dtype,
-        key_type,
-        tables,
-        store_options,
-        default_initializer=None,
-        padding_idx=None,
-        seed=0,
-    ):
+        name: str,
+        embedding_dim: int | Sequence[int],
+        dtype: torch.dtype,
+        key_type: torch.dtype,
+        tables: Sequence[dict[str, Any]],
+        store_options: dict[str, Any],
+        default_initializer: dict[str, Any] | None = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
+    ) -> None:
         if isinstance(embedding_dim, int):
             columns = max((len(t.get("columns", ())) for t in tables), default=0)
             embedding_dim = [embedding_dim] * max(1, columns)

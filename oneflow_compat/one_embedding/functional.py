@@ -9,13 +9,20 @@ gradients: what unscaling and clipping do to it is done to the rows, and a graph
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
 from .registry import LIVE, live
 
+if TYPE_CHECKING:
+    import torch
 
-def _unique(ids, tables):
+
+def _unique(
+    ids: torch.Tensor, tables: torch.Tensor | None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     keys, first_index, inverse = np.unique(
         ids.detach().cpu().numpy().astype(np.int64).reshape(-1), return_index=True, return_inverse=True
     )
@@ -31,7 +38,14 @@ def _unique(ids, tables):
     mutates_args=(),
     schema="(Tensor shadow, Tensor ids, Tensor? tables, int number, int size, ScalarType dtype) -> Tensor",
 )
-def _lookup(shadow, ids, tables, embedding_id, size, dtype):
+def _lookup(
+    shadow: torch.Tensor,
+    ids: torch.Tensor,
+    tables: torch.Tensor | None,
+    embedding_id: int,
+    size: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
     keys, table_of, inverse = _unique(ids, tables)
     rows = live(embedding_id).rows_of(keys, table_of)[:, :size]
     out = torch.from_numpy(rows[inverse]).reshape(*ids.shape, size)
@@ -39,7 +53,14 @@ def _lookup(shadow, ids, tables, embedding_id, size, dtype):
 
 
 @_lookup.register_fake
-def _(shadow, ids, tables, embedding_id, size, dtype):
+def _(
+    shadow: torch.Tensor,
+    ids: torch.Tensor,
+    tables: torch.Tensor | None,
+    embedding_id: int,
+    size: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
     return ids.new_empty((*ids.shape, size), dtype=dtype)
 
 
@@ -48,7 +69,13 @@ def _(shadow, ids, tables, embedding_id, size, dtype):
     mutates_args=(),
     schema="(Tensor grad, Tensor shadow, Tensor ids, Tensor? tables, int number) -> Tensor",
 )
-def _collect(grad, shadow, ids, tables, embedding_id):
+def _collect(
+    grad: torch.Tensor,
+    shadow: torch.Tensor,
+    ids: torch.Tensor,
+    tables: torch.Tensor | None,
+    embedding_id: int,
+) -> torch.Tensor:
     keys, table_of, inverse = _unique(ids, tables)
     flat = grad.detach().reshape(-1, grad.shape[-1]).to(device="cpu", dtype=torch.float32)
     summed = torch.zeros(len(keys), flat.shape[1]).index_add_(0, torch.from_numpy(inverse), flat)
@@ -56,7 +83,13 @@ def _collect(grad, shadow, ids, tables, embedding_id):
 
 
 @_collect.register_fake
-def _(grad, shadow, ids, tables, embedding_id):
+def _(
+    grad: torch.Tensor,
+    shadow: torch.Tensor,
+    ids: torch.Tensor,
+    tables: torch.Tensor | None,
+    embedding_id: int,
+) -> torch.Tensor:
     return torch.empty_like(shadow)
 
 
@@ -65,7 +98,7 @@ def _(grad, shadow, ids, tables, embedding_id):
     mutates_args=(),
     schema="(Tensor grad, Tensor? found, int number) -> Tensor",
 )
-def _update(grad, found_inf, embedding_id):
+def _update(grad: torch.Tensor, found_inf: torch.Tensor | None, embedding_id: int) -> torch.Tensor:
     embedding = live(embedding_id)
     if found_inf is not None and found_inf.item():
         embedding.drop_gradients()
@@ -75,11 +108,11 @@ def _update(grad, found_inf, embedding_id):
 
 
 @_update.register_fake
-def _(grad, found_inf, embedding_id):
+def _(grad: torch.Tensor, found_inf: torch.Tensor | None, embedding_id: int) -> torch.Tensor:
     return torch.empty_like(grad)
 
 
-def update(grad, found_inf, embedding_id):
+def update(grad: torch.Tensor, found_inf: torch.Tensor | None, embedding_id: int) -> torch.Tensor:
     """One step of the rows, in a graph, for the gradient of `shadow` after unscaling and clipping.
 
     Returns the zeros that are left of it.
@@ -87,13 +120,13 @@ def update(grad, found_inf, embedding_id):
     return _update(grad.detach(), found_inf, embedding_id)
 
 
-def _setup(ctx, inputs, output):
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     shadow, ids, tables, embedding_id, _, _ = inputs
     ctx.number = embedding_id
     ctx.save_for_backward(shadow, ids, *([] if tables is None else [tables]))
 
 
-def _backward(ctx, grad):
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     shadow, ids, *tables = ctx.saved_tensors
     return (
         _collect(grad, shadow, ids, tables[0] if tables else None, ctx.number),
@@ -108,7 +141,14 @@ def _backward(ctx, grad):
 _lookup.register_autograd(_backward, setup_context=_setup)
 
 
-def lookup(shadow, ids, tables, embedding_id, size, dtype):
+def lookup(
+    shadow: torch.Tensor,
+    ids: torch.Tensor,
+    tables: torch.Tensor | None,
+    embedding_id: int,
+    size: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
     """Rows of ids, differentiable: the backward hands the rows' gradient to the embedding."""
     return _lookup(shadow, ids, tables, embedding_id, size, dtype)
 
@@ -117,8 +157,8 @@ def lookup(shadow, ids, tables, embedding_id, size, dtype):
 # OneFlow finds a store by `embedding_name` among those its handlers opened; here the name is that of a
 # living oneflow.one_embedding.Embedding, whose tables give a new id its first row (OneFlow takes them from
 # `embedding_tables`).
-def _owner(name, embedding_name, line_size, embedding_size=None):
-    living = [e for _, e in sorted(LIVE.items())]
+def _owner(name: str, embedding_name: str, line_size: int | None, embedding_size: int | None = None) -> Any:
+    living: list[Any] = [e for _, e in sorted(LIVE.items())]
     rows = next((e for e in reversed(living) if e.name == embedding_name), None)
     if rows is None:
         raise RuntimeError(
@@ -133,7 +173,7 @@ def _owner(name, embedding_name, line_size, embedding_size=None):
     return rows
 
 
-def _keys(num_unique_ids, unique_ids):
+def _keys(num_unique_ids: int | torch.Tensor, unique_ids: torch.Tensor) -> tuple[int, np.ndarray]:
     n = int(num_unique_ids)
     if not 0 <= n <= unique_ids.numel():
         raise RuntimeError(f"num_unique_ids must be from 0 to the {unique_ids.numel()} ids given, found {n}")
@@ -142,18 +182,18 @@ def _keys(num_unique_ids, unique_ids):
 
 @torch.no_grad()
 def one_embedding_lookup(
-    num_unique_ids,
-    unique_ids,
-    table_ids,
-    dtype=torch.float32,
-    embedding_dtype=torch.float32,
-    line_size=0,
-    embedding_size=0,
-    embedding_name="",
-    embedding_tables="",
-    state_initializer="",
-    seed=0,
-):
+    num_unique_ids: int | torch.Tensor,
+    unique_ids: torch.Tensor,
+    table_ids: torch.Tensor | None,
+    dtype: torch.dtype = torch.float32,
+    embedding_dtype: torch.dtype = torch.float32,
+    line_size: int = 0,
+    embedding_size: int = 0,
+    embedding_name: str = "",
+    embedding_tables: str = "",
+    state_initializer: str = "",
+    seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`)
     of the first num_unique_ids
     ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the
@@ -170,8 +210,12 @@ def one_embedding_lookup(
 
 @torch.no_grad()
 def one_embedding_embedding_put(
-    num_unique_ids, unique_ids, unique_embeddings, embedding_name="", line_size=0
-):
+    num_unique_ids: int | torch.Tensor,
+    unique_ids: torch.Tensor,
+    unique_embeddings: torch.Tensor,
+    embedding_name: str = "",
+    line_size: int = 0,
+) -> None:
     """Write the first num_unique_ids rows of unique_embeddings (ids, line_size) to the store.
 
     RuntimeError for unique_embeddings of another shape.
@@ -187,19 +231,19 @@ def one_embedding_embedding_put(
 
 
 def one_embedding_fused_lookup(
-    shadow,
-    ids,
-    table_ids=None,
-    dtype=torch.float32,
-    embedding_name="",
-    line_size=0,
-    embedding_size=0,
-    is_full_cache=False,
-    num_tables=1,
-    embedding_tables="",
-    padding_idx=None,
-    seed=0,
-):
+    shadow: torch.Tensor,
+    ids: torch.Tensor,
+    table_ids: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    embedding_name: str = "",
+    line_size: int = 0,
+    embedding_size: int = 0,
+    is_full_cache: bool = False,
+    num_tables: int = 1,
+    embedding_tables: str = "",
+    padding_idx: int | None = None,
+    seed: int = 0,
+) -> torch.Tensor:
     """Embeddings of ids of any shape, ids.shape + (embedding_size,).
 
     Differentiable: the rows' gradient goes to the embedding that owns
@@ -216,7 +260,13 @@ def one_embedding_fused_lookup(
     return lookup(shadow, ids, owner._table_ids(ids, table_ids), owner._number, owner.embedding_dim, dtype)
 
 
-def one_embedding_fused_lookup_grad(ids, embedding_grad, embedding_name="", line_size=0, embedding_size=0):
+def one_embedding_fused_lookup_grad(
+    ids: torch.Tensor,
+    embedding_grad: torch.Tensor,
+    embedding_name: str = "",
+    line_size: int = 0,
+    embedding_size: int = 0,
+) -> None:
     """Hand the gradient of looked-up embeddings to the embedding that owns them; its next update uses it.
 
     embedding_grad has shape (*ids.shape, embedding_size). RuntimeError for another shape.

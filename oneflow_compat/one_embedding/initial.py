@@ -4,6 +4,8 @@ ids are seen.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -25,7 +27,7 @@ def _uniform(ids: np.ndarray, columns: int, seed: int) -> np.ndarray:
     return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
-def rows(initializer: dict, ids: np.ndarray, columns: int, seed: int) -> np.ndarray:
+def rows(initializer: dict[str, Any], ids: np.ndarray, columns: int, seed: int) -> np.ndarray:
     """float32 (ids, columns) by a dict of options.py (also xavier_uniform, xavier_normal of a one-row
     matrix).
     """

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ..optim import Adam
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from .embedding import Embedding
 
 
 class Optimizer:
@@ -18,7 +27,7 @@ class Optimizer:
     TypeError unless the first argument is an optimizer.
     """
 
-    def __init__(self, optimizer, embeddings):
+    def __init__(self, optimizer: torch.optim.Optimizer, embeddings: Embedding | Sequence[Embedding]) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(
                 f"one_embedding.Optimizer: expected an optimizer, found {type(optimizer).__name__}"
@@ -28,7 +37,7 @@ class Optimizer:
         for embedding in self.embeddings:
             embedding.attach(optimizer)
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of the dense parameters, then of the rows."""
         loss = None
         if closure is not None:
@@ -45,12 +54,12 @@ class Optimizer:
             embedding.update(norm)
         return loss
 
-    def zero_grad(self, set_to_none=False):
+    def zero_grad(self, set_to_none: bool = False) -> None:
         self.optimizer.zero_grad(set_to_none)
         for embedding in self.embeddings:
             embedding.drop_gradients()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)
         return getattr(self.optimizer, name)

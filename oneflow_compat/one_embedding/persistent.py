@@ -4,14 +4,21 @@ make_persistent_table_writer.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
 from .._errors import difference_hint
 from . import snapshot
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def _path(paths, function):
+    import torch
+
+
+def _path(paths: str | Sequence[str], function: str) -> str:
     if isinstance(paths, str):
         return paths
     if len(paths) != 1:
@@ -22,7 +29,7 @@ def _path(paths, function):
     return paths[0]
 
 
-def _types(function, key_type, value_type):
+def _types(function: str, key_type: torch.dtype, value_type: torch.dtype) -> type[np.signedinteger[Any]]:
     if key_type not in (torch.int64, torch.int32) or value_type is not torch.float32:
         raise TypeError(
             f"{function}: keys are int64 or int32 and values float32, found {key_type} and {value_type}"
@@ -36,7 +43,15 @@ class PersistentTableReader:
     ValueError if the snapshot has rows of another width than storage_dim.
     """
 
-    def __init__(self, paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size=4096):
+    def __init__(
+        self,
+        paths: str | Sequence[str],
+        snapshot_name: str,
+        key_type: torch.dtype,
+        value_type: torch.dtype,
+        storage_dim: int,
+        physical_block_size: int = 4096,
+    ) -> None:
         self._key_type = _types("make_persistent_table_reader", key_type, value_type)
         line, self._chunks = snapshot.read(_path(paths, "make_persistent_table_reader"), snapshot_name)
         if line != storage_dim:
@@ -46,21 +61,21 @@ class PersistentTableReader:
                 f" {storage_dim}"
             )
 
-    def __iter__(self):
+    def __iter__(self) -> PersistentTableReader:
         return self
 
-    def __next__(self):
+    def __next__(self) -> tuple[np.ndarray, np.ndarray]:
         keys, values = next(self._chunks)
         return keys.astype(self._key_type, copy=False), values
 
-    def close(self):
+    def close(self) -> None:
         """Close the files of the table."""
         self._chunks.close()
 
-    def __enter__(self):
+    def __enter__(self) -> PersistentTableReader:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -69,16 +84,21 @@ class PersistentTableWriter:
     `with`.
     """
 
-    def __init__(self, paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size=4096):
+    def __init__(
+        self,
+        paths: str | Sequence[str],
+        snapshot_name: str,
+        key_type: torch.dtype,
+        value_type: torch.dtype,
+        storage_dim: int,
+        physical_block_size: int = 4096,
+    ) -> None:
         _types("make_persistent_table_writer", key_type, value_type)
-        self._path, self._name, self._line, self._chunks = (
-            _path(paths, "make_persistent_table_writer"),
-            snapshot_name,
-            storage_dim,
-            {},
-        )
+        self._path = _path(paths, "make_persistent_table_writer")
+        self._name, self._line = snapshot_name, storage_dim
+        self._chunks: Any = {}  # key -> row; None once closed
 
-    def write(self, keys, values):
+    def write(self, keys: Sequence[int] | np.ndarray, values: Sequence[Sequence[float]] | np.ndarray) -> None:
         """Add rows: keys (n,), values (n, storage_dim); a key written twice keeps the later row.
 
         ValueError for other shapes.
@@ -91,7 +111,7 @@ class PersistentTableWriter:
             )
         self._chunks.update(zip(keys.tolist(), values.copy()))
 
-    def close(self):
+    def close(self) -> None:
         """Make the snapshot."""
         if self._chunks is None:
             return
@@ -110,24 +130,34 @@ class PersistentTableWriter:
         )
         self._chunks = None
 
-    def __enter__(self):
+    def __enter__(self) -> PersistentTableWriter:
         return self
 
-    def __exit__(self, error_class, *error):
+    def __exit__(self, error_class: type[BaseException] | None, *error: object) -> None:
         if error_class is None:
             self.close()
         self._chunks = None
 
 
 def make_persistent_table_reader(
-    paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size=4096
-):
+    paths: str | Sequence[str],
+    snapshot_name: str,
+    key_type: torch.dtype,
+    value_type: torch.dtype,
+    storage_dim: int,
+    physical_block_size: int = 4096,
+) -> PersistentTableReader:
     """A PersistentTableReader; physical_block_size is OneFlow's disk layout and not used."""
     return PersistentTableReader(paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size)
 
 
 def make_persistent_table_writer(
-    paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size=4096
-):
+    paths: str | Sequence[str],
+    snapshot_name: str,
+    key_type: torch.dtype,
+    value_type: torch.dtype,
+    storage_dim: int,
+    physical_block_size: int = 4096,
+) -> PersistentTableWriter:
     """A PersistentTableWriter; physical_block_size is OneFlow's disk layout and not used."""
     return PersistentTableWriter(paths, snapshot_name, key_type, value_type, storage_dim, physical_block_size)

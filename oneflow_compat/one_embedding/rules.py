@@ -5,10 +5,17 @@ A row is [embedding | state | state ...]. The formulas are those of `oneflow._C.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .._errors import difference_hint
 from .._kernels import embedding as ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
 
 
 class Rule:
@@ -16,11 +23,17 @@ class Rule:
     numbers, per row.
     """
 
-    def __init__(self, states, update, initial=0.0, extra=0):
+    def __init__(
+        self,
+        states: int,
+        update: Callable[..., torch.Tensor],
+        initial: float | tuple[float, ...] = 0.0,
+        extra: int = 0,
+    ) -> None:
         self.states, self.update, self.initial, self.extra = states, update, initial, extra
 
 
-def _sgd(group, step):
+def _sgd(group: Mapping[str, Any], step: int) -> Rule:
     if group.get("nesterov") or group.get("dampening"):
         raise NotImplementedError(
             "one_embedding: SGD on rows supports momentum, not nesterov or dampening"
@@ -28,7 +41,7 @@ def _sgd(group, step):
         )
     momentum = group.get("momentum", 0.0)
 
-    def update(rows, grad, size, lr):
+    def update(rows: torch.Tensor, grad: torch.Tensor, size: int, lr: float) -> torch.Tensor:
         return ops.one_embedding_sgd_update(
             len(rows),
             rows,
@@ -44,7 +57,7 @@ def _sgd(group, step):
     return Rule(int(momentum != 0), update)
 
 
-def _adam(group, step, smart=False):
+def _adam(group: Mapping[str, Any], step: int, smart: bool = False) -> Rule:
     if group.get("amsgrad"):
         raise NotImplementedError(
             f"one_embedding: Adam on rows has no amsgrad {difference_hint('one-embedding-optimizers')}"
@@ -52,7 +65,7 @@ def _adam(group, step, smart=False):
     beta1, beta2 = group["betas"]
     correct = group.get("do_bias_correction", True)
 
-    def update(rows, grad, size, lr):
+    def update(rows: torch.Tensor, grad: torch.Tensor, size: int, lr: float) -> torch.Tensor:
         if smart:  # the moments decay for the steps in which the row was not seen
             last = rows[:, 3 * size :]
             skipped = torch.where(last > 0, step - 1 - last, torch.zeros_like(last)).clamp_(min=0)
@@ -60,7 +73,7 @@ def _adam(group, step, smart=False):
             rows[:, size : 2 * size] *= beta1**skipped
             rows[:, 2 * size :] *= beta2**skipped
         out = ops.one_embedding_adam_update(
-            len(rows),
+            len(rows),  # type: ignore[arg-type]
             rows,
             grad,
             None,
@@ -80,10 +93,10 @@ def _adam(group, step, smart=False):
     return Rule(2, update, extra=int(smart))
 
 
-def _adagrad(group, step):
-    def update(rows, grad, size, lr):
+def _adagrad(group: Mapping[str, Any], step: int) -> Rule:
+    def update(rows: torch.Tensor, grad: torch.Tensor, size: int, lr: float) -> torch.Tensor:
         return ops.one_embedding_adagrad_update(
-            len(rows),
+            len(rows),  # type: ignore[arg-type]
             rows,
             grad,
             None,
@@ -99,10 +112,10 @@ def _adagrad(group, step):
     return Rule(1, update, group.get("initial_accumulator_value", 0.0))
 
 
-def _ftrl(group, step):
-    def update(rows, grad, size, lr):
+def _ftrl(group: Mapping[str, Any], step: int) -> Rule:
+    def update(rows: torch.Tensor, grad: torch.Tensor, size: int, lr: float) -> torch.Tensor:
         return ops.one_embedding_ftrl_update(
-            len(rows),
+            len(rows),  # type: ignore[arg-type]
             rows,
             grad,
             None,
@@ -119,7 +132,7 @@ def _ftrl(group, step):
     return Rule(2, update, (group.get("initial_accumulator_value", 0.1), 0.0))
 
 
-def rule_for(optimizer, group, step: int) -> Rule:
+def rule_for(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], step: int) -> Rule:
     """The rule of an optimizer (oneflow.optim's or torch.optim's), by the name of its class."""
     for cls in type(optimizer).__mro__:
         if cls.__name__ in RULES:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import zlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,16 +19,23 @@ from .._files.atomic import lock_folder, sync_folder
 from .._files.errors import CheckpointError, named_errors
 from .._files.layout import open_inside
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Generator, Iterable, Mapping
+
+
 CHUNK = 1 << 16
 
 
-def folder_of(path, name: str) -> str:
+def folder_of(path: str | os.PathLike[str], name: str) -> str:
     if not name or os.path.basename(name) != name or name in (".", ".."):
         raise ValueError(f"a snapshot's name is a plain file name, found {name!r}")
     return os.path.join(path, "snapshots", name)
 
 
-def write(path, name, chunks, line: int) -> int:
+def write(
+    path: str | os.PathLike[str], name: str, chunks: Iterable[tuple[np.ndarray, np.ndarray]], line: int
+) -> int:
     """Write (keys, rows) arrays as a snapshot; the number of rows. An older one of that name is replaced."""
     target = folder_of(path, name)
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -41,7 +49,7 @@ def write(path, name, chunks, line: int) -> int:
         unlock()
 
 
-def _write(target, chunks, line: int) -> int:
+def _write(target: str, chunks: Iterable[tuple[np.ndarray, np.ndarray]], line: int) -> int:
     temporary = target + ".tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(temporary)
@@ -53,7 +61,7 @@ def _write(target, chunks, line: int) -> int:
                 np.save(file, array)
                 file.flush()
                 os.fsync(file.fileno())
-        sums.append([len(keys), *(zlib.crc32(a.reshape(-1).view(np.uint8)) for _, a in parts)])
+        sums.append([len(keys), *(zlib.crc32(a.reshape(-1).view(np.uint8).data) for _, a in parts)])
         total += len(keys)
     with open(os.path.join(temporary, "meta.json"), "w", encoding="utf-8") as file:
         json.dump({"format": 1, "line": line, "count": total, "chunks": sums}, file)
@@ -70,7 +78,9 @@ def _write(target, chunks, line: int) -> int:
     return total
 
 
-def read(path, name):
+def read(
+    path: str | os.PathLike[str], name: str
+) -> tuple[int, Generator[tuple[np.ndarray, np.ndarray], None, None]]:
     """(line, iterator of (keys, rows)) of a snapshot; CheckpointError names a file that is damaged."""
     folder = folder_of(path, name)
     if not os.path.isdir(folder) and os.path.isdir(folder + ".old"):
@@ -86,7 +96,7 @@ def read(path, name):
     return line, _chunks(folder, line, chunks)
 
 
-def _parse_meta(meta):
+def _parse_meta(meta: Mapping[str, Any]) -> tuple[int, list[list[int]]]:
     """(line, chunks) of a snapshot's meta file."""
     counts = (meta["line"], meta["count"], *(n for chunk in meta["chunks"] for n in chunk))
     if any(type(n) is not int or not 0 <= n < 1 << 62 for n in counts) or any(
@@ -98,7 +108,9 @@ def _parse_meta(meta):
     return meta["line"], meta["chunks"]
 
 
-def _chunks(folder, line, chunks):
+def _chunks(
+    folder: str, line: int, chunks: list[list[int]]
+) -> Generator[tuple[np.ndarray, np.ndarray], None, None]:
     for n, (count, keys_sum, rows_sum) in enumerate(chunks):
         keys = _read_array(folder, f"keys-{n}.npy", (count,), "<i8", keys_sum)
         yield keys, _read_array(folder, f"rows-{n}.npy", (count, line), "<f4", rows_sum)
@@ -107,7 +119,7 @@ def _chunks(folder, line, chunks):
 _HEADER = re.compile(rb"\{'descr': '([<>|a-z0-9]+)', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \} *\n")
 
 
-def _read_array(folder, name, shape, dtype, checksum) -> np.ndarray:
+def _read_array(folder: str, name: str, shape: tuple[int, ...], dtype: str, checksum: int) -> np.ndarray:
     """The array of a numpy file, which must have this shape, dtype and CRC-32."""
     path = os.path.join(folder, name)
     with named_errors(path), open_inside(folder, path) as file:
@@ -126,6 +138,6 @@ def _read_array(folder, name, shape, dtype, checksum) -> np.ndarray:
                 f" {needed} bytes for {shape} of {dtype} should be"
             )
         array = np.fromfile(file, dtype).reshape(shape)
-    if zlib.crc32(array.reshape(-1).view(np.uint8)) != checksum:
+    if zlib.crc32(array.reshape(-1).view(np.uint8).data) != checksum:
         raise CheckpointError.of(path, f"altered: its CRC-32 is not {checksum:08x}, which meta.json says")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import snapshot
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
 
 class MemoryStore:
     """All rows in one growing array."""
 
-    def __init__(self, path, line: int, capacity=None):
+    def __init__(self, path: str | os.PathLike[str], line: int, capacity: int | None = None) -> None:
         self.path, self.line, self._capacity = path, line, capacity
         self._clear()
 
-    def _clear(self):
+    def _clear(self) -> None:
         self._index, self._rows = KeyIndex(), np.empty((0, self.line), np.float32)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._index.count
 
-    def get(self, keys: np.ndarray):
+    def get(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, found): rows of absent keys hold zeros."""
         at = self._index.find(keys)
         is_present = at >= 0
@@ -51,12 +56,12 @@ class MemoryStore:
                 self._rows = grown
         self._rows[at] = rows
 
-    def chunks(self):
+    def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         keys, at = self._index.items()
         for i in range(0, len(keys), snapshot.CHUNK):
             yield keys[i : i + snapshot.CHUNK], self._rows[at[i : i + snapshot.CHUNK]]
 
-    def replace(self, make) -> None:
+    def replace(self, make: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]) -> None:
         """Become what the chunks of `make()` hold; unchanged if reading them fails."""
         fresh = MemoryStore(self.path, self.line, self._capacity)
         for keys, rows in make():
@@ -76,7 +81,7 @@ class DiskStore:
 
     _open: weakref.WeakValueDictionary[str, DiskStore] = weakref.WeakValueDictionary()
 
-    def __init__(self, path, line: int, cache_bytes: int):
+    def __init__(self, path: str | os.PathLike[str], line: int, cache_bytes: int) -> None:
         try:
             import lmdb
         except ImportError:
@@ -92,7 +97,7 @@ class DiskStore:
                 " its own persistent_path"
             )
         os.makedirs(folder, exist_ok=True)
-        self._env = lmdb.open(folder, map_size=1 << 26, subdir=True, readahead=False, metasync=True)
+        self._env: Any = lmdb.open(folder, map_size=1 << 26, subdir=True, readahead=False, metasync=True)
         self._folder = folder
         DiskStore._open[folder] = self
         self._limit = max(1024, cache_bytes // (4 * line + 32))
@@ -100,7 +105,7 @@ class DiskStore:
         self._forget()
         self._check_line()
 
-    def _check_line(self):
+    def _check_line(self) -> None:
         with self._env.begin() as txn:
             cursor = txn.cursor()
             if cursor.first() and len(cursor.value()) != 4 * self.line:
@@ -111,25 +116,25 @@ class DiskStore:
                     " another embedding_dim or size_factor"
                 )
 
-    def _forget(self):
+    def _forget(self) -> None:
         self._cache, self._stamp = MemoryStore(self.path, self.line), np.empty(0, np.int64)
         self._dirty, self._clock = np.empty(0, bool), 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         self.flush()
         return self._env.stat()["entries"]
 
     @staticmethod
-    def _bytes(keys):
+    def _bytes(keys: np.ndarray) -> list[bytes]:
         # big-endian with the sign turned, so that LMDB's order is that of the numbers
         flat = (keys.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)).astype(">u8").tobytes()
         return [flat[i : i + 8] for i in range(0, len(flat), 8)]
 
     @staticmethod
-    def _keys(raw):
+    def _keys(raw: bytes) -> np.ndarray:
         return (np.frombuffer(raw, ">u8").astype(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
 
-    def get(self, keys: np.ndarray):
+    def get(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, found): rows of absent keys hold zeros."""
         with self._lock:
             rows, is_present = self._cache.get(keys)
@@ -155,7 +160,7 @@ class DiskStore:
             if len(self._cache) > self._limit:
                 self._evict()
 
-    def _remember(self, keys, rows, dirty):
+    def _remember(self, keys: np.ndarray, rows: np.ndarray, dirty: bool) -> None:
         self._cache.put(keys, rows)
         grow = len(self._cache) - len(self._stamp)
         if grow > 0:
@@ -165,11 +170,11 @@ class DiskStore:
         if dirty:
             self._dirty[self._cache._index.find(keys)] = True
 
-    def _touch(self, keys):
+    def _touch(self, keys: np.ndarray) -> None:
         self._clock += 1
         self._stamp[self._cache._index.find(keys)] = self._clock
 
-    def _evict(self):
+    def _evict(self) -> None:
         """Write what changed, keep the more recent half in memory."""
         self.flush()
         keys, at = self._cache._index.items()
@@ -189,7 +194,7 @@ class DiskStore:
                 self._write(lambda: [(keys[changed], self._cache._rows[at[changed]])], clear=False)
                 self._dirty[:] = False
 
-    def _write(self, chunks, clear):
+    def _write(self, chunks: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]], clear: bool) -> None:
         """Write chunks in one transaction.
 
         When LMDB's map is full, it is made larger and everything written again.
@@ -207,7 +212,7 @@ class DiskStore:
             except self._lmdb.MapFullError:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
 
-    def chunks(self):
+    def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         self.flush()
         with self._env.begin() as txn:
             keys, rows = [], []
@@ -223,7 +228,7 @@ class DiskStore:
             if keys:
                 yield self._keys(b"".join(keys)), np.frombuffer(b"".join(rows), "<f4").reshape(-1, self.line)
 
-    def replace(self, make) -> None:
+    def replace(self, make: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]) -> None:
         """Become what the chunks of `make()` hold; unchanged if reading them fails or the process dies."""
         with self._lock:
             self._write(make, clear=True)
@@ -238,12 +243,12 @@ class DiskStore:
                 self._env = None
                 DiskStore._open.pop(self._folder, None)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_env", None) is not None:
             self.close()
 
 
-def open_store(options: dict, line: int, rank: int = 0):
+def open_store(options: dict[str, Any], line: int, rank: int = 0) -> MemoryStore | DiskStore:
     """The store of a make_*_store_options dict."""
     store = options["kv_store"]
     path = store["persistent_table"]["path"]
@@ -261,7 +266,7 @@ def open_store(options: dict, line: int, rank: int = 0):
 class KeyIndex:
     """{int64 key: row number}; rows are numbered as they are added."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
         self.count = 0
 
@@ -289,7 +294,7 @@ class KeyIndex:
                 self._runs.append((merged[order], np.concatenate((a[1], b[1]))[order]))
         return rows
 
-    def items(self):
+    def items(self) -> tuple[np.ndarray, np.ndarray]:
         """(keys, row numbers), in row order."""
         if not self._runs:
             return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -7,7 +7,15 @@ per parameter. Slot names differ for SGD and Adadelta (`_renames` of the class).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
 
 STORED_PER_STEP = (
     "bias_correction1",
@@ -15,12 +23,17 @@ STORED_PER_STEP = (
 )  # OneFlow's Adam family keeps them among the options
 
 
-def is_oneflow(state_dict) -> bool:
-    groups = state_dict.get("param_groups") or [{}]
+def is_oneflow(state_dict: Mapping[str, Any]) -> bool:
+    groups: Sequence[Mapping[str, Any]] = state_dict.get("param_groups") or [{}]
     return "_options" in groups[0]
 
 
-def from_oneflow(state_dict, renames, current_groups, counts_steps=True) -> dict:
+def from_oneflow(
+    state_dict: Mapping[str, Any],
+    renames: Mapping[str, str],
+    current_groups: Sequence[Mapping[str, Any]],
+    counts_steps: bool = True,
+) -> dict[str, Any]:
     """OneFlow's layout as torch's; options OneFlow does not know keep the optimizer's present value."""
     if len(state_dict["param_groups"]) != len(current_groups):
         raise ValueError(
@@ -49,11 +62,13 @@ def from_oneflow(state_dict, renames, current_groups, counts_steps=True) -> dict
     return {"state": state, "param_groups": groups}
 
 
-def _tensor(value):
+def _tensor(value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
 
 
-def to_oneflow(state_dict, renames, option_names) -> dict:
+def to_oneflow(
+    state_dict: Mapping[str, Any], renames: Mapping[str, str], option_names: Sequence[str]
+) -> dict[str, Any]:
     """torch's layout as OneFlow's, for real OneFlow to read."""
     steps = [
         int(slots["step"])
@@ -61,7 +76,7 @@ def to_oneflow(state_dict, renames, option_names) -> dict:
         if isinstance(slots, dict) and "step" in slots
     ]
     step = max(steps, default=0)
-    state: dict = {"step": step}
+    state: dict[str, Any] = {"step": step}
     groups = []
     for group in state_dict["param_groups"]:
         for index in group["params"]:
@@ -76,7 +91,7 @@ def to_oneflow(state_dict, renames, option_names) -> dict:
     return {"state": state, "param_groups": groups}
 
 
-def _option(name, group, step):
+def _option(name: str, group: Mapping[str, Any], step: int) -> Any:
     """Return the option `name` of a parameter group as OneFlow stores it after `step` steps."""
     if name in STORED_PER_STEP and "betas" in group:
         corrects = step and group.get("do_bias_correction", True)

@@ -5,10 +5,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
-def gather(optimizer, group, slots: dict, optimizer_name: str):
+    import torch
+
+    Entry = tuple[torch.Tensor, torch.Tensor, dict[str, Any]]  # (parameter, gradient, state)
+
+
+def gather(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], slots: Mapping[str, float], optimizer_name: str
+) -> list[Entry]:
     """Return [(parameter, gradient, state)] of the parameters with a gradient; state is created on first use.
 
     `slots`: {name: initial value}. A step counter is a 0-d float32 tensor on the CPU, on the parameter's
@@ -44,14 +55,14 @@ def correction(beta: float, step: torch.Tensor) -> torch.Tensor:
     return 1.0 - beta ** step.to(torch.float64)
 
 
-def run_closure(closure):
+def run_closure(closure: Callable[[], Any] | None) -> Any:
     if closure is None:
         return None
     with torch.enable_grad():
         return closure()
 
 
-def use_foreach(group, entries) -> bool:
+def use_foreach(group: dict[str, Any], entries: Sequence[Entry]) -> bool:
     """Whether to use multi-tensor kernels; as in torch, by default if all parameters are on a GPU."""
     if group.get("differentiable"):
         return False

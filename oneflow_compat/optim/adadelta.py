@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from .._bind import fall_through as _ft
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["Adadelta"]
 
@@ -18,18 +25,18 @@ class Adadelta(Optimizer, torch.optim.Adadelta):
 
     def __init__(
         self,
-        params,
-        lr=1.0,
-        rho=0.9,
-        eps=1e-06,
-        weight_decay=0,
-        maximize=False,
-        contiguous_params=False,
+        params: ParamsT,
+        lr: float | torch.Tensor = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-06,
+        weight_decay: float = 0,
+        maximize: bool = False,
+        contiguous_params: bool = False,
         *,
-        foreach=None,
-        capturable=False,
-        differentiable=False,
-    ):
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         self._init_as(
             torch.optim.Adadelta,
             params,

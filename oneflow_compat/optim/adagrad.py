@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .._bind import fall_through as _ft
 from .optimizer import Optimizer, flag
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["Adagrad"]
 
@@ -17,19 +24,19 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        lr_decay=0.0,
-        weight_decay=0,
-        initial_accumulator_value=0.0,
-        eps=1e-10,
-        contiguous_params=False,
+        params: ParamsT,
+        lr: float | torch.Tensor = 0.001,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        contiguous_params: bool = False,
         *,
-        foreach=None,
-        maximize=False,
-        differentiable=False,
-        fused=None,
-    ):
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
         self._init_as(
             torch.optim.Adagrad,
             params,
@@ -51,7 +58,7 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
                 for parameter in group["params"]:
                     self.state[parameter]["sum"].fill_(group["initial_accumulator_value"])
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its sums start as the first groups' did (torch has none for it and fails
         in step()).
         """

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .._bind import fall_through as _ft
 from .optimizer import Optimizer, flag, floats
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["Adam"]
 
@@ -18,9 +25,16 @@ class AdamOptions(Optimizer):
         return True
 
     def _init_group(
-        self, group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps
-    ):
-        complex_params = super()._init_group(
+        self,
+        group: dict[str, Any],
+        params_with_grad: list[Any],
+        grads: list[Any],
+        exp_avgs: list[Any],
+        exp_avg_sqs: list[Any],
+        max_exp_avg_sqs: list[Any],
+        state_steps: list[Any],
+    ) -> bool:
+        complex_params: bool = super()._init_group(  # type: ignore[misc]
             group, params_with_grad, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps
         )
         if not group["do_bias_correction"] and state_steps:
@@ -53,22 +67,22 @@ class Adam(AdamOptions, torch.optim.Adam):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        betas=(0.9, 0.999),
-        eps=1e-08,
-        weight_decay=0,
-        amsgrad=False,
-        do_bias_correction=True,
-        contiguous_params=False,
-        fused=False,
+        params: ParamsT,
+        lr: float | torch.Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        do_bias_correction: bool = True,
+        contiguous_params: bool = False,
+        fused: bool | None = False,
         *,
-        foreach=None,
-        maximize=False,
-        capturable=False,
-        differentiable=False,
-        decoupled_weight_decay=False,
-    ):
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
         self._init_as(
             torch.optim.Adam,
             params,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from .._bind import fall_through as _ft
 from .adam import Adam, AdamOptions
 from .optimizer import flag, floats
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["AdamW"]
 
@@ -18,21 +25,21 @@ class AdamW(AdamOptions, torch.optim.AdamW):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        betas=(0.9, 0.999),
-        eps=1e-08,
-        weight_decay=0,
-        amsgrad=False,
-        do_bias_correction=True,
-        contiguous_params=False,
-        fused=False,
+        params: ParamsT,
+        lr: float | torch.Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        do_bias_correction: bool = True,
+        contiguous_params: bool = False,
+        fused: bool | None = False,
         *,
-        foreach=None,
-        maximize=False,
-        capturable=False,
-        differentiable=False,
-    ):
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         self._init_as(
             torch.optim.AdamW,
             params,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from . import _own
 from .optimizer import Optimizer, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["Ftrl"]
 
@@ -30,15 +39,15 @@ class Ftrl(Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        weight_decay=0.0,
-        lr_power=-0.5,
-        initial_accumulator_value=0.1,
-        lambda1=0.0,
-        lambda2=0.0,
-        beta=0.0,
-    ):
+        params: ParamsT,
+        lr: float = 0.001,
+        weight_decay: float = 0.0,
+        lr_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        lambda1: float = 0.0,
+        lambda2: float = 0.0,
+        beta: float = 0.0,
+    ) -> None:
         check(lr >= 0.0, "lr", lr, "must not be negative")
         check(weight_decay >= 0.0, "weight_decay", weight_decay, "must not be negative")
         check(
@@ -62,7 +71,7 @@ class Ftrl(Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = _own.run_closure(closure)
         for group in self.param_groups:
             lr, power, beta = group["lr"], -group["lr_power"], group["beta"]

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from . import _own
 from .optimizer import Optimizer, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["LAMB"]
 
@@ -33,19 +42,19 @@ class LAMB(Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        betas=(0.9, 0.999),
-        eps=1e-08,
-        weight_decay=0,
-        adam_w_mode=True,
-        do_bias_correction=True,
-        amsgrad=False,
-        contiguous_params=False,
+        params: ParamsT,
+        lr: float = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08,
+        weight_decay: float = 0,
+        adam_w_mode: bool = True,
+        do_bias_correction: bool = True,
+        amsgrad: bool = False,
+        contiguous_params: bool = False,
         *,
-        maximize=False,
-        capturable=False,
-    ):
+        maximize: bool = False,
+        capturable: bool = False,
+    ) -> None:
         check(lr >= 0.0, "lr", lr, "must not be negative")
         check(eps >= 0.0, "eps", eps, "must not be negative")
         check(weight_decay >= 0.0, "weight_decay", weight_decay, "must not be negative")
@@ -68,7 +77,7 @@ class LAMB(Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters from their gradients; `closure` recomputes the loss, which is returned."""
         loss = _own.run_closure(closure)
         for group in self.param_groups:

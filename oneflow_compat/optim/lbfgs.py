@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 import torch
 
 from .._bind import fall_through as _ft
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["LBFGS"]
 
@@ -15,16 +22,16 @@ class LBFGS(Optimizer, torch.optim.LBFGS):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        max_iter=20,
-        max_eval=None,
-        tolerance_grad=1e-07,
-        tolerance_change=1e-09,
-        history_size=100,
-        line_search_fn=None,
-        contiguous_params=False,
-    ):
+        params: ParamsT,
+        lr: float | torch.Tensor = 0.001,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-07,
+        tolerance_change: float = 1e-09,
+        history_size: int = 100,
+        line_search_fn: Literal["strong_wolfe"] | None = None,
+        contiguous_params: bool = False,
+    ) -> None:
         self._init_as(
             torch.optim.LBFGS,
             params,

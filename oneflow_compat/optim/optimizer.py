@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterable, Iterator, MutableMapping, Sized
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.optim.optimizer import required
@@ -29,65 +30,76 @@ from .._ops.core import get_dialect
 from . import _layout
 from .parameters_grouping import ContiguousParamsGroup, packed_data
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import torch
+    from torch.optim.optimizer import ParamsT
+
+
 __all__ = ["Optimizer", "ParamGroup", "required"]
 
 CLIP_KEYS = ("clip_grad_max_norm", "clip_grad_norm_type")
 
 
-class _Options(MutableMapping):
+class _Options(MutableMapping[str, Any]):
     """A live view of a group without its parameters."""
 
-    def __init__(self, group):
+    def __init__(self, group: ParamGroup) -> None:
         self._group = group
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Any:
         if key == "params":
             raise KeyError(key)
         return self._group[key]
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: str, value: Any) -> None:
         if key == "params":
             raise KeyError("params is no option; use group.parameters")
         self._group[key] = value
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: str) -> None:
         if key == "params":
             raise KeyError(key)
         del self._group[key]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return (key for key in self._group if key != "params")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._group) - ("params" in self._group)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return repr(dict(self))
 
 
-class ParamGroup(dict):
+class ParamGroup(dict[str, Any]):
     """One parameter group: torch's dict, and OneFlow's `.parameters` and `.options`.
 
     `items()`, `in` and iteration are a dict's (OneFlow's object lists its private fields there).
     """
 
-    def __init__(self, parameters=(), default_options=None):
+    def __init__(
+        self,
+        parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        default_options: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(default_options or {})
         self.update(parameters)
 
-    def setdefault(self, key, value=None):
+    def setdefault(self, key: str, value: Any = None) -> Any:
         return super().setdefault(key, value)
 
     @property
-    def parameters(self) -> list:
+    def parameters(self) -> list[torch.Tensor]:
         return self["params"]
 
     @property
-    def options(self):
+    def options(self) -> _Options:
         return _Options(self)
 
     @property
-    def _options(self):
+    def _options(self) -> _Options:
         return _Options(self)
 
     @property
@@ -95,20 +107,20 @@ class ParamGroup(dict):
         return all(self.get(key) is not None for key in CLIP_KEYS)
 
     @property
-    def contiguous_parameters(self) -> list:
+    def contiguous_parameters(self) -> list[torch.Tensor]:
         """The packed buffers of a group made with `contiguous_params=True`; an error without it."""
         if not self.get("contiguous_params"):
             raise AttributeError("contiguous_parameters: this group was not made with contiguous_params=True")
         return packed_data(self["params"])
 
 
-def _with_lr_scale(step):
+def _with_lr_scale(step: Callable[..., Any]) -> Callable[..., Any]:
     """`step`, during which the rate of a group with `lr_scale` is that many times its `lr`; schedules never
     see the product.
     """
 
     @functools.wraps(step)
-    def scaled(self, *args, **kwargs):
+    def scaled(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         rates = (
             []
             if self.__dict__.get("_lr_is_scaled")
@@ -134,21 +146,21 @@ class AlsoTorchs(type):
     only torch's.
     """
 
-    def __instancecheck__(cls, obj):
+    def __instancecheck__(cls, obj: object) -> bool:
         return (
             isinstance(obj, vars(cls)["_stands_for"])
             if "_stands_for" in vars(cls)
             else super().__instancecheck__(obj)
         )
 
-    def __subclasscheck__(cls, subclass):
+    def __subclasscheck__(cls, subclass: type) -> bool:
         return (
             issubclass(subclass, vars(cls)["_stands_for"])
             if "_stands_for" in vars(cls)
             else super().__subclasscheck__(subclass)
         )
 
-    def __subclasses__(cls):
+    def __subclasses__(cls) -> list[type]:
         """Return nothing in torch's dialect, so that a program that lists torch's subclasses by name sees
         each name once.
         """
@@ -166,11 +178,18 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
     """
 
     _stands_for = torch.optim.Optimizer
-    _renames: dict = {}  # slot names: torch's -> OneFlow's, where they differ
-    _option_names: tuple | None = None  # the options in OneFlow's own checkpoint, in its order
+    _renames: dict[str, str] = {}  # slot names: torch's -> OneFlow's, where they differ
+    _option_names: tuple[str, ...] | None = None  # the options in OneFlow's own checkpoint, in its order
     _counts_steps = True  # torch keeps a step per parameter
 
-    def __init__(self, parameters=None, options=None, *, params=None, defaults=None):
+    def __init__(
+        self,
+        parameters: ParamsT | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        params: ParamsT | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         parameters = params if parameters is None else parameters
         options = defaults if options is None else options
         if parameters is None:
@@ -179,7 +198,13 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
         self._init_as(torch.optim.Optimizer, parameters, {}, defaults=dict(options or {}))
 
-    def _init_as(self, torch_class, params, extra_options, **kwargs):
+    def _init_as(
+        self,
+        torch_class: type[torch.optim.Optimizer],
+        params: ParamsT,
+        extra_options: dict[str, Any],
+        **kwargs: Any,
+    ) -> None:
         """Run torch's constructor and add `extra_options`, which torch does not have, to every group."""
         self._more_options = extra_options
         params = _parameter_list(params)
@@ -189,16 +214,16 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             raise asserted(error) from None
         self.defaults.update(extra_options)
 
-    def _patch_step_function(self):
+    def _patch_step_function(self) -> None:
         """torch.compile runs step() as it is: its optimizer support knows plain dicts as groups only."""
         super()._patch_step_function()
         cls = type(self)
         if not getattr(cls.step, "_oneflow_eager", False):
-            cls.step = torch._disable_dynamo(_with_lr_scale(cls.step))
+            cls.step = torch._disable_dynamo(_with_lr_scale(cls.step))  # type: ignore[assignment]
             cls.step._oneflow_eager = True
 
     # ------------------------------------------------------------------ groups
-    def add_param_group(self, param_group: dict) -> None:
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, a dict with "params" and options. TypeError for another object, KeyError without
         "params"."""
         if not isinstance(param_group, dict):
@@ -215,20 +240,21 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             ContiguousParamsGroup([group["params"]])
 
     @property
-    def _default_options(self):
+    def _default_options(self) -> dict[str, Any]:
         return self.defaults
 
     @property
-    def _state(self):
-        self.state.setdefault("step", 0)
-        return self.state
+    def _state(self) -> Any:
+        state: Any = self.state  # torch types its keys as tensors
+        state.setdefault("step", 0)
+        return state
 
     @property
     def support_sparse(self) -> bool:
         """Whether nn.Graph can update only the used rows of an embedding, as OneFlow defines it per class."""
         return False
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.param_groups[:] = [g if isinstance(g, ParamGroup) else ParamGroup(g) for g in self.param_groups]
         for group in self.param_groups:
@@ -263,7 +289,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
 
     # ------------------------------------------------------------------ checkpoints
-    def state_dict(self, layout: str = "torch") -> dict:
+    def state_dict(self, layout: Literal["torch", "oneflow"] = "torch") -> dict[str, Any]:
         """The state in torch's layout, or in OneFlow's with `layout="oneflow"`.
 
         ValueError for another layout.
@@ -281,7 +307,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
         return _layout.to_oneflow(state, self._renames, self._option_names)
 
-    def load_state_dict(self, state_dict: dict) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Accepts both layouts, whoever wrote them."""
         if _layout.is_oneflow(state_dict):
             state_dict = _layout.from_oneflow(
@@ -292,7 +318,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             state.update({key: placed_as(value, p) for key, value in state.items()})
 
 
-def _parameter_list(params):
+def _parameter_list(params: ParamsT) -> Any:
     """The constructor's `params` as torch takes it: an exhausted iterator is one group without parameters, as
     in OneFlow.
     """
@@ -313,17 +339,17 @@ def _parameter_list(params):
     return params
 
 
-def flag(value):
+def flag(value: bool | None) -> bool | None:
     """OneFlow's `fused=False` as torch's None: False would also forbid torch's multi-tensor kernels."""
     return value or None
 
 
-def floats(betas):
+def floats(betas: Iterable[Any]) -> tuple[Any, ...]:
     """(0, 0.9) as (0.0, 0.9): torch's Adam wants two floats, or two tensors."""
     return tuple(b if isinstance(b, torch.Tensor) else float(b) for b in betas)
 
 
-def check(condition, name, value, requirement):
+def check(condition: object, name: str, value: Any, requirement: str) -> None:
     if not condition:
         raise RefusedValue(f"{name}={value!r}: {requirement}")
 

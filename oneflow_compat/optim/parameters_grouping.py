@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import torch
+
 
 __all__ = ["ContiguousParamsGroup", "numel_in_bucket"]
 
 ALIGN_BYTES = 16  # each parameter starts at a multiple of this, so that vector loads stay aligned
 
 
-def numel_in_bucket(tensor) -> int:
+def numel_in_bucket(tensor: torch.Tensor) -> int:
     """How many elements of a packed buffer `tensor` takes, padding included."""
     unit = max(1, ALIGN_BYTES // tensor.element_size())
     return (tensor.numel() + unit - 1) // unit * unit
@@ -26,7 +34,9 @@ class ContiguousParamsGroup:
     TypeError for anything but a list of lists of tensors.
     """
 
-    def __init__(self, params_group_list, group_on_current_buffer=True):
+    def __init__(
+        self, params_group_list: Iterable[Iterable[torch.Tensor]], group_on_current_buffer: bool = True
+    ) -> None:
         groups = [list(group) for group in params_group_list]
         for group in groups:
             for p in group:
@@ -44,18 +54,18 @@ class ContiguousParamsGroup:
                 self._grad.append(grad)
 
     @property
-    def grouped_parameters(self) -> list:
+    def grouped_parameters(self) -> list[torch.Tensor]:
         """The flat buffers that hold the parameters."""
         return self._data
 
     @property
-    def grouped_parameters_grad(self) -> list:
+    def grouped_parameters_grad(self) -> list[torch.Tensor]:
         """The flat buffers that hold their gradients."""
         return self._grad
 
 
-def _buckets(group) -> dict:
-    buckets: dict = {}
+def _buckets(group: Iterable[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
+    buckets: dict[Any, list[torch.Tensor]] = {}
     seen = set()
     for p in group:
         if p.requires_grad and id(p) not in seen:
@@ -64,7 +74,7 @@ def _buckets(group) -> dict:
     return buckets
 
 
-def _pack(bucket):
+def _pack(bucket: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     total = sum(numel_in_bucket(p) for p in bucket)
     data, grad = (
         bucket[0].new_zeros(total, requires_grad=False),
@@ -84,15 +94,15 @@ def _pack(bucket):
     return data, grad
 
 
-def _present_buffers(bucket):
+def _present_buffers(bucket: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
     """(data, grad) if the bucket's parameters, in order, already are packed views of one storage each."""
     if any(p.grad is None for p in bucket):
         return None
-    data, grad = _flat([p.detach() for p in bucket]), _flat([p.grad for p in bucket])
+    data, grad = _flat([p.detach() for p in bucket]), _flat([p.grad for p in bucket if p.grad is not None])
     return None if data is None or grad is None else (data, grad)
 
 
-def _flat(tensors):
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """The one buffer in which the tensors lie packed in this order, or None."""
     storage, begin = tensors[0].untyped_storage(), tensors[0].storage_offset()
     start = begin
@@ -109,14 +119,15 @@ def _flat(tensors):
     return tensors[0].as_strided((start - begin,), (1,), begin)
 
 
-def packed_data(params) -> list:
+def packed_data(params: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The flat buffers of parameters that a ContiguousParamsGroup has packed; an error if they
     lie apart now.
     """
     buffers = [_flat([p.detach() for p in bucket]) for bucket in _buckets(params).values()]
-    if any(buffer is None for buffer in buffers):
+    packed = [buffer for buffer in buffers if buffer is not None]
+    if len(packed) < len(buffers):
         raise RuntimeError(
             "the parameters no longer lie in one buffer (were they moved or cast since?); make a new"
             " ContiguousParamsGroup of them"
         )
-    return buffers
+    return packed

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .._bind import fall_through as _ft
 from . import _own
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+    from torch.optim.optimizer import ParamsT
+
+    from ._own import Entry
+
 
 __all__ = ["RMSprop"]
 
@@ -22,20 +33,20 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        alpha=0.99,
-        eps=1e-08,
-        weight_decay=0,
-        momentum=0.0,
-        centered=False,
-        contiguous_params=False,
+        params: ParamsT,
+        lr: float | torch.Tensor = 0.001,
+        alpha: float = 0.99,
+        eps: float = 1e-08,
+        weight_decay: float = 0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        contiguous_params: bool = False,
         *,
-        capturable=False,
-        foreach=None,
-        maximize=False,
-        differentiable=False,
-    ):
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         self._init_as(
             torch.optim.RMSprop,
             params,
@@ -52,7 +63,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             differentiable=differentiable,
         )
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = _own.run_closure(closure)
         for group in self.param_groups:
             slots = {"square_avg": 0.0}
@@ -67,7 +78,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         return loss
 
 
-def _single(group, entries):
+def _single(group: dict[str, Any], entries: Sequence[Entry]) -> None:
     lr, alpha, eps = group["lr"], group["alpha"], group["eps"]
     for p, grad, state in entries:
         state["step"] += 1
@@ -88,14 +99,15 @@ def _single(group, entries):
             p.addcdiv_(grad, root, value=-lr)
 
 
-def _foreach(group, entries):
+def _foreach(group: dict[str, Any], entries: Sequence[Entry]) -> None:
     """The same operations in the same order on all tensors at once."""
     lr, alpha, eps = group["lr"], group["alpha"], group["eps"]
-    params, grads = [p for p, _, _ in entries], [g for _, g, _ in entries]
+    params = [p for p, _, _ in entries]
+    grads: Any = [g for _, g, _ in entries]
     torch._foreach_add_([s["step"] for _, _, s in entries], 1)
     if group["weight_decay"] != 0:
         grads = torch._foreach_add(grads, params, alpha=group["weight_decay"])
-    squares = [s["square_avg"] for _, _, s in entries]
+    squares: Any = [s["square_avg"] for _, _, s in entries]
     torch._foreach_mul_(squares, alpha)
     torch._foreach_addcmul_(squares, grads, grads, value=1 - alpha)
     if group["centered"]:
@@ -103,7 +115,7 @@ def _foreach(group, entries):
         torch._foreach_mul_(means, alpha)
         torch._foreach_add_(means, grads, alpha=1 - alpha)
         squares = torch._foreach_addcmul(squares, means, means, value=-1)
-    roots = torch._foreach_add(squares, eps)
+    roots: Any = torch._foreach_add(squares, eps)
     torch._foreach_sqrt_(roots)
     if group["momentum"] > 0:
         buffers = [s["momentum_buffer"] for _, _, s in entries]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .._bind import fall_through as _ft
 from .optimizer import Optimizer, check, flag
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
 
 __all__ = ["SGD"]
 
@@ -24,19 +31,19 @@ class SGD(Optimizer, torch.optim.SGD):
 
     def __init__(
         self,
-        params,
-        lr=0.001,
-        momentum=0.0,
-        dampening=0.0,
-        weight_decay=0.0,
-        nesterov=False,
-        maximize=False,
-        contiguous_params=False,
-        fused=False,
+        params: ParamsT,
+        lr: float | torch.Tensor = 0.001,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        maximize: bool = False,
+        contiguous_params: bool = False,
+        fused: bool | None = False,
         *,
-        foreach=None,
-        differentiable=False,
-    ):
+        foreach: bool | None = None,
+        differentiable: bool = False,
+    ) -> None:
         check(momentum >= 0.0, "momentum", momentum, "must not be negative")
         self._init_as(
             torch.optim.SGD,
@@ -57,7 +64,9 @@ class SGD(Optimizer, torch.optim.SGD):
     def support_sparse(self) -> bool:
         return True
 
-    def _init_group(self, group, params, grads, momentum_buffer_list):
+    def _init_group(
+        self, group: dict[str, Any], params: list[Any], grads: list[Any], momentum_buffer_list: list[Any]
+    ) -> bool:
         sparse = super()._init_group(group, params, grads, momentum_buffer_list)
         if group["momentum"] != 0 and group["dampening"] != 0:
             for i, buffer in enumerate(momentum_buffer_list):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 
 from .. import _bind
 from .events import named as _named
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-def range_push(range_name: str):
+    import torch
+
+
+def range_push(range_name: str) -> None:
     """Open a named range: an NVTX range on CUDA, a record_function region otherwise."""
     if torch.cuda.is_available():
         torch.cuda.nvtx.range_push(range_name)
@@ -19,7 +25,7 @@ def range_push(range_name: str):
     _regions.append(region)
 
 
-def range_pop():
+def range_pop() -> None:
     """Close the range opened last; RuntimeError when none is open."""
     if not _regions:
         raise RuntimeError("profiler.range_pop(): no range is open; call range_push(name) first")
@@ -31,19 +37,19 @@ def range_pop():
 _regions: list = []
 
 
-def profiler_start():
+def profiler_start() -> None:
     """Start the CUDA profiler; without CUDA a warning, and nothing happens."""
     if _has_cuda("profiler_start"):
         torch.cuda.profiler.start()
 
 
-def profiler_stop():
+def profiler_stop() -> None:
     """Stop the CUDA profiler; without CUDA a warning, and nothing happens."""
     if _has_cuda("profiler_stop"):
         torch.cuda.profiler.stop()
 
 
-def _has_cuda(name):
+def _has_cuda(name: str) -> bool:
     if not torch.cuda.is_available():
         warnings.warn(
             f"profiler.{name}() steers the CUDA profiler, and there is no CUDA device; use"
@@ -64,15 +70,17 @@ class profile(torch.profiler.profile):
 
     def __init__(
         self,
-        activities=None,
-        record_shapes=False,
-        record_attrs=False,
-        record_bandwidth_for_cuda=False,
-        **kwargs,
-    ):
+        activities: Iterable[torch.profiler.ProfilerActivity] | None = None,
+        record_shapes: bool = False,
+        record_attrs: bool = False,
+        record_bandwidth_for_cuda: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(activities=activities, record_shapes=record_shapes, **kwargs)
 
-    def key_averages(self, group_by_input_shape=False, group_by_attributes=False, *args, **kwargs):
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_attributes: bool = False, *args: Any, **kwargs: Any
+    ) -> Any:
         return _named(super().key_averages(group_by_input_shape, *args, **kwargs))
 
 

@@ -10,8 +10,14 @@ import copy
 import json
 from abc import ABC
 from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch.autograd.profiler_util import FunctionEventAvg
+
+if TYPE_CHECKING:
+    pass
+    from collections.abc import Callable
+
 
 __all__ = ["CustomEvent", "CustomEventType", "EventBase", "EventType", "Events", "KernelEvent"]
 
@@ -40,7 +46,7 @@ class EventBase(ABC):
 
     MAX_NAME_LENGTH = 55
 
-    def __init__(self, name: str, time_total: float, event_type: EventType):
+    def __init__(self, name: str, time_total: float, event_type: EventType) -> None:
         self._name, self._time_total, self.count, self.event_type = name, time_total, 1, event_type
 
     @property
@@ -50,25 +56,25 @@ class EventBase(ABC):
         return self._name if len(self._name) <= limit else self._name[: limit - 3] + "..."
 
     @property
-    def cpu_time_total(self):
+    def cpu_time_total(self) -> float | None:
         return self._time_total
 
     @property
-    def cuda_time_total(self):
+    def cuda_time_total(self) -> float | None:
         return None
 
     @property
-    def cpu_time(self):
+    def cpu_time(self) -> float | None:
         return None if self.cpu_time_total is None else self.cpu_time_total / self.count
 
     @property
-    def cuda_time(self):
+    def cuda_time(self) -> float | None:
         return None if self.cuda_time_total is None else self.cuda_time_total / self.count
 
     def has_cuda_time(self) -> bool:
         return self.cuda_time_total is not None
 
-    def update(self, event):
+    def update(self, event: Any) -> None:
         """Add the calls of another event of the same kind; AssertionError for another."""
         if self.event_type != event.event_type:
             raise AssertionError(
@@ -77,16 +83,16 @@ class EventBase(ABC):
         self.count += event.count
         self._time_total += event._time_total
 
-    def _values(self) -> tuple:
+    def _values(self) -> tuple[Any, ...]:
         """What two equal events of one class agree in."""
         return self.name, self.count, self.cpu_time_total, self.cuda_time_total
 
-    def __eq__(self, value) -> bool:
+    def __eq__(self, value: object) -> bool:
         return type(self) is type(value) and self._values() == value._values()
 
     __hash__ = None  # type: ignore[assignment]  # an event changes in update()
 
-    def _times(self, device) -> dict:
+    def _times(self, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
         """The total and the mean on "cpu" or "cuda" as texts; nothing where there are none."""
         total = getattr(self, f"{device}_time_total")
         return (
@@ -102,30 +108,31 @@ class EventBase(ABC):
 class CustomEvent(EventBase):
     """A range of the user's, or an activity on the CUDA device."""
 
-    def __init__(self, name: str, time_total: float, custom_event_type: CustomEventType):
+    def __init__(self, name: str, time_total: float, custom_event_type: CustomEventType) -> None:
         super().__init__(name, time_total, EventType.Custom)
         self.custom_event_type = custom_event_type
 
     @classmethod
-    def from_dict(cls, d: dict):
-        return cls(d.get("name"), d.get("time"), CustomEventType(d.get("custom_type")))
+    def from_dict(cls, d: dict[str, Any]) -> CustomEvent:
+        value_of: Callable[..., Any] = d.get
+        return cls(value_of("name"), value_of("time"), CustomEventType(value_of("custom_type")))
 
     @property
-    def key(self):
+    def key(self) -> tuple[str, CustomEventType]:
         return self.name, self.custom_event_type
 
-    def _values(self) -> tuple:
+    def _values(self) -> tuple[Any, ...]:
         return *super()._values(), self.custom_event_type
 
     @property
-    def cpu_time_total(self):
+    def cpu_time_total(self) -> float | None:
         return None if self.custom_event_type is CustomEventType.CudaKernel else self._time_total
 
     @property
-    def cuda_time_total(self):
+    def cuda_time_total(self) -> float | None:
         return self._time_total if self.custom_event_type is CustomEventType.CudaKernel else None
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Texts of one line of the table."""
         return {"name": self.name, "count": self.count, **self._times("cpu"), **self._times("cuda")}
 
@@ -133,9 +140,11 @@ class CustomEvent(EventBase):
 class KernelEvent(EventBase):
     """One operator, with the device activity it started as children."""
 
-    def __init__(self, name: str, time_total: float, memory_size: int, description=""):
+    def __init__(
+        self, name: str, time_total: float, memory_size: int | None, description: str | dict[str, Any] = ""
+    ) -> None:
         super().__init__(name, time_total, EventType.Kernel)
-        self.children: list = []
+        self.children: list[CustomEvent] = []
         self.memory_size = memory_size
         self.description = (
             dict(description) if isinstance(description, dict) else {"shape": description or ""}
@@ -153,41 +162,43 @@ class KernelEvent(EventBase):
         return _text(self.description.get("attrs"))
 
     @classmethod
-    def from_dict(cls, d: dict):
+    def from_dict(cls, d: dict[str, Any]) -> KernelEvent:
+        value_of: Callable[..., Any] = d.get
         event = cls(
-            d.get("name"),
-            d.get("time"),
-            d.get("memory_size"),
-            d.get("input_shapes", d.get("description")) or "",
+            value_of("name"),
+            value_of("time"),
+            value_of("memory_size"),
+            value_of("input_shapes", value_of("description")) or "",
         )
-        for child in d.get("children") or ():
+        for child in value_of("children") or ():
             event.add_child(CustomEvent.from_dict(child))
         return event
 
-    def add_child(self, event: CustomEvent):
+    def add_child(self, event: CustomEvent) -> None:
         self.children.append(event)
         if event.custom_event_type is CustomEventType.CudaKernel:
             self._cuda_time_total += event._time_total
 
     @property
-    def key(self):
+    def key(self) -> tuple[str, str]:
         return self.name, self.input_shapes
 
-    def _values(self) -> tuple:
+    def _values(self) -> tuple[Any, ...]:
         return *super()._values(), self.children, self.memory_size, self.input_shapes
 
     @property
-    def cuda_time_total(self):
+    def cuda_time_total(self) -> float | None:
         return self._cuda_time_total or None
 
     @property
     def bandwidth(self) -> str:
         """Bytes of one call over its time on the device; "-" without device time."""
-        if not self.has_cuda_time() or self.memory_size is None or self.memory_size < 0:
+        cuda_time = self.cuda_time
+        if cuda_time is None or self.memory_size is None or self.memory_size < 0:
             return "-"
-        return f"{self.memory_size / (1 << 30) / (self.cuda_time * 1e-6):.3f}GB/s"
+        return f"{self.memory_size / (1 << 30) / (cuda_time * 1e-6):.3f}GB/s"
 
-    def update(self, event):
+    def update(self, event: Any) -> None:
         """Add the calls of another event, child by child; AssertionError when the children are others."""
         mine, theirs = [c.key for c in self.children], [c.key for c in event.children]
         if mine != theirs:
@@ -197,14 +208,14 @@ class KernelEvent(EventBase):
         for child, addition in zip(self.children, event.children):
             child.update(addition)
 
-    def make_children_average(self):
+    def make_children_average(self) -> None:
         """Children of one key become one."""
-        merged: dict = {}
+        merged: dict[Any, Any] = {}
         for child in self.children:
             _into(merged, child.key, child)
         self.children = list(merged.values())
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Texts of one line of the table."""
         extra = {"attributes": self.attributes} if self.attributes else {}
         return {
@@ -218,11 +229,11 @@ class KernelEvent(EventBase):
         }
 
 
-def _text(value) -> str:
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else ", ".join(map(str, value or ()))
 
 
-def _into(merged: dict, key, event):
+def _into(merged: dict[Any, Any], key: Any, event: Any) -> None:
     if key in merged:
         merged[key].update(event)
     else:
@@ -240,10 +251,10 @@ _COLUMNS = (
 _OPTIONAL = (("Input shapes", "input_shapes"), ("Attributes", "attributes"), ("Bandwidth", "bandwidth"))
 
 
-class Events(list):
+class Events(list[Any]):
     """The events of a JSON text; a list to which more can be appended."""
 
-    def __init__(self, events: str = ""):
+    def __init__(self, events: str = "") -> None:
         super().__init__()
         if not isinstance(events, str):  # a list of events, as list() takes it
             self.extend(events)
@@ -257,21 +268,21 @@ class Events(list):
                 ).from_dict(d)
             )
 
-    def key_averages(self, group_by_input_shape=False, group_by_attributes=False):
+    def key_averages(self, group_by_input_shape: bool = False, group_by_attributes: bool = False) -> Events:
         """Events of one name summed up, with a mean per call; operators also apart by shapes or attributes on
         request.
 
         The events of this list stay as they are. Calls of an operator that started different device activity
         stay apart.
         """
-        merged: dict = {}
+        merged: dict[Any, Any] = {}
         for event in copy.deepcopy(list(self)):
             if isinstance(event, KernelEvent):
                 event.make_children_average()
                 for asked, part in ((group_by_input_shape, "shape"), (group_by_attributes, "attrs")):
                     if not asked:
                         event.description.pop(part, None)
-                key = (event.key, event.attributes, tuple(c.key for c in event.children))
+                key: tuple[Any, ...] = (event.key, event.attributes, tuple(c.key for c in event.children))
             else:
                 key = (event.key,)
             _into(merged, (event.event_type, *key), event)
@@ -319,7 +330,7 @@ class _Average(FunctionEventAvg):
     @property
     def name(self) -> str:
         """The key without torch's namespace, under OneFlow's word where it has another."""
-        plain = self.key.removeprefix("aten::")
+        plain = str(self.key).removeprefix("aten::")
         return _NAMES.get(plain, plain)
 
 
@@ -328,7 +339,7 @@ class OperatorAverage(_Average):
     asked for.
     """
 
-    @property
+    @property  # type: ignore[override]
     def input_shapes(self) -> str:
         shapes = self.__dict__.get("input_shapes")
         if isinstance(shapes, str) or not shapes:
@@ -336,7 +347,7 @@ class OperatorAverage(_Average):
         return ", ".join("(" + ",".join(map(str, s)) + ")" for s in shapes if s) or "-"
 
     @input_shapes.setter
-    def input_shapes(self, value):
+    def input_shapes(self, value: Any) -> None:
         self.__dict__["input_shapes"] = value
 
 
@@ -348,7 +359,7 @@ KernelEvent.register(OperatorAverage)
 CustomEvent.register(RangeAverage)
 
 
-def named(averages):
+def named(averages: Any) -> Any:
     """The list of torch, its items turned into these."""
     for event in averages:
         if type(event) is FunctionEventAvg:

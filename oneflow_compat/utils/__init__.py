@@ -1,10 +1,19 @@
 """oneflow.utils: torch.utils, with OneFlow's global_view, tensor, vision and model_zoo."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
 from .. import _bind
 from .tensor import from_torch, to_torch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-def load_library(val: str):
+    import torch
+
+
+def load_library(val: str) -> None:
     """Load a library of custom operators (a .so with TORCH_LIBRARY registrations) into torch.ops; "" loads
     nothing.
     """

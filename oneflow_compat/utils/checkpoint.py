@@ -7,15 +7,25 @@ inside a dict.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 import torch.utils.checkpoint
 
 from .. import _bind
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
 __all__ = ["checkpoint"]
 
 
-def checkpoint(function, *args, use_reentrant=None, **kwargs):
+def checkpoint(
+    function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None, **kwargs: Any
+) -> Any:
     """function(*args, **kwargs), whose activations are computed again in backward instead of kept.
 
     use_reentrant=None means False (torch: True); torch's other keywords are taken. Returns what `function`

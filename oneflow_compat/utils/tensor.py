@@ -1,11 +1,19 @@
 """oneflow.utils.tensor: between torch tensors and OneFlow tensors, which are the same objects here."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
-__path__: list = []  # a package: `import oneflow.utils.tensor.from_or_to_torch_tensor`
+if TYPE_CHECKING:
+    import torch
 
 
-def print_error_msg():
+__path__: list[str] = []  # a package: `import oneflow.utils.tensor.from_or_to_torch_tensor`
+
+
+def print_error_msg() -> None:
     """Say that torch is missing; it never is here, since this package stands on it."""
     print("torch is missing: install it to exchange tensors with it")
 
@@ -24,7 +32,7 @@ def to_torch(flow_tensor: torch.Tensor) -> torch.Tensor:
     return (flow_tensor.to_local() if flow_tensor.is_global else flow_tensor).detach()
 
 
-def _check(name, value):
+def _check(name: str, value: object) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} takes a tensor, found {type(value).__name__}")
     return value

@@ -119,41 +119,24 @@ RETURN_TYPES = {
     "oneflow.load": "Any",
     "oneflow.save": "None",
     "oneflow.load_graph": "Any",
-    "oneflow.set_dialect": "None",
-    "oneflow.get_dialect": "str",
     "oneflow.tensor_buffer_to_list_of_tensors": "list[_Tensor]",
-    "oneflow.is_tracing": "bool",
-    "oneflow.is_scripting": "bool",
-    "oneflow.in_top_k": "_Tensor",
-    "oneflow.dtypes": "list[torch.dtype]",
-    "oneflow.set_default_tensor_type": "None",
     "oneflow.builtin_op": "Any",
     "oneflow.stateful_op": "Any",
     "oneflow.read_onerec": "Any",
-    "oneflow.script": "Any",
-    "oneflow.ignore": "Any",
-    "oneflow.unused": "Any",
-    "oneflow.interface": "Any",
     "oneflow.record": "Any",
     "oneflow.of_record": "Any",
     "oneflow.oneflow_internal_path": "str",
     "oneflow.oneflow_python_base_dir": "str",
     "oneflow.autocast_decorator": "Any",
     "oneflow.convert_oneflow_dtype_to_numpy_dtype": "Any",
-    "oneflow.distributed_partial_fc_sample": "tuple[_Tensor, _Tensor, _Tensor]",
-    "oneflow.utils.global_view.to_global": "Any",
-    "oneflow.utils.global_view.to_local": "Any",
     "oneflow.jit.script": "Any",
-    "oneflow.nn.init.calc_fan": "int",
-    "oneflow.nn.init.get_data_format": "str",
 }
 RETURN_TYPES |= {
     f"oneflow.Tensor.{name}": kind
     for kind, names in {
-        "bool": "is_consistent is_offloaded is_view is_dynamic check_meta_consistency",
+        "bool": "is_consistent is_dynamic check_meta_consistency",
         "int": "global_id",
-        "None": "load offload",
-        "Any": "to_numpy numpy_list _register_post_grad_accumulation_hook _meta_repr in_top_k _copy_to_numpy _copy_from_numpy _zero_grad_",
+        "Any": "to_numpy numpy_list _register_post_grad_accumulation_hook",
     }.items()
     for name in names.split()
 }
@@ -248,20 +231,17 @@ def torch_type(annotation: ast.expr | None) -> str | None:
 
 
 # ------------------------------------------------------------------ our signatures
-def own_type(annotation) -> str | None:
+def own_type(annotation, space: str) -> str | None:
     """An annotation of ours, if a stub can repeat it: builtins, torch's types, and unions or containers of those."""
     if annotation is inspect.Parameter.empty:
         return None
     if annotation is None or annotation is type(None):
         return "None"
     if isinstance(annotation, str):
-        try:
-            return torch_type(ast.parse(annotation.replace("torch.", ""), mode="eval").body)
-        except SyntaxError:
-            return None
+        return written_type(annotation, space)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is not None:
-        inner = [own_type(argument) for argument in arguments]
+        inner = [own_type(argument, space) for argument in arguments]
         if None in inner:
             return None
         if origin in (typing.Union, types.UnionType):
@@ -274,16 +254,45 @@ def own_type(annotation) -> str | None:
     return {"dtype": "torch.dtype", "device": "torch.device"}.get(getattr(annotation, "__name__", ""))
 
 
+_NAMES_OF_OURS = NAMES_IN_STUBS | set(
+    "AbstractContextManager Iterable Iterator Literal Mapping NoReturn OrderedDict ParamsT"
+    " bytes dict frozenset object os set torch type".split()
+)
+_IMPORTED_UNDER_ANOTHER_NAME = {"Placement": "_placement", "Sbp": "_sbp"}
+
+
+def written_type(annotation: str, space: str) -> str | None:
+    """The text of an annotation of ours, in names that the stub of `space` knows; None if it uses others."""
+    tree = ast.parse(annotation, mode="eval").body
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if names - _NAMES_OF_OURS - _IMPORTED_UNDER_ANOTHER_NAME.keys() - class_names(space):
+        return None
+    text = re.sub(r"\btorch\.Tensor\b", "Tensor", ast.unparse(tree))
+    for ours, in_stub in _IMPORTED_UNDER_ANOTHER_NAME.items():
+        text = re.sub(rf"\b{ours}\b", in_stub, text)
+    return text
+
+
+@functools.cache
+def class_names(space: str) -> set[str]:
+    """The names of our classes that the stub of a public module declares."""
+    while space not in sys.modules:
+        space = space.rpartition(".")[0]
+    return {name for name, value in own_names(sys.modules[space], space).items() if isinstance(value, type)}
+
+
 def stub_type(written: str) -> str:
     """A type as it stands in a stub: `from torch import *` binds bool, int and float to dtypes."""
     return re.sub(r"(?<![\w.])(bool|int|float)\b", r"_\1", written)
 
 
-def parameter_type(parameter: inspect.Parameter, theirs: dict[str, str]) -> str:
-    written = own_type(parameter.annotation)
+def parameter_type(parameter: inspect.Parameter, theirs: dict[str, str], space: str) -> str:
+    written = own_type(parameter.annotation, space)
+    if written is None and parameter.annotation is not parameter.empty:
+        return "Any"  # a type that the stub does not import
     if written is None:
         written = theirs.get(parameter.name) or PARAMETER_TYPES.get(parameter.name)
-    if written is not None and type(parameter.default) is str and "str" not in written:
+    if written is not None and type(parameter.default) is str and not re.search("str|Literal", written):
         written = None  # torch's parameter of this name is another one
     if written is None and type(parameter.default) in (bool, float, str):
         written = type(parameter.default).__name__
@@ -305,7 +314,9 @@ def default_text(value) -> str:
 
 def signature_text(function, name: str, method: bool = False) -> tuple[str, str]:
     """("(parameters)", "return type") of a function of ours."""
-    declared = counterparts(name) if not method or name.startswith("oneflow.Tensor.") else []
+    space, owner = name.rpartition(".")[0], name.split(".")[-2]
+    is_of_class = owner[:1].isupper()  # torch's function of the name of a static method is another one
+    declared = counterparts(name) if not is_of_class or owner == "Tensor" else []
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -332,18 +343,21 @@ def signature_text(function, name: str, method: bool = False) -> tuple[str, str]
         elif method and index == 0:
             parts.append(p.name)
         else:
-            text = f"{p.name}: {stub_type(parameter_type(p, theirs))}"
+            text = f"{p.name}: {stub_type(parameter_type(p, theirs, space))}"
             optional = optional or p.default is not p.empty
             if p.default is not p.empty or (optional and p.kind is not p.KEYWORD_ONLY):
                 text += f" = {default_text(p.default) if p.default is not p.empty else '...'}"
             parts.append(text)
-    return f"({', '.join(parts)})", return_type(name, signature, declared)
+    returns = return_type(name, signature, declared)
+    if inspect.isgeneratorfunction(inspect.unwrap(function)) and not inspect.isgeneratorfunction(function):
+        returns = returns.replace("Iterator", "AbstractContextManager")  # contextlib.contextmanager
+    return f"({', '.join(parts)})", returns
 
 
 def return_type(name: str, signature: inspect.Signature, declared: list[ast.FunctionDef]) -> str:
     if name in RETURN_TYPES:
         return stub_type(RETURN_TYPES[name])
-    written = own_type(signature.return_annotation)
+    written = own_type(signature.return_annotation, name.rpartition(".")[0])
     if written is None:
         returns = {torch_type(node.returns) for node in declared}
         written = returns.pop() if len(returns) == 1 else ("Any" if declared else None)
@@ -433,7 +447,9 @@ def instance_attributes(cls) -> list[str]:
                 source = inspect.getsource(holder)
             except OSError:  # a class that code made
                 continue
-            names.update(dict.fromkeys(re.findall(r"\bself\.([a-z]\w*)(?:, self\.\w+)* = ", source)))
+            names.update(
+                dict.fromkeys(re.findall(r"\bself\.([a-z]\w*)(?:, self\.\w+)*(?:: [^=\n]+)? = ", source))
+            )
             names.update(dict.fromkeys(re.findall(r"\bset_\(self, \"([a-z]\w*)\"", source)))
     return sorted(names)
 
@@ -441,7 +457,9 @@ def instance_attributes(cls) -> list[str]:
 def member_text(owner: str, member: str, value) -> str:
     dotted = f"{owner}.{member}"
     if isinstance(value, property):
-        written = PROPERTY_TYPES.get(member, "Any")
+        space = owner.rpartition(".")[0]
+        annotation = inspect.signature(value.fget).return_annotation
+        written = PROPERTY_TYPES.get(member) or stub_type(own_type(annotation, space) or "Any")
         return (
             f"    @property\n    def {member}(self) -> {written}:\n{docstring(value, ' ' * 8)}        ...\n"
         )
@@ -521,9 +539,12 @@ def stub(space: str, torch_module: str | None) -> str:
 def imports(space: str, torch_module: str | None, module) -> str:
     lines = [
         "from builtins import bool as _bool, float as _float, int as _int",
-        "from collections.abc import Callable, Sequence",
-        "from typing import Any, Optional, Union",
+        "from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence",
+        "from collections import OrderedDict",
+        "from contextlib import AbstractContextManager",
+        "from typing import Any, Literal, NoReturn, Optional, Union",
         "",
+        "import os",
         "import torch",
         "from torch import Tensor as Tensor" if space == "oneflow" else "from torch import Tensor",
     ]
@@ -532,6 +553,7 @@ def imports(space: str, torch_module: str | None, module) -> str:
         for name in ("nn", "optim", "optim.lr_scheduler", "nn.parallel", "utils.data", "autograd", "profiler")
         for line in [f"import torch.{name}"]
     ]
+    lines.append("from torch.optim.optimizer import ParamsT")
     if torch_module:
         lines.append(f"from {torch_module} import *")
     if space == "oneflow":

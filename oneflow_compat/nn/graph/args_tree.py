@@ -6,10 +6,15 @@ Lists, tuples, dicts and dataclass instances are inner nodes, anything else is a
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .graph_repr import LeafText
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
 
 __all__ = ["ArgsTree", "NamedArg"]
 
@@ -19,31 +24,37 @@ _UNSET = object()
 class NamedArg:
     """A node: its location (prefix, name, index) and its value; an inner node's value holds NamedArgs."""
 
-    def __init__(self, prefix="", name=None, global_index=0, tensor_type=torch.Tensor):
+    def __init__(
+        self,
+        prefix: str = "",
+        name: str | None = None,
+        global_index: int = 0,
+        tensor_type: type = torch.Tensor,
+    ) -> None:
         self._prefix, self._index, self._tensor_type = prefix, global_index, tensor_type
         self._name = str(global_index) if name is None else name
         self._value = _UNSET
 
-    def prefix(self):
+    def prefix(self) -> str:
         return self._prefix
 
-    def name(self):
+    def name(self) -> str:
         return self._name
 
-    def global_index(self):
+    def global_index(self) -> int:
         return self._index
 
-    def value(self):
+    def value(self) -> Any:
         assert self._value is not _UNSET, f"node {self._name} has no value yet: call set_value() first"
         return self._value
 
-    def set_value(self, value):
+    def set_value(self, value: Any) -> None:
         self._value = value
 
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         return _children(self.value()) is None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         value = None if self._value is _UNSET else self._value
         kinds = (
             (self._tensor_type, "TENSOR"),
@@ -66,17 +77,25 @@ class ArgsTree:
     path.
     """
 
-    def __init__(self, io_args, gen_name=False, root_prefix="", root_name=None, tensor_type=torch.Tensor):
-        self._args, self._named, self._tensor_type = io_args, None, tensor_type
+    def __init__(
+        self,
+        io_args: Any,
+        gen_name: bool = False,
+        root_prefix: str = "",
+        root_name: str | None = None,
+        tensor_type: type = torch.Tensor,
+    ) -> None:
+        self._args, self._tensor_type = io_args, tensor_type
+        self._named: NamedArg | None = None
         self._root = root_prefix, root_name
         if gen_name:
             self.gen_name()
 
-    def gen_name(self):
+    def gen_name(self) -> NamedArg:
         """Name every node, in the order of iter_nodes()."""
         count = [0]
 
-        def node(value, prefix, name):
+        def node(value: Any, prefix: str, name: str | None) -> NamedArg:
             named = NamedArg(prefix, name, count[0], self._tensor_type)
             count[0] += 1
             children = _children(value)
@@ -94,7 +113,7 @@ class ArgsTree:
         self._named = node(self._args, *self._root)
         return self._named
 
-    def iter_nodes(self):
+    def iter_nodes(self) -> Iterator[Any]:
         """Every node, parents first: NamedArgs, or the plain values without names."""
         todo = [self._args if self._named is None else self._named]
         while todo:
@@ -103,18 +122,18 @@ class ArgsTree:
             children = _children(node.value() if isinstance(node, NamedArg) else node)
             todo.extend(v for _, v in reversed(children or ()))
 
-    def iter_named_nodes(self):
+    def iter_named_nodes(self) -> Iterator[tuple[str, NamedArg]]:
         """(full name, node) of every node; only with gen_name=True."""
         assert self._named is not None, "iter_named_nodes() needs a tree made with gen_name=True"
         for node in self.iter_nodes():
             yield f"{node.prefix()}_{node.name()}", node
 
-    def map_leaf(self, map_function):
+    def map_leaf(self, map_function: Callable[[Any], Any]) -> Any:
         """The arguments with every leaf replaced by map_function(leaf); the leaf is a NamedArg in a named
         tree.
         """
 
-        def mapped(node):
+        def mapped(node: Any) -> Any:
             inside = node.value() if isinstance(node, NamedArg) else node
             children = _children(inside)
             return (
@@ -123,12 +142,12 @@ class ArgsTree:
 
         return mapped(self._args if self._named is None else self._named)
 
-    def map_tuple_leaf(self, map_function):
+    def map_tuple_leaf(self, map_function: Callable[[Any], Any]) -> Any:
         """map_leaf where a tuple without a container inside is one leaf; only for a tree without names."""
         if self._named is not None:
             raise AssertionError("map_tuple_leaf() is for a tree made without gen_name")
 
-        def mapped(value):
+        def mapped(value: Any) -> Any:
             children = _children(value)
             if (
                 children is None
@@ -141,11 +160,11 @@ class ArgsTree:
         return mapped(self._args)
 
 
-def _is_dataclass(value):
+def _is_dataclass(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _children(value):
+def _children(value: Any) -> list[tuple[Any, Any]] | None:
     """[(key or None, child)] of an inner node, None of a leaf.
 
     Clients replace _is_dataclass by a function that says no.
@@ -157,9 +176,9 @@ def _children(value):
     return [(None, v) for v in value] if isinstance(value, (list, tuple)) else None
 
 
-def _rebuilt(like, items):
+def _rebuilt(like: Any, items: Iterable[Any]) -> Any:
     if _is_dataclass(like):
-        return dataclasses.replace(like, **dict(zip([k for k, _ in _children(like)], items)))
+        return dataclasses.replace(like, **dict(zip([k for k, _ in _children(like) or ()], items)))
     if isinstance(like, dict):
         return type(like)(zip(like, items))
     return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)

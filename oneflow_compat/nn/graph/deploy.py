@@ -7,6 +7,7 @@ import os
 import tempfile
 import warnings
 from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -17,8 +18,16 @@ from ..._graph.program.codegen import compile_program
 from ..._graph.program.locations import GroupOption
 from ..._graph.saved import package, schedules, writer
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def _entry(graph, what):
+    from ..._graph.call.entry import Entry
+    from ..._graph.program.program import Program, Slot
+    from ..._graph.saved.loaded import LoadedGraph
+    from .graph import Graph
+
+
+def _entry(graph: Graph, what: str) -> Entry:
     if graph.program is None:
         raise RuntimeError(
             f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of"
@@ -27,7 +36,9 @@ def _entry(graph, what):
     return graph._engine._last
 
 
-def to_html(graph, path, args, kwargs):
+def to_html(
+    graph: Graph, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Write a program as an HTML page: the one last run, or that of a call with these arguments, timed."""
     seconds = None
     if args or kwargs:
@@ -39,7 +50,7 @@ def to_html(graph, path, args, kwargs):
         file.write(html_report.page(entry.program, seconds))
 
 
-def save(graph, path, compiled=False):
+def save(graph: Graph, path: str | os.PathLike[str], compiled: bool = False) -> None:
     """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads
     it back. `compiled`: write their machine code as well; see load_graph(trust_binaries=True).
 
@@ -60,10 +71,10 @@ def save(graph, path, compiled=False):
             " set_backend('auto') or 'inductor' before its first call"
         )
     programs = [(e.program, e.values_besides_arguments()) for e in (entry, *_others(graph, entry))]
-    writer.save(programs, path, backend, _schedules(graph), compiled)
+    writer.save(programs, os.fspath(path), backend, _schedules(graph, entry.program), compiled)
 
 
-def _others(graph, entry):
+def _others(graph: Graph, entry: Entry) -> list[Entry]:
     """Return the other programs that serve calls of the current graph, the most recent first."""
     around = lambda e: (
         e.key[:3] if e.key[:1] == ("autocast",) else None
@@ -81,23 +92,21 @@ def _others(graph, entry):
     ]
 
 
-def _guarded(entry):
+def _guarded(entry: Entry) -> list[Slot]:
     """Return the slots that decide whether the program serves a call."""
     return [entry.program.slots[i] for i in entry.program.guard[1]] if entry.program.guard is not None else []
 
 
-def _decided_by_steps(entry):
+def _decided_by_steps(entry: Entry) -> bool:
     return any(s.role in ("optim", "lr") for s in _guarded(entry))
 
 
-def _schedules(graph):
+def _schedules(graph: Graph, program: Program) -> list[dict[str, Any]]:
     """Return records of the graph's schedules, each with the slots of its groups' rates. Warn about a
     schedule that cannot be stored.
     """
-    records, slots = (
-        [],
-        {s.location: s.name for s in graph.program.slots if s.role == "lr" and s.shape is None},
-    )
+    records: list[dict[str, Any]] = []
+    slots = {s.location: s.name for s in program.slots if s.role == "lr" and s.shape is None}
     for o, (optimizer, schedule) in enumerate(graph._opts):
         if schedule is None:
             continue
@@ -121,7 +130,7 @@ def _schedules(graph):
     return records
 
 
-def _check_steps(graph, entry, what):
+def _check_steps(graph: Graph, entry: Entry, what: str) -> None:
     """Refuse a program that the optimizer's step number selects before each call, because the file would hold
     only that program.
     """
@@ -134,7 +143,7 @@ def _check_steps(graph, entry, what):
         )
 
 
-def _check_values(graph, entry, what):
+def _check_values(graph: Graph, entry: Entry, what: str) -> None:
     """Refuse a program that values select before each call, because the file holds only one."""
     values = [s.name for s in _guarded(entry)]
     if values:
@@ -146,7 +155,12 @@ def _check_values(graph, entry, what):
         )
 
 
-def load_graph(path, map_location=None, backend=None, trust_binaries=False):
+def load_graph(
+    path: str | os.PathLike[str],
+    map_location: torch.device | str | None = None,
+    backend: str | None = None,
+    trust_binaries: bool = False,
+) -> LoadedGraph:
     """The graph saved in the folder `path`, without its Python class: call it as the graph was called.
 
     Inference and training graphs; weights and optimizer state are its own copies. Nothing in the files is
@@ -159,13 +173,16 @@ def load_graph(path, map_location=None, backend=None, trust_binaries=False):
     return package.load(path, map_location, backend, trust_binaries)
 
 
-def export(graph, path, format="pt2"):
+def export(
+    graph: Graph, path: str | os.PathLike[str], format: Literal["pt2", "aoti", "onnx"] = "pt2"
+) -> None:
     """Write an inference graph for other runtimes: "pt2" (torch.export.load opens it), "aoti" (AOTInductor
     package), "onnx".
 
     The program last run is exported, for its shapes, with the weights inside.
     """
-    program, entry = graph.program, _entry(graph, "export")
+    entry = _entry(graph, "export")
+    program = entry.program
     if program.training:
         raise ValueError(
             f"export: graph {graph.name} trains; only inference graphs are exported, save() keeps a"
@@ -205,13 +222,13 @@ def export(graph, path, format="pt2"):
         )
 
 
-def _dynamic_shapes(program, arguments):
+def _dynamic_shapes(program: Program, arguments: Sequence[Slot]) -> tuple[Any, ...] | None:
     """The dimensions that torch.export may leave open, or None for a static program."""
     if program.dimensions is None:
         return None
     return (
         tuple(
-            {dim: torch.export.Dim.AUTO for dim, size in enumerate(s.shape) if type(size) is str}
+            {dim: torch.export.Dim.AUTO for dim, size in enumerate(s.shape or ()) if type(size) is str}
             for s in arguments
         ),
     )
@@ -220,11 +237,12 @@ def _dynamic_shapes(program, arguments):
 class _Exported(torch.nn.Module):
     """The program as a module whose buffers are its weights; it takes and returns tensors."""
 
-    def __init__(self, program, values):
+    def __init__(self, program: Program, values: Sequence[Any]) -> None:
         super().__init__()
 
         self._program = compile_program(program)
-        self._inputs, self._fixed = [], {}
+        self._inputs: list[tuple[int, str | None]] = []  # (index of a slot, its buffer or None)
+        self._fixed: dict[int, Any] = {}
         for i, (slot, value) in enumerate(zip(program.slots, values)):
             if slot.role == "arg":
                 self._inputs.append((i, None))
@@ -237,17 +255,19 @@ class _Exported(torch.nn.Module):
         self._single = program.out_spec.is_leaf()
         self._count = len(program.slots)
 
-    def forward(self, *args):
-        values, args = [self._fixed.get(i) for i in range(self._count)], iter(args)
+    def forward(self, *args: torch.Tensor) -> Any:
+        values, arguments = [self._fixed.get(i) for i in range(self._count)], iter(args)
         for i, name in self._inputs:
-            values[i] = next(args) if name is None else getattr(self, name)
+            values[i] = next(arguments) if name is None else getattr(self, name)
         out = self._program(*values)
         return out[0] if self._single else out
 
 
 # --------------------------------------------------------------------------- the compiled program inside a
 # state dict
-def runtime_state_dict(graph, destination=None, with_eager=False):
+def runtime_state_dict(
+    graph: Graph, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
+) -> OrderedDict[str, Any]:
     """The compiled program and what it reads as an OrderedDict that flow.save can write; see
     load_runtime_state_dict.
 
@@ -272,7 +292,7 @@ def runtime_state_dict(graph, destination=None, with_eager=False):
     return whole
 
 
-def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
+def load_runtime_state_dict(graph: Graph, state_dict: dict[str, Any], warmup_with_run: bool = True) -> None:
     """Take over a program from runtime_state_dict(): the first call captures nothing.
 
     The graph's modules keep their weights, and get the saved ones from runtime_state_dict(with_eager=True).
@@ -308,7 +328,7 @@ def load_runtime_state_dict(graph, state_dict, warmup_with_run=True):
     object.__setattr__(graph, "_loaded", loaded)
 
 
-def runtime_state_dict_to(state_dict, device):
+def runtime_state_dict_to(state_dict: dict[str, Any], device: torch.device | str) -> dict[str, Any]:
     """The state dict with its program on another device."""
     if "program" not in state_dict:
         return type(state_dict)(
@@ -320,7 +340,7 @@ def runtime_state_dict_to(state_dict, device):
     return out
 
 
-def _check_files(what, state_dict):
+def _check_files(what: str, state_dict: dict[str, Any]) -> None:
     """Raise unless the state dict holds the two files of a saved graph."""
     missing = {"program", "tensors"} - set(state_dict)
     if missing:

@@ -6,6 +6,7 @@ import functools
 import warnings
 import weakref
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -27,6 +28,13 @@ from .proxy import ProxyModule
 from .rate_log import rate_log
 from .stored_graph import StoredGraph
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.nn import Module
+
+    from ..._graph.program.program import Program
+
 
 class Graph(StoredGraph, GraphInternals):
     """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
@@ -38,19 +46,19 @@ class Graph(StoredGraph, GraphInternals):
     leaves weights, optimizer and random state as they were.
     """
 
-    _child_init_cnt: Counter = Counter()
+    _child_init_cnt: Counter[str] = Counter()
     _dynamic = False  # made with_dynamic_input_shape
 
     def __init__(
         self,
         *,
-        enable_get_runtime_state_dict=False,
-        debug_v_level=-1,
-        debug_ranks=None,
-        debug_max_py_stack_depth=2,
-        debug_only_user_py_stack=True,
-        debug_op_repr_with_py_stack=False,
-    ):
+        enable_get_runtime_state_dict: bool = False,
+        debug_v_level: int = -1,
+        debug_ranks: int | Sequence[int] | None = None,
+        debug_max_py_stack_depth: int = 2,
+        debug_only_user_py_stack: bool = True,
+        debug_op_repr_with_py_stack: bool = False,
+    ) -> None:
         """Start an empty graph. A subclass calls this first, then assigns its modules."""
         set_ = object.__setattr__
         class_name = type(self).__name__
@@ -59,7 +67,7 @@ class Graph(StoredGraph, GraphInternals):
         config = Config(on_stage=on_stage(self), on_change=on_change(self))
 
         @functools.wraps(self.build)
-        def recorded(*args, **kwargs):
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             return record(self, self.build, args, kwargs)
 
         set_(self, "_blocks", {})
@@ -100,14 +108,20 @@ class Graph(StoredGraph, GraphInternals):
         )
 
     # -- for users to write -----------------------------------------------------------
-    def build(self, *args, **kwargs):
+    def build(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what a call of the graph returns. A subclass overrides it; else NotImplementedError."""
         raise NotImplementedError(
             f"{type(self).__name__} does not override build(): write the computation of the graph there"
         )
 
     # -- setting up ---------------------------------------------------------------------
-    def add_optimizer(self, optim, *, lr_sch=None, is_sparse=False):
+    def add_optimizer(
+        self,
+        optim: torch.optim.Optimizer,
+        *,
+        lr_sch: torch.optim.lr_scheduler.LRScheduler | None = None,
+        is_sparse: bool = False,
+    ) -> None:
         """Step this optimizer (and then its lr schedule) at the end of each call.
 
         is_sparse: a weight whose gradient comes from one embedding, index_select or gather, and that has no
@@ -142,7 +156,7 @@ class Graph(StoredGraph, GraphInternals):
                 " twice it would step twice in each call"
             )
         self._before_first_call("add_optimizer")
-        embeddings = {
+        embeddings: set[Any] = {
             getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
         } - {None}
         if embeddings:
@@ -154,7 +168,7 @@ class Graph(StoredGraph, GraphInternals):
         self._opts.append((optim, lr_sch))
         self.config._train = True
 
-    def set_grad_scaler(self, grad_scaler=None):
+    def set_grad_scaler(self, grad_scaler: torch.amp.GradScaler | None = None) -> None:
         """Scale the loss with this GradScaler or StaticGradScaler; None: with none.
 
         TypeError for any other object.
@@ -167,14 +181,14 @@ class Graph(StoredGraph, GraphInternals):
         self._before_first_call("set_grad_scaler")
         object.__setattr__(self, "_grad_scaler", grad_scaler)
 
-    def _before_first_call(self, what):
+    def _before_first_call(self, what: str) -> None:
         if self.is_compiled:
             raise StateError(
                 f"{what} was asked for after the first call of graph {self._name}; it is possible only"
                 " before it"
             )
 
-    def _fixed(self, option):
+    def _fixed(self, option: str) -> bool:
         """Return True, with a warning, if it is too late to change this option."""
         if self.is_compiled:
             warnings.warn(
@@ -185,7 +199,7 @@ class Graph(StoredGraph, GraphInternals):
         return self.is_compiled
 
     # -- running ------------------------------------------------------------------------
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled program for these arguments; capture and compile it first if there is none
         yet."""
         if capturing():
@@ -213,7 +227,7 @@ class Graph(StoredGraph, GraphInternals):
             log.write(rate)
         return out
 
-    def _compile_together(self, args, kwargs):
+    def _compile_together(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile the first program.
 
         With global tensors of several ranks, build() and the compiler succeed on every rank, or all raise.
@@ -226,35 +240,35 @@ class Graph(StoredGraph, GraphInternals):
                 asked.same(inputs=self._form_of(args, kwargs))
                 self._engine.compile(*args, **kwargs)
 
-    def _note_inputs(self, args, kwargs):
+    def _note_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """With several ranks: note global inputs whose form is new to this graph.
 
         The next read compares the notes of the ranks.
         """
-        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
+        inputs: list[Any] = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
         form = str(self._form_of(args, kwargs))
         if inputs and form not in self.__dict__.setdefault("_forms", set()):
             self.__dict__["_forms"].add(form)
             of_several_ranks().note(inputs[0].device_mesh, form)
 
-    def _form_of(self, args, kwargs):
+    def _form_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return shapes, dtypes, placements and SBP of the global inputs."""
         inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, OfSeveralRanks)]
         return [of_several_ranks().about(t) for t in inputs]
 
-    def build_graph(self, *args, **kwargs):
+    def build_graph(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these arguments without running."""
         self._engine.compile(*args, **kwargs)
 
     _compile = build_graph
 
-    def finish_compile_and_init_runtime(self):
+    def finish_compile_and_init_runtime(self) -> None:
         """Nothing is left to do after build_graph()."""
 
     finish_complie_and_init_runtime = finish_compile_and_init_runtime
 
     @staticmethod
-    def trace(func):
+    def trace(func: Callable[..., Any]) -> Graph:
         """Decorator: the function as the build() of a graph; calling the result runs the compiled program.
 
         TypeError unless the argument is a function.
@@ -262,18 +276,21 @@ class Graph(StoredGraph, GraphInternals):
         if not callable(func):
             raise TypeError(f"Graph.trace takes a function, found {func!r}")
         graph = type(getattr(func, "__name__", "Traced"), (Graph,), {"build": staticmethod(func)})()
-        return functools.update_wrapper(graph, func, updated=())
+        functools.update_wrapper(graph, func, updated=())
+        return graph
 
     @staticmethod
-    def with_dynamic_input_shape(*, size=10, enable_shared=True):
+    def with_dynamic_input_shape(
+        *, size: int = 10, enable_shared: bool = True
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Decorator of a graph's __init__: keep compiled programs for up to `size` different input shapes
         (weights are always shared).
         """
         checked_size(size)
 
-        def decorate(init):
+        def decorate(init: Callable[..., None]) -> Callable[..., None]:
             @functools.wraps(init)
-            def wrapped(self, *args, **kwargs):
+            def wrapped(self: Graph, *args: Any, **kwargs: Any) -> None:
                 init(self, *args, **kwargs)
                 GraphCache(self, size, enable_shared)
                 object.__setattr__(self, "_dynamic", True)
@@ -282,10 +299,10 @@ class Graph(StoredGraph, GraphInternals):
 
         return decorate
 
-    def enable_shared(self, mode=True):
+    def enable_shared(self, mode: bool = True) -> None:
         """Accepted: every program of a graph shares the live weights already."""
 
-    def share_from(self, shared_graph):
+    def share_from(self, shared_graph: Graph) -> None:
         """Use the modules' tensors of `shared_graph`; both graphs must hold the same modules under the same
         names.
 
@@ -310,13 +327,13 @@ class Graph(StoredGraph, GraphInternals):
     # -- seeing and keeping -----------------------------------------------------------------
     def debug(
         self,
-        v_level=-1,
+        v_level: int = -1,
         *,
-        ranks=None,
-        max_py_stack_depth=2,
-        only_user_py_stack=True,
-        op_repr_with_py_stack=False,
-    ):
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
         """Print while a program is made: 0 stages and times, 1 each module, 2 each operator, 3 code
         locations; -1 nothing.
         """
@@ -329,17 +346,17 @@ class Graph(StoredGraph, GraphInternals):
         """
         return explained(self._name, self._engine.programs, self._engine.explanations)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         """Return the modules, settings and arguments of the graph as OneFlow prints them."""
         return graph_text(self)
 
     @property
-    def program(self):
+    def program(self) -> Program | None:
         """The Program last run; None before the first call."""
         return self._engine.program
 
     @property
-    def is_compiled(self):
+    def is_compiled(self) -> bool:
         """Whether the graph was called or built with build_graph(). Modules, optimizers and options are fixed
         from then on.
         """
@@ -348,17 +365,17 @@ class Graph(StoredGraph, GraphInternals):
     _is_compiled = is_compiled
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The class's name and the number of the graph among its graphs."""
         return self._name
 
     @property
-    def training(self):
+    def training(self) -> bool:
         """True once an optimizer was added."""
         return self.config.training
 
     # -- modules ------------------------------------------------------------------------
-    def __setattr__(self, name, value=None):
+    def __setattr__(self, name: str, value: Any = None) -> None:
         if "_blocks" not in self.__dict__:
             raise AttributeError(
                 f"call super().__init__() before assigning {name!r} in {type(self).__name__}.__init__"
@@ -370,11 +387,11 @@ class Graph(StoredGraph, GraphInternals):
             self._blocks.pop(name, None)
             object.__setattr__(self, name, value)
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> None:
         if self._blocks.pop(name, None) is None:
             object.__delattr__(self, name)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         blocks = self.__dict__.get("_blocks")
         if blocks is None:
             raise AttributeError(
@@ -384,7 +401,7 @@ class Graph(StoredGraph, GraphInternals):
             return blocks[name]
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
-    def _recomputed(self):
+    def _recomputed(self) -> list[Module]:
         return [
             p._origin
             for block in self._blocks.values()
@@ -393,12 +410,12 @@ class Graph(StoredGraph, GraphInternals):
         ]
 
 
-def _left_alone_by_dynamo(function):
+def _left_alone_by_dynamo(function: Callable[..., Any]) -> None:
     """Exclude the function and everything it calls from dynamo. If torch.compile traces the surrounding code,
     it makes the call unchanged.
     """
     dynamo = torch._C._dynamo.eval_frame
-    function._torchdynamo_disable = True
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
     dynamo.set_code_exec_strategy(
         function.__code__, dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     )

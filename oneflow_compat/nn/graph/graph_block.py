@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import numbers
+from typing import TYPE_CHECKING
 
 from ..._graph import scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from ..._global.placement import placement as Placement
+    from .graph import Graph
+    from .proxy import Proxy
 
 
 class _Stage:
     """Scope and pipeline stage, shared by both views."""
 
-    _stage_id = None
-    _stage_placement = None
-    _activation_checkpointing = None
-    _scope = None
+    name_prefix: str
+    name: str
+    _stage_id: int | None = None
+    _stage_placement: Placement | None = None
+    _activation_checkpointing: bool | None = None
+    _scope: scopes.Scope | None = None
 
     @property
-    def scope(self):
+    def scope(self) -> scopes.Scope:
         """The scope (`oneflow._graph.scopes`) of this block, inside the one that is current when it is first
         asked for.
         """
@@ -30,34 +41,34 @@ class _Stage:
         return self._scope
 
     @property
-    def prev_scope(self):
+    def prev_scope(self) -> scopes.Scope | None:
         """The scope around this block's."""
         return self.scope.parent
 
-    def scope_context(self):
+    def scope_context(self) -> AbstractContextManager[None]:
         """Make this block's scope the current one."""
         return scopes.ScopeContext(self.scope)
 
     @property
-    def stage_id(self):
+    def stage_id(self) -> int | None:
         return self._stage_id
 
     @stage_id.setter
-    def stage_id(self, value):
+    def stage_id(self, value: int | None) -> None:
         _checked_stage(value)
         self._stage_id, self._scope = value, None
 
     @property
-    def stage_placement(self):
+    def stage_placement(self) -> Placement | None:
         return self._stage_placement
 
-    def set_stage(self, stage_id=None, placement=None):
+    def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Pipeline stage of this block. On one rank it has no effect on the numbers."""
         _checked_stage(stage_id)
         self._stage_id, self._stage_placement, self._scope = stage_id, placement, None
 
 
-def _checked_stage(stage_id):
+def _checked_stage(stage_id: object) -> None:
     if stage_id is not None and (
         isinstance(stage_id, bool) or not isinstance(stage_id, numbers.Integral) or stage_id < 0
     ):
@@ -67,17 +78,23 @@ def _checked_stage(stage_id):
 class GraphModule(_Stage):
     """Settings of a module inside a graph: `self.m.to(nn.graph.GraphModule)`, also `self.m.config`."""
 
-    def __init__(self, prefix="", name="", belonged_graph=None, belonged_proxy=None):
+    def __init__(
+        self,
+        prefix: str = "",
+        name: str = "",
+        belonged_graph: Graph | None = None,
+        belonged_proxy: Proxy | None = None,
+    ) -> None:
         self.name_prefix = prefix
         self.name = name
         self._belonged_graph = belonged_graph
         self._belonged_proxy = belonged_proxy
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"(GraphModule:{self.name_prefix}{self.name}()): ()"
 
     @property
-    def type(self):
+    def type(self) -> str:
         """Kind of block: "MODULE"."""
         return "MODULE"
 
@@ -87,14 +104,15 @@ class GraphModule(_Stage):
 
     def debug(
         self,
-        v_level=0,
+        v_level: int = 0,
         *,
-        ranks=None,
-        max_py_stack_depth=2,
-        only_user_py_stack=True,
-        op_repr_with_py_stack=False,
-    ):
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
         """Print details of the graph this block belongs to, as Graph.debug does."""
+        assert self._belonged_graph is not None, "a block without a graph prints nothing"
         self._belonged_graph.debug(
             v_level,
             ranks=ranks,
@@ -104,7 +122,7 @@ class GraphModule(_Stage):
         )
 
     @property
-    def activation_checkpointing(self):
+    def activation_checkpointing(self) -> bool:
         """True: what the module computes is computed again in backward instead of kept.
 
         Set before the first call.
@@ -112,7 +130,7 @@ class GraphModule(_Stage):
         return bool(self._activation_checkpointing)
 
     @activation_checkpointing.setter
-    def activation_checkpointing(self, value=False):
+    def activation_checkpointing(self, value: bool | None = False) -> None:
         if value not in (True, False, None):
             raise TypeError(f"activation_checkpointing is True or False, found {value!r}")
         if (
@@ -127,7 +145,14 @@ class GraphModule(_Stage):
 class GraphTensor(_Stage):
     """Settings of a parameter or buffer inside a graph."""
 
-    def __init__(self, prefix="", name="", belonged_graph=None, belonged_proxy=None, tensor_graph_type=None):
+    def __init__(
+        self,
+        prefix: str = "",
+        name: str = "",
+        belonged_graph: Graph | None = None,
+        belonged_proxy: Proxy | None = None,
+        tensor_graph_type: str | None = None,
+    ) -> None:
         self.name_prefix = prefix
         self.name = name
         self._belonged_graph = belonged_graph

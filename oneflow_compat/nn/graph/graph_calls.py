@@ -9,11 +9,20 @@ operator without sizes keeps ATen's name too.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from .graph_layers import LAYER_PARTS, LAYERS
 from .graph_reductions import REDUCTION_PARTS, REDUCTIONS
 from .graph_views import VIEW_PARTS, VIEWS, dims, flag, numbers, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .graph_proto import JobWriter
+    from .graph_views import Arguments, CallWriter, Settings
+
 
 _COMPARISONS = {
     "eq": "equal",
@@ -26,8 +35,8 @@ _COMPARISONS = {
 _LOGIC = ("logical_and", "logical_or", "logical_xor")
 
 
-def _compare(op_type):
-    def call(w, node, a):
+def _compare(op_type: str) -> CallWriter:
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
         operand = a["other"]
         if isinstance(operand, torch.fx.Node):
             return w.user(
@@ -40,10 +49,10 @@ def _compare(op_type):
     return call
 
 
-def _both(same, broadcast):
+def _both(same: str, broadcast: str) -> CallWriter:
     """Return a writer that uses one operator name for tensors of equal size and another name otherwise."""
 
-    def call(w, node, a):
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         operand = a.get("other", a.get("exponent"))
         if not isinstance(operand, torch.fx.Node) or not isinstance(a["self"], torch.fx.Node):
             return None
@@ -58,8 +67,8 @@ def _both(same, broadcast):
     return call
 
 
-def _with_number(name, both):
-    def call(w, node, a):
+def _with_number(name: str, both: CallWriter) -> CallWriter:
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         if isinstance(a["other"], torch.fx.Node):
             return both(w, node, a)
         return w.user(node, name, {"in": [a["self"]]}, "out", numbers(a["other"]))
@@ -67,7 +76,7 @@ def _with_number(name, both):
     return call
 
 
-def _add(w, node, a):
+def _add(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     """Write add_n for tensors of equal size. A factor of the second tensor becomes a separate product."""
     x, y, alpha = a["self"], a["other"], a["alpha"]
     if not isinstance(y, torch.fx.Node):
@@ -79,7 +88,7 @@ def _add(w, node, a):
     return w.user(node, "broadcast_add", {"x": [x], "y": [y]}, "z", {})
 
 
-def _sub(w, node, a):
+def _sub(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     x, y, alpha = a["self"], a["other"], a["alpha"]
     if not isinstance(y, torch.fx.Node):
         return w.scalar(node, "add", x, -y * alpha)
@@ -88,17 +97,18 @@ def _sub(w, node, a):
     return w.user(node, "broadcast_sub", {"x": [x], "y": [y]}, "z", {})
 
 
-def _rsub(w, node, a):
+def _rsub(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     if isinstance(a["other"], torch.fx.Node) or a["alpha"] != 1:
         return None
     return w.scalar(node, "add", w.scalar(node, "mul", a["self"], -1), a["other"])
 
 
-def _clamp(w, node, a):
+def _clamp(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     low, high = a.get("min"), a.get("max")
     if any(isinstance(v, torch.fx.Node) for v in (low, high)) or (low is None and high is None):
         return None
-    settings, op_type = {}, "clip_by_scalar" + ("_max" if low is None else "_min" if high is None else "")
+    settings: Settings = {}
+    op_type = "clip_by_scalar" + ("_max" if low is None else "_min" if high is None else "")
     for name, value in (("min", low), ("max", high)):
         if value is not None:
             settings |= typed(
@@ -107,7 +117,7 @@ def _clamp(w, node, a):
     return w.user(node, op_type, {"x": [a["self"]]}, "y", settings)
 
 
-def _masked_fill(w, node, a):
+def _masked_fill(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     if isinstance(a["value"], torch.fx.Node):
         return None
     settings = {
@@ -118,7 +128,7 @@ def _masked_fill(w, node, a):
     return w.user(node, "masked_fill", {"x": [a["self"]], "mask": [a["mask"]]}, "out", settings)
 
 
-def _cast(w, node, a):
+def _cast(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(
         node,
         "cast",
@@ -128,10 +138,10 @@ def _cast(w, node, a):
     )
 
 
-def _constant(value):
+def _constant(value: float | str) -> CallWriter:
     """Write a tensor filled with one value; `value` is that value or the name of ATen's argument."""
 
-    def call(w, node, a):
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         fill, dtype = a[value] if isinstance(value, str) else value, w.dtype(node)
         if isinstance(fill, (torch.fx.Node, complex)):
             return None
@@ -152,7 +162,7 @@ def _constant(value):
     return call
 
 
-def _arange(w, node, a):
+def _arange(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     start, limit, delta = a.get("start", 0), a["end"], a.get("step", 1)
     if not all(isinstance(v, (int, float)) for v in (start, limit, delta)):
         return None
@@ -163,8 +173,8 @@ def _arange(w, node, a):
     return w.user(node, "arange", {}, "out", settings)
 
 
-def _concat(op_type):
-    def call(w, node, a):
+def _concat(op_type: str) -> CallWriter:
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
         rank = len(w.result(node))
         return w.user(
             node,
@@ -180,16 +190,16 @@ def _concat(op_type):
     return call
 
 
-def _gathered(op_type, names, output, dim):
-    def call(w, node, a):
+def _gathered(op_type: str, names: Mapping[str, str], output: str, dim: tuple[str, str] | None) -> CallWriter:
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
         setting = {} if dim is None else {dim[0]: (dim[1], dims(w, a["self"], a["dim"])[0])}
         return w.user(node, op_type, {ours: [a[theirs]] for ours, theirs in names.items()}, output, setting)
 
     return call
 
 
-def _triangle(op_type, settings):
-    def call(w, node, a):
+def _triangle(op_type: str, settings: Settings) -> CallWriter:
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
         return w.user(
             node, op_type, {"in": [a["self"]]}, "out", {"diagonal": ("at_int64", a["diagonal"]), **settings}
         )

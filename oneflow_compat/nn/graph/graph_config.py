@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -15,6 +16,13 @@ from ..._graph.compile import check_name
 from ..._tables.graph_config import GRAPH_CONFIG
 from .graph_job import job_config
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .graph import Graph
+    from .job_message.job_conf import JobConfigProto
+
+
 _ZERO_MODES = ("distributed_split", "non_distributed")
 
 
@@ -23,20 +31,20 @@ class GraphConfig:
     graphs take no notice).
     """
 
-    def __init__(self, engine_config=None):
+    def __init__(self, engine_config: Config | None = None) -> None:
         if engine_config is None:
             engine_config = Config()
         self._engine = engine_config
         self._train = False
-        self._graph = lambda: None  # or a weak reference to the graph
-        self._kept: dict = {}  # options without effect here, with the values that were set
+        self._graph: Callable[[], Graph | None] = lambda: None  # or a weak reference to the graph
+        self._kept: dict[str, Any] = {}  # options without effect here, with the values that were set
 
     @property
-    def training(self):
+    def training(self) -> bool:
         """True once an optimizer was added."""
         return self._train
 
-    def set_backend(self, name, **options):
+    def set_backend(self, name: str, **options: Any) -> None:
         """Compile with this backend: "aten", "inductor", "auto" (aten first, inductor when it pays),
         "openvino", "tensorrt" or "xla"; keyword arguments go to it.
 
@@ -47,15 +55,15 @@ class GraphConfig:
         self._engine.backend = name
         self._engine.backend_options = dict(options)
 
-    def strict(self, mode=True):
+    def strict(self, mode: bool = True) -> None:
         """Make a value that build() reads and that no guard can follow an error instead of a warning."""
         self._engine.strict = _switch("strict", mode)
 
-    def enable_cudagraph(self, mode=True):
+    def enable_cudagraph(self, mode: bool = True) -> None:
         """Run the compiled program as a CUDA graph (CUDA tensors only)."""
         self._engine.cudagraph = _switch("enable_cudagraph", mode)
 
-    def enable_amp(self, mode=True, *, dtype=torch.float16):
+    def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.float16) -> None:
         """Run build() under autocast with this dtype, float16 or bfloat16.
 
         TypeError for another dtype.
@@ -65,29 +73,29 @@ class GraphConfig:
         self._engine.amp = _switch("enable_amp", mode)
         self._engine.amp_dtype = dtype
 
-    def set_gradient_accumulation_steps(self, value):
+    def set_gradient_accumulation_steps(self, value: int) -> None:
         """Split every tensor argument into `value` micro batches along dim 0 inside the program; training
         graphs only.
         """
         self._engine.accumulation = _positive("set_gradient_accumulation_steps", value)
 
-    def allow_fuse_model_update_ops(self, mode=True):
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
         """Trace the optimizer through torch's fused update operator where it has one."""
         self._engine.fuse_update = _switch("allow_fuse_model_update_ops", mode)
 
-    def enable_multi_tensor_update(self, mode=True):
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
         """Trace the optimizer through torch's multi-tensor (foreach) form."""
         self._engine.multi_tensor = _switch("enable_multi_tensor_update", mode)
 
-    def allow_fuse_add_to_output(self, mode=True):
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
         """Fuse additions into the operator before them."""
         self._engine.fuse_add_to_output = _switch("allow_fuse_add_to_output", mode)
 
-    def allow_fuse_cast_scale(self, mode=True):
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
         """Fuse a cast with the multiplication after it."""
         self._engine.fuse_cast_scale = _switch("allow_fuse_cast_scale", mode)
 
-    def allow_fuse_compositions(self, mode=True, *, dropout=False):
+    def allow_fuse_compositions(self, mode: bool = True, *, dropout: bool = False) -> None:
         """Compute gelu, quick_gelu, silu, masked softmax and scaled products written in plain operators by
         one kernel each (backend aten).
 
@@ -98,7 +106,7 @@ class GraphConfig:
         self._engine.fuse_compositions = _switch("allow_fuse_compositions", mode)
         self._engine.fuse_dropout = fuse_dropout
 
-    def dynamic(self, dims=None):
+    def dynamic(self, dims: bool | Mapping[str, int | Iterable[int]] | None = None) -> None:
         """Choose the dimensions of arguments that may differ between calls of one program.
 
         None: dimensions whose size differed in an earlier call (the default). True: all dimensions. False:
@@ -108,26 +116,28 @@ class GraphConfig:
         self._engine.dynamic = _dimensions(dims)
 
     # -- back ends of other packages ------------------------------------------------------
-    def enable_xla_jit(self, value=True):
+    def enable_xla_jit(self, value: bool = True) -> None:
         """Backend "xla"; needs the package torch_xla."""
         self._other_backend("xla", _switch("enable_xla_jit", value))
 
-    def enable_tensorrt(self, value=True):
+    def enable_tensorrt(self, value: bool = True) -> None:
         """Backend "tensorrt"; needs the package torch_tensorrt."""
         self._other_backend("tensorrt", _switch("enable_tensorrt", value))
 
-    def enable_openvino(self, value=True):
+    def enable_openvino(self, value: bool = True) -> None:
         """Backend "openvino"; needs the package openvino."""
         self._other_backend("openvino", _switch("enable_openvino", value))
 
-    def _other_backend(self, name, on):
+    def _other_backend(self, name: str, on: bool) -> None:
         if on:
             self.set_backend(name)
         elif self._engine.backend == name:
             self._engine.backend = None
 
     # -- several ranks; most is checked and kept ---------------------------------------------
-    def enable_zero(self, mode=True, *, stage=2, shard_min_size=1024, shard_restore_level=1):
+    def enable_zero(
+        self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1
+    ) -> None:
         """With several ranks: split optimizer states and gradients of parameters under sbp.broadcast over the
         ranks.
 
@@ -151,7 +161,9 @@ class GraphConfig:
         )
         self._engine.zero = shard_min_size if mode else None
 
-    def set_zero_redundancy_optimizer_mode(self, mode="distributed_split"):
+    def set_zero_redundancy_optimizer_mode(
+        self, mode: Literal["distributed_split", "non_distributed"] = "distributed_split"
+    ) -> None:
         """Older spelling: "distributed_split" is enable_zero(True), "non_distributed" the same at stage 1.
 
         ValueError for another mode.
@@ -162,7 +174,7 @@ class GraphConfig:
             )
         self.enable_zero(True, stage=2 if mode == "distributed_split" else 1)
 
-    def set_zero_redundancy_optimizer_min_size_after_split(self, value):
+    def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
         """Older spelling of enable_zero(shard_min_size=value)."""
         before = self._kept.get("enable_zero", dict(mode=True, stage=2, shard_restore_level=1))
         self.enable_zero(
@@ -172,11 +184,11 @@ class GraphConfig:
             }
         )
 
-    def set_outputs_buffer_size(self, value=2):
+    def set_outputs_buffer_size(self, value: int = 2) -> None:
         """Kept without effect: every call returns tensors of its own."""
         self._kept["set_outputs_buffer_size"] = _positive("set_outputs_buffer_size", value)
 
-    def enable_straighten_algorithm(self, mode="MemoryFirst"):
+    def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """Kept without effect: the order of operators is the captured one, or the backend's.
 
         ValueError for a value that OneFlow refuses.
@@ -186,7 +198,7 @@ class GraphConfig:
             raise RefusedValue(f"enable_straighten_algorithm: mode must be one of {modes}, found {mode!r}")
         self._kept["enable_straighten_algorithm"] = mode
 
-    def enable_auto_memory(self, mode="AdaptiveMemory"):
+    def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
         """Kept without effect: it steers the search for SBP rules over several ranks.
 
         ValueError for a value that OneFlow refuses.
@@ -203,34 +215,34 @@ class GraphConfig:
             raise RefusedValue(f"enable_auto_memory: mode must be one of {modes}, found {mode!r}")
         self._kept["enable_auto_memory"] = mode
 
-    def set_auto_parallel_computation_cost_ratio(self, ratio):
+    def set_auto_parallel_computation_cost_ratio(self, ratio: float) -> None:
         """Kept without effect: it steers the search for SBP rules over several ranks."""
         self._kept["set_auto_parallel_computation_cost_ratio"] = _number(
             "set_auto_parallel_computation_cost_ratio", ratio
         )
 
-    def set_auto_parallel_wait_time(self, cost):
+    def set_auto_parallel_wait_time(self, cost: float) -> None:
         """Kept without effect: it steers the search for SBP rules over several ranks."""
         self._kept["set_auto_parallel_wait_time"] = _number("set_auto_parallel_wait_time", cost)
 
     @property
-    def proto(self):
+    def proto(self) -> JobConfigProto:
         """The options and optimizers as the message of OneFlow's job configuration; changing it changes
         nothing.
         """
         return job_config(self._engine, self._kept, self._graph())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self._train}, ))"
 
 
-def _switch(name, mode) -> bool:
+def _switch(name: str, mode: object) -> bool:
     if not isinstance(mode, bool):
         raise RefusedType(f"{name} takes True or False, found {type(mode).__name__} {mode!r}")
     return mode
 
 
-def _dimensions(dims):
+def _dimensions(dims: object) -> bool | dict[str, tuple[int, ...]] | None:
     """The value of config.dynamic, with a tuple of dimensions for each argument."""
     if dims is None or isinstance(dims, bool):
         return dims
@@ -247,7 +259,7 @@ def _dimensions(dims):
     return checked
 
 
-def _positive(name, value, least=1) -> int:
+def _positive(name: str, value: object, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} takes a whole number, found {type(value).__name__} {value!r}")
     if value < least:
@@ -255,21 +267,21 @@ def _positive(name, value, least=1) -> int:
     return value
 
 
-def _number(name, value) -> float:
+def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} takes a number, found {type(value).__name__} {value!r}")
     return float(value)
 
 
-def _ignored(name):
-    def setter(self, mode=True):
+def _ignored(name: str) -> Callable[..., None]:
+    def setter(self: GraphConfig, mode: bool = True) -> None:
         self._kept[name] = _switch(name, mode)
 
     setter.__name__, setter.__qualname__ = name, f"GraphConfig.{name}"
     return setter
 
 
-def _add_ignored():
+def _add_ignored() -> None:
     for name, (effect, why) in GRAPH_CONFIG.items():
         if effect == "ignored" and not hasattr(GraphConfig, name):
             setter = _ignored(name)
@@ -277,13 +289,13 @@ def _add_ignored():
             setattr(GraphConfig, name, setter)
 
 
-def _only_before_the_first_call(option):
+def _only_before_the_first_call(option: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(option)
-    def setter(self, *args, **kwargs):
+    def setter(self: GraphConfig, *args: Any, **kwargs: Any) -> None:
         graph = self._graph()
         if graph is not None and graph._fixed(f"config.{option.__name__}"):
-            return None
-        return option(self, *args, **kwargs)
+            return
+        option(self, *args, **kwargs)
 
     return setter
 

@@ -5,6 +5,7 @@ print(graph).
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +17,14 @@ from .graph_proto import operator_lines
 from .graph_repr import LeafText, module_lines, named_leaves, tensor_line
 from .graph_scope import Views
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..._graph.explanations import Explanation
+    from ..._graph.program.program import Program
+    from .graph import Graph
+    from .graph_repr import Leaves, ModuleCalls
+
 
 class Debug:
     """Verbosity of one graph: 0 stages and times, 1 each module with its tensors, 2 each operator, 3 code
@@ -24,22 +33,22 @@ class Debug:
 
     def __init__(
         self,
-        v_level=-1,
-        ranks=None,
-        max_py_stack_depth=2,
-        only_user_py_stack=True,
-        op_repr_with_py_stack=False,
-    ):
+        v_level: int = -1,
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
         self.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
     def set(
         self,
-        v_level=-1,
-        ranks=None,
-        max_py_stack_depth=2,
-        only_user_py_stack=True,
-        op_repr_with_py_stack=False,
-    ):
+        v_level: int = -1,
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
         if isinstance(v_level, bool) or not isinstance(v_level, int):
             raise RefusedType(f"debug(v_level): a whole number from -1 to 3, found {v_level!r}")
         if v_level > 3:
@@ -54,10 +63,10 @@ class Debug:
         self.depth, self.only_user = max_py_stack_depth, only_user_py_stack
         self.location = self.level >= 3 or op_repr_with_py_stack
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.level >= 0
 
-    def say(self, level, message):
+    def say(self, level: int, message: str) -> None:
         if self.level >= level:
             print(message, flush=True)
 
@@ -67,26 +76,34 @@ class _Calls:
     [(label, text)].
     """
 
-    def __init__(self, graph, views):
-        self.debug, self.views, self.calls = graph._debug, views, {}
+    def __init__(self, graph: Graph, views: Views) -> None:
+        self.debug, self.views = graph._debug, views
+        self.calls: ModuleCalls = {}
         self.names = {
             id(m): f"{prefix}.{n}" if n else prefix
             for prefix, block in graph._blocks.items()
             for n, m in block._origin.named_modules()
         }
 
-    def note(self, tag, label, args, kwargs=None, lazy=True):
+    def note(
+        self,
+        tag: str,
+        label: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        lazy: bool = True,
+    ) -> Leaves:
         leaves = [(n, LeafText(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
         if self.debug.level >= 1:
             for n, text in leaves:
                 print(f"({tag}:{n}:{text})", flush=True)
         return leaves
 
-    def name_of(self, module):
+    def name_of(self, module: torch.nn.Module) -> str | None:
         """The name of a module of the graph that build() calls; another thread may call the same module."""
         return self.names.get(id(module)) if capturing() else None
 
-    def before(self, module, inputs):
+    def before(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         name = self.name_of(module)
         if name is None:
             return
@@ -100,7 +117,7 @@ class _Calls:
                     if t is not None:
                         print(tensor_line(tag, f"{name}.{n}", t))
 
-    def after(self, module, inputs, output):
+    def after(self, module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         name = self.name_of(module)
         if name is not None:
             self.views.leave()
@@ -110,7 +127,7 @@ class _Calls:
             )
 
 
-def record(graph, build, args, kwargs):
+def record(graph: Graph, build: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run build() and record the inputs and outputs of the graph and of every module in it. Print them if
     requested.
     """
@@ -137,18 +154,18 @@ def record(graph, build, args, kwargs):
     return out
 
 
-def on_change(graph):
+def on_change(graph: Graph) -> Callable[[Explanation], None]:
     """Print at level 1 why another program is made."""
     return lambda explanation: graph._debug.say(1, f"(GRAPH:{graph.name}) another program: {explanation}")
 
 
-def on_stage(graph):
+def on_stage(graph: Graph) -> Callable[[str, float, Program | None], None]:
     """Report one stage of the engine: times at level 0, every operator at level 2."""
 
-    def report(stage, seconds, program):
+    def report(stage: str, seconds: float, program: Program | None) -> None:
         debug, title = graph._debug, f"(GRAPH:{graph.name}:{type(graph).__name__})"
         debug.say(0, f"{title} {stage} Done! Cost time: {seconds:.2f}s.")
-        if stage.startswith("compile") and debug.level >= 2:
+        if program is not None and stage.startswith("compile") and debug.level >= 2:
             operators = operator_lines(program, graph._calls, debug.location)
             print(f"{graph.name} with operators:")
             for name, block in graph._blocks.items():

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ..._graph.multi_client_session import GetDefaultSession
 from . import graph_job, graph_proto, graph_state
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from .graph import Graph
+    from .proxy import ProxyTensor
+
 
 class GraphInternals:
-    """The part of Graph that OneFlow keeps private: operator lines, proxies of the state, job messages."""
+    """The part of Graph that OneFlow keeps private: operator lines, proxies of the state, job messages.
 
-    def _operators(self):
+    `self` is the Graph.
+    """
+
+    def _operators(self: Any) -> dict[str, list[str]]:
         return (
             graph_proto.operator_lines(self.program, self._calls, self._debug.location)
             if self.program is not None
             else {}
         )
 
-    def _shallow_repr(self):
+    def _shallow_repr(self: Any) -> str:
         return f"(GRAPH:{self.name}:{type(self).__name__})"
 
-    def _ops_repr(self):
+    def _ops_repr(self: Any) -> list[str]:
         """Return the OPERATOR lines of the program last run; none before the first call."""
         return [line for lines in self._operators().values() for line in lines]
 
-    def _state(self):
+    def _state(self: Any) -> Iterator[ProxyTensor]:
         """Return proxies of the parameters and buffers, module by module."""
         for block in self._blocks.values():
             for _, module in block.named_modules():
@@ -49,7 +62,7 @@ class GraphInternals:
         _compiled_job_proto
     ) = property(lambda self: graph_proto.job(self))
 
-    def _nothing_to_prepare(self):
+    def _nothing_to_prepare(self) -> None:
         """Nothing is left to do: the settings are read when they are asked for."""
 
     _filter_states = _create_states_builder = _generate_config_proto = _nothing_to_prepare
@@ -60,7 +73,7 @@ class GraphInternals:
 __all__ = ["GraphCache"]
 
 
-def checked_size(size):
+def checked_size(size: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"the size of a graph's cache is a whole number of at least 1, found {size!r}")
     return size
@@ -69,18 +82,18 @@ def checked_size(size):
 class GraphCache:
     """The programs of `base_graph`, one per input signature."""
 
-    def __init__(self, base_graph, cache_size=10, enable_graph_shared=True):
+    def __init__(self, base_graph: Graph, cache_size: int = 10, enable_graph_shared: bool = True) -> None:
         self._base_graph = base_graph
         self.set_cache_size(cache_size)
 
-    def set_cache_size(self, cache_size):
+    def set_cache_size(self, cache_size: int) -> None:
         """Keep programs for up to `cache_size` input signatures."""
         self._base_graph._engine.config.cache_size = checked_size(cache_size)
 
-    def enable_shared(self, enabled=True):
+    def enable_shared(self, enabled: bool = True) -> None:
         """Accepted: every program of a graph shares the live weights already."""
 
-    def get_graph(self, *args, **kwargs):
+    def get_graph(self, *args: Any, **kwargs: Any) -> Graph:
         """The graph that runs these arguments: the one graph, whatever they are."""
         return self._base_graph
 
@@ -88,10 +101,10 @@ class GraphCache:
 class Variables:
     """The parameters and buffers of a graph (OneFlow: of its runtime)."""
 
-    def __init__(self, graph):
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def get_runtime_var_states(self):
+    def get_runtime_var_states(self) -> tuple[list[str], list[torch.Tensor]]:
         """(names, tensors), the names as in the program."""
         states = [
             (f"{prefix}.{name}", t)

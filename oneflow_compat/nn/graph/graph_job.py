@@ -6,11 +6,20 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
 
 from ..._message import Message, data_type_number
 from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
 from .graph_state import _named_parameters
 from .job_message.job_conf import JobConfigProto
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
+
+    from ..._graph import Config
+    from .graph import Graph
 
 
 class LearningRateDecay(Message):
@@ -38,7 +47,7 @@ class OptimizerConf(Message):
     ONEOF = {"normal_mdupdt": ("naive_conf", *messages(OPTIMIZERS))}
 
 
-def job_config(engine, kept, graph=None) -> JobConfigProto:
+def job_config(engine: Config, kept: Mapping[str, Any], graph: Graph | None = None) -> JobConfigProto:
     """Return the message of the graph's options that were set, and its optimizers."""
     job = JobConfigProto()
     if graph is not None:
@@ -75,7 +84,7 @@ def job_config(engine, kept, graph=None) -> JobConfigProto:
     return job
 
 
-def _optimizer_confs(graph):
+def _optimizer_confs(graph: Graph) -> Iterator[OptimizerConf]:
     names = _named_parameters(graph)
     for optimizer, schedule in graph._opts:
         for group in optimizer.param_groups:
@@ -89,8 +98,10 @@ def _optimizer_confs(graph):
             yield conf
 
 
-def _tell_group(conf, group):
+def _tell_group(conf: OptimizerConf, group: Mapping[str, Any]) -> None:
     """Fill the message with what an optimizer of OneFlow applies to a group, decay and clipping."""
+    message: str
+    fields: dict[str, Any]
     message, fields = OPTIMIZERS.get(conf.optimizer, ("naive_conf", {}))
     if message == "momentum_conf" and not group.get("momentum"):
         message, fields = "naive_conf", {}
@@ -109,7 +120,7 @@ def _tell_group(conf, group):
         )
 
 
-def _tell_schedule(decay, schedule):
+def _tell_schedule(decay: LearningRateDecay, schedule: Any) -> None:
     if hasattr(schedule, "milestones") and hasattr(schedule, "interval_rescaling"):
         several = decay.sequential_scheduler_conf
         several.SetInParent()
@@ -119,6 +130,8 @@ def _tell_schedule(decay, schedule):
         several.milestones.extend(schedule.milestones)
         several.interval_rescaling.extend(map(int, schedule.interval_rescaling))
         return
+    message: str | None
+    fields: dict[str, Any]
     message, fields = SCHEDULES.get(type(schedule).__name__, (None, {}))
     if message is not None:
         getattr(decay, message).SetInParent()
@@ -128,7 +141,7 @@ def _tell_schedule(decay, schedule):
         )
 
 
-def _fill(message, values):
+def _fill(message: Message, values: Mapping[str, Any]) -> None:
     """Set the fields that are plain scalars and lists of scalars."""
     for name, value in values.items():
         field_class = type(message.FIELDS[name])
@@ -138,7 +151,7 @@ def _fill(message, values):
             getattr(message, name).extend(value)
 
 
-def variables(graph) -> OrderedDict:
+def variables(graph: Graph) -> OrderedDict[torch.nn.Parameter, types.SimpleNamespace]:
     """Return {parameter: its name and its L2 factor} of the graph's modules."""
     l2 = {
         id(p): group.get("weight_decay") or 0.0

@@ -12,6 +12,7 @@ import ctypes
 import math
 import operator
 from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,6 +24,15 @@ from .graph_repr import _device
 from .graph_views import numbers
 from .job_message.op_conf import AttrValue, BlobDesc, ListString, OperatorConf
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..._graph.program.program import Program
+    from .graph import Graph
+    from .graph_repr import ModuleCalls
+    from .graph_views import Arguments, Settings, Value
+
+
 # OneFlow's prefix for values that activation checkpointing recomputes
 _RECOMPUTED = "OneFlow-System-Checkpointing-Fake-Fw-Op_"
 
@@ -31,14 +41,14 @@ class Job(Message):
     FIELDS = {"net": {"op": []}, "helper": {"lbn2logical_blob_desc": Map()}}
 
 
-def job(graph):
+def job(graph: Graph) -> Job | None:
     """Return the Job of the program last run; None before the first call."""
-    return None if graph.program is None else _Writer(graph.program, graph._calls).described()
+    return None if graph.program is None else JobWriter(graph.program, graph._calls).described()
 
 
-def operator_lines(program, calls, location=False) -> dict:
+def operator_lines(program: Program, calls: ModuleCalls, location: bool = False) -> dict[str, list[str]]:
     """Return {module name: [OPERATOR lines]} of a program; "" holds the operators outside every module."""
-    writer, lines = _Writer(program, calls), defaultdict(list)
+    writer, lines = JobWriter(program, calls), defaultdict(list)
     for op in writer.job.net.op:
         if op.WhichOneof("op_type") != "user_conf":
             continue
@@ -53,12 +63,14 @@ def operator_lines(program, calls, location=False) -> dict:
     return lines
 
 
-class _Writer:
-    def __init__(self, program, calls):
-        self.job, self.names, self.shapes, self.count = Job(), {}, {}, 0
-        self.values = {}  # name of a value -> (shape, dtype)
-        self.modules = {}  # name of an operator -> its module
-        self.turned = set()  # transposes that products take as a setting
+class JobWriter:
+    def __init__(self, program: Program, calls: ModuleCalls) -> None:
+        self.job, self.count = Job(), 0
+        self.names: dict[torch.fx.Node, str] = {}
+        self.shapes: dict[torch.fx.Node, Any] = {}
+        self.values: dict[str, tuple[Any, torch.dtype | None]] = {}  # name of a value -> (shape, dtype)
+        self.modules: dict[str, str] = {}  # name of an operator -> its module
+        self.turned: set[torch.fx.Node] = set()  # transposes that products take as a setting
         arguments, returned = (
             [name for name, leaf in leaves if leaf.is_tensor] for leaves in calls.get("", ((), ()))
         )
@@ -72,45 +84,45 @@ class _Writer:
             op = self._op(name, getattr(slot.device, "type", "cpu"))
             conf = op.input_conf if slot.role == "arg" else op.variable_conf
             conf.out = "out"
-            _describe(conf.blob_conf if slot.role == "arg" else conf, slot.shape, slot.dtype)
+            _describe(conf.blob_conf if slot.role == "arg" else conf, slot.shape or (), slot.dtype)
         for node in program.graph.nodes:
             if node.op == "get_attr":
                 self.names[node] = self._value(f"{node.target}/out", node)
             elif node.op == "call_function":
                 self._call(node)
-        for name, node in zip(returned, program.graph.output_node().args[0]):
+        for name, node in zip(returned, _args(program.graph.output_node())[0]):
             op = self._op(name, _device(node))
             setattr(op.output_conf, "in", self.names.get(node, node.name))
             op.output_conf.out = "out"
-            info = node.meta.get("tensor")
+            info: Any = node.meta.get("tensor")
             if isinstance(info, tuple):
                 _describe(op.output_conf.blob_conf, info[0], info[1])
 
-    def described(self):
+    def described(self) -> Job:
         """Return the job with the sizes of all its values."""
         for name, (shape, dtype) in self.values.items():
             if dtype is not None:
                 _describe(self.job.helper.lbn2logical_blob_desc.setdefault(name, BlobDesc()), shape, dtype)
         return self.job
 
-    def _op(self, name, device):
+    def _op(self, name: str, device: str) -> OperatorConf:
         op = OperatorConf(name=name, device_tag=device)
         self.job.net.op.append(op)
         return op
 
-    def _call(self, node):
+    def _call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
-            self.names[node] = self._part(node, *node.args)
+            self.names[node] = self._part(node, *_args(node))
             return
         op_name, in_place = _opname(node), _is_in_place(node)
         if op_name in PARTS and _makes_several(node):
             return  # written where one of its results is read
-        tensors = [a for a in node.args if isinstance(a, torch.fx.Node)]
+        tensors = [a for a in _args(node) if isinstance(a, torch.fx.Node)]
         self.names[node] = out = self._written(node, op_name, tensors)
         if in_place and tensors:
             self.names[tensors[0]] = out  # later readers of the tensor read the written value
 
-    def _part(self, node, source, index):
+    def _part(self, node: torch.fx.Node, source: torch.fx.Node, index: int) -> str:
         op_name = _opname(source)
         out = (
             PARTS[op_name](self, node, _arguments(source), index)
@@ -121,17 +133,17 @@ class _Writer:
             return out
         if source not in self.names:
             self.names[source] = self._plain(
-                source, op_name, [a for a in source.args if isinstance(a, torch.fx.Node)]
+                source, op_name, [a for a in _args(source) if isinstance(a, torch.fx.Node)]
             )
         return self._value(f"{self.names[source].rpartition('_')[0]}_{index}", node)
 
-    def _sized(self, node, result) -> bool:
+    def _sized(self, node: torch.fx.Node, result: torch.fx.Node) -> bool:
         """Return True if every input and the result of the operator have static sizes."""
-        shapes = [self.values.get(self.names.get(n), (None,))[0] for n in node.all_input_nodes]
+        shapes = [self.values.get(self.names.get(n, ""), (None, None))[0] for n in node.all_input_nodes]
         shapes.append(self.result(result))
         return all(shape is not None and all(isinstance(d, int) for d in shape) for shape in shapes)
 
-    def _written(self, node, op_name, tensors):
+    def _written(self, node: torch.fx.Node, op_name: str, tensors: Sequence[torch.fx.Node]) -> str:
         """Write the operator of a node; return the name of its value."""
         special = _SPECIAL.get(op_name)
         if special is not None and (out := special(self, node)) is not None:
@@ -139,59 +151,59 @@ class _Writer:
         if op_name in CALLS and hasattr(node.target, "_schema") and self._sized(node, node):
             if (out := CALLS[op_name](self, node, _arguments(node))) is not None:
                 return out
-        if op_name in GRAPH_ARITHMETIC and len(node.args) == 2 and not node.kwargs:
+        if op_name in GRAPH_ARITHMETIC and len(_args(node)) == 2 and not node.kwargs:
             return self._arithmetic(node, op_name)
         return self._plain(node, op_name, tensors)
 
-    def _addmm(self, node):
-        bias, a, b = node.args
+    def _addmm(self, node: torch.fx.Node) -> str:
+        bias, a, b = _args(node)
         product = self._matmul(node, a, b)
         return self.user(node, "broadcast_add", {"x": [product], "y": [bias]}, "z", {})
 
-    def _transposed(self, node):
+    def _transposed(self, node: torch.fx.Node) -> str:
         """Write a transpose; one that only products read becomes a setting of these products."""
         if _opname(node) == "t" and all(_matrix_of(user, node) for user in node.users):
             self.turned.add(node)
-            return self.name_of(node.args[0])
-        perm = list(range(len(self.shape_of(node.args[0]))))
-        i, j = node.args[1:] or (0, len(perm) - 1)
+            return self.name_of(_args(node)[0])
+        perm = list(range(len(self.shape_of(_args(node)[0]))))
+        i, j = _args(node)[1:] or (0, len(perm) - 1)
         perm[i], perm[j] = perm[j], perm[i]
         settings = {"perm": ("at_list_int32", perm)}
-        return self.user(node, "transpose", {"input": [node.args[0]]}, "output", settings)
+        return self.user(node, "transpose", {"input": [_args(node)[0]]}, "output", settings)
 
-    def _plain(self, node, op_name, tensors):
+    def _plain(self, node: torch.fx.Node, op_name: str, tensors: Sequence[torch.fx.Node]) -> str:
         """Write one operator under the name in the table, or under ATen's name."""
         if op_name not in GRAPH_OPERATORS:
             return self.user(node, op_name, {"in": node.all_input_nodes}, "out", _settings(node))
         op_type, inputs, output, settings = GRAPH_OPERATORS[op_name]
-        flat = node.args[0] if isinstance(node.args[0], (list, tuple)) else None
+        flat: Any = _args(node)[0] if isinstance(_args(node)[0], (list, tuple)) else None
         operands = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
         values = {k: (field, _argument(node, k, position)) for k, (field, position) in settings.items()}
         return self.user(node, op_type, operands, output, values)
 
     data_type_number = staticmethod(data_type_number)
 
-    def name_of(self, x) -> str:
+    def name_of(self, x: Value) -> str:
         return x if isinstance(x, str) else self.names.get(x, x.name)
 
-    def size(self, x):
+    def size(self, x: Value) -> Any:
         """Return the shape of a value, by node or name."""
         return self.values[self.name_of(x)][0]
 
-    def result(self, node):
+    def result(self, node: torch.fx.Node) -> Any:
         """Return the shape of the node's result; None for several tensors."""
-        info = node.meta.get("tensor")
+        info: Any = node.meta.get("tensor")
         return list(info[0]) if _is_one(info) else None
 
-    def dtype(self, node):
-        info = node.meta.get("tensor")
+    def dtype(self, node: torch.fx.Node) -> Any:
+        info: Any = node.meta.get("tensor")
         return info[1] if _is_one(info) else self.values[self.name_of(node)][1]
 
-    def shape_of(self, node):
+    def shape_of(self, node: torch.fx.Node) -> Any:
         return self.shapes.get(node) or node.meta["tensor"][0]
 
-    def _convolution(self, node):
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = node.args
+    def _convolution(self, node: torch.fx.Node) -> str:
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = _args(node)
         shape = self.shape_of(weight)
         settings = {
             "filters": ("at_int32", shape[1] * groups if transposed else shape[0]),
@@ -217,7 +229,7 @@ class _Writer:
             else self.user(node, "bias_add", {"a": [out], "b": [bias]}, "out", {"axis": ("at_int32", 1)})
         )
 
-    def _matmul(self, node, a, b):
+    def _matmul(self, node: torch.fx.Node, a: torch.fx.Node, b: torch.fx.Node) -> str:
         settings = {
             "transpose_a": ("at_bool", a in self.turned),
             "transpose_b": ("at_bool", b in self.turned),
@@ -225,7 +237,9 @@ class _Writer:
         }
         return self.user(node, "matmul", {"a": [a], "b": [b]}, "out", settings)
 
-    def _mean(self, node, x, dims=None, keepdim=False):
+    def _mean(
+        self, node: torch.fx.Node, x: torch.fx.Node, dims: Sequence[int] | None = None, keepdim: bool = False
+    ) -> str | None:
         if not all(isinstance(n, int) for n in self.shape_of(x)):
             return None
         if dims == [-1, -2] and keepdim:  # ATen's form of adaptive_avg_pool2d to one element
@@ -238,21 +252,30 @@ class _Writer:
         total = self.user(node, "reduce_sum", {"input_tensor": [x]}, "output_tensor", settings)
         return self.scalar(node, "mul", total, 1.0 / max(1, math.prod(shape[d] for d in dims)))
 
-    def _arithmetic(self, node, op_name):
-        x, y = node.args
+    def _arithmetic(self, node: torch.fx.Node, op_name: str) -> str:
+        x, y = _args(node)
         if isinstance(x, torch.fx.Node) and isinstance(y, torch.fx.Node):
             return self.user(node, f"broadcast_{op_name}", {"x": [x], "y": [y]}, "z", {})
         return self.scalar(node, op_name, *((x, y) if isinstance(x, torch.fx.Node) else (y, x)))
 
-    def scalar(self, node, op_name, tensor, scalar):
+    def scalar(self, node: torch.fx.Node, op_name: str, tensor: Value, scalar: float) -> str:
         return self.user(node, f"scalar_{op_name}", {"in": [tensor]}, "out", numbers(scalar))
 
-    def user(self, node, op_name, inputs, output, settings, shape=None, dtype=None):
+    def user(
+        self,
+        node: torch.fx.Node,
+        op_name: str,
+        inputs: Mapping[str, Sequence[Value]],
+        output: str,
+        settings: Settings,
+        shape: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> str:
         """Write one user operator; `inputs` are nodes or names of values.
 
         Return the name of its value, which has the node's shape and dtype unless others are given.
         """
-        meta = (node.args[0] if node.target is operator.getitem else node).meta
+        meta = (_args(node)[0] if node.target is operator.getitem else node).meta
         module = meta.get("module") or ""
         prefix = (_RECOMPUTED if meta.get("recomputed") else "") + (f"{module}-" if module else "")
         name = f"{prefix}{op_name}-{self.count}"
@@ -273,8 +296,14 @@ class _Writer:
         self.modules[name] = module
         return self._value(f"{name}/{output}_0", node, shape, dtype)
 
-    def _value(self, name, node, shape=None, dtype=None):
-        info = node.meta.get("tensor")
+    def _value(
+        self,
+        name: str,
+        node: torch.fx.Node,
+        shape: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> str:
+        info: Any = node.meta.get("tensor")
         if _is_one(info):
             self.values[name] = (
                 info[0] if shape is None else tuple(shape),
@@ -282,7 +311,7 @@ class _Writer:
             )
         return name
 
-    def value_text(self, name):
+    def value_text(self, name: str) -> str:
         shape, dtype = self.values.get(name, (None, None))
         return (
             name
@@ -291,80 +320,91 @@ class _Writer:
         )
 
 
-def _is_one(info) -> bool:
+def _is_one(info: object) -> bool:
     """Return True if the metadata of a node describes a single tensor."""
     return isinstance(info, tuple) and len(info) > 1 and isinstance(info[0], (tuple, torch.Size))
 
 
-def _aten_name(node) -> str:
-    return getattr(node.target, "_opname", None) or getattr(node.target, "__name__", str(node.target))
+def _aten_name(node: torch.fx.Node) -> str:
+    return str(getattr(node.target, "_opname", None) or getattr(node.target, "__name__", None) or node.target)
 
 
-def _opname(node) -> str:
+def _opname(node: torch.fx.Node) -> str:
     """Return ATen's name of the operator, without the underscore of in-place operators."""
     return _aten_name(node).rstrip("_")
 
 
-def _is_in_place(node) -> bool:
+def _is_in_place(node: torch.fx.Node) -> bool:
     return _aten_name(node).endswith("_")
 
 
-def _makes_several(node) -> bool:
-    if not hasattr(node.target, "_schema"):
+def _makes_several(node: torch.fx.Node) -> bool:
+    schema = _schema(node)
+    if schema is None:
         return False
-    returns = node.target._schema.returns
+    returns = schema.returns
     return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
 
 
-def _arguments(node) -> dict:
+def _args(node: torch.fx.Node) -> tuple[Any, ...]:
+    """Return the positional arguments of a node. torch.fx types each of them as a union of 15 types."""
+    return node.args
+
+
+def _schema(node: torch.fx.Node) -> Any:
+    """Return the schema of an ATen operator; None for another function."""
+    return getattr(node.target, "_schema", None)
+
+
+def _arguments(node: torch.fx.Node) -> Arguments:
     """Return ATen's arguments by name, including omitted ones."""
-    named = node.target._schema.arguments
+    named = _schema(node).arguments
     return {
         **{a.name: a.default_value for a in named},
-        **dict(zip((a.name for a in named), node.args)),
+        **dict(zip((a.name for a in named), _args(node))),
         **node.kwargs,
     }
 
 
-def _matrix_of(user, node) -> bool:
+def _matrix_of(user: torch.fx.Node, node: torch.fx.Node) -> bool:
     """Return True if `node` is a matrix operand of the product `user`."""
     op_name = getattr(user.target, "_opname", None)
-    return op_name in ("mm", "addmm") and not (op_name == "addmm" and user.args[0] is node)
+    return op_name in ("mm", "addmm") and not (op_name == "addmm" and _args(user)[0] is node)
 
 
-def _describe(conf, shape, dtype):
+def _describe(conf: Any, shape: Sequence[int | str], dtype: torch.dtype | None) -> None:
     conf.shape.dim.extend(
         d if isinstance(d, int) else -1 for d in shape
     )  # -1: a size that is only known at run time
     conf.data_type = data_type_number(dtype)
 
 
-def _argument(node, name, position):
+def _argument(node: torch.fx.Node, name: str, position: object) -> Any:
     """Return ATen's argument at this position, or the constant; the stride defaults to the window size."""
     if type(position) is not int:
         return position
-    rest = node.target._schema.arguments[position:]
-    value = node.args[position] if position < len(node.args) else rest[0].default_value if rest else None
-    return node.args[1] if name == "stride" and not value else value
+    rest = _schema(node).arguments[position:]
+    value = _args(node)[position] if position < len(_args(node)) else rest[0].default_value if rest else None
+    return _args(node)[1] if name == "stride" and not value else value
 
 
-def _settings(node):
+def _settings(node: torch.fx.Node) -> Settings:
     """Return the arguments that are not tensors, under ATen's names."""
-    schema = getattr(node.target, "_schema", None)
+    schema = _schema(node)
     if schema is None:
         return {}
-    arguments = [*zip((a.name for a in schema.arguments), node.args), *node.kwargs.items()]
-    return {name: (_field_of(value), value) for name, value in arguments if _field_of(value)}
+    arguments = [*zip((a.name for a in schema.arguments), _args(node)), *node.kwargs.items()]
+    return {name: (field, value) for name, value in arguments if (field := _field_of(value))}
 
 
-def _field_of(value):
+def _field_of(value: object) -> str | None:
     """Return the field of AttrValue for a Python value, or None."""
     if isinstance(value, (list, tuple)):
         return "at_list_int64" if value and all(type(v) is int for v in value) else None
     return {bool: "at_bool", int: "at_int64", float: "at_double", str: "at_string"}.get(type(value))
 
 
-def _attr(field, value):
+def _attr(field: str, value: Any) -> AttrValue | None:
     """Return an AttrValue, or None if the value is not a constant (a size that is computed)."""
     attribute = AttrValue()
     if field == "at_shape" or field.startswith("at_list"):
@@ -374,26 +414,23 @@ def _attr(field, value):
         (part.dim if field == "at_shape" else part.val).extend(value)
         part.SetInParent()
     elif isinstance(value, str if field == "at_string" else (bool, int, float)):
-        setattr(
-            attribute,
-            field,
-            _float32(value) if field == "at_float" else float(value) if field == "at_double" else value,
-        )
+        number_types: dict[str, Callable[[Any], float]] = {"at_float": _float32, "at_double": float}
+        setattr(attribute, field, number_types[field](value) if field in number_types else value)
     else:
         return None
     return attribute
 
 
-def _float32(value) -> float:
+def _float32(value: float) -> float:
     return ctypes.c_float(value).value
 
 
 # ATen operator -> how it is written; a writer returns None where the general form serves
 _SPECIAL = {
-    "convolution": _Writer._convolution,
-    "mm": lambda writer, node: writer._matmul(node, *node.args),
-    "addmm": _Writer._addmm,
-    "mean": lambda writer, node: writer._mean(node, *node.args),
-    "t": _Writer._transposed,
-    "transpose": _Writer._transposed,
+    "convolution": JobWriter._convolution,
+    "mm": lambda writer, node: writer._matmul(node, *_args(node)),
+    "addmm": JobWriter._addmm,
+    "mean": lambda writer, node: writer._mean(node, *_args(node)),
+    "t": JobWriter._transposed,
+    "transpose": JobWriter._transposed,
 }

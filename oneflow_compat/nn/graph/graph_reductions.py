@@ -6,14 +6,19 @@ Part of `graph_calls.CALLS`.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
 from .graph_views import dims, flag, ints, reshape, transpose
 
+if TYPE_CHECKING:
+    from .graph_proto import JobWriter
+    from .graph_views import Arguments, CallWriter, PartWriter
 
-def _reduced(op_type):
-    def call(w, node, a):
+
+def _reduced(op_type: str) -> CallWriter:
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         if "other" in a:
             return None
         axis = dims(w, a["self"], a.get("dim"))
@@ -28,12 +33,12 @@ def _reduced(op_type):
     return call
 
 
-def _arg(negated):
+def _arg(negated: bool) -> CallWriter:
     """Write argmax of the last dimension. Another dimension is moved there first, and the smallest element is
     the largest of -x.
     """
 
-    def call(w, node, a, part=None):
+    def call(w: JobWriter, node: torch.fx.Node, a: Arguments, part: int | None = None) -> str | None:
         x, dim, keep = a["self"], a.get("dim"), a.get("keepdim")
         if not w.size(x):
             return None
@@ -77,14 +82,14 @@ def _arg(negated):
     return call
 
 
-def _largest(op_type, negated):
-    def part(w, node, a, index):
+def _largest(op_type: str, negated: bool) -> PartWriter:
+    def part(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
         return _arg(negated)(w, node, a) if index else _reduced(op_type)(w, node, a)
 
     return part
 
 
-def _var(w, node, a):
+def _var(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     if a.get("correction") not in (None, 0, 1):
         return None
     return w.user(
@@ -101,7 +106,7 @@ def _var(w, node, a):
     )
 
 
-def _sort(w, node, a, index):
+def _sort(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     """Write a sort of the last dimension as the order of the elements and the values in that order."""
     last = len(w.size(a["self"])) - 1
     if last < 0 or a["dim"] % (last + 1) != last:
@@ -121,7 +126,7 @@ def _sort(w, node, a, index):
     )
 
 
-def _topk(w, node, a, index):
+def _topk(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     last = len(w.size(a["self"])) - 1
     if last < 0 or a["dim"] % (last + 1) != last or not a["largest"]:
         return None

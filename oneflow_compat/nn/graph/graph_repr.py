@@ -5,10 +5,19 @@ OneFlow's form.
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..._ops.tensor_text import tensor_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from .graph import Graph
+
+    Leaves = list[tuple[str, "LeafText"]]  # (name of a tensor or value, its text)
+    ModuleCalls = dict[str, tuple[Sequence[Any], Sequence[Any]]]  # name of a module -> (inputs, outputs)
 
 
 class LeafText:
@@ -16,9 +25,10 @@ class LeafText:
 
     __slots__ = ("dtype", "function", "lazy", "requires_grad", "shape")
 
-    def __init__(self, value, lazy=False):
+    def __init__(self, value: object, lazy: bool = False) -> None:
         if not isinstance(value, torch.Tensor):
-            self.dtype, self.shape = type(value), None
+            self.dtype: type | torch.dtype = type(value)
+            self.shape: tuple[int | str, ...] | None = None
             return
         self.dtype, self.lazy, self.requires_grad = value.dtype, lazy, value.requires_grad
         # symbols would keep the capture alive
@@ -29,11 +39,11 @@ class LeafText:
         self.function = name if name is None or isinstance(name, str) else name()
 
     @property
-    def is_tensor(self):
+    def is_tensor(self) -> bool:
         return self.shape is not None
 
-    def __str__(self):
-        if not self.is_tensor:
+    def __str__(self) -> str:
+        if self.shape is None:
             return str(self.dtype)
         grad_fn = self.function and self.function.replace("Backward0", "_backward").lower()
         return tensor_text(
@@ -41,7 +51,9 @@ class LeafText:
         )
 
 
-def named_leaves(prefix, args, kwargs=None):
+def named_leaves(
+    prefix: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> list[tuple[str, Any]]:
     """Return [(name, leaf)] with OneFlow's names. _m_input.0.1_3 is the second positional value; names of
     keyword arguments end in their key.
     """
@@ -53,11 +65,13 @@ def named_leaves(prefix, args, kwargs=None):
     return list(itertools.chain.from_iterable(leaves))
 
 
-def _leaves(prefix, path, key, value, order):
+def _leaves(
+    prefix: str, path: str, key: object, value: Any, order: Iterator[int]
+) -> Iterator[tuple[str, Any]]:
     """Yield (name, leaf) below a value. `order` counts the values, containers included."""
     index = next(order)
     if isinstance(value, dict):
-        children = value.items()
+        children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, (list, tuple)):
         children = ((None, v) for v in value)
     else:
@@ -67,7 +81,13 @@ def _leaves(prefix, path, key, value, order):
         yield from _leaves(prefix, f"{path}.{i}", k, v, order)
 
 
-def module_lines(module, name, calls, operators, indent=0):
+def module_lines(
+    module: torch.nn.Module,
+    name: str,
+    calls: ModuleCalls,
+    operators: Mapping[str, Sequence[str]],
+    indent: int = 0,
+) -> list[str]:
     """Return the lines of a module block: inputs, parameters, buffers, children, outputs, operators."""
     pad = "  " * indent
     description = f"{type(module).__name__}({module.extra_repr()})"
@@ -89,19 +109,19 @@ def module_lines(module, name, calls, operators, indent=0):
     return lines + [f"{pad})"]
 
 
-def tensor_line(tag, name, tensor) -> str:
+def tensor_line(tag: str, name: str, tensor: torch.Tensor) -> str:
     return (
         f"({tag}:{name}:{tensor_text(tuple(tensor.shape), tensor.dtype, requires_grad=tensor.requires_grad)})"
     )
 
 
-def _device(node):
+def _device(node: torch.fx.Node) -> str:
     info = node.meta.get("tensor")
     device = info[2] if isinstance(info, tuple) and len(info) > 2 else None
     return getattr(device, "type", None) or "cpu"
 
 
-def graph_text(graph) -> str:
+def graph_text(graph: Graph) -> str:
     """Return the full text of a graph. Operators, inputs and outputs are present after its first call."""
     calls = graph._calls
     operators = graph._operators()

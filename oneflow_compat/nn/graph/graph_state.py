@@ -12,11 +12,20 @@ import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..._global.tensor import placed_as
 from .value_records import NotRecordable, is_record, record, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.optim import Optimizer
+
+    from .graph import Graph
+
 
 SLOTS = {  # torch's name of an optimizer slot: OneFlow's
     "momentum_buffer": "momentum",
@@ -30,18 +39,18 @@ SLOTS_OF_OPTIMIZERS = {"Adadelta": {"square_avg": "square_avgs", "acc_delta": "a
 STEP = "System-Train-TrainStep"
 
 
-def _slot_names(optimizer) -> dict:
+def _slot_names(optimizer: Optimizer) -> dict[str, str]:
     """Return OneFlow's names of an optimizer's slots by torch's names."""
     return {**SLOTS, **SLOTS_OF_OPTIMIZERS.get(type(optimizer).__name__, {})}
 
 
-def _torch_slot(optimizer, slot: str) -> str:
+def _torch_slot(optimizer: Optimizer, slot: str) -> str:
     """Return torch's name of a slot; OneFlow's names for other optimizers are understood too."""
     return {v: k for names in (SLOTS, _slot_names(optimizer)) for k, v in names.items()}.get(slot, slot)
 
 
-def _named_parameters(graph):
-    names = {}
+def _named_parameters(graph: Graph) -> dict[int, str]:
+    names: dict[int, str] = {}
     for prefix, block in graph._blocks.items():
         for n, p in block._origin.named_parameters():
             names.setdefault(id(p), f"{prefix}.{n}")
@@ -52,7 +61,7 @@ def _named_parameters(graph):
     return names
 
 
-def is_global(graph) -> bool:
+def is_global(graph: Graph) -> bool:
     """Return True if the graph holds global tensors."""
     return any(
         getattr(t, "is_global", False)
@@ -61,7 +70,7 @@ def is_global(graph) -> bool:
     )
 
 
-def state_dict(graph, destination=None):
+def state_dict(graph: Graph, destination: OrderedDict[str, Any] | None = None) -> OrderedDict[str, Any]:
     """Return the state of the graph's modules, optimizers, schedules and scaler."""
     out = OrderedDict() if destination is None else destination
     for name, block in graph._blocks.items():
@@ -88,7 +97,9 @@ def state_dict(graph, destination=None):
     return out
 
 
-def _optimizer_state(optimizer, names):
+def _optimizer_state(
+    optimizer: Optimizer, names: dict[int, str]
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the optimizer's state as (tensors under OneFlow's slot names, other values under torch's)."""
     tensors, values, slot_names = {}, {}, _slot_names(optimizer)
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
@@ -100,7 +111,7 @@ def _optimizer_state(optimizer, names):
     return tensors, values
 
 
-def _recordable(graph, owner, values):
+def _recordable(graph: Graph, owner: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the values without those that no tensors can hold. Functions stay those of the receiver; a
     warning names other objects.
     """
@@ -121,7 +132,7 @@ def _recordable(graph, owner, values):
     return kept
 
 
-def _plain(value):
+def _plain(value: object) -> bool:
     return (
         value is None
         or isinstance(value, (bool, int, float, str, torch.Tensor))
@@ -130,19 +141,25 @@ def _plain(value):
     )
 
 
+if TYPE_CHECKING:
+    Stepped = tuple[int, int, torch.Tensor]  # (index of the optimizer, index of its group, the parameter)
+
+
 @dataclass
 class _SortedState:
     """The entries of a state dict by what they belong to."""
 
-    modules: dict = field(default_factory=dict)  # block -> state dict of its module
-    slots: dict = field(default_factory=dict)  # parameter -> {torch's slot name: value}
-    records: dict = field(default_factory=dict)  # "optimizer_0", "lr_scheduler_0", "grad_scaler" -> values
+    modules: dict[str, Any] = field(default_factory=dict)  # block -> state dict of its module
+    # parameter -> {torch's slot name: value}
+    slots: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # "optimizer_0", "lr_scheduler_0", "grad_scaler" -> values
+    records: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
-    of_no_optimizer: list = field(default_factory=list)  # keys of tensors that belong to no optimizer
-    unknown: list = field(default_factory=list)
+    of_no_optimizer: list[str] = field(default_factory=list)  # keys of tensors that belong to no optimizer
+    unknown: list[str] = field(default_factory=list)
 
 
-def load_state_dict(graph, state, strict=True):
+def load_state_dict(graph: Graph, state: Mapping[str, Any], strict: bool = True) -> None:
     """Load a state dict. Everything is checked before anything is changed.
 
     State of another optimizer, or of one that the graph does not have, is ignored with a warning, unlike in
@@ -167,7 +184,7 @@ def load_state_dict(graph, state, strict=True):
     _write_state(graph, entries, options, by_name, strict)
 
 
-def _sorted_state(graph, state, by_name):
+def _sorted_state(graph: Graph, state: Mapping[str, Any], by_name: dict[str, Stepped]) -> _SortedState:
     """Sort the entries of a state dict; raise TypeError or ValueError for a damaged one."""
     entries = _SortedState()
     for key, value in state.items():
@@ -191,12 +208,12 @@ def _sorted_state(graph, state, by_name):
     return entries
 
 
-def _is_record_key(key):
+def _is_record_key(key: str) -> bool:
     owner, _, index = key.rpartition("_")
     return key == "grad_scaler" or owner in ("optimizer", "lr_scheduler") and index.isdigit()
 
 
-def _mapping(graph, key, value):
+def _mapping(graph: Graph, key: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(
             f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__} {value!r}, no"
@@ -205,7 +222,7 @@ def _mapping(graph, key, value):
     return value
 
 
-def _recorded_value(graph, key, value):
+def _recorded_value(graph: Graph, key: str, value: Mapping[str, Any]) -> Any:
     """Decode what state_dict() recorded; raise if it does not have the form that state_dict() gives."""
     try:
         value = value_of(value) if is_record(value) else value
@@ -230,7 +247,9 @@ def _recorded_value(graph, key, value):
     return value
 
 
-def _fitting_options(graph, entries, by_name):
+def _fitting_options(
+    graph: Graph, entries: _SortedState, by_name: dict[str, Stepped]
+) -> dict[int, Sequence[dict[str, Any]]]:
     """Return the saved options of each optimizer's groups.
 
     If the state is of another optimizer, its slots are dropped from `entries`, and its options are empty.
@@ -254,7 +273,7 @@ def _fitting_options(graph, entries, by_name):
     return options
 
 
-def _check_slot_shapes(graph, slots, by_name):
+def _check_slot_shapes(graph: Graph, slots: dict[str, dict[str, Any]], by_name: dict[str, Stepped]) -> None:
     for name, values in slots.items():
         shape = by_name[name][2].shape
         for slot, value in values.items():
@@ -266,7 +285,13 @@ def _check_slot_shapes(graph, slots, by_name):
                 )
 
 
-def _write_state(graph, entries, options, by_name, strict):
+def _write_state(
+    graph: Graph,
+    entries: _SortedState,
+    options: dict[int, Sequence[dict[str, Any]]],
+    by_name: dict[str, Stepped],
+    strict: bool,
+) -> None:
     """Write a checked state into modules, optimizers, schedules and scaler."""
     for name, module_state in entries.modules.items():
         graph._blocks[name]._origin.load_state_dict(module_state, strict=strict)
@@ -283,11 +308,11 @@ def _write_state(graph, entries, options, by_name, strict):
     object.__setattr__(graph, "_steps", entries.steps)
 
 
-def _warn(graph, message):
+def _warn(graph: Graph, message: str) -> None:
     warnings.warn(f"load_state_dict of graph {graph.name}: {message}", stacklevel=5)
 
 
-def _stepped(graph):
+def _stepped(graph: Graph) -> dict[str, Stepped]:
     """Return name -> (index of its optimizer, index of its group, the parameter)."""
     names = _named_parameters(graph)
     return {
@@ -298,7 +323,7 @@ def _stepped(graph):
     }
 
 
-def _options(graph, o, records):
+def _options(graph: Graph, o: int, records: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """Return the saved options of an optimizer's groups, or none if the number of groups differs."""
     options, groups = (
         records.get(f"optimizer_{o}", {}).get("param_groups", ()),
@@ -314,7 +339,9 @@ def _options(graph, o, records):
     return options
 
 
-def _missing_slots(optimizer, options, saved):
+def _missing_slots(
+    optimizer: Optimizer, options: Sequence[dict[str, Any]], saved: list[tuple[int, dict[str, Any]]]
+) -> set[str]:
     """Return the slots that an optimizer begins with and that the state lacks.
 
     `saved` lists (index of the group, slots of one of its parameters).
@@ -326,7 +353,7 @@ def _missing_slots(optimizer, options, saved):
     return {slot for g, values in saved for slot in needed[g] - set(values) - {"step"}}
 
 
-def _begins_with(optimizer, group):
+def _begins_with(optimizer: Optimizer, group: dict[str, Any]) -> set[str]:
     """Return the slots that the first step of a torch or OneFlow optimizer creates.
 
     The step is tried on a parameter with one element. The result is empty if the slots cannot be determined.
@@ -347,7 +374,7 @@ def _begins_with(optimizer, group):
     return {k for k, v in twin.state[parameter].items() if isinstance(v, torch.Tensor)}
 
 
-def _put_slots(entry, p, values, steps):
+def _put_slots(entry: dict[str, Any], p: torch.Tensor, values: dict[str, Any], steps: int) -> None:
     for slot, value in values.items():
         if isinstance(value, torch.Tensor):
             value = placed_as(value.detach().clone(), p)
@@ -357,7 +384,9 @@ def _put_slots(entry, p, values, steps):
         entry["step"] = torch.tensor(float(steps))
 
 
-def _check_shapes(graph, name, module, state, strict):
+def _check_shapes(
+    graph: Graph, name: str, module: torch.nn.Module, state: Mapping[str, Any], strict: bool
+) -> None:
     have = module.state_dict()
     wrong = [
         k

@@ -6,21 +6,36 @@ Part of `graph_calls.CALLS`.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from .graph_proto import JobWriter
+
+    Value = torch.fx.Node | str  # a value of the job: the node that computes it, or its name
+    Arguments = dict[str, Any]  # ATen's arguments of a node, by name
+    Setting = tuple[str, Any]  # (field of AttrValue, its value)
+    Settings = dict[str, Setting]
+    CallWriter = Callable[[JobWriter, torch.fx.Node, Arguments], str | None]
+    PartWriter = Callable[[JobWriter, torch.fx.Node, Arguments, int], str | None]
 
 
-def ints(*values):
+def ints(*values: int) -> Setting:
     return "at_list_int32", list(values)
 
 
-def longs(*values):
+def longs(*values: int) -> Setting:
     return "at_list_int64", list(values)
 
 
-def flag(value):
+def flag(value: object) -> Setting:
     return "at_bool", bool(value)
 
 
-def numbers(value) -> dict:
+def numbers(value: float) -> Settings:
     """Return the four settings in which OneFlow keeps a Python scalar."""
     integral = isinstance(value, int) and not isinstance(value, bool)
     return {
@@ -31,7 +46,7 @@ def numbers(value) -> dict:
     }
 
 
-def typed(floating, value, names=("floating", "integral")) -> dict:
+def typed(floating: bool, value: float, names: tuple[str, str] = ("floating", "integral")) -> Settings:
     """Return a Python scalar in the two settings of which OneFlow uses one, depending on the dtype class of
     the tensor.
     """
@@ -39,7 +54,7 @@ def typed(floating, value, names=("floating", "integral")) -> dict:
     return {names[0]: ("at_double", float(value) if floating else 0.0), names[1]: ("at_int64", whole)}
 
 
-def dims(w, x, dims) -> list:
+def dims(w: JobWriter, x: Value, dims: int | Sequence[int] | None) -> list[int]:
     """Return the dimensions as nonnegative indices; all dimensions if none is named."""
     rank = len(w.size(x))
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
@@ -47,18 +62,18 @@ def dims(w, x, dims) -> list:
     return [d % max(1, rank) for d in ([dims] if isinstance(dims, int) else dims)]
 
 
-def reshape(w, node, x, shape):
+def reshape(w: JobWriter, node: torch.fx.Node, x: Value, shape: Sequence[int]) -> str:
     return w.user(node, "reshape", {"in": [x]}, "out", {"shape": ("at_shape", list(shape))}, shape)
 
 
-def transpose(w, node, x, perm):
+def transpose(w: JobWriter, node: torch.fx.Node, x: Value, perm: Sequence[int]) -> str:
     shape = w.size(x)
     return w.user(
         node, "transpose", {"input": [x]}, "output", {"perm": ints(*perm)}, [shape[d] for d in perm]
     )
 
 
-def swapped(w, node, x, dim, compute):
+def swapped(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, compute: Callable[[Value], str]) -> str:
     """Apply `compute` to the last dimension; the dimension is exchanged with it before and after."""
     rank = len(w.size(x))
     dim %= max(1, rank)
@@ -69,7 +84,7 @@ def swapped(w, node, x, dim, compute):
     return transpose(w, node, compute(transpose(w, node, x, perm)), perm)
 
 
-def _narrow(w, node, x, dim, start, length):
+def _narrow(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, start: int, length: int) -> str:
     shape = list(w.size(x))
     shape[dim] = length
     return w.user(
@@ -82,23 +97,23 @@ def _narrow(w, node, x, dim, start, length):
     )
 
 
-def _split(w, node, a, index):
+def _split(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
     x, [dim] = a["self"], dims(w, a["self"], a["dim"])
     size = w.size(x)[dim]
-    lengths = a.get("split_sizes") or a.get("split_size")
+    lengths: Any = a.get("split_sizes") or a.get("split_size")
     if isinstance(lengths, int):
         lengths = [min(lengths, size - at) for at in range(0, size, lengths)] if size else [0]
     return _narrow(w, node, x, dim, sum(lengths[:index]), lengths[index])
 
 
-def _unbind(w, node, a, index):
+def _unbind(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
     [dim] = dims(w, a["self"], a["dim"])
     return w.user(
         node, "squeeze", {"in": [_narrow(w, node, a["self"], dim, index, 1)]}, "out", {"axes": ints(dim)}
     )
 
 
-def _window(w, node, x, dim, start, stop, step):
+def _window(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, start: int, stop: int, step: int) -> str:
     shape = w.size(x)
     starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
     starts[dim], stops[dim], steps[dim] = start, stop, step
@@ -113,19 +128,19 @@ def _window(w, node, x, dim, start, stop, step):
     )
 
 
-def _slice(w, node, a):
+def _slice(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     [dim] = dims(w, a["self"], a["dim"])
     start, stop, step = slice(a["start"], a["end"], a["step"]).indices(w.size(a["self"])[dim])
     return _window(w, node, a["self"], dim, start, stop, step)
 
 
-def _select(w, node, a):
+def _select(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     [dim] = dims(w, a["self"], a["dim"])
     start = a["index"] % w.size(a["self"])[dim]
     return reshape(w, node, _window(w, node, a["self"], dim, start, start + 1, 1), w.result(node))
 
 
-def _squeeze(w, node, a):
+def _squeeze(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     shape = w.size(a["self"])
     axes = [d for d in dims(w, a["self"], a.get("dim")) if shape[d] == 1]
     return (
@@ -135,7 +150,7 @@ def _squeeze(w, node, a):
     )
 
 
-def _repeat(w, node, a):
+def _repeat(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     """Write a repeat: a dimension of size 1 is inserted before each dimension and expanded. The expansion
     also adds new dimensions.
     """
@@ -154,11 +169,11 @@ def _repeat(w, node, a):
     )
 
 
-def _expand(w, node, a):
+def _expand(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(node, "expand", {"in": [a["self"]]}, "out", {"expand_shape": ("at_shape", w.result(node))})
 
 
-def _unsqueeze(w, node, a):
+def _unsqueeze(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(
         node,
         "expand_dims",
@@ -168,11 +183,11 @@ def _unsqueeze(w, node, a):
     )
 
 
-def _view(w, node, a):
+def _view(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return reshape(w, node, a["self"], w.result(node))
 
 
-def _pixel_shuffle(w, node, a):
+def _pixel_shuffle(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     n, c, high, wide = w.size(a["self"])
     r = a["upscale_factor"]
     x = reshape(w, node, a["self"], [n, c // r**2, r**2, high, wide])
@@ -180,7 +195,7 @@ def _pixel_shuffle(w, node, a):
     return reshape(w, node, x, w.result(node))
 
 
-def _same(w, node, a):
+def _same(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.name_of(a["self"])
 
 

@@ -4,24 +4,31 @@ settings.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NoReturn
+
 import torch
 
 from ..._graph import capturing
 from .graph_block import GraphModule, GraphTensor
 from .graph_repr import module_lines, tensor_line
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from .graph import Graph
+
 
 class Proxy:
     """Base of the proxies: `to(GraphModule)` gives the settings, `to(nn.Module)` the module itself."""
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
 
 class ProxyTensor(Proxy):
     """Stands for a parameter or buffer outside build(); every operation and attribute reaches the tensor."""
 
-    def __init__(self, origin, tag, prefix, name, graph):
+    def __init__(self, origin: torch.Tensor, tag: str, prefix: str, name: str, graph: Graph) -> None:
         self._origin, self._tag, self._name, self._name_prefix = origin, tag, name, prefix
         self._settings = GraphTensor(prefix, name, graph, self, tag)
 
@@ -30,22 +37,28 @@ class ProxyTensor(Proxy):
     origin = property(lambda self: self._origin)  # what 0.7 and 0.8 call them
     config = property(lambda self: self._settings)
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], type):
             return self._settings if args[0] is GraphTensor else self._origin
         return self._origin.to(*args, **kwargs)
 
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
         args, kwargs = torch.utils._pytree.tree_map(
             lambda x: x._origin if isinstance(x, ProxyTensor) else x, (args, kwargs or {})
         )
         return func(*args, **kwargs)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_origin"], name)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{tensor_line(self._tag, f'{self._name_prefix}{self._name}', self._origin)}: ()"
 
 
@@ -55,7 +68,9 @@ class ProxyModule(Proxy):
     Calls and attributes reach the module; submodules come as proxies too.
     """
 
-    def __init__(self, origin, prefix="", name="", belonged_graph=None):
+    def __init__(
+        self, origin: torch.nn.Module, prefix: str = "", name: str = "", belonged_graph: Graph | None = None
+    ) -> None:
         set_ = object.__setattr__
         set_(self, "_origin", origin)
         set_(self, "_name", name)
@@ -72,13 +87,13 @@ class ProxyModule(Proxy):
     # looking a layer up, wrapping it.
     __class__ = property(lambda self: type(self._origin) if capturing() else ProxyModule)
 
-    def __eq__(self, value):
+    def __eq__(self, value: object) -> bool:
         return self._origin is (value._origin if type(value) is ProxyModule else value)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._origin)
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], type):
             if args[0] is GraphModule:
                 return self.config
@@ -89,17 +104,17 @@ class ProxyModule(Proxy):
             f" {kwargs}; move the module before giving it to the graph"
         )
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._origin(*args, **kwargs)
 
-    def state_dict(self, *args, **kwargs):
+    def state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: the state of a block is read from the graph, or from the module itself."""
         raise RuntimeError(
             f"block {self._name!r} of graph {self._belonged_graph.name} gives no state_dict: use"
             f" graph.state_dict()[{self._name!r}], or state_dict() of the module that was given to the graph"
         )
 
-    def load_state_dict(self, *args, **kwargs):
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused, as state_dict is."""
         raise RuntimeError(
             f"block {self._name!r} of graph {self._belonged_graph.name} takes no state_dict: use"
@@ -107,7 +122,7 @@ class ProxyModule(Proxy):
             " given to the graph"
         )
 
-    def _child(self, name, module):
+    def _child(self, name: str, module: torch.nn.Module) -> ProxyModule:
         child = self._children.get(name)
         if child is None or child._origin is not module:
             child = self._children[name] = ProxyModule(
@@ -115,22 +130,22 @@ class ProxyModule(Proxy):
             )
         return child
 
-    def _tensor(self, tag, name, tensor):
+    def _tensor(self, tag: str, name: str, tensor: torch.Tensor) -> ProxyTensor:
         key = (name, id(tensor))
         if key not in self._children:
             self._children[key] = ProxyTensor(tensor, tag, self._full_prefix(), name, self._belonged_graph)
         return self._children[key]
 
-    def _full_prefix(self):
+    def _full_prefix(self) -> str:
         return f"{self._name_prefix}{self._name}."
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
             f"block {self._name!r} of a graph can be neither copied nor pickled; copy the module that was"
             " given to the graph (block.to(nn.Module))"
         )
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "_origin":  # not created by __init__
             raise AttributeError(name)
         origin = self._origin
@@ -156,10 +171,10 @@ class ProxyModule(Proxy):
                 f" {name!r}"
             ) from None
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._origin, name, value._origin if type(value) is ProxyModule else value)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         item = self._origin[index]
         if isinstance(item, torch.nn.Module):
             for name, module in self._origin._modules.items():
@@ -167,31 +182,33 @@ class ProxyModule(Proxy):
                     return self._child(name, module)
         return item
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if isinstance(self._origin, torch.nn.ModuleDict):
             return iter(self._origin)
         if isinstance(self._origin, torch.nn.ParameterList):
             return iter(self._origin)
         return iter([self._child(name, module) for name, module in self._origin._modules.items()])
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._origin)
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         return key in self._origin
 
     # walking over the modules gives proxies, so that stages and recomputation can be set on each
-    def named_children(self):
+    def named_children(self) -> Iterator[tuple[str, ProxyModule]]:
         seen = set()
         for name, module in self._origin._modules.items():
             if module is not None and id(module) not in seen:
                 seen.add(id(module))
                 yield name, self._child(name, module)
 
-    def children(self):
+    def children(self) -> Iterator[ProxyModule]:
         return (child for _, child in self.named_children())
 
-    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+    def named_modules(
+        self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, ProxyModule]]:
         memo = set() if memo is None else memo
         if remove_duplicate and id(self._origin) in memo:
             return
@@ -203,17 +220,17 @@ class ProxyModule(Proxy):
                     memo, f"{prefix}.{name}" if prefix else name, remove_duplicate
                 )
 
-    def modules(self):
+    def modules(self) -> Iterator[ProxyModule]:
         return (module for _, module in self.named_modules())
 
-    def _proxies(self):
+    def _proxies(self) -> Iterator[ProxyModule]:
         """Return this proxy and every proxy below it that was ever requested."""
         yield self
         for child in self._children.values():
             if isinstance(child, ProxyModule):
                 yield from child._proxies()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         graph = self._belonged_graph
         operators = graph._operators() if graph is not None else {}
         return "\n".join(

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from .args_tree import ArgsTree, NamedArg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = ["ArgsTree", "NamedArg", "add_indent", "seq_to_func_return", "sys_exc_error_msg"]
 
@@ -14,7 +19,7 @@ def add_indent(in_s: str, num_spaces: int) -> str:
     return in_s.replace("\n", "\n" + " " * num_spaces)
 
 
-def seq_to_func_return(seq, need_unpack=False):
+def seq_to_func_return(seq: Sequence[Any], need_unpack: bool = False) -> Any:
     """Return `seq` itself, or its first item with need_unpack."""
     return seq[0] if need_unpack else seq
 

@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -20,9 +25,9 @@ class NotRecordable(TypeError):
     """The value holds an object other than numbers, texts, containers and tensors."""
 
 
-def record(value) -> dict:
+def record(value: Any) -> dict[str, torch.Tensor]:
     """Return the dict of tensors for a value."""
-    tensors: list = []
+    tensors: list[torch.Tensor] = []
     encoded = json.dumps(_encode(value, tensors))
     return {
         "json": torch.frombuffer(bytearray(encoded.encode()), dtype=torch.uint8),
@@ -30,7 +35,7 @@ def record(value) -> dict:
     }
 
 
-def is_record(entries) -> bool:
+def is_record(entries: Mapping[str, Any]) -> bool:
     """Return True if a dict of a state dict is a record. States of earlier releases hold the values
     themselves.
     """
@@ -38,7 +43,7 @@ def is_record(entries) -> bool:
     return getattr(encoded, "dtype", None) in (torch.uint8, "uint8") and getattr(encoded, "ndim", None) == 1
 
 
-def value_of(entries):
+def value_of(entries: Mapping[str, Any]) -> Any:
     """Return the value of a record; raise ValueError if the record is damaged."""
     try:
         encoded = bytes(torch.as_tensor(entries["json"]).cpu().tolist()).decode()
@@ -50,7 +55,7 @@ def value_of(entries):
         ) from None
 
 
-def _encode(value, tensors):
+def _encode(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return {"tensor": str(len(tensors) - 1)}
@@ -70,7 +75,7 @@ def _encode(value, tensors):
     raise NotRecordable(type(value).__name__)
 
 
-def _decode(value, entries):
+def _decode(value: Any, entries: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         return [_decode(v, entries) for v in value]
     if not isinstance(value, dict):

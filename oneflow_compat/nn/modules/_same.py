@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import copy
 from abc import ABCMeta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    pass
 
 
 class SameAsTorch(ABCMeta):
@@ -21,7 +27,7 @@ class SameAsTorch(ABCMeta):
     needs. (ABCMeta, so that a user may mix such a class with an abstract one.)
     """
 
-    def __new__(meta, name, bases, body, **kwargs):
+    def __new__(meta, name: str, bases: tuple[type, ...], body: dict[str, Any], **kwargs: Any) -> SameAsTorch:
         if "_torch_class" in body:
             body.update(
                 _own_module=body["__module__"],
@@ -32,24 +38,24 @@ class SameAsTorch(ABCMeta):
             )
         return super().__new__(meta, name, bases, body, **kwargs)
 
-    def __instancecheck__(cls, instance):
+    def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(vars(cls).get("_torch_class", cls), instance)
 
-    def __subclasscheck__(cls, subclass):
+    def __subclasscheck__(cls, subclass: type) -> bool:
         return type.__subclasscheck__(vars(cls).get("_torch_class", cls), subclass)
 
-    def __eq__(cls, value):
+    def __eq__(cls, value: object) -> bool:
         return cls is value or value is not None and value is vars(cls).get("_torch_class")
 
-    def __hash__(cls):
+    def __hash__(cls) -> int:
         return type.__hash__(vars(cls).get("_torch_class", cls))
 
     @property
-    def __module__(cls):
+    def __module__(cls) -> str:  # type: ignore[override]
         return vars(cls).get("_own_module") or vars(cls)["__module__"]
 
 
-def _torch_state(module) -> dict | None:
+def _torch_state(module: torch.nn.Module) -> dict[str, Any] | None:
     """The attributes of the plain torch module that means the same, or None."""
     if "_torch_class" not in vars(type(module)):
         return None
@@ -60,7 +66,7 @@ def _torch_state(module) -> dict | None:
     return state
 
 
-def _scriptable(self):
+def _scriptable(self: Any) -> Any:
     if _torch_state(self) is None:
         return self
     twin = object.__new__(self._torch_class)
@@ -68,7 +74,7 @@ def _scriptable(self):
     return twin
 
 
-def _reduce(self, protocol):
+def _reduce(self: Any, protocol: Any) -> Any:
     state = _torch_state(self)
     if state is None:
         return object.__reduce_ex__(self, protocol)
@@ -77,7 +83,7 @@ def _reduce(self, protocol):
     return self._torch_class, getattr(self, "_blank", ()), state
 
 
-def _deepcopy(self, memo):
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     out = memo[id(self)] = object.__new__(type(self))
     out.__setstate__(copy.deepcopy(object.__reduce_ex__(self, 4)[2], memo))
     return out

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import nn
 from torch.nn import functional as F
 
 from ... import _bind
 from ..._ops.nn_activation import hardshrink, overwrite, softshrink
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["Hardshrink", "Softshrink", "Softsign"]
 
@@ -18,14 +25,14 @@ class Hardshrink(nn.Hardshrink, metaclass=SameAsTorch):
     _torch_class = nn.Hardshrink
     _extras = {"inplace": False}
 
-    def __init__(self, lambd=0.5, inplace=False):
+    def __init__(self, lambd: float = 0.5, inplace: bool = False) -> None:
         super().__init__(lambd)
         self.inplace = inplace
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return hardshrink(x, self.lambd, self.inplace)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.lambd}" + (", inplace=True" if self.inplace else "")
 
 
@@ -35,14 +42,14 @@ class Softshrink(nn.Softshrink, metaclass=SameAsTorch):
     _torch_class = nn.Softshrink
     _extras = {"inplace": False}
 
-    def __init__(self, lambd=0.5, inplace=False):
+    def __init__(self, lambd: float = 0.5, inplace: bool = False) -> None:
         super().__init__(lambd)
         self.inplace = inplace
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return softshrink(x, self.lambd, self.inplace)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.lambd}" + (", inplace=True" if self.inplace else "")
 
 
@@ -52,14 +59,14 @@ class Softsign(nn.Softsign, metaclass=SameAsTorch):
     _torch_class = nn.Softsign
     _extras = {"inplace": False}
 
-    def __init__(self, inplace=False):
+    def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return overwrite(x, F.softsign) if self.inplace else F.softsign(x)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""
 
 

@@ -4,16 +4,23 @@ is 1.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import torch
 from torch import nn
 
 from ... import _bind
 from ..._ops.nn_norm import batch_norm_of_one_value, with_right_gradient
 from ._same import SameAsTorch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
-def _forward(torchs, module, x):
+def _forward(torchs: Callable[..., torch.Tensor], module: Any, x: torch.Tensor) -> torch.Tensor:
     """torch's forward; where it refuses one value per channel, OneFlow's result."""
     try:
         return with_right_gradient(lambda x: torchs(module, x), x)
@@ -34,7 +41,7 @@ class BatchNorm1d(nn.BatchNorm1d, metaclass=SameAsTorch):
     _torch_class = nn.BatchNorm1d
     _blank = (1,)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _forward(nn.BatchNorm1d.forward, self, x)
 
 
@@ -46,7 +53,7 @@ class BatchNorm2d(nn.BatchNorm2d, metaclass=SameAsTorch):
     _torch_class = nn.BatchNorm2d
     _blank = (1,)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _forward(nn.BatchNorm2d.forward, self, x)
 
 
@@ -58,7 +65,7 @@ class BatchNorm3d(nn.BatchNorm3d, metaclass=SameAsTorch):
     _torch_class = nn.BatchNorm3d
     _blank = (1,)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _forward(nn.BatchNorm3d.forward, self, x)
 
 

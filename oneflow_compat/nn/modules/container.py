@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 __all__ = ["ParameterList"]
 
@@ -18,7 +24,9 @@ class ParameterList(nn.ParameterList, metaclass=SameAsTorch):
 
     _torch_class = nn.ParameterList
 
-    def __init__(self, parameters=None, *, values=None):
+    def __init__(
+        self, parameters: Iterable[Any] | None = None, *, values: Iterable[Any] | None = None
+    ) -> None:
         if parameters is not None and values is not None:
             raise TypeError(
                 "ParameterList() got both parameters and values: they are two names of one argument"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,10 @@ from ..._kernels import losses, norm
 from ..._kernels.activation import quick_gelu, square_relu
 from ..._ops.misc import distributed_partial_fc_sample
 from .. import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = [
     "AllReduce",
@@ -27,14 +32,14 @@ __all__ = [
 class QuickGELU(nn.Module):
     """x * sigmoid(1.702 x)."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return quick_gelu(x)
 
 
 class SquareReLU(nn.Module):
     """relu(x) squared."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return square_relu(x)
 
 
@@ -44,13 +49,13 @@ class RMSLayerNorm(nn.Module):
     Deprecated in OneFlow for RMSNorm.
     """
 
-    def __init__(self, hidden_size, eps=1e-6):
+    def __init__(self, hidden_size: int, eps: float = 1e-6) -> None:
         super().__init__()
         warnings.warn("oneflow.nn.RMSLayerNorm is deprecated: use oneflow.nn.RMSNorm", stacklevel=2)
         self.weight = nn.Parameter(torch.ones(hidden_size))
         self.variance_epsilon = eps
 
-    def forward(self, hidden_states):
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return norm.rms_layer_norm(hidden_states, self.weight, self.variance_epsilon)
 
 
@@ -59,11 +64,11 @@ class CombinedMarginLoss(nn.Module):
     training and evaluation.
     """
 
-    def __init__(self, m1=1.0, m2=0.0, m3=0.0):
+    def __init__(self, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> None:
         super().__init__()
         self.m1, self.m2, self.m3 = m1, m2, m3
 
-    def forward(self, x, label):
+    def forward(self, x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return losses.combined_margin_loss(x, label, self.m1, self.m2, self.m3)
 
 
@@ -74,11 +79,11 @@ class AllReduce(nn.Module):
     passes, as in OneFlow, where it averages gradients.
     """
 
-    def __init__(self, parallel_conf_str):
+    def __init__(self, parallel_conf_str: str) -> None:
         super().__init__()
         self.parallel_conf_str = parallel_conf_str
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return x
         out = x.detach().clone(memory_format=torch.contiguous_format)
@@ -91,11 +96,13 @@ class DistributedPariticalFCSample(nn.Module):
     weight).
     """
 
-    def __init__(self, num_sample):
+    def __init__(self, num_sample: int) -> None:
         super().__init__()
         self.num_sample = num_sample
 
-    def forward(self, weight, label):
+    def forward(
+        self, weight: torch.Tensor, label: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return distributed_partial_fc_sample(weight, label, self.num_sample)
 
 
@@ -103,8 +110,13 @@ class Interpolate(nn.Module):
     """forward(x): nn.functional.interpolate of x with the arguments given here."""
 
     def __init__(
-        self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None
-    ):
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None:
         super().__init__()
         self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor = (
             size,
@@ -114,7 +126,7 @@ class Interpolate(nn.Module):
             recompute_scale_factor,
         )
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.interpolate(
             x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
         )

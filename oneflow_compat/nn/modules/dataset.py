@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import numbers
 import os
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -28,6 +29,15 @@ from .image_decoders import (
 )
 from .onerec import OneRecReader, decode_onerec, read_onerec
 from .record_sources import Decoder, Source, from_reader_of, seed_or_fresh
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from ..._data.buffers import RecordBatch, TensorBuffer
+    from ..._global.placement import placement as Placement
+    from ...sbp import sbp as Sbp
+
 
 __all__ = [
     "OFRecordReader",
@@ -63,22 +73,22 @@ class OFRecordReader(Source):
 
     def __init__(
         self,
-        ofrecord_dir,
-        batch_size=1,
-        data_part_num=1,
-        part_name_prefix="part-",
-        part_name_suffix_length=-1,
-        random_shuffle=False,
-        shuffle_buffer_size=1024,
-        shuffle_after_epoch=False,
-        random_seed=-1,
-        device=None,
-        placement=None,
-        sbp=None,
-        name=None,
+        ofrecord_dir: str | os.PathLike[str],
+        batch_size: int = 1,
+        data_part_num: int = 1,
+        part_name_prefix: str = "part-",
+        part_name_suffix_length: int = -1,
+        random_shuffle: bool = False,
+        shuffle_buffer_size: int = 1024,
+        shuffle_after_epoch: bool = False,
+        random_seed: int | None = -1,
+        device: torch.device | str | int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        name: str | None = None,
         *,
-        on_corrupt="raise",
-    ):
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> None:
         super().__init__(device, placement, sbp)
         if not all(isinstance(n, numbers.Integral) and n > 0 for n in (batch_size, data_part_num)):
             raise ValueError(
@@ -92,7 +102,7 @@ class OFRecordReader(Source):
             paths, shuffle_after_epoch, _processes.get_rank(), _processes.get_world_size(), on_corrupt
         )
         self._options = (random_shuffle, shuffle_buffer_size, random_seed)
-        self._records = None
+        self._records: Iterator[Any] | None = None
 
     def forward(self) -> RecordBatch:
         if self._records is None:
@@ -118,19 +128,19 @@ class OFRecordRawDecoder(Decoder):
 
     def __init__(
         self,
-        blob_name,
-        shape,
-        dtype,
-        dim1_varying_length=False,
-        truncate=False,
-        auto_zero_padding=False,
-        name=None,
-    ):
+        blob_name: str,
+        shape: int | Sequence[int],
+        dtype: torch.dtype,
+        dim1_varying_length: bool = False,
+        truncate: bool = False,
+        auto_zero_padding: bool = False,
+        name: str | None = None,
+    ) -> None:
         super().__init__()
         self.blob_name, self.shape, self.dtype = blob_name, tuple(np.atleast_1d(shape).tolist()), dtype
         self.pad = bool(dim1_varying_length or truncate or auto_zero_padding)
 
-    def forward(self, input):
+    def forward(self, input: RecordBatch) -> torch.Tensor:
         batch = fields.need_records("OFRecordRawDecoder", input)
         return self._place(fields.numeric(batch, self.blob_name, self.shape, self.dtype, self.pad), batch)
 
@@ -138,11 +148,11 @@ class OFRecordRawDecoder(Decoder):
 class OFRecordBytesDecoder(Decoder):
     """The bytes of a field, a TensorBuffer of uint8 arrays."""
 
-    def __init__(self, blob_name, name=None):
+    def __init__(self, blob_name: str, name: str | None = None) -> None:
         super().__init__()
         self.blob_name = blob_name
 
-    def forward(self, input):
+    def forward(self, input: RecordBatch) -> TensorBuffer:
         batch = fields.need_records("OFRecordBytesDecoder", input)
         return from_reader_of(batch, fields.raw_bytes(batch, self.blob_name))
 
@@ -159,19 +169,21 @@ class CoinFlip(Source):
     """
 
     def __init__(
-        self, batch_size=1, random_seed=None, probability=0.5, device=None, placement=None, sbp=None
-    ):
+        self,
+        batch_size: int = 1,
+        random_seed: int | None = None,
+        probability: float = 0.5,
+        device: torch.device | str | int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> None:
         super().__init__(device, placement, sbp)
         if not 0 <= probability <= 1:
             raise ValueError(f"CoinFlip: probability must be between 0 and 1, found {probability}")
-        self.batch_size, self.probability, self.random_seed, self._random = (
-            batch_size,
-            probability,
-            random_seed,
-            None,
-        )
+        self.batch_size, self.probability, self.random_seed = batch_size, probability, random_seed
+        self._random: torch.Generator | None = None
 
-    def forward(self):
+    def forward(self) -> torch.Tensor:
         if self._random is None:
             self._random = torch.Generator().manual_seed(seed_or_fresh(self.random_seed))
         flips = (torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8)
@@ -190,19 +202,19 @@ class GPTIndexedBinDataReader(Source):
 
     def __init__(
         self,
-        data_file_prefix,
-        seq_length,
-        num_samples,
-        batch_size,
-        dtype=torch.int64,
-        shuffle=True,
-        random_seed=None,
-        split_sizes=None,
-        split_index=None,
-        device=None,
-        placement=None,
-        sbp=None,
-    ):
+        data_file_prefix: str | os.PathLike[str],
+        seq_length: int,
+        num_samples: int,
+        batch_size: int,
+        dtype: torch.dtype = torch.int64,
+        shuffle: bool = True,
+        random_seed: int | None = None,
+        split_sizes: Sequence[int] | None = None,
+        split_index: int | None = None,
+        device: torch.device | str | int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> None:
         super().__init__(device, placement, sbp)
 
         self.batch_size, self.seq_length, self._dtype = batch_size, seq_length, to_numpy_dtype(dtype)
@@ -221,7 +233,7 @@ class GPTIndexedBinDataReader(Source):
             )
         )
 
-    def forward(self):
+    def forward(self) -> torch.Tensor:
         rows = np.stack([next(self._samples) for _ in range(self.batch_size)])
         return self.place(torch.from_numpy(rows.astype(self._dtype)))
 
@@ -239,18 +251,18 @@ class COCOReader(Source):
 
     def __init__(
         self,
-        annotation_file,
-        image_dir,
-        batch_size,
-        shuffle=True,
-        random_seed=None,
-        group_by_aspect_ratio=True,
-        remove_images_without_annotations=True,
-        stride_partition=True,
-        device=None,
-        placement=None,
-        sbp=None,
-    ):
+        annotation_file: str | os.PathLike[str],
+        image_dir: str | os.PathLike[str],
+        batch_size: int,
+        shuffle: bool = True,
+        random_seed: int | None = None,
+        group_by_aspect_ratio: bool = True,
+        remove_images_without_annotations: bool = True,
+        stride_partition: bool = True,
+        device: torch.device | str | int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> None:
         super().__init__(device, placement, sbp)
 
         self._batches = iter(
@@ -268,7 +280,7 @@ class COCOReader(Source):
             )
         )
 
-    def forward(self):
+    def forward(self) -> tuple[Any, ...]:
         images_, ids, sizes, *rest = next(self._batches)
         return (
             TensorBuffer(images_),

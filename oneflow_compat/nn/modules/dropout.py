@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import nn
 
 from ... import _bind
 from ..._ops.nn_dropout import dropout, generated
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
@@ -17,22 +24,26 @@ class Dropout(nn.Dropout, metaclass=SameAsTorch):
     _torch_class = nn.Dropout
     _extras = {"generator": None}
 
-    def __init__(self, p=0.5, inplace=False, generator=None):
+    def __init__(
+        self, p: float = 0.5, inplace: bool = False, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__(p, inplace)
         self.generator = generator
 
-    def forward(self, x, addend=None):
+    def forward(self, x: torch.Tensor, addend: torch.Tensor | None = None) -> torch.Tensor:
         return dropout(x, self.p, self.training, self.inplace, self.generator, addend=addend)
 
 
 class _Channels:
     """Whole channels are dropped with numbers from `generator`; without one, torch's own forward runs."""
 
-    def _build(self, torch_class, p, inplace, generator):
+    def _build(
+        self, torch_class: type[torch.nn.Module], p: float, inplace: bool, generator: torch.Generator | None
+    ) -> None:
         torch_class.__init__(self, p, inplace)
         self.generator = generator
 
-    def _drop(self, torch_class, x, spatial):
+    def _drop(self, torch_class: type[torch.nn.Module], x: torch.Tensor, spatial: int) -> torch.Tensor:
         if self.generator is None:
             return torch_class.forward(self, x)
         shape = tuple(x.shape[: x.dim() - spatial]) + (1,) * spatial
@@ -45,10 +56,12 @@ class Dropout1d(_Channels, nn.Dropout1d, metaclass=SameAsTorch):
     _torch_class = nn.Dropout1d
     _extras = {"generator": None}
 
-    def __init__(self, p=0.5, inplace=False, generator=None):
+    def __init__(
+        self, p: float = 0.5, inplace: bool = False, generator: torch.Generator | None = None
+    ) -> None:
         self._build(nn.Dropout1d, p, inplace, generator)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._drop(nn.Dropout1d, x, 1)
 
 
@@ -58,10 +71,12 @@ class Dropout2d(_Channels, nn.Dropout2d, metaclass=SameAsTorch):
     _torch_class = nn.Dropout2d
     _extras = {"generator": None}
 
-    def __init__(self, p=0.5, inplace=False, generator=None):
+    def __init__(
+        self, p: float = 0.5, inplace: bool = False, generator: torch.Generator | None = None
+    ) -> None:
         self._build(nn.Dropout2d, p, inplace, generator)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._drop(nn.Dropout2d, x, 2)
 
 
@@ -71,10 +86,12 @@ class Dropout3d(_Channels, nn.Dropout3d, metaclass=SameAsTorch):
     _torch_class = nn.Dropout3d
     _extras = {"generator": None}
 
-    def __init__(self, p=0.5, inplace=False, generator=None):
+    def __init__(
+        self, p: float = 0.5, inplace: bool = False, generator: torch.Generator | None = None
+    ) -> None:
         self._build(nn.Dropout3d, p, inplace, generator)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._drop(nn.Dropout3d, x, 3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -12,6 +13,12 @@ from ..._data.buffers import TensorBuffer
 from ..._kernels.image import crop_mirror_normalize
 from .record_sources import Decoder, from_reader_of, seed_or_fresh
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..._data.buffers import RecordBatch, TensorBuffer
+
+
 __all__ = [
     "CropMirrorNormalize",
     "OFRecordImageDecoder",
@@ -20,7 +27,7 @@ __all__ = [
 ]
 
 
-def _decode_field(record, name, color_space):
+def _decode_field(record: Any, name: str, color_space: str) -> np.ndarray:
     try:
         return images.decode(fields.one_bytes(record, name), color_space)
     except images.UndecodableImage as error:
@@ -34,11 +41,11 @@ class OFRecordImageDecoder(Decoder):
     An image is decoded when the next stage asks for it; a corrupt one raises there, naming file and offset.
     """
 
-    def __init__(self, blob_name, color_space="BGR"):
+    def __init__(self, blob_name: str, color_space: Literal["BGR", "RGB", "GRAY"] = "BGR") -> None:
         super().__init__()
         self.blob_name, self.color_space = blob_name, images.check_color_space(color_space)
 
-    def forward(self, input):
+    def forward(self, input: RecordBatch) -> TensorBuffer:
         batch = fields.need_records("OFRecordImageDecoder", input)
         makers = [
             functools.partial(_decode_field, record, self.blob_name, self.color_space)
@@ -56,13 +63,13 @@ class OFRecordImageDecoderRandomCrop(Decoder):
 
     def __init__(
         self,
-        blob_name,
-        color_space="BGR",
-        num_attempts=10,
-        random_seed=None,
-        random_area=[0.08, 1.0],
-        random_aspect_ratio=[0.75, 1.333333],
-    ):
+        blob_name: str,
+        color_space: Literal["BGR", "RGB", "GRAY"] = "BGR",
+        num_attempts: int = 10,
+        random_seed: int | None = None,
+        random_area: Sequence[float] = [0.08, 1.0],
+        random_aspect_ratio: Sequence[float] = [0.75, 1.333333],
+    ) -> None:
         super().__init__()
         self.blob_name, self.color_space, self.num_attempts = (
             blob_name,
@@ -73,9 +80,10 @@ class OFRecordImageDecoderRandomCrop(Decoder):
             _pair("random_area", random_area),
             _pair("random_aspect_ratio", random_aspect_ratio),
         )
-        self.random_seed, self._random = random_seed, None
+        self.random_seed = random_seed
+        self._random: np.random.Generator | None = None
 
-    def forward(self, input):
+    def forward(self, input: RecordBatch) -> Any:
         batch = fields.need_records("OFRecordImageDecoderRandomCrop", input)
         decode_and_crop = lambda record, drawn: self._crop(
             _decode_field(record, self.blob_name, self.color_space), drawn
@@ -86,20 +94,20 @@ class OFRecordImageDecoderRandomCrop(Decoder):
         ]
         return from_reader_of(batch, TensorBuffer.lazy(makers, batch.shape))
 
-    def _draw(self, count):
+    def _draw(self, count: int) -> list[list[float]]:
         """Each image's random numbers, so that the windows do not depend on which thread is first."""
         if self._random is None:
             self._random = np.random.default_rng(seed_or_fresh(self.random_seed))
         return self._random.random((count, 2 * self.num_attempts + 2)).tolist()
 
-    def _crop(self, image, drawn):
+    def _crop(self, image: np.ndarray, drawn: Sequence[float]) -> np.ndarray:
         top, left, height, width = images.random_crop_window(
             *image.shape[:2], drawn, self.random_area, self.random_aspect_ratio
         )
         return image[top : top + height, left : left + width]
 
 
-def _pair(name, value):
+def _pair(name: str, value: Sequence[float]) -> tuple[float, float]:
     low, high = value
     if not 0 < low <= high:
         raise ValueError(f"{name} must be two numbers 0 < low <= high, found {value!r}")
@@ -116,20 +124,20 @@ class OFRecordImageGpuDecoderRandomCropResize(OFRecordImageDecoderRandomCrop):
 
     def __init__(
         self,
-        target_width,
-        target_height,
-        num_attempts=10,
-        seed=0,
-        random_area=[0.08, 1.0],
-        random_aspect_ratio=[0.75, 1.333333],
-        num_workers=3,
-        warmup_size=6400,
-        max_num_pixels=67108864,
-    ):
+        target_width: int,
+        target_height: int,
+        num_attempts: int = 10,
+        seed: int = 0,
+        random_area: Sequence[float] = [0.08, 1.0],
+        random_aspect_ratio: Sequence[float] = [0.75, 1.333333],
+        num_workers: int = 3,
+        warmup_size: int = 6400,
+        max_num_pixels: int = 67108864,
+    ) -> None:
         super().__init__("", "RGB", num_attempts, seed, random_area, random_aspect_ratio)
         self.size = (target_width, target_height)
 
-    def forward(self, input):
+    def forward(self, input: Any) -> torch.Tensor:
         out = np.empty((len(input.cells), *reversed(self.size), 3), np.uint8)
         decode_and_resize = lambda data, drawn, to: images.resize(
             self._crop(images.decode(data.tobytes(), "RGB"), drawn), *self.size, out=to
@@ -152,16 +160,16 @@ class CropMirrorNormalize(Decoder):
 
     def __init__(
         self,
-        color_space="BGR",
-        output_layout="NCHW",
-        crop_h=0,
-        crop_w=0,
-        crop_pos_y=0.5,
-        crop_pos_x=0.5,
-        mean=[0.0],
-        std=[1.0],
-        output_dtype=torch.float,
-    ):
+        color_space: Literal["BGR", "RGB", "GRAY"] = "BGR",
+        output_layout: str = "NCHW",
+        crop_h: int = 0,
+        crop_w: int = 0,
+        crop_pos_y: float = 0.5,
+        crop_pos_x: float = 0.5,
+        mean: Sequence[float] = [0.0],
+        std: Sequence[float] = [1.0],
+        output_dtype: torch.dtype = torch.float,
+    ) -> None:
         super().__init__()
         if output_layout != "NCHW":
             import warnings
@@ -178,9 +186,9 @@ class CropMirrorNormalize(Decoder):
         self.channels = images.CHANNELS[images.check_color_space(color_space)]
         self.crop, self.position, self.output_dtype = (crop_h, crop_w), (crop_pos_y, crop_pos_x), output_dtype
         self._mean = self._per_channel("mean", mean)
-        self._scale = (1 / np.float32(self._per_channel("std", std))).tolist()
+        self._scale = (1 / np.asarray(self._per_channel("std", std), np.float32)).tolist()
 
-    def _per_channel(self, name, values):
+    def _per_channel(self, name: str, values: Sequence[float]) -> list[float]:
         if len(values) not in (1, self.channels):
             raise ValueError(
                 f"CropMirrorNormalize: {name} has {len(values)} numbers for {self.channels} channels; give"
@@ -188,7 +196,7 @@ class CropMirrorNormalize(Decoder):
             )
         return list(values) * (self.channels // len(values))
 
-    def forward(self, input, mirror=None):
+    def forward(self, input: torch.Tensor | TensorBuffer, mirror: torch.Tensor | None = None) -> torch.Tensor:
         cells = input.cells if isinstance(input, TensorBuffer) else input.detach()
         if mirror is not None:
             if mirror.numel() != len(cells):
@@ -212,7 +220,7 @@ class CropMirrorNormalize(Decoder):
             )
         return self._place(out.to(self.output_dtype), input)
 
-    def _normalize(self, batch, mirror, out):
+    def _normalize(self, batch: torch.Tensor, mirror: torch.Tensor | None, out: torch.Tensor) -> None:
         _, rows, columns, channels = batch.shape
         height, width = out.shape[2:]
         if rows < height or columns < width or channels != self.channels:

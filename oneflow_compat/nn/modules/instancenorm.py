@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import nn
 
 from ... import _bind
 from ..._ops.nn_norm import gradient_row_by_row
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["InstanceNorm2d", "InstanceNorm3d"]
 
@@ -19,7 +26,7 @@ class InstanceNorm2d(nn.InstanceNorm2d, metaclass=SameAsTorch):
     _torch_class = nn.InstanceNorm2d
     _blank = (1,)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return gradient_row_by_row(super().forward(x))
 
 
@@ -31,7 +38,7 @@ class InstanceNorm3d(nn.InstanceNorm3d, metaclass=SameAsTorch):
     _torch_class = nn.InstanceNorm3d
     _blank = (1,)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return gradient_row_by_row(super().forward(x))
 
 

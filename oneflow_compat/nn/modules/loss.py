@@ -7,13 +7,19 @@ number there is `ignore_index`); None or a bool there is a caller who means torc
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import nn
 
 from ... import _bind
 from ..._errors import RefusedValue
 from ..._ops.nn_losses import cross_entropy_slots, integer_labels, need_alike, too_many, with_labels_in_a_row
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = [
     "MSELoss",
@@ -31,15 +37,15 @@ __all__ = [
 class _WithReduction:
     """Check `reduction` when the module is made, as OneFlow does; torch waits for the first call."""
 
-    _reductions = ("none", "mean", "sum")
+    _reductions: tuple[str, ...] = ("none", "mean", "sum")
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.reduction not in self._reductions:  # type: ignore[attr-defined]
+        if self.reduction not in self._reductions:
             raise RefusedValue(
                 f"{type(self).__name__}: reduction must be one of {self._reductions}, found"
                 f" {self.reduction!r}"
-            )  # type: ignore[attr-defined]
+            )
 
 
 class MSELoss(_WithReduction, nn.MSELoss, metaclass=SameAsTorch):
@@ -47,7 +53,12 @@ class MSELoss(_WithReduction, nn.MSELoss, metaclass=SameAsTorch):
 
     _torch_class = nn.MSELoss
 
-    def __init__(self, reduction="mean", *torch_rest, **torch_more):
+    def __init__(
+        self,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(reduction=reduction, **torch_more)
@@ -60,7 +71,12 @@ class L1Loss(_WithReduction, nn.L1Loss, metaclass=SameAsTorch):
 
     _torch_class = nn.L1Loss
 
-    def __init__(self, reduction="mean", *torch_rest, **torch_more):
+    def __init__(
+        self,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(reduction=reduction, **torch_more)
@@ -73,7 +89,13 @@ class SmoothL1Loss(_WithReduction, nn.SmoothL1Loss, metaclass=SameAsTorch):
 
     _torch_class = nn.SmoothL1Loss
 
-    def __init__(self, reduction="mean", beta=1.0, *torch_rest, **torch_more):
+    def __init__(
+        self,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        beta: float | None = 1.0,
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(reduction=reduction, beta=beta, **torch_more)
@@ -82,7 +104,7 @@ class SmoothL1Loss(_WithReduction, nn.SmoothL1Loss, metaclass=SameAsTorch):
         else:
             super().__init__(reduction, beta=beta, **torch_more)
 
-    def forward(self, input, target):
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         need_alike("SmoothL1Loss", input, target)
         return super().forward(input, target)
 
@@ -93,7 +115,13 @@ class KLDivLoss(_WithReduction, nn.KLDivLoss, metaclass=SameAsTorch):
     _torch_class = nn.KLDivLoss
     _reductions = ("none", "mean", "sum", "batchmean")
 
-    def __init__(self, reduction="mean", log_target=False, *torch_rest, **torch_more):
+    def __init__(
+        self,
+        reduction: Literal["none", "mean", "sum", "batchmean"] | bool | None = "mean",
+        log_target: bool | None = False,
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(reduction=reduction, log_target=log_target, **torch_more)
@@ -102,7 +130,7 @@ class KLDivLoss(_WithReduction, nn.KLDivLoss, metaclass=SameAsTorch):
         else:
             super().__init__(reduction, log_target=bool(log_target), **torch_more)
 
-    def forward(self, input, target):
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return super().forward(input, target if self.log_target else target.clamp(min=0))
 
 
@@ -111,7 +139,13 @@ class BCELoss(_WithReduction, nn.BCELoss, metaclass=SameAsTorch):
 
     _torch_class = nn.BCELoss
 
-    def __init__(self, weight=None, reduction="mean", *torch_rest, **torch_more):
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(weight, reduction=reduction, **torch_more)
@@ -124,7 +158,14 @@ class BCEWithLogitsLoss(_WithReduction, nn.BCEWithLogitsLoss, metaclass=SameAsTo
 
     _torch_class = nn.BCEWithLogitsLoss
 
-    def __init__(self, weight=None, reduction="mean", pos_weight=None, *torch_rest, **torch_more):
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        pos_weight: torch.Tensor | bool | None = None,
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(weight, reduction=reduction, pos_weight=pos_weight, **torch_more)
@@ -139,7 +180,13 @@ class MarginRankingLoss(_WithReduction, nn.MarginRankingLoss, metaclass=SameAsTo
 
     _torch_class = nn.MarginRankingLoss
 
-    def __init__(self, margin=0.0, reduction="mean", *torch_rest, **torch_more):
+    def __init__(
+        self,
+        margin: float = 0.0,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if isinstance(reduction, str):
             too_many(torch_rest)
             super().__init__(margin, reduction=reduction, **torch_more)
@@ -152,7 +199,14 @@ class NLLLoss(_WithReduction, nn.NLLLoss, metaclass=SameAsTorch):
 
     _torch_class = nn.NLLLoss
 
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean", *torch_rest, **torch_more):
+    def __init__(
+        self,
+        weight: torch.Tensor | None = None,
+        ignore_index: int | None = -100,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if _index(ignore_index):
             too_many(torch_rest)
             super().__init__(weight, ignore_index=ignore_index, reduction=reduction, **torch_more)
@@ -162,7 +216,7 @@ class NLLLoss(_WithReduction, nn.NLLLoss, metaclass=SameAsTorch):
         else:
             super().__init__(weight, ignore_index, reduction, *torch_rest, **torch_more)
 
-    def forward(self, input, target):
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return super().forward(input, integer_labels(target))
 
 
@@ -175,8 +229,14 @@ class CrossEntropyLoss(_WithReduction, nn.CrossEntropyLoss, metaclass=SameAsTorc
     _torch_class = nn.CrossEntropyLoss
 
     def __init__(
-        self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0, *torch_rest, **torch_more
-    ):
+        self,
+        weight: torch.Tensor | None = None,
+        ignore_index: int | None = -100,
+        reduction: Literal["none", "mean", "sum"] | bool | None = "mean",
+        label_smoothing: float | bool | None = 0.0,
+        *torch_rest: Any,
+        **torch_more: Any,
+    ) -> None:
         if _index(ignore_index):
             too_many(torch_rest)
             super().__init__(
@@ -193,11 +253,11 @@ class CrossEntropyLoss(_WithReduction, nn.CrossEntropyLoss, metaclass=SameAsTorc
                 **torch_more,
             )
 
-    def forward(self, input, target):
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return with_labels_in_a_row(functools.partial(super().forward, input), input, integer_labels(target))
 
 
-def _index(value):
+def _index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = ["RMSNorm"]
 
@@ -16,7 +23,14 @@ class RMSNorm(nn.RMSNorm, metaclass=SameAsTorch):
     _torch_class = nn.RMSNorm
     _blank = (0,)
 
-    def __init__(self, normalized_shape, eps=1e-05, elementwise_affine=True, device=None, dtype=None):
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = 1e-05,
+        elementwise_affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
 
 

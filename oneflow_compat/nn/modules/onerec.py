@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -11,6 +12,14 @@ from ..._data import onerec, shuffle
 from ..._data.buffers import TensorBuffer
 from ..._data.ingraph import Promised
 from .record_sources import Decoder, Source, seed_or_fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..._data.buffers import TensorBuffer
+    from ..._global.placement import placement as Placement
+    from ...sbp import sbp as Sbp
+
 
 __all__ = ["OneRecReader", "decode_onerec", "read_onerec"]
 
@@ -30,17 +39,17 @@ class OneRecReader(Source):
 
     def __init__(
         self,
-        files,
-        batch_size,
-        shuffle,
-        shuffle_mode,
-        random_seed=None,
-        shuffle_buffer_size=1024,
-        shuffle_after_epoch=False,
-        verify_example=True,
-        placement=None,
-        sbp=None,
-    ):
+        files: Sequence[str],
+        batch_size: int,
+        shuffle: bool,
+        shuffle_mode: Literal["batch", "instance"],
+        random_seed: int | None = None,
+        shuffle_buffer_size: int = 1024,
+        shuffle_after_epoch: bool = False,
+        verify_example: bool = True,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> None:
         super().__init__(None, placement, sbp)
         if shuffle_mode not in ("batch", "instance"):
             raise ValueError(f"OneRecReader: shuffle_mode is 'batch' or 'instance', found {shuffle_mode!r}")
@@ -55,7 +64,7 @@ class OneRecReader(Source):
             verify_example,
         )
         self._options = (shuffle, shuffle_buffer_size, random_seed)
-        self._batches = None
+        self._batches: Iterator[Any] | None = None
 
     def forward(self) -> TensorBuffer:
         if self._batches is None:
@@ -64,7 +73,7 @@ class OneRecReader(Source):
         batch.source = self
         return batch
 
-    def _start(self, shuffled, size, seed):
+    def _start(self, shuffled: bool, size: int, seed: int | None) -> Iterator[Any]:
         drawn = lambda stream: (
             shuffle.ShuffleBuffer(stream, size, seed_or_fresh(seed)) if shuffled else stream
         )
@@ -76,16 +85,22 @@ class OneRecReader(Source):
 
 
 class _OneRecDecoder(Decoder):
-    def __init__(self, *options):
+    def __init__(self, *options: Any) -> None:
         super().__init__()
         self.options = options
 
-    def forward(self, input):
+    def forward(self, input: Any) -> torch.Tensor:
         return self._place(onerec.decode(input, *self.options), input)
 
 
 def decode_onerec(
-    input, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None
+    input: TensorBuffer,
+    key: str,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    is_dynamic: bool = False,
+    reshape: Sequence[int] | None = None,
+    batch_padding: Sequence[int] | None = None,
 ) -> torch.Tensor:
     """The field `key` of a batch of OneRec messages (what OneRecReader gives) as a tensor (batch, *shape).
 
@@ -102,19 +117,19 @@ def decode_onerec(
     return decoder(input)
 
 
-_readers: dict = {}  # read_onerec's arguments -> reader
+_readers: dict[str, OneRecReader] = {}  # read_onerec's arguments -> reader
 
 
 def read_onerec(
-    files,
-    batch_size,
-    random_shuffle,
-    shuffle_mode,
-    shuffle_buffer_size=1024,
-    shuffle_after_epoch=False,
-    verify_example=True,
-    placement=None,
-    sbp=None,
+    files: Sequence[str],
+    batch_size: int,
+    random_shuffle: bool,
+    shuffle_mode: Literal["batch", "instance"],
+    shuffle_buffer_size: int = 1024,
+    shuffle_after_epoch: bool = False,
+    verify_example: bool = True,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
 ) -> TensorBuffer:
     """The next batch of OneRec messages of `files` (OneFlow 0.5 and 0.6): calls with equal arguments go on
     with one OneRecReader.

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = ["ConstantPad1d", "ConstantPad2d", "ConstantPad3d"]
 
@@ -16,7 +22,7 @@ class ConstantPad1d(nn.ConstantPad1d, metaclass=SameAsTorch):
     _torch_class = nn.ConstantPad1d
     _blank = (0, 0)
 
-    def __init__(self, padding, value=0):
+    def __init__(self, padding: int | Sequence[int], value: float = 0) -> None:
         super().__init__(padding, value)
 
 
@@ -26,7 +32,7 @@ class ConstantPad2d(nn.ConstantPad2d, metaclass=SameAsTorch):
     _torch_class = nn.ConstantPad2d
     _blank = (0, 0)
 
-    def __init__(self, padding, value=0):
+    def __init__(self, padding: int | Sequence[int], value: float = 0) -> None:
         super().__init__(padding, value)
 
 
@@ -36,7 +42,7 @@ class ConstantPad3d(nn.ConstantPad3d, metaclass=SameAsTorch):
     _torch_class = nn.ConstantPad3d
     _blank = (0, 0)
 
-    def __init__(self, padding, value=0):
+    def __init__(self, padding: int | Sequence[int], value: float = 0) -> None:
         super().__init__(padding, value)
 
 

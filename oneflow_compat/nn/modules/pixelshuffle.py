@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["PixelShuffle", "PixelShufflev2"]
 
@@ -24,7 +30,12 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
         name: operator.attrgetter("upscale_factor") for name in ("h_upscale_factor", "w_upscale_factor")
     }
 
-    def __init__(self, upscale_factor=None, h_upscale_factor=None, w_upscale_factor=None):
+    def __init__(
+        self,
+        upscale_factor: int | None = None,
+        h_upscale_factor: int | None = None,
+        w_upscale_factor: int | None = None,
+    ) -> None:
         both = h_upscale_factor is not None and w_upscale_factor is not None
         either = h_upscale_factor is not None or w_upscale_factor is not None
         if (upscale_factor is None) != both or (upscale_factor is not None and either):
@@ -35,6 +46,8 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
         if both and h_upscale_factor == w_upscale_factor:
             upscale_factor = h_upscale_factor
         super().__init__(upscale_factor)
+        self.h_upscale_factor: Any
+        self.w_upscale_factor: Any
         self.h_upscale_factor = upscale_factor if h_upscale_factor is None else h_upscale_factor
         self.w_upscale_factor = upscale_factor if w_upscale_factor is None else w_upscale_factor
         if not (self.h_upscale_factor > 0 and self.w_upscale_factor > 0):
@@ -43,7 +56,7 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
                 f" {self.w_upscale_factor}"
             )
 
-    def forward(self, input):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self.upscale_factor is not None and input.shape[0]:  # torch's has no gradient for an empty batch
             return super().forward(input)
         h, w = self.h_upscale_factor, self.w_upscale_factor
@@ -58,7 +71,7 @@ class PixelShuffle(nn.PixelShuffle, metaclass=SameAsTorch):
         blocks = blocks.permute(*range(n + 1), n + 3, n + 1, n + 4, n + 2)
         return blocks.reshape(*batch, channels // (h * w), height * h, width * w)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         if self.upscale_factor is not None:
             return super().extra_repr()
         return f"h_upscale_factor={self.h_upscale_factor}, w_upscale_factor={self.w_upscale_factor}"

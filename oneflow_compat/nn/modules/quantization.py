@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 import torch
 from torch import nn
 
 from ..._kernels import quantization as Q
 
+if TYPE_CHECKING:
+    pass
+
+
 __all__ = ["FakeQuantization", "MinMaxObserver", "MovingAverageMinMaxObserver", "Quantization"]
 
 
 class _Quantizer(nn.Module):
-    def __init__(self, quantization_formula="google", quantization_bit=8, quantization_scheme="symmetric"):
+    def __init__(
+        self,
+        quantization_formula: Literal["google", "cambricon"] = "google",
+        quantization_bit: int = 8,
+        quantization_scheme: Literal["symmetric", "affine"] = "symmetric",
+    ) -> None:
         super().__init__()
         self.quantization_formula, self.quantization_bit, self.quantization_scheme = (
             quantization_formula,
@@ -19,7 +30,7 @@ class _Quantizer(nn.Module):
             quantization_scheme,
         )
 
-    def _how(self):
+    def _how(self) -> tuple[str, int, str]:
         return self.quantization_formula, self.quantization_bit, self.quantization_scheme
 
 
@@ -30,15 +41,15 @@ class MinMaxObserver(_Quantizer):
 
     def __init__(
         self,
-        quantization_formula="google",
-        quantization_bit=8,
-        quantization_scheme="symmetric",
-        per_layer_quantization=True,
-    ):
+        quantization_formula: Literal["google", "cambricon"] = "google",
+        quantization_bit: int = 8,
+        quantization_scheme: Literal["symmetric", "affine"] = "symmetric",
+        per_layer_quantization: bool = True,
+    ) -> None:
         super().__init__(quantization_formula, quantization_bit, quantization_scheme)
         self.per_layer_quantization = per_layer_quantization
 
-    def forward(self, input):
+    def forward(self, input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return Q.min_max_observer(input, *self._how(), self.per_layer_quantization)
 
 
@@ -47,25 +58,30 @@ class MovingAverageMinMaxObserver(_Quantizer):
     step stop_update_after_iters.
     """
 
+    moving_max: torch.Tensor
+    moving_min: torch.Tensor
+
     def __init__(
         self,
-        stop_update_after_iters=1,
-        quantization_formula="google",
-        quantization_bit=8,
-        quantization_scheme="symmetric",
-        momentum=0.95,
-    ):
+        stop_update_after_iters: int = 1,
+        quantization_formula: Literal["google", "cambricon"] = "google",
+        quantization_bit: int = 8,
+        quantization_scheme: Literal["symmetric", "affine"] = "symmetric",
+        momentum: float = 0.95,
+    ) -> None:
         super().__init__(quantization_formula, quantization_bit, quantization_scheme)
         self.stop_update_after_iters, self.momentum = stop_update_after_iters, momentum
         self.register_buffer("moving_max", torch.zeros(1))
         self.register_buffer("moving_min", torch.zeros(1))
 
-    def reset_running_stats(self):
+    def reset_running_stats(self) -> None:
         """Forget the extremes."""
         self.moving_max.zero_()
         self.moving_min.zero_()
 
-    def forward(self, input, current_train_step):
+    def forward(
+        self, input: torch.Tensor, current_train_step: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return Q.moving_average_min_max_observer(
             input,
             current_train_step,
@@ -83,12 +99,12 @@ class FakeQuantization(_Quantizer):
     straight through.
     """
 
-    def forward(self, input, scale, zero_point):
+    def forward(self, input: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
         return Q.fake_quantization(input, scale, zero_point, *self._how())
 
 
 class Quantization(_Quantizer):
     """forward(x, scale, zero_point) -> x in quantized units, floating dtype."""
 
-    def forward(self, input, scale, zero_point):
+    def forward(self, input: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor) -> torch.Tensor:
         return Q.quantization(input, scale, zero_point, *self._how())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +13,14 @@ import torch
 from ... import _processes
 from ..._data.buffers import to_numpy_dtype
 from .record_sources import Source, seed_or_fresh
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from ..._global.placement import placement as Placement
+    from ...sbp import sbp as Sbp
+
 
 __all__ = ["RawReader"]
 
@@ -27,16 +36,16 @@ class RawReader(Source):
 
     def __init__(
         self,
-        files,
-        shape,
-        dtype,
-        batch_size,
-        random_shuffle=True,
-        shuffle_block_size=0,
-        random_seed=None,
-        placement=None,
-        sbp=None,
-    ):
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        shape: int | Sequence[int],
+        dtype: torch.dtype,
+        batch_size: int,
+        random_shuffle: bool = True,
+        shuffle_block_size: int = 0,
+        random_seed: int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> None:
         super().__init__(None, placement, sbp)
         self._files = [os.fspath(f) for f in ([files] if isinstance(files, (str, os.PathLike)) else files)]
         self._shape, self._dtype, self.batch_size = (
@@ -64,9 +73,9 @@ class RawReader(Source):
             raise ValueError(f"RawReader: no record in {', '.join(self._files)}")
         self._block = max(shuffle_block_size // size, 1)
         self._options = (random_shuffle, random_seed)
-        self._order = None
+        self._order: Iterator[int] | None = None
 
-    def _epochs(self):
+    def _epochs(self) -> Iterator[int]:
         """Record numbers of this rank, epoch after epoch."""
         shuffled, seed = self._options
         random = np.random.default_rng(seed_or_fresh(seed)) if shuffled else None
@@ -82,7 +91,7 @@ class RawReader(Source):
                         yield index
                     turn += 1
 
-    def _record(self, index):
+    def _record(self, index: int) -> np.ndarray:
         at = bisect_right(self._ends, index)
         count = int(np.prod(self._shape))
         position = index - (self._ends[at - 1] if at else 0)
@@ -90,7 +99,7 @@ class RawReader(Source):
             self._files[at], self._dtype, count, offset=int(position) * count * self._dtype.itemsize
         )
 
-    def forward(self):
+    def forward(self) -> torch.Tensor:
         if self._order is None:
             self._order = self._epochs()
         rows = np.stack([self._record(next(self._order)) for _ in range(self.batch_size)])

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ..._data import shuffle
 from ..._data.ingraph import Stage
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..._data.buffers import TensorBuffer
+    from ..._global.placement import placement as Placement
+    from ...sbp import sbp as Sbp
+
 
 class Source(Stage):
     """Base of the modules that make data: where it goes."""
 
-    def __init__(self, device=None, placement=None, sbp=None):
+    def __init__(
+        self,
+        device: torch.device | str | int | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+    ) -> None:
         super().__init__()
         if placement is not None and device is not None:
             raise ValueError(f"{type(self).__name__}: give device or placement and sbp, not both")
@@ -25,7 +39,7 @@ class Source(Stage):
         return tensor if self.device is None else tensor.to(self.device)
 
 
-def seed_or_fresh(random_seed) -> int:
+def seed_or_fresh(random_seed: int | None) -> int:
     """The seed, or a fresh one for None and -1."""
     return shuffle.fresh_seed() if random_seed is None or random_seed == -1 else int(random_seed)
 
@@ -33,12 +47,12 @@ def seed_or_fresh(random_seed) -> int:
 class Decoder(Source):
     """Base of the modules that decode a batch: their tensors go where the reader of the batch says."""
 
-    def _place(self, tensor, batch):
+    def _place(self, tensor: torch.Tensor, batch: Any) -> torch.Tensor:
         source = getattr(batch, "source", None)
         return tensor if source is None else source.place(tensor)
 
 
-def from_reader_of(batch, buffer):
+def from_reader_of(batch: Any, buffer: TensorBuffer) -> TensorBuffer:
     """Note in `buffer` the reader that made `batch`: it says where the tensors of the buffer go."""
     buffer.source = getattr(batch, "source", None)
     return buffer

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["RNN"]
 
@@ -18,7 +24,7 @@ class RNN(nn.RNN, metaclass=SameAsTorch):
     _torch_class = nn.RNN
     _blank = (1, 1, 1, "tanh", True, False, 0.0, False, 0, "meta")  # weights that draw no random numbers
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if len(args) > 3 and isinstance(args[3], bool):
             args = (*args[:3], kwargs.pop("nonlinearity", "tanh"), *args[3:])
         super().__init__(*args, **kwargs)

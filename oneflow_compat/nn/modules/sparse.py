@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import torch
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["Embedding"]
 
@@ -21,19 +28,19 @@ class Embedding(nn.Embedding, metaclass=SameAsTorch):
 
     def __init__(
         self,
-        num_embeddings,
-        embedding_dim,
-        padding_idx=None,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        sparse=False,
-        _weight=None,
-        device=None,
-        dtype=None,
-        *torch_rest,
-        _freeze=False,
-    ):
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: torch.Tensor | None = None,
+        device: torch.device | str | int | bool | None = None,
+        dtype: Any = None,
+        *torch_rest: Any,
+        _freeze: bool = False,
+    ) -> None:
         if isinstance(device, bool):
             _freeze, device, dtype = device, dtype, torch_rest[0] if torch_rest else None
         elif torch_rest:

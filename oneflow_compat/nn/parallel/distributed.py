@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +18,10 @@ from ..._global.collectives import checking
 from ..._global.failures import transfer
 from ..._global.process_group import start
 from ..modules._same import SameAsTorch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
 
 __all__ = ["DistributedDataParallel", "allreduce_fn", "grad_setting_fn"]
 
@@ -37,22 +42,22 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
 
     def __new__(
         cls,
-        module,
-        *torch_args,
-        broadcast_buffers=True,
-        broadcast_parameters=True,
-        bucket_size=10,
-        use_bucket=True,
-        **torch_more,
-    ):
+        module: torch.nn.Module,
+        *torch_args: Any,
+        broadcast_buffers: bool = True,
+        broadcast_parameters: bool = True,
+        bucket_size: int = 10,
+        use_bucket: bool = True,
+        **torch_more: Any,
+    ) -> Any:
         if cls is not DistributedDataParallel:
             return super().__new__(cls)
         if torch_args or torch_more:
-            return torch.nn.parallel.DistributedDataParallel(
+            return torch.nn.parallel.DistributedDataParallel(  # type: ignore[misc]
                 module, *torch_args, broadcast_buffers=broadcast_buffers, **torch_more
             )
         if not getattr(module, "_is_ddp_module", False):
-            module._is_ddp_module = True
+            module._is_ddp_module = True  # type: ignore[assignment]
             buckets = _attach(
                 module, broadcast_buffers, broadcast_parameters, max(1, bucket_size) if use_bucket else 1
             )
@@ -60,7 +65,9 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
         return module
 
 
-def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
+def _attach(
+    module: torch.nn.Module, broadcast_buffers: bool, broadcast_parameters: bool, bucket_size: int
+) -> _Buckets | None:
     world = _world_size()
     if world == 1:
         return None
@@ -81,7 +88,7 @@ def _attach(module, broadcast_buffers, broadcast_parameters, bucket_size):
     return buckets
 
 
-def _check_same_modules(module, *options):
+def _check_same_modules(module: torch.nn.Module, *options: Any) -> None:
     """Raise RuntimeError on every rank unless all ranks have the same parameters and buffers."""
     with checking("DistributedDataParallel", tells=True) as asked:
         tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -95,7 +102,7 @@ def _check_same_modules(module, *options):
                 )
 
 
-def _answer_as_wrapper(module, buckets):
+def _answer_as_wrapper(module: torch.nn.Module, buckets: _Buckets | None) -> None:
     """Add the attributes of torch's wrapper that programs use: `module.module` and `module.no_sync()`."""
     if not hasattr(module, "module"):
         module.__dict__["module"] = module
@@ -110,10 +117,10 @@ class _UsesAll:
     no parameter would send nothing, and another process would wait.
     """
 
-    def __init__(self, params):
+    def __init__(self, params: Sequence[weakref.ref[torch.Tensor]]) -> None:
         self.params = params
 
-    def __call__(self, _module, _args, output):
+    def __call__(self, _module: object, _args: object, output: Any) -> Any:
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
         flat, spec = tree_flatten(output)
@@ -127,13 +134,13 @@ class _UsesAll:
 
 class _Join(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, count, *tensors):
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
         ctx.set_materialize_grads(False)
         ctx.params = [(p.shape, p.dtype, p.device) for p in tensors[count:]]
         return tuple(t.view_as(t) for t in tensors[:count])
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx: Any, *grads: Any) -> Any:
         zeros = [
             torch.zeros((), dtype=dtype, device=device).expand(shape) for shape, dtype, device in ctx.params
         ]
@@ -147,7 +154,7 @@ class _Buckets:
     checkpoint adds to a gradient again.
     """
 
-    def __init__(self, buckets, world):
+    def __init__(self, buckets: Sequence[Sequence[torch.Tensor]], world: int) -> None:
         self.buckets, self.world = [[weakref.ref(p) for p in bucket] for bucket in buckets], world
         self.open, self.awaited = True, False
         for bucket in buckets:
@@ -155,7 +162,7 @@ class _Buckets:
                 p.register_post_accumulate_grad_hook(self._arrived)
 
     @contextlib.contextmanager
-    def no_sync(self):
+    def no_sync(self) -> Iterator[None]:
         """Keep the gradients of the block on their process.
 
         The first backward() after the block sends them with its own.
@@ -166,16 +173,16 @@ class _Buckets:
         finally:
             self.open = was
 
-    def begin(self, _module, _args):
+    def begin(self, _module: object, _args: object) -> None:
         """In a forward pre-hook, forget a backward() that raised."""
         self.awaited = self.awaited and torch._C._current_graph_task_id() != -1
 
-    def _arrived(self, _param):
+    def _arrived(self, _param: object) -> None:
         if self.open and not self.awaited:
             self.awaited = True
             torch.autograd.Variable._execution_engine.queue_callback(self._send)
 
-    def _send(self):
+    def _send(self) -> None:
         self.awaited = False
         for bucket in self.buckets:
             trained = [p for ref in bucket if (p := ref()) is not None and p.requires_grad]
@@ -183,10 +190,10 @@ class _Buckets:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             if trained:
                 with transfer("the gradients of DistributedDataParallel"):
-                    _average([p.grad for p in trained], self.world)
+                    _average([p.grad for p in trained if p.grad is not None], self.world)
 
 
-def _average(grads, world):
+def _average(grads: Sequence[torch.Tensor], world: int) -> None:
     import torch.distributed as dist
 
     flat = torch.cat([g.reshape(-1) for g in grads])
@@ -198,14 +205,14 @@ def _average(grads, world):
         at += g.numel()
 
 
-def _send_buffers(module, _args):
+def _send_buffers(module: torch.nn.Module, _args: object) -> None:
     if module.training:
         with torch.no_grad(), transfer("the buffers of DistributedDataParallel"):
             for buffer in module.buffers():
                 _broadcast(buffer)
 
 
-def _broadcast(tensor):
+def _broadcast(tensor: torch.Tensor) -> None:
     import torch.distributed as dist
 
     dense = tensor.detach().contiguous()
@@ -214,7 +221,7 @@ def _broadcast(tensor):
         tensor.copy_(dense)
 
 
-def _world_size():
+def _world_size() -> int:
     """Return the count of processes; start torch's process group if a launcher made more than one."""
     import torch.distributed as dist
 
@@ -226,10 +233,12 @@ def _world_size():
     return world
 
 
-def allreduce_fn(module, param, use_bucket=False):
+def allreduce_fn(
+    module: torch.nn.Module, param: torch.Tensor, use_bucket: bool = False
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that averages one gradient of `param` over all processes."""
 
-    def allreduce(grad):
+    def allreduce(grad: torch.Tensor) -> torch.Tensor:
         world = _world_size()
         if world > 1:
             grad = grad.clone()
@@ -239,7 +248,7 @@ def allreduce_fn(module, param, use_bucket=False):
     return allreduce
 
 
-def grad_setting_fn(module, param):
+def grad_setting_fn(module: torch.nn.Module, param: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that returns a gradient unchanged.
 
     Gradients are averaged in place here, with no separate buffer.

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal
+
 import torch
 from torch import nn
 
 from ..modules.quantization import FakeQuantization, MinMaxObserver, MovingAverageMinMaxObserver
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
 __all__ = ["QatConv1d", "QatConv2d", "QatConv3d", "get_conv_fake_quantized", "init_conv_fake_quants"]
 
 
 def get_conv_fake_quantized(
-    input, input_observer, current_train_step, weight, weight_observer, fake_quantizer
-):
+    input: torch.Tensor,
+    input_observer: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    current_train_step: torch.Tensor,
+    weight: torch.Tensor,
+    weight_observer: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    fake_quantizer: Callable[..., torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(input, weight), each through its observer and the quantizer."""
     return (
         fake_quantizer(input, *input_observer(input, current_train_step)),
@@ -21,13 +32,13 @@ def get_conv_fake_quantized(
 
 
 def init_conv_fake_quants(
-    self,
-    quantization_formula="google",
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    weight_quant_per_layer=True,
-    input_quant_momentum=0.95,
-):
+    self: Any,
+    quantization_formula: Literal["google", "cambricon"] = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: Literal["symmetric", "affine"] = "symmetric",
+    weight_quant_per_layer: bool = True,
+    input_quant_momentum: float = 0.95,
+) -> None:
     """Give the convolution `self` its observers, quantizer and the buffer current_train_step."""
     how = (quantization_formula, quantization_bit, quantization_scheme)
     self.input_min_max_observer = MovingAverageMinMaxObserver(1, *how, input_quant_momentum)
@@ -44,21 +55,21 @@ class _QatConv:
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        bias=True,
-        padding_mode="zeros",
-        quantization_formula="google",
-        quantization_bit=8,
-        quantization_scheme="symmetric",
-        weight_quant_per_layer=True,
-        input_quant_momentum=0.95,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        quantization_formula: Literal["google", "cambricon"] = "google",
+        quantization_bit: int = 8,
+        quantization_scheme: Literal["symmetric", "affine"] = "symmetric",
+        weight_quant_per_layer: bool = True,
+        input_quant_momentum: float = 0.95,
+    ) -> None:
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode
         )
@@ -71,7 +82,7 @@ class _QatConv:
             input_quant_momentum,
         )
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         x, weight = get_conv_fake_quantized(
             x,
             self.input_min_max_observer,
@@ -84,12 +95,12 @@ class _QatConv:
 
 
 class QatConv1d(_QatConv, nn.Conv1d):
-    __doc__ = _QatConv.__doc__.format("Conv1d")
+    __doc__ = str(_QatConv.__doc__).format("Conv1d")
 
 
 class QatConv2d(_QatConv, nn.Conv2d):
-    __doc__ = _QatConv.__doc__.format("Conv2d")
+    __doc__ = str(_QatConv.__doc__).format("Conv2d")
 
 
 class QatConv3d(_QatConv, nn.Conv3d):
-    __doc__ = _QatConv.__doc__.format("Conv3d")
+    __doc__ = str(_QatConv.__doc__).format("Conv3d")

@@ -7,16 +7,23 @@ a user class with `get_lr(self)`), the members are stepped one after the other, 
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch.optim.lr_scheduler as _torch
 
 from .base import LRScheduler
 from .formulas import ConstantLR, LinearLR
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+
 MEMBERS = ("schedulers", "_schedulers")
 
 
-def _same_optimizer(name, schedulers, optimizer):
+def _same_optimizer(name: str, schedulers: Sequence[Any], optimizer: torch.optim.Optimizer) -> None:
     for i, scheduler in enumerate(schedulers):
         if getattr(scheduler, "optimizer", None) is not optimizer:
             raise ValueError(
@@ -28,11 +35,13 @@ def _same_optimizer(name, schedulers, optimizer):
 class _Composed(LRScheduler):
     """Base of composed schedulers; the members' state is saved with theirs."""
 
+    schedulers: list[Any]
+
     @property
-    def closed(self):
+    def closed(self) -> bool:
         return all(getattr(s, "closed", False) for s in self.schedulers)
 
-    def get_lr(self, base_lr, step):
+    def get_lr(self, base_lr: float, step: int) -> float:
         if not self.closed:
             odd = next(s for s in self.schedulers if not getattr(s, "closed", False))
             raise TypeError(
@@ -41,13 +50,13 @@ class _Composed(LRScheduler):
             )
         return self.rates_at([base_lr], step)[0]
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Return the state of all schedulers as a dict."""
         state = {k: v for k, v in LRScheduler.state_dict(self).items() if k not in MEMBERS}
         state["schedulers"] = [s.state_dict() for s in self.schedulers]
         return state
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         state = dict(state_dict)
         members = [state.pop(key) for key in MEMBERS if key in state]
@@ -56,7 +65,7 @@ class _Composed(LRScheduler):
             scheduler.load_state_dict(saved)
 
     @property
-    def _schedulers(self):
+    def _schedulers(self) -> list[Any]:
         return self.schedulers
 
 
@@ -71,15 +80,15 @@ class SequentialLR(_Composed, _torch.SequentialLR):
 
     def __init__(
         self,
-        optimizer,
-        schedulers,
-        milestones,
-        interval_rescaling=False,
-        last_step=-1,
-        verbose=False,
+        optimizer: torch.optim.Optimizer,
+        schedulers: Sequence[Any],
+        milestones: Sequence[int],
+        interval_rescaling: bool | Sequence[bool] = False,
+        last_step: int = -1,
+        verbose: bool = False,
         *,
-        last_epoch=None,
-    ):
+        last_epoch: int | None = None,
+    ) -> None:
         if isinstance(interval_rescaling, int) and not isinstance(interval_rescaling, bool):
             interval_rescaling, last_epoch = False, interval_rescaling
         if not schedulers:
@@ -103,7 +112,7 @@ class SequentialLR(_Composed, _torch.SequentialLR):
             self._start_over()
         LRScheduler.__init__(self, optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def _start_over(self):
+    def _start_over(self) -> None:
         """torch's members have already moved the rate when they were made: undo that, then the
         first begins.
         """
@@ -113,16 +122,16 @@ class SequentialLR(_Composed, _torch.SequentialLR):
         for scheduler in self.schedulers:
             scheduler.last_epoch -= 1
 
-    def _place(self, step):
+    def _place(self, step: int) -> tuple[int, int]:
         """(which scheduler, the step it sees)"""
         i = bisect_right(self.milestones, step)
         return i, step - self.milestones[i - 1] if i and self.interval_rescaling[i - 1] else step
 
-    def rates_at(self, base_lrs, step):
+    def rates_at(self, base_lrs: Sequence[float], step: int) -> list[float]:
         i, seen = self._place(step)
         return self.schedulers[i].rates_at(base_lrs, seen)
 
-    def _rates(self):
+    def _rates(self) -> list[float]:
         i, seen = self._place(self.last_epoch)
         member = self.schedulers[i]
         if not self.closed:
@@ -149,16 +158,16 @@ class WarmUpLR(SequentialLR):
 
     def __init__(
         self,
-        scheduler_or_optimizer,
-        warmup_factor=1.0 / 3,
-        warmup_iters=5,
-        warmup_method="linear",
-        warmup_prefix=False,
-        last_step=-1,
-        verbose=False,
+        scheduler_or_optimizer: Any,
+        warmup_factor: float = 1.0 / 3,
+        warmup_iters: int = 5,
+        warmup_method: Literal["linear", "constant"] = "linear",
+        warmup_prefix: bool = False,
+        last_step: int = -1,
+        verbose: bool = False,
         *,
-        last_epoch=None,
-    ):
+        last_epoch: int | None = None,
+    ) -> None:
         if warmup_method not in ("linear", "constant"):
             raise ValueError(f"WarmUpLR: warmup_method={warmup_method!r} must be 'linear' or 'constant'")
         if not 0 <= warmup_factor <= 1:
@@ -187,7 +196,7 @@ class WarmUpLR(SequentialLR):
             last_epoch=last_epoch,
         )
 
-    def _warmup(self, optimizer, scheduler):
+    def _warmup(self, optimizer: torch.optim.Optimizer, scheduler: Any) -> LRScheduler:
         if self.warmup_method == "constant":
             return ConstantLR(optimizer, self.warmup_factor, self.warmup_iters, verbose=self.verbose)
         return LinearLR(
@@ -198,7 +207,7 @@ class WarmUpLR(SequentialLR):
             verbose=self.verbose,
         )
 
-    def _end_factor(self, scheduler):
+    def _end_factor(self, scheduler: Any) -> float:
         """The rate at which the scheduler takes over, over base_lr."""
         if scheduler is None or self.warmup_prefix:
             return 1.0
@@ -222,13 +231,13 @@ class WarmUpLR(SequentialLR):
 WarmupLR = WarmUpLR
 
 
-class ChainedScheduler(_Composed, _torch.ChainedScheduler):
+class ChainedScheduler(_Composed, _torch.ChainedScheduler):  # type: ignore[misc]
     """Every scheduler in turn on the rate the one before it gives.
 
     ValueError for an empty list.
     """
 
-    def __init__(self, schedulers, optimizer=None):
+    def __init__(self, schedulers: Sequence[Any], optimizer: torch.optim.Optimizer | None = None) -> None:
         if not isinstance(schedulers, (list, tuple)) or not schedulers:
             raise ValueError(f"ChainedScheduler: needs a non-empty list of schedulers, got {schedulers!r}")
         optimizer = optimizer or schedulers[0].optimizer
@@ -246,24 +255,25 @@ class ChainedScheduler(_Composed, _torch.ChainedScheduler):
             group["lr"] = rate
         self._last_lr = [g["lr"] for g in optimizer.param_groups]
 
-    def rates_at(self, base_lrs, step):
+    def rates_at(self, base_lrs: Sequence[float], step: int) -> list[float]:
+        rates = list(base_lrs)
         for scheduler in self.schedulers:
-            base_lrs = scheduler.rates_at(base_lrs, step)
-        return base_lrs
+            rates = scheduler.rates_at(rates, step)
+        return rates
 
-    def _rates(self):
+    def _rates(self) -> list[float]:
         if not self.closed:
             for scheduler in self.schedulers:
                 _step_on_top(scheduler)
             return [g["lr"] for g in self.optimizer.param_groups]
-        rates = self.base_lrs
+        rates: list[Any] = self.base_lrs
         for scheduler in self.schedulers:
             rates = scheduler.rates_at(rates, self.last_epoch)
             scheduler.last_epoch, scheduler._last_lr = self.last_epoch, list(rates)
         return rates
 
 
-def _first_factor(scheduler, i):
+def _first_factor(scheduler: Any, i: int) -> float:
     """What the scheduler makes of the rate of group i before any step; 1 where torch's cannot tell."""
     if getattr(scheduler, "closed", False):
         rates = scheduler.rates_at(scheduler.base_lrs, scheduler.last_epoch)
@@ -274,7 +284,7 @@ def _first_factor(scheduler, i):
     return rates[i] / scheduler.base_lrs[i] if scheduler.base_lrs[i] else 1.0
 
 
-def _step_on_top(scheduler):
+def _step_on_top(scheduler: Any) -> None:
     """Step one member of a mixed chain: torch's changes the present rate, a formula's change is applied to
     it.
     """

@@ -6,6 +6,8 @@ Python floats stay float64); prefetch_factor=2, OneFlow's default, is accepted w
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 from torch.utils.data import (
@@ -24,6 +26,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..._bind import fall_through as _ft
 from .sampler import Sampler, _T_co
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import torch
+
+
 __all__ = [
     "DataLoader",
     "default_collate",
@@ -37,14 +45,14 @@ __all__ = [
 ]
 
 
-def _float64_scalars(batch, *, collate_fn_map=None):
+def _float64_scalars(batch: Sequence[Any], *, collate_fn_map: object = None) -> torch.Tensor:
     return torch.tensor(np.asarray(batch, dtype=np.float64), dtype=torch.get_default_dtype())
 
 
 _COLLATE = {np.float64: _float64_scalars, **default_collate_fn_map}
 
 
-def default_collate(batch):
+def default_collate(batch: Sequence[Any]) -> Any:
     """Stack a list of samples into one batch.
 
     Tensors, numpy arrays and scalars, numbers become tensors; strings and bytes stay lists; mappings,
@@ -64,24 +72,24 @@ class DataLoader(_TorchDataLoader[_T_co]):
 
     def __init__(
         self,
-        dataset,
-        batch_size=1,
-        shuffle=False,
-        sampler=None,
-        batch_sampler=None,
-        num_workers=0,
-        collate_fn=None,
-        pin_memory=False,
-        drop_last=False,
-        timeout=0,
-        worker_init_fn=None,
-        multiprocessing_context=None,
-        generator=None,
+        dataset: Dataset[_T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = False,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
         *,
-        prefetch_factor=None,
-        persistent_workers=False,
-        **kwargs,
-    ):
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        **kwargs: Any,
+    ) -> None:
         if collate_fn is None and (batch_size is not None or batch_sampler is not None):
             collate_fn = default_collate
         if num_workers == 0 and prefetch_factor == 2:
@@ -106,7 +114,7 @@ class DataLoader(_TorchDataLoader[_T_co]):
         )
 
 
-def _next_batch(iterator):
+def _next_batch(iterator: Iterator[Any]) -> Any:
     """The next batch: `iterator.next()`, as OneFlow's iterators and older torch's have it."""
     return next(iterator)
 

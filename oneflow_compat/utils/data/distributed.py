@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from torch.utils.data.distributed import DistributedSampler as _TorchDistributedSampler
 
 from ... import _processes
 from ..._bind import fall_through as _ft
 from .sampler import _T_co
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
 
 __all__ = ["DistributedSampler"]
 
@@ -16,7 +22,15 @@ class DistributedSampler(_TorchDistributedSampler[_T_co]):
     without one.
     """
 
-    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
         num_replicas = _processes.get_world_size() if num_replicas is None else num_replicas
         rank = _processes.get_rank() if rank is None else rank
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)

@@ -6,6 +6,7 @@ Modules make global parameters and buffers there.
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -18,10 +19,18 @@ from ..._global.placement import placement as Placement
 from ..._global.tensor import check_rules, is_global, make_global
 from ..._ops.creation import make
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from ...sbp import sbp as Sbp
+
+
 _module = torch.nn.modules.module
 
 
-def _from_full(full, placement, sbp):
+def _from_full(full: torch.Tensor, placement: Placement, sbp: Any) -> torch.Tensor:
     return make_global(full, placement, sbp, whole=True)
 
 
@@ -35,7 +44,9 @@ class global_mode:
     False.
     """
 
-    def __init__(self, enabled, placement=None, sbp=None):
+    def __init__(
+        self, enabled: bool, placement: Placement | None = None, sbp: Sbp | Sequence[Sbp] | None = None
+    ) -> None:
         if not isinstance(enabled, bool):
             raise TypeError(
                 "global_mode(enabled, placement, sbp): enabled must be a bool, found"
@@ -52,7 +63,7 @@ class global_mode:
             raise ValueError("global_mode(False) takes no placement and no sbp")
         self._mode = _mode.Mode(enabled, placement, sbp)
 
-    def __enter__(self):
+    def __enter__(self) -> global_mode:
         if not _mode.stack:
             creation.begin(_from_full)
         _mode.stack.append(self._mode)
@@ -70,7 +81,7 @@ class global_mode:
         ]
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> Literal[False]:
         _mode.stack.pop()
         if not _mode.stack:
             creation.end()
@@ -82,9 +93,9 @@ class global_mode:
         return False
 
 
-def _maker(name):
+def _maker(name: str) -> Callable[..., torch.Tensor]:
     @functools.wraps(getattr(torch, name))
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
         return make(name, getattr(torch, name), args, kwargs)
 
     return call
@@ -95,9 +106,9 @@ _makers = {
 }  # torch's functions, which are oneflow.tensor and as_tensor in torch's dialect
 
 
-def _made_global(module, name, tensor):
+def _made_global(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:
     """Make a registered parameter or buffer global; torch's modules make ordinary tensors."""
-    mode = _mode.current()
+    mode: Any = _mode.current()
     if not mode.enabled or tensor is None or is_global(tensor):
         return None
     begin_global(module)
@@ -112,7 +123,7 @@ def _made_global(module, name, tensor):
 class current_global_mode:
     """The current mode: `is_enabled`, and `placement` and `sbp` (None when off)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._mode = _mode.current()
 
     is_enabled = property(lambda self: self._mode.enabled)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.utils import _pytree as pytree
 
@@ -10,8 +12,15 @@ from ..._errors import RefusedValue
 from ..._global.collectives import from_rank
 from ..._global.placement import placement as Placement
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-def check_input_global(input) -> bool:
+    import torch
+
+    from ...sbp import sbp as Sbp
+
+
+def check_input_global(input: Any) -> bool:
     """Whether every tensor in the container is global; ValueError if some are and some are not."""
     kinds = {t.is_global for t in pytree.tree_leaves(input) if isinstance(t, torch.Tensor)}
     if len(kinds) > 1:
@@ -19,7 +28,7 @@ def check_input_global(input) -> bool:
     return kinds == {True}
 
 
-def check_placement_on_all_ranks(placement: Placement):
+def check_placement_on_all_ranks(placement: Placement) -> None:
     """Raise ValueError unless the placement holds every rank."""
     if sorted(placement.ranks.ravel().tolist()) != list(range(_processes.get_world_size())):
         raise ValueError(
@@ -27,14 +36,19 @@ def check_placement_on_all_ranks(placement: Placement):
         )
 
 
-def src_sbp_broadcast(obj, src=0):
+def src_sbp_broadcast(obj: Any, src: int = 0) -> Any:
     """Return the object of rank `src` on every rank."""
     if _processes.get_world_size() == 1:
         return obj
     return from_rank(src, lambda: obj, "broadcast of an object")
 
 
-def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
+def to_global_tensor(
+    input_tensor: torch.Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | Callable[..., Any] | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
     """Make one tensor of the container global; `sbp` may be a function of the tensor.
 
     Raise ValueError for a local tensor without a placement and an sbp.
@@ -49,5 +63,5 @@ def to_global_tensor(input_tensor, placement=None, sbp=None, **kwargs):
     )
 
 
-def to_local_tensor(input_tensor, copy):
+def to_local_tensor(input_tensor: torch.Tensor, copy: bool) -> torch.Tensor:
     return input_tensor.to_local(copy=copy)

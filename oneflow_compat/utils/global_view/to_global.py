@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -15,8 +16,21 @@ from ..._global.collectives import checking
 from ..._global.placement import placement as Placement
 from .global_utils import to_global_tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **kwargs):
+    import torch
+
+    from ...sbp import sbp as Sbp
+
+
+def to_global(
+    input: Any,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | Callable[..., Any] | None = None,
+    warn_on_non_tensor_leaf: bool = True,
+    **kwargs: Any,
+) -> torch.Tensor | Any:
     """Make every tensor in `input` (nested list, tuple, dict, or one tensor) global; a state dict works, too.
 
     `sbp` is one sbp, a list of them, or a function that returns a tensor's sbp. The function takes `input`
@@ -40,7 +54,7 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
         except TypeError:
             pass
 
-    def leaf(x):
+    def leaf(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
             return to_global_tensor(x, placement, sbp, **kwargs)
         if warn_on_non_tensor_leaf:
@@ -50,7 +64,7 @@ def to_global(input, placement=None, sbp=None, warn_on_non_tensor_leaf=True, **k
     return pytree.tree_map(leaf, input)
 
 
-def _structure_of_ranks(input, placement):
+def _structure_of_ranks(input: Any, placement: Placement | None) -> Any:
     """Return `input`, or tensors without values in the structure of the placement's first rank for None."""
     with checking("global_view.to_global", tells=True) as asked:
         asked.tell(int(input is None))
@@ -79,12 +93,12 @@ def _structure_of_ranks(input, placement):
 class _Described:
     """The description of a tensor, sent without its values."""
 
-    shape: tuple
+    shape: tuple[int, ...]
     dtype: torch.dtype
     requires_grad: bool
 
 
-def _described(tensor):
+def _described(tensor: torch.Tensor) -> _Described:
     if tensor.is_global:
         raise ValueError(
             "to_global: a rank gave None, and the tensors of another one are global already; every rank has"
@@ -93,7 +107,7 @@ def _described(tensor):
     return _Described(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
 
-def _without_values(described):
+def _without_values(described: _Described) -> torch.Tensor:
     return (
         torch.empty((), dtype=described.dtype).expand(described.shape).requires_grad_(described.requires_grad)
     )

@@ -5,12 +5,19 @@ this hands out.
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
 
 
-def hand_over(name: str, module: str):
+def hand_over(name: str, module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of the module `name`, backed by flowvision's `module`."""
 
-    def theirs():
+    def theirs() -> types.ModuleType:
         try:
             return importlib.import_module(module)
         except ModuleNotFoundError as error:
@@ -22,7 +29,7 @@ def hand_over(name: str, module: str):
                 name="flowvision",
             ) from None
 
-    def __getattr__(attr):
+    def __getattr__(attr: str) -> Any:
         if attr.startswith("__"):
             raise AttributeError(f"module {name!r} has no attribute {attr!r}")
         return getattr(theirs(), attr)
@@ -30,7 +37,7 @@ def hand_over(name: str, module: str):
     return __getattr__, lambda: sorted(dir(theirs()))
 
 
-def __getattr__(attr):
+def __getattr__(attr: str) -> Any:
     if attr in ("datasets", "transforms"):
         return importlib.import_module(f"{__name__}.{attr}")
     return _getattr(attr)

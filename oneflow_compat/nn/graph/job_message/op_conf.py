@@ -19,7 +19,7 @@ class FetchOutputOpConf(Message):
     FIELDS = {"in_0": "", "out_0": ""}
 
 
-_SHAPE = {"dim": []}
+_SHAPE: dict[str, list[int]] = {"dim": []}
 _BLOB = {"shape": _SHAPE, "data_type": 0, "is_dynamic": False}
 
 
