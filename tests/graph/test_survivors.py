@@ -4,6 +4,7 @@ import copy
 import functools
 import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -98,6 +99,38 @@ def test_cached_tensor_that_build_writes_is_followed():
     expected = [build(x).clone() for _ in range(4)]
     assert all(map(torch.equal, expected, results))
     assert torch.equal(got, COUNTS["n"])
+
+
+def test_a_kept_constant_and_its_expansion_share_memory():
+    def build(x):
+        if not SEEN:
+            row = torch.arange(3.0)
+            SEEN.extend([row, row.expand(2, 3)])
+        return x + SEEN[1]
+
+    graph = graph_of(build)
+    x = torch.randn(2, 3)
+    assert torch.equal(graph(x), x + torch.arange(3.0))
+    row, expanded = SEEN
+    assert torch.equal(expanded, torch.arange(3.0).expand(2, 3)) and expanded.stride() == (0, 1)
+    row[0] = 5.0
+    assert expanded[1, 0] == 5.0
+
+
+def test_an_object_that_build_makes_ends_with_the_call():
+    class Scale:
+        def __init__(self):
+            self.factor = torch.full((3,), 2.0)
+            references.append(weakref.ref(self.factor))
+
+        def of(self, x):
+            return x * self.factor
+
+    references = []
+    graph = graph_of(lambda x: Scale().of(x))
+    assert torch.equal(graph(torch.ones(3)), torch.full((3,), 2.0))
+    gc.collect()
+    assert [reference() for reference in references] == [None]
 
 
 class flow_dialect:

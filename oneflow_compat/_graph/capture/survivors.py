@@ -161,8 +161,10 @@ def _become_real(sharing: Any) -> None:
         size = earliest.untyped_storage().nbytes() // earliest.element_size()
         memory = torch.empty(size, dtype=earliest.dtype, device=earliest.device)
         reals = [memory.as_strided(t.shape, t.stride(), t.storage_offset()) for t, _ in sharing]
-        for real, (_, value) in zip(reals, sharing):
-            real.copy_(value.detach())
+        positions = torch.arange(size, device=earliest.device)
+        for t, value in sharing:  # elements of an expanded tensor share memory, so copy_() would refuse it
+            elements = positions.as_strided(t.shape, t.stride(), t.storage_offset())
+            memory.put_(elements, value.detach())
     for real, (tensor, _) in zip(reals, sharing):
         _become(tensor, real)
 

@@ -19,7 +19,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .free_classes import is_a
-from .sources import CONTENTS, Guard
+from .sources import CONTENTS, Guard, attributes_of
 
 # They refer to everything of a capture. What only they refer to counts as alive.
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
@@ -78,7 +78,7 @@ def _with_what_build_made(roots: list[Any], created: set[int]) -> dict[int, obje
 def _alive(objects: Any, references: Any) -> Any:
     """The ids of the objects that something else refers to, directly or through others of them."""
     internal = collections.Counter(
-        id(value) for each in objects.values() for value in gc.get_referents(each) if id(value) in objects
+        id(value) for each in objects.values() for value in _referents(each) if id(value) in objects
     )
     stack = [
         key
@@ -90,8 +90,21 @@ def _alive(objects: Any, references: Any) -> Any:
         key = stack.pop()
         if key not in alive:
             alive.add(key)
-            stack += [id(v) for v in gc.get_referents(objects[key]) if id(v) in objects]
+            stack += [id(v) for v in _referents(objects[key]) if id(v) in objects]
     return alive
+
+
+def _referents(value: object) -> list[Any]:
+    """Return the objects that an object refers to, its dict of attributes included.
+
+    From Python 3.13 on, the attributes of most instances lie in the instance itself, and the collector does
+    not list the dict that shows them.
+    """
+    referents = gc.get_referents(value)
+    attributes = attributes_of(value) if sys.version_info >= (3, 13) else None
+    if attributes is not None and not any(attributes is referent for referent in referents):
+        referents.append(attributes)
+    return referents
 
 
 def _count_in_loop() -> Any:
