@@ -37,7 +37,7 @@ from .known import KnownValues
 from .meta_kernels import new_fake
 from .recorded_tensor import RecordedTensor
 from .recurrent import whole_layers
-from .refusals import name_dtype, refuse, refuse_sparse_count
+from .refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
 from .sparse_results import of_any_rows
 from .symbolic_sizes import Sizes
 
@@ -388,6 +388,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.lifted[id(tensor)] = (tensor, twin._of_node, twin)
 
     def _constant_node(self, tensor: torch.Tensor) -> Node:
+        refuse_marker(tensor, self.markers)
         name = f"constant{len(self.constants)}"
         self.constants[name] = tensor
         node = self.graph.create_node("get_attr", name)

@@ -6,6 +6,7 @@ dtypes, `&` of floating tensors) is what gets recorded.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -31,6 +32,21 @@ def refuse_sparse_count(tensor: torch.Tensor) -> None:
             "graph-optimizers",
             "Use an optimizer that adds sparse gradients as they are (SGD), or an embedding with"
             " sparse=False.",
+        )
+
+
+_MARKED_ELEMENTS = 64  # a larger constant is no number of an optimizer
+
+
+def refuse_marker(constant: torch.Tensor, markers: Collection[float]) -> None:
+    """Raise if a number that the program computes became an element of a constant of the program."""
+    if not markers or not constant.is_floating_point() or constant.numel() > _MARKED_ELEMENTS:
+        return
+    if torch.isin(constant, torch.tensor([*markers]).to(constant)).any():
+        raise CaptureError(
+            "the optimizer puts a number that changes from call to call (an option or a step counter) into a"
+            " constant tensor",
+            "Make the tensor with torch.tensor(number) or torch.full().",
         )
 
 

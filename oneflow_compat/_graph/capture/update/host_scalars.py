@@ -187,6 +187,10 @@ class ScalarMode(TorchFunctionMode):
                 return self._tensor(
                     args[0], {k: v for k, v in (kwargs or {}).items() if k in ("dtype", "device")}
                 )
+        if func is torch.Tensor.__setitem__ and isinstance(args[2], HostScalar):
+            # torch makes a constant of a number, in C++
+            options = {"dtype": args[0].dtype, "device": args[0].device}
+            args = (*args[:2], self._tensor(args[2], options))
         args = self._hide(args)
         kwargs = {k: self._hide(v) for k, v in kwargs.items()} if kwargs else {}
         return func(*args, **kwargs)
