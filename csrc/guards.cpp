@@ -11,6 +11,14 @@
 #include <cstring>
 #include <vector>
 
+// Exported by every Python from 3.10 to 3.13, and left out of the limited API. checkers.py probes them.
+extern "C" {
+PyObject* PyFunction_GetCode(PyObject*);
+PyObject* PyFunction_GetDefaults(PyObject*);
+PyObject* PyFunction_GetKwDefaults(PyObject*);
+PyObject** _PyObject_GetDictPtr(PyObject*);
+}
+
 namespace {
 
 struct Dict {
@@ -42,7 +50,9 @@ uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->ve
 // Raised with each change of the tests that build() takes; checkers.py uses a library of its own number only.
 constexpr int kInterface = 3;
 
-enum Operation { kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall, kLayouts };
+enum Operation {
+  kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall, kLayouts, kFunction, kObject
+};
 
 // One key of a dict: `value` is null for a key that must be absent, `any_value` for one that must be present.
 struct Entry {
@@ -187,6 +197,28 @@ bool layouts_hold(const Test& test) {
   return true;
 }
 
+bool is_expected(const Checker& checker, const Test& test, Py_ssize_t index, PyObject* value) {
+  PyObject* expected = PyTuple_GetItem(test.expected, index);
+  return value == (expected == checker.missing ? nullptr : expected);
+}
+
+// Code, defaults and keyword defaults of a function.
+bool function_holds(const Checker& checker, const Test& test) {
+  return is_expected(checker, test, 0, PyFunction_GetCode(test.owner)) &&
+         is_expected(checker, test, 1, PyFunction_GetDefaults(test.owner)) &&
+         is_expected(checker, test, 2, PyFunction_GetKwDefaults(test.owner));
+}
+
+// The class of an object, and the dict of its attributes. A missing expectation is not compared.
+bool object_holds(const Checker& checker, const Test& test) {
+  PyObject* cls = PyTuple_GetItem(test.expected, 0);
+  if (cls != checker.missing && cls != reinterpret_cast<PyObject*>(Py_TYPE(test.owner))) return false;
+  PyObject* attributes = PyTuple_GetItem(test.expected, 1);
+  if (attributes == checker.missing) return true;
+  PyObject** now = _PyObject_GetDictPtr(test.owner);
+  return now != nullptr && *now == attributes;
+}
+
 // 1 if the test holds, 0 if not, -1 with an error set.
 int call_holds(const Test& test) {
   PyObject* result = PyObject_CallNoArgs(test.expected);
@@ -207,7 +239,8 @@ int holds(const Checker& checker, Test& test) {
       return 1;
     }
     case kType: return reinterpret_cast<PyObject*>(Py_TYPE(test.owner)) == test.expected;
-    case kCell: return reinterpret_cast<Cell*>(test.owner)->value == test.expected;
+    case kCell:
+      return reinterpret_cast<Cell*>(test.owner)->value == (test.expected == checker.missing ? nullptr : test.expected);
     case kList: return list_holds(test);
     case kClass: return test.version != 0 && type_version(test.owner) == test.version;
     case kAttribute: return attribute_holds(test);
@@ -215,6 +248,8 @@ int holds(const Checker& checker, Test& test) {
     case kFlags: return flags_hold(test);
     case kCall: return call_holds(test);
     case kLayouts: return layouts_hold(test);
+    case kFunction: return function_holds(checker, test);
+    case kObject: return object_holds(checker, test);
   }
   return 0;
 }
@@ -289,6 +324,8 @@ bool check_classes(const Test& test) {
       return true;
     case kCall: return PyCallable_Check(test.expected);
     case kLayouts: return PyTuple_Check(test.owner) && is_tuple && PyTuple_Size(test.expected) == 4;
+    case kFunction: return is_tuple && PyTuple_Size(test.expected) == 3 && PyFunction_GetCode(test.owner) != nullptr;
+    case kObject: return is_tuple && PyTuple_Size(test.expected) == 2;
   }
   return false;
 }
@@ -297,7 +334,7 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
   int operation;
   if (!PyArg_ParseTuple(tuple, "iOO", &operation, &test.owner, &test.expected)) return false;
   test.operation = static_cast<Operation>(operation);
-  if (operation < kEntries || operation > kLayouts || !check_classes(test)) {
+  if (operation < kEntries || operation > kObject || !check_classes(test)) {
     PyErr_Format(PyExc_TypeError, "guards: test %d does not fit its object", operation);
     return false;
   }

@@ -13,6 +13,8 @@ from hostile_cases import X, verdict
 from torch import nn
 from torch.nn.utils import parametrize as P
 
+import oneflow as flow
+
 
 class Scaled(nn.Module):
     def __init__(self, **attributes):
@@ -321,3 +323,22 @@ def test_context_manager():
         factors.append(3.0)
 
     assert verdict(build, change) == "followed"
+
+
+def test_batch_norm_that_averages_and_stops():
+    graph, eager = nn.BatchNorm1d(4, momentum=None), nn.BatchNorm1d(4, momentum=None)
+
+    class Normalized(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.norm = graph
+
+        def build(self, x):
+            return self.norm(x)
+
+    normalized = Normalized()
+    for step in range(4):
+        if step == 2:
+            graph.track_running_stats = eager.track_running_stats = False
+        assert torch.equal(normalized(X), eager(X))
+        assert torch.equal(graph.running_var, eager.running_var)

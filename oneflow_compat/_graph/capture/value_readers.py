@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from ..errors import CaptureError
+from .batch_norm import averaging_forward
 from .branch_values import lengths
 from .function_aliases import everywhere
 from .known import guarded_tensor
@@ -33,8 +34,9 @@ def value_readers(recorder: Recorder, active: Callable[..., Any], exact: Any) ->
     `exact`: the average of BatchNorm is the number that eager computes, which only the aten backend can pass
     to the operator.
     """
+    momentum = functools.partial(_reciprocal_argument, recorder) if exact else None
     changes = [
-        (_BatchNorm, "forward", _batch_norm(recorder, active, exact, _BatchNorm.forward)),
+        (_BatchNorm, "forward", averaging_forward(_BatchNorm.forward, active, momentum)),
         (torch._VF, "_pad_packed_sequence", _pad_packed_sequence(recorder, active)),
     ]
     replacements = {
@@ -58,27 +60,6 @@ def _ctc_loss(active: Callable[..., Any], original: Callable[..., Any]) -> Any:
         return original(log_probs, targets, input_lengths, target_lengths, *options, **named)
 
     return ctc_loss
-
-
-def _batch_norm(
-    recorder: Recorder, active: Callable[..., Any], exact: Any, original: Callable[..., Any]
-) -> Any:
-    """BatchNorm with momentum=None, whose momentum is one over a counter."""
-
-    def forward(self: Any, x: torch.Tensor) -> Any:
-        averages = self.momentum is None and self.training and self.track_running_stats
-        if not active() or not averages or self.num_batches_tracked is None:
-            return original(self, x)
-        self._check_input_dim(x)
-        self.num_batches_tracked.add_(1)
-        if not exact:
-            return _averaged_batch_norm(self, x)
-        momentum = _reciprocal_argument(recorder, self.num_batches_tracked)
-        return torch.nn.functional.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, True, momentum, self.eps
-        )
-
-    return forward
 
 
 def _pad_packed_sequence(recorder: Recorder, active: Callable[..., Any]) -> Any:
@@ -157,16 +138,6 @@ def _reciprocal_argument(recorder: Recorder, tensor: torch.Tensor) -> Any:
     mark = 0.0009137283950617284 * (1.0 + (len(recorder.markers) + 1) * 2.0**-40)
     recorder.markers[mark] = reciprocal
     return mark
-
-
-def _averaged_batch_norm(module: Any, x: Any) -> Any:
-    """Batch norm whose running statistics are the mean over all batches, in tensor arithmetic."""
-    out = torch.nn.functional.batch_norm(x, None, None, module.weight, module.bias, True, 0.0, module.eps)
-    with torch.no_grad():
-        factor, dims = 1.0 / module.num_batches_tracked.float(), [d for d in range(x.dim()) if d != 1]
-        for running, now in ((module.running_mean, x.mean(dims)), (module.running_var, x.var(dims))):
-            running.mul_(1.0 - factor).add_(now * factor)
-    return out
 
 
 def _padded(data: Any, sizes: Any, batch_first: bool, value: Any, total: int) -> tuple[Any, ...]:

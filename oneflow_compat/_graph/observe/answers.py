@@ -9,8 +9,9 @@ from __future__ import annotations
 import abc
 import contextvars
 import decimal
-import importlib
+import importlib.util
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +21,18 @@ import numpy as np
 
 from ..._active import outside_capture
 from .free_classes import FREE_BASES, is_a
-from .sources import ANSWER, OF_CAPTURE, TYPE, attributes_of, is_plain, is_python_class
-from .unfollowed import unfollowed_function
+from .policy import Policy, policy_of_module
+from .sources import (
+    ANSWER,
+    ATTRIBUTE,
+    OF_CAPTURE,
+    TYPE,
+    arithmetic_of,
+    attributes_of,
+    is_plain,
+    is_python_class,
+)
+from .unfollowed import FILE, unfollowed_function
 
 _PACKAGES = (
     "torch",
@@ -42,6 +53,9 @@ _GETTER = re.compile(r"(get|is|are|has|initial|current).+|locked|cpu_count")
 _COMPARED_ELSEWHERE = re.compile(r".*(grad|autocast|compiling|tracing|scripting).*|is_tensor")
 
 
+_IMPORTERS = frozenset([importlib.import_module, importlib.util.find_spec])
+
+
 def is_getter(function: Any, arguments: Sequence[Any]) -> bool:
     """Whether a function of torch or of the standard library tells a setting, for plain arguments."""
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
@@ -56,7 +70,10 @@ def _is_plain_answer(function: Callable[..., Any], arguments: Sequence[Any]) -> 
     try:
         with outside_capture():
             answer = function(*arguments)
-            return all(map(is_plain, answer.values())) if type(answer) is dict else is_plain(answer)
+            parts = (
+                answer.values() if type(answer) is dict else answer if type(answer) is tuple else (answer,)
+            )
+            return all(map(is_plain, parts))
     except Exception:  # build() gets the same error in a moment
         return False
 
@@ -79,9 +96,8 @@ def _no_names(cls: type) -> tuple[str, ...]:
 
 
 def decimal_context() -> tuple[Any, ...]:
-    """Return what decides the results of decimal arithmetic."""
-    context = decimal.getcontext()
-    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+    """Return what decides the results of decimal arithmetic in this thread."""
+    return arithmetic_of(decimal.getcontext())
 
 
 def has_rates_of_optimizer(scheduler: Any) -> bool:
@@ -108,18 +124,50 @@ class AnswerReads:
         what = unfollowed_function(function)
         if what is not None and site.is_user:
             self.warn(site, what)
-        if function is importlib.import_module and arguments and type(arguments[0]) is str:
-            return self.imported_module({}, arguments[0], 0, site)
+        if function in _IMPORTERS and arguments and type(arguments[0]) is str:
+            self.imported_module({}, arguments[0], 0, site)
+            if function is importlib.util.find_spec and arguments[0] not in sys.modules:
+                self.warn(site, FILE)
+            return
         self.getter(function if owner is None else types.MethodType(function, owner), arguments, site)
         self.argument_contents((owner, *arguments), site)
         if site.is_user:
             self.inspected(arguments, site)
+            self.entries_of_classes((owner,), site)
+            if function.__module__ == "inspect":
+                self.names_and_entries(arguments, site)
+
+    def entries_of_classes(self, instances: Sequence[Any], site: Any) -> None:
+        """Guard all that user's classes define, for a function that may read any attribute.
+
+        Such a function is inherited from a class whose code is not observed (autograd.Function.apply), or it
+        lists attributes (inspect.getmembers).
+        """
+        for instance in instances:
+            cls = instance if is_a(instance, type) else type(instance)
+            for base in filter(is_python_class, cls.__mro__):
+                if policy_of_module(base.__module__) is Policy.USER:
+                    for name, entry in tuple(vars(base).items()):
+                        self.class_attribute(base, (base,), name, site)
+                        function = getattr(entry, "__func__", entry)  # of a staticmethod
+                        if type(function) is types.FunctionType:
+                            self.python_call(function, site)
+
+    def names_and_entries(self, instances: Sequence[Any], site: Any) -> None:
+        for instance in instances:
+            if is_python_class(instance if is_a(instance, type) else type(instance)):
+                self.answer(dir, (instance,), f"dir({type(instance).__name__})", site)
+                self.entries_of_classes((instance,), site)
 
     def inspected(self, arguments: Sequence[Any], site: Any) -> None:
         """What inspect and typing read of functions and classes: defaults, and annotations."""
         for argument in arguments:
             if type(argument) is types.FunctionType:
                 self.python_call(argument, site)
+                self.contents(vars(argument), site)
+                annotations = argument.__annotations__
+                self.add(ATTRIBUTE, argument, "__annotations__", annotations, None, site)
+                self.contents(annotations, site)
             elif isinstance(argument, type) and is_python_class(argument):
                 for base in filter(is_python_class, argument.__mro__):
                     self.contents(vars(base).get("__annotations__"), site)

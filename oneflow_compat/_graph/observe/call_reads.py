@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextvars
+import functools
 import inspect
 import marshal
 import operator
@@ -12,7 +13,7 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -20,10 +21,10 @@ from ..program.python_values import MISSING
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .free_classes import FREE, is_a
-from .policy import Policy, is_of_torch, policy_of
+from .policy import DISPATCH, Policy, is_of_torch, policy_of
 from .size_types import fix_size_whose_type_decides
-from .sources import ALIVE, ATTRIBUTE, CONTEXT, is_fake, is_python_class
-from .unfollowed import unfollowed_call
+from .sources import ALIVE, CONTEXT, FUNCTION, is_fake, is_python_class
+from .unfollowed import GENERATOR, reads_generator, unfollowed_call
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
@@ -76,6 +77,8 @@ class CallReads(ClassReads, AnswerReads):
             self.argument_contents(arguments, site)
         elif function is builtins.len:  # a capture replaces it
             self.argument_elements(arguments, site)
+        elif cls is types.FunctionType and function.__code__ is DISPATCH:
+            self.answer(function, tuple(arguments), "functools.singledispatch", site)
         elif cls is types.FunctionType:
             self.question(function, owner, function.__name__, site)
             if not self.python_call(function, site):
@@ -110,6 +113,8 @@ class CallReads(ClassReads, AnswerReads):
         self.contents(instance, site)
         if cls is operator.attrgetter:
             return self.attrgetter(instance, arguments, site)
+        if cls is operator.methodcaller and arguments:
+            self.attribute(arguments[0], _called_name(instance), site)
         function = inspect.getattr_static(cls, "__call__", None)
         if type(function) is types.FunctionType:
             code = function.__code__
@@ -143,13 +148,11 @@ class CallReads(ClassReads, AnswerReads):
             return
         self.seen.add(("function", id(function)))
         self.objects[id(function)] = function
-        label = f"the code of {function.__qualname__}"
-        self.add(ATTRIBUTE, function, "__code__", function.__code__, label, site)
-        for name in ("__defaults__", "__kwdefaults__"):
-            value = getattr(function, name)
-            if value:
-                self.add(ATTRIBUTE, function, name, value, f"{function.__qualname__}.{name}", site)
-                self.contents(value, site)
+        label = f"the code or the defaults of {function.__qualname__}"
+        parts = function.__code__, function.__defaults__, function.__kwdefaults__
+        self.add(FUNCTION, function, None, parts, label, site)
+        for defaults in filter(None, parts[1:]):
+            self.contents(defaults, site)
 
     def visible(self, function: Any) -> None:
         code = getattr(function, "__code__", None)
@@ -179,6 +182,8 @@ class CallReads(ClassReads, AnswerReads):
 
     def question(self, function: Any, owner: Any, name: str, site: Any) -> None:
         """Guard the answer of a method of a real tensor, or of a function that remembers its results."""
+        if site.is_user and reads_generator(owner, name):
+            self.warn(site, GENERATOR)
         asks_tensor = name in _QUESTIONS_TO_TENSORS and is_a(owner, torch.Tensor) and not is_fake(owner)
         if asks_tensor or name == "cache_info" and type(owner) is LRU_CACHE:
             method = function if hasattr(function, "__self__") else types.MethodType(function, owner)
@@ -232,6 +237,11 @@ class CallReads(ClassReads, AnswerReads):
             for name in path.split("."):
                 self.attribute(value, name, site)
                 value = getattr(value, name, None)
+
+
+def _called_name(caller: operator.methodcaller) -> str:
+    function, arguments = cast("tuple[Any, ...]", caller.__reduce__())
+    return str(function.args[0] if is_a(function, functools.partial) else arguments[0])
 
 
 def _is_observed(function: Any) -> bool:

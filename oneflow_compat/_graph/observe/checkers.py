@@ -15,7 +15,17 @@ import torch
 
 from ..program.python_values import MISSING
 from .layouts import layout_check, layout_offsets
-from .sources import CONTAINS, CONTENTS, LAYOUT, SPECIAL_METHODS, contents, is_same_picture
+from .sources import (
+    ATTRIBUTES,
+    CONTAINS,
+    CONTENTS,
+    FUNCTION,
+    LAYOUT,
+    SPECIAL_METHODS,
+    TYPE,
+    contents,
+    is_same_picture,
+)
 
 try:
     from . import _guards  # csrc/guards.cpp
@@ -26,8 +36,9 @@ _INTERFACE = 3  # kInterface of csrc/guards.cpp
 # The operations of csrc/guards.cpp, in its order.
 (
     _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL, _LAYOUTS,
-) = range(11)  # fmt: skip
-_WHOLE_VALUES = {"type": _TYPE, "cell": _CELL, "list": _LIST}  # test of a group -> operation
+    _FUNCTION, _OBJECT,
+) = range(13)  # fmt: skip
+_WHOLE_VALUES = {"cell": _CELL, "list": _LIST}  # test of a group -> operation
 _PRESENT = object()  # any value
 
 
@@ -88,7 +99,7 @@ class PythonChecker:
         scope[f"g{name}"] = guard
         if guard.access == LAYOUT:
             return f"g{name}.current() == v{name}"
-        if guard.access == SPECIAL_METHODS:
+        if guard.access in (SPECIAL_METHODS, FUNCTION):
             return f"same(g{name}.current(), v{name})"
         return f"g{name}.current() is v{name}"
 
@@ -103,7 +114,7 @@ class PythonChecker:
 def differs(guard: Any) -> bool:
     """Whether the source of a guard holds another value, or another object of the same value."""
     current = guard.current()
-    if guard.access in (CONTENTS, SPECIAL_METHODS):
+    if guard.access in (CONTENTS, SPECIAL_METHODS, FUNCTION):
         return not is_same_picture(current, guard.value)
     if guard.access == "contains":
         return current is not bool(guard.value)
@@ -145,6 +156,13 @@ class CompiledChecker:
             return _ELEMENT, owner, (guard.key, guard.value)
         if group.test == LAYOUT:
             return self._layouts_test(group)
+        if group.test == FUNCTION and self.features.functions:
+            return _FUNCTION, owner, tuple(MISSING if part is None else part for part in guard.value)
+        if group.test == "object" and len(group.guards) == 1 and guard.access == TYPE:
+            return _TYPE, owner, guard.value
+        if group.test == "object" and self.features.objects:
+            values = {guard.access: guard.value for guard in group.guards}
+            return _OBJECT, owner, (values.get(TYPE, MISSING), values.get(ATTRIBUTES, MISSING))
         guards = tuple(group.guards)
         return _CALL, owner, lambda: not any(map(differs, guards))
 
@@ -188,6 +206,8 @@ class Features:
     dict_versions: bool
     class_versions: bool
     layouts: tuple[int, int, int] | None
+    functions: bool
+    objects: bool
 
 
 class _Probe:
@@ -234,7 +254,35 @@ def probed_features() -> Features | None:
         for owner, store in ((plain, store_item), (attributes, store_attribute))
     )
     classes = _sees(_CLASS, _Probe, lambda: None, lambda value: setattr(_Probe, "value", value))
-    return Features(dicts, classes, _probed_layouts())
+    return Features(dicts, classes, _probed_layouts(), *_probed_parts(instance))
+
+
+def _probed_parts(instance: Any) -> tuple[bool, bool]:
+    """Whether the loop sees changes of the parts of functions, and of the dict and the class of an object."""
+
+    def function(value: Any = 0, *, named: Any = 0) -> None:
+        pass
+
+    def store_defaults(value: Any) -> None:
+        function.__defaults__ = (value,)
+
+    def store_keywords(value: Any) -> None:
+        function.__kwdefaults__ = {"named": value}
+
+    def store_attributes(value: Any) -> None:
+        instance.__dict__ = {"value": value}
+
+    def parts() -> tuple[Any, ...]:
+        return function.__code__, function.__defaults__, function.__kwdefaults__
+
+    try:
+        functions = all(
+            _sees(_FUNCTION, function, parts, store) for store in (store_defaults, store_keywords)
+        )
+        objects = _sees(_OBJECT, instance, lambda: (_Probe, vars(instance)), store_attributes)
+    except TypeError:  # a library that was built before it had these tests
+        return False, False
+    return functions, objects
 
 
 def _probed_layouts() -> tuple[int, int, int] | None:

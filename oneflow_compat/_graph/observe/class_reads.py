@@ -13,7 +13,7 @@ import torch
 
 from ..program.python_values import MISSING
 from .free_classes import is_a
-from .policy import Policy, is_installed_module, policy_of
+from .policy import Policy, is_installed_module, is_of_standard_library, policy_of
 from .sources import (
     CLASS_ATTRIBUTE,
     ITEM,
@@ -102,6 +102,7 @@ class ClassReads:
         for base in filter(is_python_class, cls.__mro__):
             module, methods = sys.modules.get(base.__module__), special_methods(base)
             for method in methods:
+                method = getattr(method, "__func__", method)  # of a classmethod
                 if type(method) is types.FunctionType and method.__name__ not in ("__init__", "__new__"):
                     self.python_call(method, site)
             if module is None or not is_installed_module(module):
@@ -123,6 +124,14 @@ class ClassReads:
             self.add(ITEM, entries, key, entries[key], f"the cache of {function.__name__}", site)
 
 
+@functools.lru_cache(1024)
+def has_unobserved_methods(cls: type) -> bool:
+    """Whether special methods of a class are Python code of the standard library that is not observed."""
+    methods = (method for base in cls.__mro__[:-1] for method in special_methods(base))
+    codes = (method.__code__ for method in methods if type(method) is types.FunctionType)
+    return any(policy_of(code) is Policy.NONE and is_of_standard_library(code.co_filename) for code in codes)
+
+
 def _entries(function: functools._lru_cache_wrapper[Any]) -> dict[Any, Any]:
     """Return the dict in which functools.lru_cache keeps its results."""
     dicts = [value for value in gc.get_referents(function) if type(value) is dict]
@@ -131,5 +140,6 @@ def _entries(function: functools._lru_cache_wrapper[Any]) -> dict[Any, Any]:
 
 def _may_answer(key: Any, arguments: tuple[Any, ...]) -> bool:
     """Whether an entry may belong to a call. Its key is the argument, or a tuple with all arguments."""
-    parts = key if type(key) is tuple else (key,)
-    return all(any(not is_plain(value) or value == part for part in parts) for value in arguments)
+    if type(key) is not tuple:  # an int or a str
+        return all(type(value) is type(key) and value == key or not is_plain(value) for value in arguments)
+    return all(any(not is_plain(value) or value == part for part in key) for value in arguments)

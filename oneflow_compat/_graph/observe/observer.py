@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
-from .free_classes import FREE, FREE_OF_ATTRIBUTES, is_a
+from .free_classes import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, is_a
 from .instructions import READS
 from .outliving import made_by_build, outliving
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
@@ -269,7 +269,7 @@ def _comparison(left: Any, right: Any, site: Any) -> None:
 
 
 def _identity(left: Any, right: Any, site: Any) -> None:
-    if left is not None and right is not None and type(left) not in FREE and _active():
+    if left is not None and right is not None and not is_a(left, FREE_BASES) and _active():
         _current.reads.pin(left)
         _current.reads.pin(right)
 

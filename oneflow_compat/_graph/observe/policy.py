@@ -29,7 +29,8 @@ class Policy(Enum):
 _TORCH_PARTS = ("nn/", "optim/", "ao/", "distributions/")
 _TORCH_FUNCTIONS = ("nn/functional.py", "nn/init.py", "nn/_reduction.py", "nn/parameter.py")
 _PACKAGE_PARTS = ("nn/", "one_embedding/", "optim/", "utils/", "amp/", "autograd/")
-_GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py")  # they hand reads on to modules
+# They hand reads on to modules, or replace methods of modules.
+_GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py", "_graph/capture/batch_norm.py")
 # Packages whose functions compute from their arguments only.
 _FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "torchgen", "triton")
 # Parts of the standard library that keep the interpreter's own books.
@@ -41,6 +42,8 @@ _BOOKKEEPING = frozenset(
     """.split()
 )
 
+# It picks an implementation by a class: a guard asks it again, and its cache is no fact of the program.
+DISPATCH = functools.singledispatch(print).dispatch.__code__
 _FROZEN_PARTS = ("<frozen os>", "<frozen _collections_abc>")
 
 
@@ -77,6 +80,8 @@ def _is_part(name: str, root: Any, parts: Any) -> bool:
 
 def policy_of(code: CodeType) -> Policy:
     """Return the policy for a code object."""
+    if code is DISPATCH:
+        return Policy.NONE_BELOW
     policy = policy_of_file(code.co_filename)
     if code.co_name == "__torch_dispatch__" and policy is not Policy.USER:
         return Policy.NONE_BELOW
@@ -98,8 +103,18 @@ def is_installed_module(module: Any) -> bool:
     return attributes.get("__spec__") is not None  # a namespace package, a frozen module
 
 
+def policy_of_module(name: str) -> Policy:
+    """Return the policy for the code of a module, by its name."""
+    module = sys.modules.get(name)
+    return Policy.INSTALLED if module is not None and is_installed_module(module) else Policy.USER
+
+
 def is_of_this_package(name: str) -> bool:
     return name.startswith(_PACKAGE)
+
+
+def is_of_standard_library(name: str) -> bool:
+    return name.startswith(_STDLIB) and _SITE not in name
 
 
 def is_of_torch(name: str) -> bool:

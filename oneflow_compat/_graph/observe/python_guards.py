@@ -169,6 +169,8 @@ _TEST_OF = {
     "mode": "dict",
     "class attribute": "class",
     "special methods": "class",
+    "type": "object",
+    "attributes": "object",
 }
 
 
@@ -179,7 +181,7 @@ def grouped(guards: Any) -> list[Group]:
         test = _TEST_OF.get(guard.access, guard.access)
         if guard.access == CONTENTS:
             test = _contents_test(guard)
-        key = (test, id(guard.owner), None if test in ("dict", "class") else guard.key)
+        key = (test, id(guard.owner), None if test in ("dict", "class", "object") else guard.key)
         if test == LAYOUT and is_compared_with_others(guard.owner):
             key = (test, None, None)
         elif test == LAYOUT:
@@ -234,7 +236,7 @@ class _Adoption:
         if elements or is_a(old, tuple):
             return self.accepts_elements(old, new)
         if is_plain(old):
-            return is_same_plain(old, new)
+            return id(old) not in self.guards.pinned and is_same_plain(old, new)
         return self.accepts_object(old, new)
 
     def accepts_elements(self, old: Any, new: Any) -> Any:

@@ -24,12 +24,13 @@ from ..program.live_numbers import live_number
 from ..program.python_values import MISSING, tensor_meta
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
-from .class_reads import LRU_CACHE
+from .class_reads import LRU_CACHE, has_unobserved_methods
 from .free_classes import FREE, FREE_BASES, VIEWS, is_a
 from .policy import is_installed_module, is_of_the_capture
 from .sources import (
     ANSWER,
     ATTRIBUTE,
+    ATTRIBUTES,
     CELL,
     CONTAINS,
     CONTENTS,
@@ -62,6 +63,8 @@ _VALUES_OF_TENSORS = frozenset(
     ["requires_grad", "grad_fn", "is_leaf", "retains_grad", "names", "_version", "_backward_hooks"]
 )
 _WITHOUT_CONTENTS = (*FREE_BASES, type, types.ModuleType)
+# Their objects have equal copies, which `is` tells apart.
+_COPIES_ARE_EQUAL = frozenset([int, float, complex, str, bytes])
 _DEPTH = 3  # of objects inside objects that a C function receives
 
 
@@ -129,8 +132,8 @@ class Reads(CallReads):
     def cell(self, cell: Any, site: Any) -> None:
         try:
             value = cell.cell_contents
-        except ValueError:
-            return
+        except ValueError:  # a variable that was deleted, or is not assigned yet
+            value = MISSING
         self.add(CELL, cell, None, value, site.name, site)
 
     # -- attributes ----------------------------------------------------------------------
@@ -185,10 +188,13 @@ class Reads(CallReads):
             return self.slot(instance, name, in_class, label, site)
         attributes = attributes_of(instance)
         if attributes is not None:
+            self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
             value = attributes.get(name, MISSING)
             self.add(ITEM, attributes, name, value, label, site)
             if in_class is MISSING and value is MISSING:
                 self.missing_attribute(instance, name, site)
+                if is_a(instance, np.ndarray):  # a field of a record array
+                    self.contents(instance, site)
         elif in_class is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
 
@@ -297,7 +303,8 @@ class Reads(CallReads):
             self.add(CONTAINS, container, key, present, None, site)
         else:
             self.contents(container, site)
-            self.pin(key)
+            if type(key) not in _COPIES_ARE_EQUAL or key != key:  # each nan is another one to a container
+                self.pin(key)
 
     def contents(self, value: Any, site: Any, depth: int = 0) -> Any:
         """Guard all that a C function or an instruction may read of a value."""
@@ -365,11 +372,14 @@ class Reads(CallReads):
             self.opaque.append((value, site, what))
         elif depth and depth < _DEPTH and not callable(value) and not _is_of_sympy(cls):
             self.all_attributes(value, site, depth + 1)
+        elif has_unobserved_methods(cls):
+            self.all_attributes(value, site, 1)
 
     def all_attributes(self, value: Any, site: Any, depth: int) -> None:
         """Guard the attributes and the slots of an object that a C function receives."""
         attributes = attributes_of(value)
         if attributes is not None:
+            self.add(ATTRIBUTES, value, None, attributes, f"the attributes of {type(value).__name__}", site)
             self.contents(attributes, site, depth)
         for cls in filter(is_python_class, type(value).__mro__):
             for name, member in vars(cls).items():
@@ -379,7 +389,7 @@ class Reads(CallReads):
 
     def pin(self, value: Any) -> None:
         """Another object may not replace this one: it was compared by identity."""
-        if is_python_class(type(value)) and not is_a(value, FREE_BASES):
+        if type(value) in _COPIES_ARE_EQUAL or is_python_class(type(value)) and not is_a(value, FREE_BASES):
             self.pinned.add(id(value))
             self.objects[id(value)] = value
 

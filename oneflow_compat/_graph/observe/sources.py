@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import collections
 import contextvars
+import decimal
 import functools
 import threading
 import types
@@ -33,6 +34,8 @@ CELL = "cell"  # a variable of a closure
 ATTRIBUTE = "attribute"  # what getattr() returns: slots, facts of functions, thread-locals
 CLASS_ATTRIBUTE = "class attribute"  # an entry of the class itself, not of its bases
 TYPE = "type"  # the class of an object
+ATTRIBUTES = "attributes"  # the dict of the attributes of an object
+FUNCTION = "function"  # code, defaults and keyword defaults
 CONTENTS = "contents"  # all elements of a container, in order
 CONTEXT = "context variable"
 FLAG = "flag"  # an attribute that has the same value in each object of a tuple
@@ -111,6 +114,8 @@ _READERS = {
         owner.__mro__ if key == "__mro__" else owner.__dict__.get(key, MISSING)
     ),
     TYPE: lambda owner, key: type(owner),
+    ATTRIBUTES: lambda owner, key: attributes_of(owner),
+    FUNCTION: lambda owner, key: (owner.__code__, owner.__defaults__, owner.__kwdefaults__),
     CONTENTS: lambda owner, key: contents(owner),
     CONTEXT: lambda owner, key: owner.get(MISSING),
     FLAG: lambda owner, key: _common_value(owner, key),
@@ -163,12 +168,24 @@ _PICTURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     weakref.WeakSet: lambda value: (frozenset(value.data),),
     types.MethodType: lambda value: (value.__func__, value.__self__),
     contextvars.Context: lambda value: (*value.keys(), *value.values()),
+    decimal.Context: lambda value: arithmetic_of(value),
 }
+
+
+def arithmetic_of(context: decimal.Context) -> tuple[Any, ...]:
+    """Return what decides the results of decimal arithmetic."""
+    traps = tuple(signal.__name__ for signal, is_trapped in context.traps.items() if is_trapped)
+    limits = context.Emin, context.Emax, context.capitals, context.clamp
+    return context.prec, context.rounding, *limits, " ".join(traps)
 
 
 def special_methods(cls: type) -> tuple[Any, ...]:
     """Return the names of the special methods that a class defines, and the methods."""
-    methods = {name: value for name, value in vars(cls).items() if name[:2] == "__" and callable(value)}
+    methods = {
+        name: value
+        for name, value in vars(cls).items()
+        if name[:2] == "__" and (callable(value) or isinstance(value, (classmethod, staticmethod)))
+    }
     return (*methods, *methods.values())
 
 
@@ -186,7 +203,8 @@ def is_plain(value: Any) -> bool:
 def _is_immutable(value: Any) -> bool:
     """Numbers, dates and patterns of the standard library: immutable, and written in C."""
     cls = type(value)
-    return cls.__module__ in ("decimal", "datetime", "re") and not is_python_class(cls)
+    is_known = cls.__module__ in ("decimal", "datetime", "re") and cls is not decimal.Context
+    return is_known and not is_python_class(cls)
 
 
 def is_same_plain(a: Any, b: Any) -> bool:
@@ -240,11 +258,15 @@ def attributes_of(instance: Any) -> Any:
 def is_python_class(cls: type) -> bool:
     """Whether a class statement made the class, so that attributes are all that its objects have.
 
-    A class written in C has fields of its own: its objects are larger than their attributes need.
+    A class written in C has fields of its own: its objects are larger than their attributes need, which are
+    slots, a dict and a list of weak references.
     """
-    if not cls.__flags__ & _HEAP_TYPE or cls.__base__ is None:
+    base = cls.__base__
+    if not cls.__flags__ & _HEAP_TYPE or base is None:
         return False
-    fields = (cls.__basicsize__ - cls.__base__.__basicsize__) // _POINTER_BYTES
-    return fields <= 2 or fields <= 2 + sum(
+    fields = (cls.__basicsize__ - base.__basicsize__) // _POINTER_BYTES
+    fields -= cls.__dictoffset__ != base.__dictoffset__
+    fields -= cls.__weakrefoffset__ != base.__weakrefoffset__
+    return fields <= 0 or fields <= sum(
         isinstance(value, types.MemberDescriptorType) for value in vars(cls).values()
     )

@@ -35,7 +35,9 @@ _FUNCTIONS = {
 }
 _FILE_FUNCTIONS = {"listdir", "scandir", "stat", "lstat", "access", "readlink"}
 _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each call
-_OBJECT_READS = frozenset(["LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR"])
+_OBJECT_READS = frozenset(
+    ["LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR", "IMPORT_STAR"]
+)
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
@@ -53,6 +55,7 @@ _KNOWN_PACKAGES = frozenset(
         "types",
         "_abc",
         "_contextvars",
+        "pybind11_builtins",
     ]
 )
 
@@ -70,6 +73,11 @@ def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     if is_a(owner, _GENERATORS) and not _is_module_generator(owner):
         return GENERATOR
     return None
+
+
+def reads_generator(owner: Any, name: str) -> bool:
+    """Whether a method returns the state of a generator, also of one whose draws a capture notices."""
+    return name in ("getstate", "get_state") and is_a(owner, _GENERATORS)
 
 
 def unfollowed_function(function: Any) -> str | None:
@@ -122,8 +130,11 @@ def calling_site(through_torch: bool = True) -> Any:
 
 
 def reads_objects(code: types.CodeType) -> bool:
-    """Whether code reads attributes, items or variables of a closure."""
-    return any(instruction.opname in _OBJECT_READS for instruction in dis.get_instructions(code))
+    """Whether code reads attributes, items, variables of a closure or all names of a module."""
+    return any(
+        instruction.opname in _OBJECT_READS or instruction.argrepr == "INTRINSIC_IMPORT_STAR"
+        for instruction in dis.get_instructions(code)
+    )
 
 
 def _position(frame: Any) -> Any:
