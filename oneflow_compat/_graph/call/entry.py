@@ -12,7 +12,7 @@ from ..._global.program_results import without_subclasses
 from ..program.captured import Captured
 from ..program.program import CompiledFunction, Program
 from ..program.pytree import tree_leaves
-from ..program.symbolic import checks_branches
+from ..program.symbolic import Branch, checks_branches
 from .branches import BranchTaken, with_branches
 from .epilogue import Epilogue
 from .prologue import Stage, gather
@@ -35,7 +35,7 @@ class Entry:
         self._flat_args = _takes_leaves(captured.program)
 
     @property
-    def branches(self) -> Mapping[Any, bool]:
+    def branches(self) -> Mapping[Branch, bool]:
         return self.guards.branches
 
     @property

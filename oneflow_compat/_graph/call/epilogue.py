@@ -70,7 +70,8 @@ class Epilogue:
             for v in outputs[self._result_count :]
         )
         for attribute in self.effects.attributes:
-            container, key = attribute.container, attribute.key
+            container: Any = attribute.container
+            key = attribute.key
             leaves = [next(values) if is_run_value(leaf) else leaf for leaf in attribute.leaves]
             new = pytree.tree_unflatten(leaves, attribute.spec)
             if attribute.appends:

@@ -7,7 +7,7 @@ length changed. torch numbers the hooks of a process: no hook was added while th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,10 @@ _HOOKS = (
     "_backward_pre_hooks",
 )
 _GLOBAL_HOOKS = tuple(getattr(torch_module, f"_global{name}") for name in _HOOKS)
+
+
+HookDict = Mapping[int, Callable[..., Any]]
+HookFacts = tuple[tuple[tuple[int, int], ...], ...]  # (number, id of the function) of each hook, by dict
 
 
 class ModuleStructure:
@@ -48,7 +52,7 @@ class ModuleStructure:
         self._lengths = list(map(len, self._filled))
         self._types = list(map(type, self._objects))
 
-    def _hook_dicts(self) -> Iterator[Any]:
+    def _hook_dicts(self) -> Iterator[Sequence[HookDict]]:
         """Yield the dicts of hooks of all modules, and of each module."""
         yield _GLOBAL_HOOKS
         for module in self._objects:
@@ -70,7 +74,7 @@ class ModuleStructure:
             self._note()
         return True
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         """{label: value}: equal if and only if the structure of the modules and the hooks are the same."""
         facts: dict[str, Any] = {"a hook": [hooks_of(dicts) for dicts in self._hook_dicts()]}
         for path, module in self.modules:
@@ -88,7 +92,7 @@ class ModuleStructure:
         return facts
 
 
-def hooks_of(hook_dicts: Iterable[Mapping[int, Any] | None]) -> tuple[tuple[tuple[int, int], ...], ...]:
+def hooks_of(hook_dicts: Iterable[HookDict | None]) -> HookFacts:
     """Return the functions of some dicts of hooks, by identity; None and an empty dict count as the same."""
     return tuple(
         tuple((key, id(hook)) for key, hook in hooks.items()) if hooks else () for hooks in hook_dicts

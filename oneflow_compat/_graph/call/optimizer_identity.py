@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -23,6 +23,9 @@ from .module_structure import hooks_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+    from ..program.python_values import Metadata
+    from .module_structure import HookDict, HookFacts
 
 
 _OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -60,12 +63,12 @@ class OptimizerIdentity:
                 if hooks:
                     yield _guard(sources.CONTENTS, hooks, None, sources.contents(hooks))
 
-    def _hook_dicts(self) -> Iterator[Any]:
+    def _hook_dicts(self) -> Iterator[Sequence[HookDict | None]]:
         for optimizer in self.optimizers:
             yield [getattr(optimizer.optimizer, name, {}) for name in _OPTIMIZER_HOOKS]
         yield from map(_tensor_hooks, self._trained)
 
-    def _hook_facts(self) -> list[Any]:
+    def _hook_facts(self) -> list[HookFacts]:
         return list(map(hooks_of, self._hook_dicts()))
 
     def holds(self) -> bool:
@@ -104,7 +107,7 @@ class OptimizerIdentity:
         return bool(with_state or with_groups)
 
 
-def _guard(access: str, owner: Any, key: Any, value: Any) -> Guard:
+def _guard(access: str, owner: object, key: object, value: object) -> Guard:
     return Guard(access, owner, key, value, None, None)
 
 
@@ -186,11 +189,11 @@ class _Optimizer:
         )
 
 
-def _same_objects(now: Collection[Any], before: Collection[Any]) -> bool:
+def _same_objects(now: Collection[object], before: Collection[object]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
-def _tensors_in(holder: Any) -> Iterator[tuple[Keys, torch.Tensor]]:
+def _tensors_in(holder: object) -> Iterator[tuple[Keys, torch.Tensor]]:
     """Yield (path, tensor) of a parameter group's options, or of the state of one parameter."""
     for path, leaf in leaves(holder) if isinstance(holder, dict) else ():
         if isinstance(leaf, torch.Tensor) and path[0] != "params":
@@ -205,7 +208,7 @@ def _memory(tensor: torch.Tensor) -> Hashable:
     return storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _layout(holder: Any) -> dict[tuple[Any, ...], Any]:
+def _layout(holder: object) -> dict[Keys, Metadata | type]:
     """{path: metadata of a tensor, type of another value} of the state of one parameter."""
     return {
         path: tensor_meta(leaf) if isinstance(leaf, torch.Tensor) else type(leaf)

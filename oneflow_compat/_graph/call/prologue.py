@@ -19,11 +19,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._global.marks import OfSeveralRanks
-from ..program.locations import Argument, LiveState, Location, ModuleTensor, OptimizerParameter
+from ..program.locations import Argument, Container, LiveState, Location, ModuleTensor, OptimizerParameter
 from ..program.program import Program, Slot
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Stage(enum.Enum):
@@ -41,10 +44,10 @@ class Scope:
     `names` are the globals of the function. They are a plain dict, because lookups in a subclass are slow.
     """
 
-    def __init__(self, **names: Any) -> None:
+    def __init__(self, **names: object) -> None:
         self.names: dict[str, Any] = names
 
-    def bind(self, value: Any) -> str:
+    def bind(self, value: object) -> str:
         """Return a new name of a value."""
         name = f"v{len(self.names)}"
         self.names[name] = value
@@ -74,13 +77,14 @@ class TensorSlot:
     """A slot of a named tensor: its name in the prologue, and the container of the live tensor."""
 
     name: str
-    container: Any
+    container: Container
     key: Any
     slot: Slot
 
     @property
-    def live(self) -> Any:
-        return self.container[self.key]
+    def live(self) -> torch.Tensor:
+        tensor: torch.Tensor = self.container[self.key]
+        return tensor
 
 
 def gather(program: Program, live: LiveState, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -151,7 +155,7 @@ class Prologue:
         self.tensors = tuple(tensors)
         return items
 
-    def _container_name(self, container: Any) -> str:
+    def _container_name(self, container: Container) -> str:
         name = self._containers.get(id(container))
         if name is None:
             name = self._containers[id(container)] = self.scope.bind(container)

@@ -9,7 +9,7 @@ on, unless it is trained. Their memory is compared, too: `p.data = q.data` ties 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from ..program.locations import StateEntry
 from ..program.python_values import get_item, tensor_meta
 from .prologue import TensorSlot
 
+if TYPE_CHECKING:
+    from ..program.locations import Container
+
 
 class TensorIdentity:
     """The named tensors of one program. `changed` is the name of the one that made `holds()` return False."""
@@ -26,7 +29,7 @@ class TensorIdentity:
     def __init__(
         self,
         tensors: Sequence[TensorSlot],
-        aliases: Sequence[tuple[torch.Tensor, Any, Any]],
+        aliases: Sequence[tuple[torch.Tensor, Container, Any]],
         merged: Sequence[tuple[int, StateEntry]],
         training: bool,
     ) -> None:
@@ -84,18 +87,18 @@ class TensorIdentity:
             if get_item(container, key) is not current[index]:
                 self.changed = self.tensors[index].slot.name
                 return False
-        for name, tensor, was_trained in self.parameters:
-            if tensor.requires_grad is not was_trained:
+        for name, parameter, was_trained in self.parameters:
+            if parameter.requires_grad is not was_trained:
                 self.changed = f"requires_grad of {name}"
                 return False
-        for tensor, before, now in zip(self.tensors, self._metadata, current):
-            if tensor_meta(now) != before:
+        for tensor, metadata, now in zip(self.tensors, self._metadata, current):
+            if tensor_meta(now) != metadata:
                 self.changed = tensor.slot.name
                 return False
         self.expected = current
         self._note()
         return True
 
-    def _accepts(self, tensor: Any, now: Any) -> Any:
+    def _accepts(self, tensor: TensorSlot, now: object) -> bool:
         is_trainable = self.training and tensor.slot.role == "param"
         return isinstance(now, torch.Tensor) and not isinstance(now, OfSeveralRanks) and not is_trainable

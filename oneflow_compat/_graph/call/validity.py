@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,26 +60,30 @@ class Validity:
         named = [*self.live.entries.values(), *_option_tensors(captured)]
         self.python_guards.bind(self.guards.free_index, named, self.live.free, _compared_layouts(captured))
         self.options = tuple(_fixed_options(captured))
-        self.tensors: Any = None  # TensorIdentity, once the prologue asked for the tests
-        self.structure: Any = (
-            None if self.python_guards.follows_modules else ModuleStructure(self.live.modules)
-        )
+        self._tensors: TensorIdentity | None = None
+        self.structure = None if self.python_guards.follows_modules else ModuleStructure(self.live.modules)
         self._guard = compile_guard(self.program) if self.program.guard is not None else None
         self.prologue = Prologue(self.program, self.live, self.tests)
+
+    @property
+    def tensors(self) -> TensorIdentity:
+        """The test of named tensors, which exists once the prologue has asked for the tests."""
+        assert self._tensors is not None
+        return self._tensors
 
     def tests(self, scope: Scope, tensors: tuple[TensorSlot, ...]) -> Sequence[Test]:
         """Return all validity tests in their order."""
         self._names = scope.names
         self.optimizers = OptimizerIdentity(self.live.optimizers)
-        if self.tensors is None:
-            self.tensors = TensorIdentity(
+        if self._tensors is None:
+            self._tensors = TensorIdentity(
                 tensors, self.live.aliases, self.guards.merged, self.program.training
             )
         else:
-            self.tensors.bind(tensors)
+            self._tensors.bind(tensors)
         self.memory = MemoryIdentity(self.program, self.guards)
         self._optimizer_checker = scope.bind(self.optimizers.checker)
-        self._tensor_checker = scope.bind(self.tensors.checker)
+        self._tensor_checker = scope.bind(self._tensors.checker)
         return (
             Test("sizes of arguments", self._same_sizes(scope), Stage.ARGUMENTS),
             Test("program serves further calls", f"not {scope.bind(self)}.dead"),
@@ -115,10 +119,10 @@ class Validity:
         return f"{scope.bind(self.structure.holds)}()" if self.structure is not None else ""
 
     def _note_structure(self) -> bool:
-        self.python_guards.changed = self.structure.changed
+        self.python_guards.changed = self.structure.changed if self.structure is not None else None
         return False
 
-    def _look_at_optimizers(self) -> Any:
+    def _look_at_optimizers(self) -> bool:
         """Read groups and state that replaced the old ones, for example by load_state_dict."""
         optimizers = self.optimizers
         if optimizers.holds():
@@ -134,20 +138,20 @@ class Validity:
         self.prologue.bind()
         return True
 
-    def _same_options(self, scope: Scope) -> Any:
-        tests = []
+    def _same_options(self, scope: Scope) -> str:
+        tests: list[str] = []
         for options in self.options:
             group = self.live.optimizers[options.optimizer].param_groups[options.group]
             tests.append(
                 f"{scope.bind(options.getter())}({scope.bind(group)}) == {scope.bind(options.values)}"
             )
         for o, g, names in _number_options(self.live.optimizers, self.options):
-            group = scope.bind(self.live.optimizers[o].param_groups[g])
-            tests += [f"type({group}.get({name!r})) is not {scope.bind(torch.Tensor)}" for name in names]
+            bound = scope.bind(self.live.optimizers[o].param_groups[g])
+            tests += [f"type({bound}.get({name!r})) is not {scope.bind(torch.Tensor)}" for name in names]
         for option in self.guards.options_as_inputs:
             group = self.live.optimizers[option.optimizer].param_groups[option.group]
             tests.append(f"type({scope.bind(group)}.get({option.keys[0]!r})) is float")
-        return _all(tests)
+        return " and ".join(tests)
 
     def changed_options(self) -> dict[int, set[str]]:
         """Return {optimizer: names of numeric options that differ from the capture}."""
@@ -162,11 +166,11 @@ class Validity:
         return changed
 
     # -- tensors -----------------------------------------------------------------------
-    def _rebind_free(self, index: Any, tensor: torch.Tensor) -> None:
+    def _rebind_free(self, index: int, tensor: torch.Tensor) -> None:
         self.memory.state_replaced()
         self.live.free[index] = tensor
 
-    def _look_at_tensors(self) -> Any:
+    def _look_at_tensors(self) -> bool:
         """Read replaced tensors from now on, if the program accepts them."""
         self.memory.state_replaced()
         if not self.tensors.holds():
@@ -196,18 +200,16 @@ class Validity:
         return False
 
 
-def _all(conditions: Any) -> str:
-    return " and ".join(conditions)
-
-
-def _number_options(optimizers: Sequence[Optimizer], fixed: Any) -> Iterator[Any]:
+def _number_options(
+    optimizers: Sequence[Optimizer], fixed: Iterable[FixedOptions]
+) -> Iterator[tuple[int, int, set[str]]]:
     """Yield (optimizer, group, names) of the options that the program takes as numbers."""
     for options in fixed:
         group = optimizers[options.optimizer].param_groups[options.group]
         yield options.optimizer, options.group, group.keys() - {*options.names, "params", "initial_lr"}
 
 
-def _fixed_options(captured: Captured) -> Iterator[Any]:
+def _fixed_options(captured: Captured) -> Iterator[FixedOptions]:
     """Yield the fixed options of each group.
 
     If build() read the options, those that only the update takes as inputs are fixed, too.
@@ -254,6 +256,6 @@ def _fixed_part(value: Any) -> Any:
     return tensor_meta(value) if isinstance(value, torch.Tensor) else copied(value)
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_numeric(value: object) -> bool:
     values = value if type(value) is tuple else (value,)
     return all(type(v) in (int, float) for v in values)

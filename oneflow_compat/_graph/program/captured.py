@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import TreeSpec
 
-from .locations import GroupOption, LiveState, OptimizerState, StateEntry
+from .locations import Container, GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
+from .symbolic import Branch
+
+if TYPE_CHECKING:
+    from ..observe.python_guards import PythonGuards
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +25,7 @@ class StoredAttribute:
     `self.losses.append(loss)`, each run appends.
     """
 
-    container: Any
+    container: Container
     key: Any
     leaves: tuple[Any, ...]
     spec: TreeSpec
@@ -45,7 +49,7 @@ class Effects:
     # optimizer state that the capture created. It is removed if the first run fails, and if the only run of a
     # program changed nothing, so that the next call creates it again
     created_state: tuple[OptimizerState | GroupOption, ...] = ()
-    schedulers: tuple[Any, ...] = ()
+    schedulers: tuple[Any, ...] = ()  # of torch, or with the same step()
     # result -> (placement, sbp, shape) of the results that are global tensors
     global_results: Mapping[int, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -62,8 +66,7 @@ class Guards:
     `Program.guard` has the conditions on values that the program itself can compute.
     """
 
-    # the observe.PythonGuards of what build() read from Python
-    python_values: Any = None
+    python_values: PythonGuards  # of what build() read from Python
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
     free_index: Mapping[int, int | None] = field(default_factory=dict)
     # optimizer -> names of options that are inputs of the program; the other options are fixed in it
@@ -77,7 +80,7 @@ class Guards:
     # (slot, StateEntry) of named tensors that are the same memory as the tensor of the slot
     merged: tuple[tuple[int, StateEntry], ...] = ()
     # branch on a size that depends on values -> outcome, in the order of the program
-    branches: Mapping[Any, bool] = field(default_factory=dict)
+    branches: Mapping[Branch, bool] = field(default_factory=dict)
     # whether the program assumes sizes that depend on values
     fixes_sizes: bool = False
     # whether `Program.guard` tests values that build() read, and not only counters of optimizers

@@ -9,12 +9,19 @@ from __future__ import annotations
 import keyword
 import math
 import operator
+import types
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.fx
 from torch._prims_common import suggest_memory_format
+
+if TYPE_CHECKING:
+    from torch.fx.node import Argument as FxArgument
+    from torch.fx.node import Target
+
+    from .program import Program
 
 
 class PrintableProgram(Protocol):
@@ -52,7 +59,7 @@ class _Names:
         self._of: dict[tuple[str, int], str] = {}
         self._local = {node.name for node in graph.nodes}
 
-    def bind(self, prefix: str, value: Any) -> str:
+    def bind(self, prefix: str, value: object) -> str:
         name = self._of.get((prefix, id(value)))
         if name is None:
             name = f"{prefix}{len(self.globals)}"
@@ -63,8 +70,8 @@ class _Names:
         return name
 
 
-def _fast(target: Any) -> Any:
-    """The C function behind an operator, which saves one Python frame per call."""
+def _fast(target: Target) -> object:
+    """Return the C function behind an operator, which saves one Python frame per call."""
     if isinstance(target, torch._ops.OpOverload):
         return _IN_ONE_FORMAT.get(target, target._op)
     return target
@@ -94,7 +101,7 @@ _IN_ONE_FORMAT = {
 }
 
 
-def _text(value: Any, names: _Names) -> str:
+def _text(value: FxArgument, names: _Names) -> str:
     if isinstance(value, torch.fx.Node):
         return value.name
     if value is None or type(value) in (int, bool, str):
@@ -112,7 +119,7 @@ def _text(value: Any, names: _Names) -> str:
 
 
 def _arguments(node: torch.fx.Node, names: _Names) -> str:
-    """The code of a call's arguments."""
+    """Return the code of a call's arguments."""
     by_name = (
         f"{k}={_text(v, names)}" if _is_name(k) else f"**{{{k!r}: {_text(v, names)}}}"
         for k, v in node.kwargs.items()
@@ -125,7 +132,7 @@ def _is_name(name: str) -> bool:
 
 
 def _comment(line: str) -> str:
-    """The contents of a # comment, kept on one line whatever characters it contains."""
+    """Return the contents of a # comment, kept on one line whatever characters it contains."""
     return line if line.isprintable() else ascii(line)
 
 
@@ -189,8 +196,9 @@ def _body(program: PrintableProgram, names: _Names, labels: Labels | None) -> It
             yield "del " + ", ".join(dead)
 
 
-def _return(node: Any, names: _Names) -> str:
-    results = [_text(v, names) for v in node.args[0]]
+def _return(node: torch.fx.Node, names: _Names) -> str:
+    values: Any = node.args[0]
+    results = [_text(v, names) for v in values]
     return f"return ({', '.join(results)}{',' if len(results) == 1 else ''})"
 
 
@@ -198,16 +206,22 @@ def _assigns(line: str) -> bool:
     return " = " in line.split("(", 1)[0]
 
 
-def _statement(node: Any, names: _Names, constants: dict[str, torch.Tensor]) -> str:
+def _statement(node: torch.fx.Node, names: _Names, constants: dict[str, torch.Tensor]) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {names.bind('k', constants[str(node.target)])}"
     template = _PYTHON.get(node.target)
     if template is not None:
         return f"{node.name} = " + template.format(*(_paren(_text(a, names)) for a in node.args))
     if node.target is operator.getitem:
-        return f"{node.name} = {node.args[0].name}[{_text(node.args[1], names)}]"
+        return f"{node.name} = {_item(node, names)}"
     call = f"{names.bind('f', _fast(node.target))}({_arguments(node, names)})"
     return call if not node.users else f"{node.name} = {call}"
+
+
+def _item(node: torch.fx.Node, names: _Names) -> str:
+    """Return the expression of one result of several."""
+    sequence, index = node.args
+    return f"{_text(sequence, names)}[{_text(index, names)}]"
 
 
 def _paren(expression: str) -> str:
@@ -215,19 +229,19 @@ def _paren(expression: str) -> str:
 
 
 class _ReadableNames(_Names):
-    def literal(self, value: Any) -> str:
+    def literal(self, value: object) -> str:
         return str(value)
 
 
-def _target_text(target: Any, names: _Names) -> str:
+def _target_text(target: Target, names: _Names) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"ops.{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
-    if getattr(target, "__module__", None) == "math":
+    if isinstance(target, types.BuiltinFunctionType) and target.__module__ == "math":
         return f"math.{target.__name__}"
     return names.bind("f", target)
 
 
-def readable(program: Any) -> str:
+def readable(program: Program) -> str:
     """Return the program as runnable Python code: `def program(...)` over torch.ops.
 
     Module names and slots are comments.
@@ -278,14 +292,14 @@ def _identifier(name: str) -> str:
     return name if _is_name(name) else f"_{name}"
 
 
-def _readable_statement(node: Any, names: _Names) -> str:
+def _readable_statement(node: torch.fx.Node, names: _Names) -> str:
     if node.op == "get_attr":
         return f"{node.name} = {node.target}"
     template = _PYTHON.get(node.target)
     if template is not None:
         expression = template.format(*(_paren(_text(a, names)) for a in node.args))
     elif node.target is operator.getitem:
-        expression = f"{node.args[0].name}[{_text(node.args[1], names)}]"
+        expression = _item(node, names)
     else:
         expression = f"{_target_text(node.target, names)}({_arguments(node, names)})"
     return f"{node.name} = {expression}" if node.users else expression

@@ -14,6 +14,8 @@ import torch
 from .codegen import _PYTHON, readable
 from .program import Program, Slot
 
+Tree = dict[str, Any]  # nested by the path of a module; "" has the nodes of a module
+
 _STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;color:#1b1b1b}
 h1{font-size:1.4em}summary{cursor:pointer;padding:.15em .3em;border-radius:4px}
@@ -27,7 +29,7 @@ pre{background:#f6f8fa;padding:1em;overflow:auto;font-size:12px}
 
 
 def times(program: Program, values: Sequence[Any], repeats: int = 3) -> dict[str, float]:
-    """{node name: seconds}, the minimum of `repeats` runs.
+    """Return {node name: seconds}, the minimum of `repeats` runs.
 
     The runs use copies of `values`, so that no state is changed.
     """
@@ -58,14 +60,14 @@ def _times(program: Program, values: Sequence[Any], repeats: int, on_cuda: bool)
 
 
 def page(program: Program, seconds: dict[str, float] | None = None) -> str:
-    """The page as HTML; `seconds` is the result of `times`."""
+    """Return the page as HTML; `seconds` is the result of `times`."""
     seconds = seconds or {}
     groups = defaultdict(list)
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is not operator.getitem and node.target not in _PYTHON:
             groups[_path(node)].append(node)
     total = sum(seconds.values())
-    tree: dict[str, Any] = {}  # nested by the path of a module; "" has the nodes
+    tree: Tree = {}
     for path, nodes in groups.items():
         branch = tree
         for part in path:
@@ -111,14 +113,14 @@ def _slot(slot: Slot) -> str:
     )
 
 
-def _time_of(tree: dict[str, Any], seconds: dict[str, float]) -> float:
+def _time_of(tree: Tree, seconds: dict[str, float]) -> float:
     return sum(
         _time_of(v, seconds) if isinstance(v, dict) else sum(seconds.get(n.name, 0) for n in v)
         for v in tree.values()
     )
 
 
-def _block(tree: dict[str, Any], seconds: dict[str, float], total: float, opened: bool = False) -> str:
+def _block(tree: Tree, seconds: dict[str, float], total: float, opened: bool = False) -> str:
     out = []
     if "" in tree:
         rows = []

@@ -46,10 +46,10 @@ class LiveNumber:
     The fx node of a constant is the constant.
     """
 
-    def __init__(self, numbers: LiveNumbers, value: Any, node: Any):
+    def __init__(self, numbers: LiveNumbers, value: float, node: Node | float):
         self.numbers, self.value, self.node = numbers, value, node
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LiveNumber:
+    def __deepcopy__(self, memo: dict[int, object]) -> LiveNumber:
         return self
 
     def is_int(self) -> bool:
@@ -67,7 +67,7 @@ class LiveNumber:
     def is_constant(self) -> bool:
         return False
 
-    def wrap_float(self, value: Any) -> LiveNumber:
+    def wrap_float(self, value: float) -> LiveNumber:
         return LiveNumber(self.numbers, value, value)
 
     wrap_int = wrap_bool = wrap_float
@@ -82,9 +82,10 @@ class LiveNumber:
         """Return the outcome of a comparison, which the program tests from here on."""
         if type(self.value) is not bool:
             return self.ne(self.wrap_float(0.0)).guard_bool(file, line)
-        condition = Condition(self.node, operator.eq, self.value)
-        if isinstance(self.node, Node) and condition not in self.numbers.conditions:
-            self.numbers.conditions.append(condition)
+        if isinstance(self.node, Node):
+            condition = Condition(self.node, operator.eq, self.value)
+            if condition not in self.numbers.conditions:
+                self.numbers.conditions.append(condition)
         return self.value
 
     def bool_(self) -> bool:
@@ -100,7 +101,7 @@ class LiveNumber:
 
 
 def _arithmetic(function: Callable[..., float]) -> Callable[..., LiveNumber]:
-    def computed(self: LiveNumber, *operands: Any) -> LiveNumber:
+    def computed(self: LiveNumber, *operands: LiveNumber) -> LiveNumber:
         if not all(type(operand) is LiveNumber for operand in operands):  # a size that is a symbol
             self.numbers.need()
         value = function(self.value, *(operand.value for operand in operands))
@@ -118,7 +119,8 @@ for _name, _function in _FUNCTIONS.items():
     setattr(LiveNumber, _name, _arithmetic(_function))
 
 
-def live_number(value: Any) -> LiveNumber | None:
+def live_number(value: object) -> LiveNumber | None:
     """Return the node of a number that is an input of the program, or None for any other value."""
-    node = value.node if type(value) in (torch.SymFloat, torch.SymBool) else None
-    return node if type(node) is LiveNumber else None
+    if type(value) is torch.SymFloat or type(value) is torch.SymBool:
+        return value.node if type(value.node) is LiveNumber else None
+    return None

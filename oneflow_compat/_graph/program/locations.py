@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+Container = dict[Any, Any] | list[Any]
 Keys = tuple[Any, ...]  # the keys to follow in nested containers
 
 
@@ -31,7 +32,7 @@ class StateEntry:
     role: str
     name: str
     location: Location
-    container: Any
+    container: Container
     key: Any
     tensor: torch.Tensor
 
@@ -52,7 +53,7 @@ class LiveState:
     saved: dict[str, Any] = field(default_factory=dict)  # values of a graph that was read from disk
     modules: tuple[tuple[str, torch.nn.Module], ...] = ()  # every module of the graph, by path
     # (tensor, container, key) of each further name of a tensor of a module
-    aliases: tuple[tuple[torch.Tensor, Any, Any], ...] = ()
+    aliases: tuple[tuple[torch.Tensor, Container, Any], ...] = ()
 
     def state_of(self, optimizer: int, parameter: str) -> dict[str, Any] | None:
         """Return the optimizer's state of a parameter, or None if there is none yet."""
@@ -62,7 +63,7 @@ class LiveState:
 class _InContainer:
     """A location that is an item of a container, maybe of nested ones."""
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         """Return the container, and the keys to follow in it."""
         raise NotImplementedError
 
@@ -94,7 +95,7 @@ class ModuleTensor(_InContainer):
 
     name: str
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         entry = live.entries[self.name]
         return entry.container, (entry.key,)
 
@@ -107,7 +108,7 @@ class OptimizerParameter(_InContainer):
     group: int
     index: int
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         return live.optimizers[self.optimizer].param_groups[self.group]["params"], (self.index,)
 
 
@@ -122,7 +123,7 @@ class OptimizerState(_InContainer):
     parameter: str
     keys: Keys
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         # without the default that optimizer.state would create: a missing state must stay missing
         return live.state_of(self.optimizer, self.parameter) or {}, self.keys
 
@@ -139,7 +140,7 @@ class OptimizerState(_InContainer):
             if not state:
                 del live.optimizers[self.optimizer].state[live.entries[self.parameter].tensor]
 
-    def item(self, key: Any) -> OptimizerState:
+    def item(self, key: Hashable) -> OptimizerState:
         """Return the location of an item of this value."""
         return replace(self, keys=(*self.keys, key))
 
@@ -152,14 +153,14 @@ class GroupOption(_InContainer):
     group: int
     keys: Keys
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         return live.optimizers[self.optimizer].param_groups[self.group], self.keys
 
     def remove(self, live: LiveState) -> None:
         """Remove the option."""
         live.optimizers[self.optimizer].param_groups[self.group].pop(self.keys[0], None)
 
-    def item(self, key: Any) -> GroupOption:
+    def item(self, key: Hashable) -> GroupOption:
         """Return the location of an item of this value."""
         return replace(self, keys=(*self.keys, key))
 
@@ -170,7 +171,7 @@ class FreeTensor(_InContainer):
 
     index: int
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         return live.free, (self.index,)
 
 
@@ -180,7 +181,7 @@ class SavedValue(_InContainer):
 
     key: str
 
-    def resolve(self, live: LiveState) -> tuple[Any, Keys]:
+    def resolve(self, live: LiveState) -> tuple[Container, Keys]:
         return live.saved, (self.key,)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
@@ -34,8 +34,8 @@ def restore(value: Any, copy: Any) -> Any:
     return copy
 
 
-def leaves(value: Any, path: Keys = ()) -> list[tuple[Keys, Any]]:
-    """[(path, leaf)] of all leaves in nested lists and dicts."""
+def leaves(value: object, path: Keys = ()) -> list[tuple[Keys, Any]]:
+    """Return (path, leaf) of all leaves in nested lists and dicts."""
     if isinstance(value, dict):
         return [leaf for k, v in value.items() for leaf in leaves(v, (*path, k))]
     if type(value) is list and path:
@@ -43,8 +43,8 @@ def leaves(value: Any, path: Keys = ()) -> list[tuple[Keys, Any]]:
     return [(path, value)]
 
 
-def found_at(value: Any, path: Iterable[Any]) -> Any:
-    """The value at the path, or None."""
+def found_at(value: Any, path: Iterable[Hashable]) -> Any:
+    """Return the value at the path, or None."""
     try:
         for key in path:
             value = value[key]
@@ -53,13 +53,13 @@ def found_at(value: Any, path: Iterable[Any]) -> Any:
     return value
 
 
-def put_at(value: Any, path: Sequence[Any], leaf: Any) -> None:
+def put_at(value: Any, path: Keys, leaf: Any) -> None:
     for key in path[:-1]:
         value = value[key]
     value[path[-1]] = leaf
 
 
-def symbolic(value: Any, depth: int = 0, apart_from: Any = None) -> bool:
+def symbolic(value: object, depth: int = 0, apart_from: object = None) -> bool:
     """Whether a value is a fake tensor or contains one, a few levels down, outside of `apart_from`."""
     if isinstance(value, FakeTensor) or depth > 3 or value is apart_from:
         return isinstance(value, FakeTensor)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.fx
 from torch.fx import Graph, Node
 
+if TYPE_CHECKING:
+    from torch.fx.node import Argument as FxArgument
 
-def call(graph: Graph, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+
+def call(
+    graph: Graph, target: Callable[..., Any], args: tuple[FxArgument, ...], kwargs: dict[str, FxArgument]
+) -> Node:
     """Append a call, whose arguments hold no symbolic numbers."""
     return _with_arguments(graph.create_node("call_function", target), args, kwargs)
 
@@ -27,7 +32,7 @@ def copied(graph: Graph, node: Node, copies: dict[Node, Node]) -> Node:
     return _with_arguments(new, args, torch.fx.map_arg(node.kwargs, copies.__getitem__))
 
 
-def _with_arguments(node: Node, args: Any, kwargs: Any) -> Node:
+def _with_arguments(node: Node, args: tuple[FxArgument, ...], kwargs: dict[str, FxArgument]) -> Node:
     if args:
         node.args = args
     if kwargs:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
 aten = torch.ops.aten
+ArgumentTypes = list[Any]  # the dtypes of tensors, and the Python types of other arguments
 
 
 @dataclass(frozen=True)
 class Refusal:
     """What the kernels refuse and torch's fake kernels take."""
 
-    applies: Callable[[list[Any]], bool]  # of the dtypes of tensors and the types of other arguments
+    applies: Callable[[ArgumentTypes], bool]
     needs: str
     error: type[Exception] = RuntimeError
 
@@ -83,19 +87,19 @@ class Operator:
     refusal: Refusal | None = None
 
 
-def _has_bool(dtypes: list[Any]) -> bool:
+def _has_bool(dtypes: ArgumentTypes) -> bool:
     return torch.bool in dtypes
 
 
-def _has_several(dtypes: list[Any]) -> bool:
+def _has_several(dtypes: ArgumentTypes) -> bool:
     return len(set(dtypes)) > 1
 
 
-def _has_floating(dtypes: list[Any]) -> bool:
+def _has_floating(dtypes: ArgumentTypes) -> bool:
     return any(d is float or isinstance(d, torch.dtype) and d.is_floating_point for d in dtypes)
 
 
-def _has_no_bool_mask(dtypes: list[Any]) -> bool:
+def _has_no_bool_mask(dtypes: ArgumentTypes) -> bool:
     return dtypes[1] is not torch.bool
 
 
@@ -211,14 +215,14 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
 _ORDINARY = Operator()
 
 
-def _overloads(name: str) -> Iterable[Any]:
+def _overloads(name: str) -> Iterable[OpOverload]:
     packet_name, _, overload = name.partition(".")
     packet = getattr(aten, packet_name)
     names = [overload] if overload else [o for o in packet.overloads() if "out" not in o and "dtype" not in o]
     return (getattr(packet, o) for o in names)
 
 
-def _table() -> dict[Any, Operator]:
+def _table() -> dict[OpOverload, Operator]:
     """Return {operator: facts}. Raise if two rows give the same fact about an operator."""
     table: dict[Any, Operator] = {}
     for names, facts in _ROWS:
@@ -237,12 +241,12 @@ _TABLE = _table()
 _FACTS_BY_ID = {id(operator): facts for operator, facts in _TABLE.items()}
 
 
-def facts_of(operator: Any) -> Operator:
+def facts_of(operator: object) -> Operator:
     """Return the facts about an operator, or of an ordinary one."""
     return _FACTS_BY_ID.get(id(operator), _ORDINARY)
 
 
-def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset[Any]:
+def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset[OpOverload]:
     """Return the operators of the table with a fact."""
     return frozenset(operator for operator, facts in _TABLE.items() if has_fact(facts))
 
@@ -250,12 +254,12 @@ def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset[Any]:
 # ------ What the schema of an ATen operator says about memory: what it writes, and what its results share
 
 
-def is_written(value: Any) -> bool:
+def is_written(value: torch.Argument) -> bool:
     """Whether an operator writes an argument, or a result is a written argument."""
     return value.alias_info is not None and value.alias_info.is_write
 
 
-def has_new_results(target: Any) -> bool:
+def has_new_results(target: object) -> bool:
     """Whether no result shares memory with an argument. A target without a schema may do anything: False."""
     schema = getattr(target, "_schema", None)
     return schema is not None and all(r.alias_info is None for r in schema.returns)
@@ -282,5 +286,6 @@ def written_argument(written: tuple[int, str] | None, args: tuple[Any, ...], kwa
     return args[position] if position < len(args) else kwargs.get(name)
 
 
-def _is_alias(argument: Any, result: Any) -> bool:
-    return bool(argument.alias_info.before_set & result.alias_info.before_set)
+def _is_alias(argument: torch.Argument, result: torch.Argument) -> bool:
+    ours, theirs = argument.alias_info, result.alias_info
+    return ours is not None and theirs is not None and bool(ours.before_set & theirs.before_set)

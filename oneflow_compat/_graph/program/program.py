@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -16,10 +16,10 @@ from .codegen import readable
 from .dimension_guards import DimensionGuards
 from .locations import Argument, Location
 from .operators import facts_of, is_written
+from .tensor_info import Shape
 
 # the values of the slots, as arguments -> the outputs
 CompiledFunction = Callable[..., Sequence[Any]]
-Shape = tuple[int | str, ...]  # a string stands for a size that is no constant of the program
 
 ROLES = ("arg", "param", "buffer", "optim", "lr", "free")
 
@@ -150,8 +150,13 @@ class Program:
     __repr__ = __str__
 
 
+def node_argument(node: torch.fx.Node, position: int) -> torch.fx.Node:
+    """Return the argument of a call at this position, which is a node."""
+    return cast(torch.fx.Node, node.args[position])
+
+
 def written_args(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The argument nodes that an ATen node writes in place."""
+    """Return the argument nodes that an ATen node writes in place."""
     statistics = facts_of(node.target).written_statistics
     if statistics is not None:
         mean, var, training = statistics

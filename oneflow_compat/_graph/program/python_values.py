@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -26,7 +26,9 @@ BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Mod
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
 MAX_ELEMENTS = 32
-MISSING = object()
+MISSING: Any = object()  # in place of a value of any type
+# shape, stride, dtype, device, requires_grad, layout and class of a tensor
+Metadata = tuple[torch.Size, tuple[int, ...] | None, torch.dtype, torch.device, bool, torch.layout, type]
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -53,7 +55,7 @@ def _same_entries(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
     return a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     if isinstance(value, tuple) and not isinstance(value, PLAIN_TYPES):
         return tuple.__len__(value) <= MAX_ELEMENTS and all(map(is_plain, tuple.__iter__(value)))
     return (
@@ -64,7 +66,7 @@ def is_plain(value: Any) -> bool:
     )
 
 
-def is_dict(value: Any) -> bool:
+def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
     """Whether the value is a dict, or of a subclass with the item lookup of dict."""
     return isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__
 
@@ -81,7 +83,7 @@ def is_record(cls: type) -> bool:
     )
 
 
-def is_plain_container(value: Any) -> bool:
+def is_plain_container(value: object) -> bool:
     if is_dict(value):
         return (
             len(value) <= MAX_ELEMENTS
@@ -91,15 +93,15 @@ def is_plain_container(value: Any) -> bool:
     return type(value) is list and len(value) <= MAX_ELEMENTS and all(map(is_plain, value))
 
 
-def tensor_meta(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The metadata that a program assumes fixed for a tensor it reads."""
+def tensor_meta(tensor: torch.Tensor) -> Metadata:
+    """Return the metadata that a program assumes fixed for a tensor it reads."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return _metadata(tensor)
     with torch._C.DisableTorchFunctionSubclass():  # the __torch_function__ of a user's class is not asked
         return _metadata(tensor)
 
 
-def _metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _metadata(tensor: torch.Tensor) -> Metadata:
     stride = tensor.stride() if tensor.layout is torch.strided else None
     return (
         tensor.shape,
@@ -120,7 +122,7 @@ class Cell:
     def __init__(self, cell: types.CellType) -> None:
         self.cell = cell
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self.cell.cell_contents
 
 
@@ -132,7 +134,7 @@ class Length:
     def __init__(self, of: list[Any] | dict[Any, Any]) -> None:
         self.of = of
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> int:
         return len(self.of)
 
 
@@ -144,11 +146,11 @@ class Elements:
     def __init__(self, container: Any, key: Any) -> None:
         self.container, self.key = container, key
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> tuple[object, ...]:
         return array_contents(self.container[self.key])
 
 
-def array_contents(value: Any) -> tuple[Any, ...]:
+def array_contents(value: object) -> tuple[object, ...]:
     return (
         (value.tobytes(), value.dtype.str, value.shape) if isinstance(value, np.ndarray) else (type(value),)
     )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
+
+if TYPE_CHECKING:
+    from .locations import Keys
 
 tree_unflatten = pytree.tree_unflatten
 
@@ -23,7 +26,7 @@ class _Held:
 
     __slots__ = ("cls", "keys", "values", "rest")
 
-    def __init__(self, cls: type, keys: tuple[Any, ...], values: list[Any], rest: _Rest) -> None:
+    def __init__(self, cls: type, keys: tuple[Hashable, ...], values: list[Any], rest: _Rest) -> None:
         self.cls, self.keys, self.values, self.rest = cls, keys, values, rest
 
 
@@ -40,7 +43,7 @@ def tree_leaves(tree: Any) -> list[Any]:
     return tree_flatten(tree)[0]
 
 
-def _opens(leaf: Any) -> bool:
+def _opens(leaf: object) -> bool:
     if isinstance(leaf, (torch.Tensor, torch.Size)):
         return False
     return (
@@ -49,7 +52,7 @@ def _opens(leaf: Any) -> bool:
 
 
 def _packed(tree: Any) -> Any:
-    """The tree with every container that pytree treats as a leaf replaced by a _Held."""
+    """Return the tree with every container that pytree treats as a leaf replaced by a _Held."""
 
     def pack(leaf: Any) -> Any:
         if not _opens(leaf):
@@ -108,7 +111,7 @@ pytree._private_register_pytree_node(
 )
 
 
-def _size(values: Iterable[Any], context: Any) -> Any:
+def _size(values: Iterable[Any], context: None) -> torch.Size | tuple[Any, ...]:
     return torch.Size(values) if all(type(v) is int for v in values) else tuple(values)
 
 
@@ -138,7 +141,7 @@ def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     )
 
 
-def paths(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:
+def paths(spec: pytree.TreeSpec) -> list[Keys]:
     """Return for each leaf the keys and indices that lead to it."""
     if spec.is_leaf():
         return [()]

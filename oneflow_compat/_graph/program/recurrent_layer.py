@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -33,7 +31,7 @@ class Layer:
         self.name, self.reverse, self.steps, self.index = name, reverse, steps, index
         self.marks, self.differentiated = 0, False
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
+    def __deepcopy__(self, memo: dict[int, object]) -> Layer:
         return self  # the nodes of a copied program belong to the same layer
 
     def mark(self, tensor: torch.Tensor, role: str, step: int = 0) -> None:
@@ -45,7 +43,7 @@ class Layer:
     def mark_gradient(self, tensor: torch.Tensor, role: str, step: int = 0) -> None:
         """Mark the gradient that reaches the operator that computed the tensor, after all hooks."""
 
-        def see(grads: tuple[Any, ...]) -> None:
+        def see(grads: tuple[torch.Tensor | None, ...]) -> None:
             self.differentiated = True
             if grads[0] is not None:
                 self.mark(grads[0], role, step)

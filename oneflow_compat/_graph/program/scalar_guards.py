@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -19,6 +19,9 @@ from torch.fx import Node
 from .codegen import compile_program
 from .operators import facts_of
 from .program import Program, roots, written_args
+
+if TYPE_CHECKING:
+    from torch.fx.node import Argument as FxArgument
 
 aten = torch.ops.aten
 
@@ -31,8 +34,8 @@ class Condition:
     """
 
     node: Node
-    comparison: Callable[[Any, Any], Any]
-    operand: Any  # a node or a value
+    comparison: Callable[[Any, Any], object]
+    operand: Node | float
     outcome: bool = True
 
     @property
@@ -78,7 +81,7 @@ def _needed_for(graph: torch.fx.Graph, outputs: set[Node]) -> set[Node]:
     return needed
 
 
-def _filled(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+def _filled(node: Node) -> tuple[tuple[FxArgument, ...], dict[str, FxArgument]] | None:
     """Return the arguments of aten.full for zeros_like and similar operators, or None for another operator.
 
     Only the layout of their input matters, so no value is read.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    import sympy
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils._sympy.printers import PythonPrinter
 
 _UNBOUNDED = 2**62
 
@@ -25,13 +27,13 @@ def new_symbol(environment: ShapeEnv, name: str, dim: int, size: int) -> torch.S
     return sym_int
 
 
-def printed(expression: Any) -> str:
-    """A sympy expression as Python."""
+def printed(expression: sympy.Basic) -> str:
+    """Return a sympy expression as Python."""
     return str(_printer().doprint(expression))
 
 
-def conditions_of(environment: Any, symbols: Collection[Any]) -> tuple[str, ...]:
-    """The bounds of the symbols, and each question that a trace asked about them with its answer.
+def conditions_of(environment: ShapeEnv, symbols: Collection[sympy.Symbol]) -> tuple[str, ...]:
+    """Return the bounds of the symbols, and each question that a trace asked about them with its answer.
 
     Expressions of other symbols, whose values are not known before a run, are left out.
     """
@@ -48,11 +50,11 @@ def conditions_of(environment: Any, symbols: Collection[Any]) -> tuple[str, ...]
 
 
 @functools.cache
-def _printer() -> Any:
+def _printer() -> PythonPrinter:
     from torch.utils._sympy.printers import PythonPrinter
 
     class Printer(PythonPrinter):
-        def _print_ToFloat(self, expression: Any) -> str:
+        def _print_ToFloat(self, expression: sympy.Basic) -> str:
             return f"float({self._print(expression.args[0])})"
 
     return Printer()

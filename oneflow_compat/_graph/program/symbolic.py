@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from .program import Program
 
 aten = torch.ops.aten
 
 _BRANCH_TAKEN_OTHERWISE = (
     "a branch of build() on a size that depends on values goes another way than in this program: branch"
 )
+Branch = tuple[str, int, int]  # (file, line, count of earlier branches there)
 SYMBOLIC_NUMBERS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
-def is_run_value(value: Any) -> bool:
+def is_run_value(value: object) -> bool:
     """Whether a value of the capture differs from run to run: a tensor, or a number computed from sizes."""
     return isinstance(value, torch.Tensor) or type(value) in SYMBOLIC_NUMBERS
 
@@ -31,7 +35,7 @@ def branch_of_message(message: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def checks_branches(program: Any) -> bool:
+def checks_branches(program: Program) -> bool:
     """Whether the program checks the outcome of branches on sizes."""
     return any(
         n.target is aten._assert_async.msg and branch_of_message(n.args[1]) is not None

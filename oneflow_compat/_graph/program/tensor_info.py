@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.fx
@@ -10,9 +10,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .symbolic import known_size
 
+Shape = tuple[int | str, ...]  # a string stands for a size that is no constant of the program
+
+
+class TensorInfo(NamedTuple):
+    """The metadata of a tensor in node.meta["tensor"]. `stride` is None for a sparse tensor."""
+
+    shape: Shape
+    dtype: torch.dtype
+    device: torch.device
+    stride: Shape | None
+
 
 def describe(tensor: torch.Tensor) -> TensorInfo:
-    """(shape, dtype, device, stride) as a small record for node.meta["tensor"]."""
+    """Return the metadata of a tensor."""
     stride = tensor.stride() if tensor.layout is torch.strided else None
     if type(tensor) is FakeTensor and tensor._has_symbolic_sizes_strides:
         return TensorInfo(
@@ -22,15 +33,3 @@ def describe(tensor: torch.Tensor) -> TensorInfo:
             stride and tuple(map(known_size, stride)),
         )
     return TensorInfo(tuple(tensor.shape), tensor.dtype, tensor.device, stride)
-
-
-class TensorInfo(tuple[Any, ...]):
-    """(shape, dtype, device, stride) of a tensor."""
-
-    def __new__(cls, shape: Any, dtype: torch.dtype, device: torch.device, stride: Any) -> TensorInfo:
-        return tuple.__new__(cls, (shape, dtype, device, stride))
-
-    shape = property(lambda self: self[0])
-    dtype = property(lambda self: self[1])
-    device = property(lambda self: self[2])
-    stride = property(lambda self: self[3])

@@ -15,7 +15,7 @@ from .program import Program, Slot, roots, written_args
 
 
 def first_of_update(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """The nodes from the first one of the update on, as a set (empty for inference)."""
+    """Return the nodes from the first one of the update on (none for inference)."""
     late, seen = set(), False
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
@@ -28,7 +28,7 @@ def first_of_update(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def silent_writes(program: Program) -> list[int]:
-    """Indices of the slots whose version counter the runtime must raise.
+    """Return the indices of the slots whose version counter the runtime must raise.
 
     These are written by compiled regions and fused optimizers; every other operator of the update raises the
     counter by itself. Optimizer state is left out, because nobody differentiates through it.
@@ -43,7 +43,7 @@ def silent_writes(program: Program) -> list[int]:
 
 
 def written_before_the_last_check(program: Program) -> list[int]:
-    """Indices of the slots that are written before the last branch check."""
+    """Return the indices of the slots that are written before the last branch check."""
     aten, nodes = torch.ops.aten, list(program.graph.nodes)
     last = max((i for i, n in enumerate(nodes) if n.target is aten._assert_async.msg), default=0)
     written = written_inputs(nodes[:last])
@@ -51,7 +51,7 @@ def written_before_the_last_check(program: Program) -> list[int]:
 
 
 def written_inputs(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Placeholders that the nodes write, with views followed to their base."""
+    """Return the placeholders that the nodes write, with views followed to their base."""
     return {
         r for n in nodes if n.op == "call_function" for r in roots(written_args(n)) if r.op == "placeholder"
     }
@@ -62,8 +62,8 @@ def written_inputs(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
 # overlaps with another one, it has to run operator by operator, as eager does.
 
 
-def storage_of(value: Any) -> int | None:
-    """An identity of the memory of a tensor; None for a value that has no storage."""
+def storage_of(value: object) -> int | None:
+    """Return an identity of the memory of a tensor; None for a value that has no storage."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
     identity: int = memory_of(value).untyped_storage()._cdata

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
-from ..program.program import Shape, Slot
+from ..program.program import Slot
+from ..program.tensor_info import Shape
 from .reader import inside, integer, label, listed, record, refuse, row
 
 _SYMBOL = re.compile(r"s[0-9]{1,9}\Z")

@@ -188,11 +188,11 @@ def decode_info(info: list[Any]) -> TensorInfo:
 
 
 def decode_tensor(record: dict[str, Any]) -> torch.Tensor:
-    info, data = decode_info(record["info"]), base64.b64decode(record["data"])
-    value = torch.empty_strided(info.shape, info.stride, dtype=info.dtype)
-    if math.prod(info.shape):
-        dense = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(info.dtype).view(info.shape)
-        value.copy_(dense)
+    shape, dtype_name, _, stride = record["info"]
+    dtype, data = getattr(torch, dtype_name), base64.b64decode(record["data"])
+    value = torch.empty_strided(shape, stride, dtype=dtype)
+    if math.prod(shape):
+        value.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).view(shape))
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,14 +15,16 @@ from ..random_functions import samples, seed_generator
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
+    from torch.fx.node import Target
 
     from ..program import Program
+    from ..tensor_info import Shape, TensorInfo
 
 
 aten = torch.ops.aten
 
 
-def _is_pure_view(target: Any) -> bool:
+def _is_pure_view(target: Target) -> bool:
     """Whether the result is one view that depends on shape and strides of the argument only."""
     facts = facts_of(target)
     return facts.view == "one" and not facts.renames
@@ -31,7 +34,7 @@ def _changes_metadata(graph: Graph) -> bool:
     return any(facts_of(n.target).changes_metadata for n in graph.nodes if n.op == "call_function")
 
 
-def drop_aliases(program: Any) -> Any:
+def drop_aliases(program: Program) -> Program:
     """Replace detach, alias and no-op views, which only rename memory, by their argument."""
     graph = program.graph
     if _changes_metadata(graph):
@@ -48,10 +51,10 @@ def drop_aliases(program: Any) -> Any:
     return program
 
 
-def _same_layout(node: Node) -> Any:
-    own, base = (
-        node.meta.get("tensor"),
-        node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None,
+def _same_layout(node: Node) -> bool:
+    own: TensorInfo | None = node.meta.get("tensor")
+    base: TensorInfo | None = (
+        node.args[0].meta.get("tensor") if isinstance(node.args[0], torch.fx.Node) else None
     )
     if (
         own is None
@@ -75,17 +78,18 @@ def _same_layout(node: Node) -> Any:
     return own == base and own.stride == base.stride
 
 
-def _row_major(shape: Any) -> tuple[int, ...] | None:
+def _row_major(shape: Shape) -> tuple[int, ...] | None:
+    """Return the strides of a contiguous tensor of this shape, or None if a size is a symbol."""
     strides, step = [], 1
     for size in reversed(shape):
-        if type(size) is str:
+        if isinstance(size, str):
             return None
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
 
 
-def drop_constant_copies(program: Program) -> Any:
+def drop_constant_copies(program: Program) -> Program:
     """Copy a constant of Python data in each call only if the copy may be written or returned."""
     graph = program.graph
     for node in list(graph.nodes):
@@ -111,12 +115,12 @@ def _may_be_written(node: Node, depth: int = 0) -> bool:
     return False
 
 
-def merge_views(program: Program) -> Any:
+def merge_views(program: Program) -> Program:
     """Take each pure view of a tensor once; views cost time but compute nothing."""
     graph = program.graph
     if _changes_metadata(graph):
         return program
-    seen: dict[Any, Node] = {}
+    seen: dict[tuple[Target, Hashable], Node] = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_pure_view(node.target) or node.kwargs:
             continue
@@ -128,13 +132,15 @@ def merge_views(program: Program) -> Any:
     return program
 
 
-def _freeze(value: Any) -> Any:
+def _freeze(value: Any) -> Hashable:
+    """Return the arguments of a node as a key: lists become tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(v) for v in value)
-    return value
+    key: Hashable = value
+    return key
 
 
-def drop_dead(program: Program) -> Any:
+def drop_dead(program: Program) -> Program:
     """Remove unused nodes. Writes and sampling stay: the generator must advance as in eager."""
     graph = program.graph
     for node in reversed(list(graph.nodes)):

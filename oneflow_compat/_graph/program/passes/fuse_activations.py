@@ -63,7 +63,7 @@ COMPOSITIONS: tuple[Any, ...] = (
 )
 
 
-def fuse_activations(program: Program) -> Any:
+def fuse_activations(program: Program) -> Program:
     """Replace gelu, quick_gelu, silu, mish, hardswish and squared relu of plain operators by kernels."""
     editor = Editor(program)
     present = {n.target for n in editor.graph.nodes}
@@ -85,7 +85,7 @@ def fuse_activations(program: Program) -> Any:
     return program
 
 
-def _replace_by_own_kernel(editor: Editor, node: Node, name: str, inputs: Any) -> None:
+def _replace_by_own_kernel(editor: Editor, node: Node, name: str, inputs: list[Node]) -> None:
     info = node.meta["tensor"]
     if all(t.meta["tensor"].shape == info.shape and t.meta["tensor"].dtype is info.dtype for t in inputs):
         editor.replace_by_kernel(node, "pointwise", (POINT[name], inputs, 1, []), part=0)

@@ -86,17 +86,18 @@ def _fuse_backward(editor: Editor, node: Node, summands: tuple[Node, Node, int])
     editor.swap(node, editor.insert(node, operator.getitem, (call, 0), info=info))
 
 
-def _uses(node: Node) -> Iterator[Any]:
-    """The users of a node, also through view()."""
+def _uses(node: Node) -> Iterator[Node]:
+    """Yield the users of a node, also through view()."""
     for user in node.users:
         yield user
         if user.target is aten.view.default:
             yield from _uses(user)
 
 
-def _sums_rows(node: Any, length: Any) -> Any:
+def _sums_rows(node: Node, length: int | str) -> bool:
     """Whether the node sums every dimension except the last, which has this length."""
     if node.target is not aten.sum.dim_IntList or node.kwargs or not isinstance(node.args[0], Node):
         return False
     shape = node.args[0].meta["tensor"].shape
-    return shape[-1] == length and sorted(d % len(shape) for d in node.args[1]) == list(range(len(shape) - 1))
+    dims: Any = node.args[1]
+    return shape[-1] == length and sorted(d % len(shape) for d in dims) == list(range(len(shape) - 1))

@@ -58,9 +58,10 @@ def _accumulate(editor: Editor, node: Node, c: Node, product: Node, in_place: bo
         return False
     if not _fits_into(c, product, node) or not in_place and not _dies(editor, c, node):
         return False
-    if not all(editor.constant_between(a, editor.order[call], editor.order[node]) for a in call.args):
+    factors = call.all_input_nodes
+    if not all(editor.constant_between(a, editor.order[call], editor.order[node]) for a in factors):
         return False
-    if any(base_of(a) is base_of(c) for a in call.args):
+    if any(base_of(a) is base_of(c) for a in factors):
         return False  # c is a factor of the product as well
     info, shape = node.meta["tensor"], call.meta["tensor"].shape
     target = c if info.shape == shape else editor.insert(node, aten.view.default, (c, list(shape)))
@@ -132,7 +133,7 @@ def _scale_product(editor: Editor, product: Node, scale: float) -> Node:
 
 
 def _scaled(editor: Editor, node: Node) -> tuple[Node, float] | None:
-    """(x, number) of x * number or x / number in x's dtype and layout, if nothing writes it."""
+    """Return (x, number) of x * number or x / number in x's dtype and layout, if nothing writes it."""
     info = node.meta["tensor"]
     if (
         node.kwargs
@@ -151,7 +152,7 @@ def _scaled(editor: Editor, node: Node) -> tuple[Node, float] | None:
 
 
 def _ends(node: Node) -> Iterator[Node]:
-    """The users of a node, seen through views."""
+    """Yield the users of a node, seen through views."""
     for user in node.users:
         if user.op == "call_function" and (is_view(user) or user.target is aten._unsafe_view.default):
             yield from _ends(user)

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from ..program import node_argument
+from ..tensor_info import Shape
 from .patterns import Editor, only_user, same_layout
 
 if TYPE_CHECKING:
+    from torch.fx.node import Argument as FxArgument
+
     from ..program import Program
 
 
@@ -32,19 +36,24 @@ _VIEWS = {
 }
 
 
+# (mask, how it is applied, shape) -> (the bool node that keeps elements, its position)
+Masks = dict[tuple[Node, str | None, Shape], tuple[Node, float]]
+
+
 class _Softmax:
     """The value that one _softmax node computes: softmax(where(keep, scale * x, fill))."""
 
-    def __init__(self) -> None:
-        self.x, self.scale, self.mask, self.fill = None, 1.0, None, 0.0
+    def __init__(self, x: Node) -> None:
+        self.x, self.scale, self.fill = x, 1.0, 0.0
+        self.mask: Node | None = None
         # "keep": the mask chooses x; "drop": it chooses fill; "add": x + where(mask, 0, very negative number)
-        self.how = None
+        self.how: str | None = None
 
 
-def fuse_softmax(program: Program) -> Any:
+def fuse_softmax(program: Program) -> Program:
     """Replace softmax of a masked, scaled tensor by oneflow::masked_softmax, and its gradient likewise."""
     editor = Editor(program)
-    masks: dict[Any, Any] = {}
+    masks: Masks = {}
     for node in editor.nodes(aten._softmax.default):
         info = node.meta["tensor"]
         if (
@@ -55,7 +64,7 @@ def fuse_softmax(program: Program) -> Any:
         ):
             continue
         softmax = _peel(editor, node)
-        if softmax is None or softmax.mask is None:
+        if softmax is None:
             continue
         keep = _keep(editor, softmax, info.shape, masks, node)
         if keep is None:
@@ -72,19 +81,15 @@ def fuse_softmax(program: Program) -> Any:
     return program
 
 
-def _peel(editor: Any, node: Any) -> Any:
+def _peel(editor: Editor, node: Node) -> _Softmax | None:
     """Read the scale and mask operators under a softmax, from the outside in.
 
-    Each operator must be used by the next one only, and nothing may write its result.
+    Each operator must be used by the next one only, and nothing may write its result. Return None if
+    something writes the tensor or the mask before the softmax.
     """
-    softmax, below, info = _Softmax(), node.args[0], node.meta["tensor"]
-    position = editor.order[node]
-    while (
-        isinstance(below, Node)
-        and below.op == "call_function"
-        and only_user(below) is not None
-        and editor.untouched(below)
-    ):
+    below, info = node_argument(node, 0), node.meta["tensor"]
+    softmax, position = _Softmax(below), editor.order[node]
+    while below.op == "call_function" and only_user(below) is not None and editor.untouched(below):
         inner = _scale(editor, below, softmax) or _mask(editor, below, softmax)
         if inner is None or inner.meta.get("tensor") is None or inner.meta["tensor"][:2] != info[:2]:
             break
@@ -101,7 +106,7 @@ def _peel(editor: Any, node: Any) -> Any:
     return softmax
 
 
-def _scale(editor: Editor, node: Node, softmax: Any) -> Any:
+def _scale(editor: Editor, node: Node, softmax: _Softmax) -> Node | None:
     """Return x of x * number or x / number, and record the number; None for others."""
     if node.kwargs or len(node.args) != 2:
         return None
@@ -119,14 +124,16 @@ def _scale(editor: Editor, node: Node, softmax: Any) -> Any:
     return None
 
 
-def _mask(editor: Editor, node: Node, softmax: Any) -> Any:
+def _mask(editor: Editor, node: Node, softmax: _Softmax) -> Node | None:
     """Return x of a masked x, and record the mask; None for others.
 
     The mask is applied by masked_fill, by where with a number, or by adding zeros and very negative numbers.
     """
     if softmax.mask is not None or node.kwargs:
         return None
-    x = mask = fill = how = None
+    x: FxArgument = None
+    mask: FxArgument = None
+    fill = how = None
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         x, mask, how = node.args[0], node.args[1], "drop"
         fill = editor.number(node.args[2])
@@ -150,8 +157,8 @@ def _mask(editor: Editor, node: Node, softmax: Any) -> Any:
     return x
 
 
-def _far_below(editor: Editor, mask: Any) -> Any:
-    """The number of a mask that is where(condition, 0, very negative number) or a view of it, or None.
+def _far_below(editor: Editor, mask: FxArgument) -> float | None:
+    """Return the number of a mask that is where(condition, 0, very negative number) or a view of it, or None.
 
     x + number then equals the number, so the sum chooses between x and the number (for finite x).
     """
@@ -167,38 +174,42 @@ def _far_below(editor: Editor, mask: Any) -> Any:
     return far if zero == 0 and far is not None and far <= _FAR else None
 
 
-def _chain(node: Any) -> Any:
-    """The node and the nodes it is a plain view of, down to the node that computes the memory."""
+def _chain(node: Node) -> list[Node]:
+    """Return the node and the nodes it is a plain view of, down to the node that computes the memory."""
     chain = [node]
     while chain[-1].op == "call_function" and chain[-1].target in _VIEWS:
-        chain.append(chain[-1].args[0])
+        chain.append(node_argument(chain[-1], 0))
     return chain
 
 
-def _keep(editor: Editor, softmax: Any, shape: Any, masks: Any, node: Node) -> Any:
-    """A bool node of the softmax's shape, true where x is kept; all softmaxes of one mask share it."""
-    key = softmax.mask, softmax.how, shape
-    if key in masks and editor.constant_between(softmax.mask, masks[key][1], editor.order[node]):
-        return masks[key][0]
+def _keep(editor: Editor, softmax: _Softmax, shape: Shape, masks: Masks, node: Node) -> Node | None:
+    """Return a bool node of the softmax's shape, true where x is kept; all softmaxes of one mask share it."""
     mask = softmax.mask
+    if mask is None:
+        return None
+    key = mask, softmax.how, shape
+    if key in masks and editor.constant_between(mask, masks[key][1], editor.order[node]):
+        return masks[key][0]
     if softmax.how == "add":
         *views, base = _chain(mask)
-        if not editor.untouched(base.args[0]):
+        condition = node_argument(base, 0)
+        if not editor.untouched(condition):
             return None
-        mask = _expand_to(editor, base.args[0], base.meta["tensor"].shape, node)
+        mask = _expand_to(editor, condition, base.meta["tensor"].shape, node)
         for view in reversed(views):
-            mask = editor.insert(node, view.target, (mask, *view.args[1:]))
+            target: Any = view.target
+            mask = editor.insert(node, target, (mask, *view.args[1:]))
     elif softmax.how == "drop":
         mask = editor.insert(node, aten.logical_not.default, (mask,))
     mask = _expand_to(editor, mask, shape, node)
     info = mask.meta["tensor"]
-    if shape[-1] > 1 and info.stride[-1] not in (0, 1):
+    if info.shape[-1] > 1 and info.stride[-1] not in (0, 1):
         mask = editor.insert(node, aten.clone.default, (mask,), {"memory_format": torch.contiguous_format})
     masks[key] = mask, editor.order[node]
     return mask
 
 
-def _expand_to(editor: Editor, mask: Any, shape: Any, node: Node) -> Any:
+def _expand_to(editor: Editor, mask: Node, shape: Shape, node: Node) -> Node:
     return (
         mask
         if mask.meta["tensor"].shape == shape
@@ -214,7 +225,9 @@ def _backward(editor: Editor, back: Node, y: Node, softmax: _Softmax, keep: Node
     if not same_layout(info, y.meta["tensor"]):
         return
     last, scale, is_masked = _gradients_after(editor, back, softmax)
-    read = [(back, y), (back, back.args[0]), *([] if softmax.how == "add" else [(y, softmax.mask)])]
+    read = [(back, y), (back, node_argument(back, 0))]
+    if softmax.mask is not None and softmax.how != "add":
+        read.append((y, softmax.mask))
     end = editor.order[last]
     if not is_masked or not all(editor.constant_between(t, editor.order[n], end) for n, t in read):
         return
@@ -232,7 +245,7 @@ def _gradients_after(editor: Editor, back: Node, softmax: _Softmax) -> tuple[Nod
         user = only_user(last)
         if user is None or not editor.untouched(last):
             return last, scale, is_masked
-        outer = _Softmax()
+        outer = _Softmax(last)
         if _keeps_meta(user, back) and user.args[0] is last and _scale(editor, user, outer) is last:
             scale *= outer.scale
         elif not is_masked and _chosen(editor, user, last, softmax):
@@ -247,7 +260,7 @@ def _keeps_meta(user: Node, node: Node) -> bool:
     return info is not None and info[:2] == node.meta["tensor"][:2]
 
 
-def _chosen(editor: Editor, node: Node, gradient: Any, softmax: Any) -> bool:
+def _chosen(editor: Editor, node: Node, gradient: Node, softmax: _Softmax) -> bool:
     """Whether the node keeps the gradient where the mask kept x, and is 0 elsewhere."""
     if node.target in (aten.masked_fill.Scalar, aten.masked_fill.Tensor):
         return (
@@ -262,16 +275,16 @@ def _chosen(editor: Editor, node: Node, gradient: Any, softmax: Any) -> bool:
     return kept is gradient and editor.number(elsewhere) == 0
 
 
-def _take_dropout(editor: Any, y: Any) -> None:
+def _take_dropout(editor: Editor, y: Node) -> None:
     """Sample the dropout of the softmax in the same kernel, and its gradient in the gradient's kernel.
 
     See fuse_dropout.py for the dropout operators.
     """
-    call, op = y.args[0], torch.ops.oneflow
+    call, op = node_argument(y, 0), torch.ops.oneflow
     drops = [u for u in y.users if u.target is op.bias_dropout_backward.default and u.args[0] is y]
     if len(drops) != 1 or not editor.untouched(y):
         return
-    drop, (p, seed) = drops[0], drops[0].args[1:]
+    drop, p, seed = drops[0], drops[0].args[1], node_argument(drops[0], 2)
     for node in (seed, next(u for u in seed.users if u.target is aten.random_.default)):
         call.prepend(node)
         editor.order[node] = editor.order[call] - 0.25
@@ -280,13 +293,13 @@ def _take_dropout(editor: Any, y: Any) -> None:
     dropped.meta.update(drop.meta)
     editor.swap(drop, dropped)
     for back in [u for u in y.users if u.target is op.masked_softmax_backward.default]:
-        through = back.args[0]
+        through = back.args[0]  # a node or None
         if (
-            through is not None
+            isinstance(through, Node)
             and through.target is op.bias_dropout_backward.default
             and through.args[1:] == (p, seed)
             and only_user(through) is back
         ):
-            if editor.constant_between(through.args[0], editor.order[through], editor.order[back]):
+            if editor.constant_between(node_argument(through, 0), editor.order[through], editor.order[back]):
                 back.args = (None, through.args[0], *back.args[2:6], p, seed)
                 editor.erase(through)

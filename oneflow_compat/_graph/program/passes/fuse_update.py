@@ -194,9 +194,9 @@ def _divisor(editor: Editor, node: Node, scalings: set[Node]) -> Node | None:
 
 
 def _last_scaling(editor: Editor, grad: Node, node: Node) -> Node | None:
-    """The in-place multiplication that is the last use of a gradient before the update.
+    """Return the in-place multiplication that is the last use of a gradient before the update.
 
-    The update must be the very last use; otherwise the result is None.
+    Return None if the update is not the very last use.
     """
     base = base_of(grad)
     uses = [n for n in users_of_memory(base) if n is not node and base_of(n) is not base]

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from ..program import node_argument
 from .patterns import Editor, only_user
 
 if TYPE_CHECKING:
+    from torch.fx.node import Argument as FxArgument
+
     from ..program import Program
+    from ..tensor_info import TensorInfo
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -45,21 +49,25 @@ def gradients_from_results(program: Program) -> Program:
     return program
 
 
-def _bounds(node: Any) -> tuple[Any, ...] | None:
-    """The forward operator's parameters, or None if the result may be on another side than the input."""
-    parameters = node.args[2:]
+def _bounds(node: Node) -> tuple[FxArgument, ...] | None:
+    """Return the forward operator's parameters.
+
+    Return None if the result may be on another side of a bound than the input.
+    """
+    parameters: Any = node.args[2:]
     if node.target is aten.leaky_relu_backward.default:
-        *parameters, of_result = parameters
-        return None if of_result or not parameters[0] > 0 else tuple(parameters)
-    dtype = node.args[1].meta["tensor"].dtype
+        slope, of_result = parameters
+        return None if of_result or not slope > 0 else (slope,)
+    dtype = node_argument(node, 1).meta["tensor"].dtype
     # a rounded result may not reach its bound
     return tuple(parameters) if all(torch.tensor(v, dtype=dtype).item() == v for v in parameters) else None
 
 
-def _result(editor: Editor, node: Any, parameters: tuple[Any, ...]) -> Any:
-    """The forward operator's result for the input of a gradient node."""
-    forward, in_place, defaults = _FORWARD[node.target]
-    x = node.args[1]
+def _result(editor: Editor, node: Node, parameters: tuple[FxArgument, ...]) -> Node | None:
+    """Return the forward operator's result for the input of a gradient node, or None."""
+    target: Any = node.target
+    forward, in_place, defaults = _FORWARD[target]
+    x = node_argument(node, 1)
     same: Callable[[Node], bool] = lambda n: (
         (*n.args[1:], *defaults[len(n.args) - 1 :]) == parameters
         and editor.order[x] < editor.order[n] < editor.order[node]
@@ -72,7 +80,7 @@ def _result(editor: Editor, node: Any, parameters: tuple[Any, ...]) -> Any:
         ):
             return y
     if x.target is aten.clone.default:  # a copy of a tensor that the operator then writes
-        y = x.args[0]
+        y = node_argument(x, 0)
         for write in y.users:
             if write.target is in_place and write.args[0] is y and same(write):
                 if editor.constant_between(
@@ -87,7 +95,7 @@ def _result(editor: Editor, node: Any, parameters: tuple[Any, ...]) -> Any:
 # which rounds differently.
 
 
-def sum_of_selected(program: Program) -> Any:
+def sum_of_selected(program: Program) -> Program:
     """Sum the selected elements only, as eager does.
 
     sum(where(mask, gradient, 0)) after masked_fill(x, mask, number) becomes sum(masked_select(gradient,
@@ -107,7 +115,7 @@ def sum_of_selected(program: Program) -> Any:
             and total.target is aten.sum.default
         ):
             choice.target, choice.args = aten.masked_select.default, (gradient, mask)
-            info = choice.meta["tensor"]
-            choice.meta["tensor"] = type(info)(("selected",), info.dtype, info.device, (1,))
+            info: TensorInfo = choice.meta["tensor"]
+            choice.meta["tensor"] = info._replace(shape=("selected",), stride=(1,))
             editor.erase(zero)
     return program

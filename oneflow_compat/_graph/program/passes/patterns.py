@@ -18,12 +18,17 @@ from torch.fx import Node
 from ...._kernels import _ext
 from ...capture.recorder import Recorder
 from ..operators import has_new_results
-from ..program import is_view, written_args
+from ..program import is_view, node_argument, written_args
 from ..tensor_info import describe
 from .cleanup import drop_aliases, drop_dead, has_effect
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx.node import Argument as FxArgument
+    from torch.fx.node import Target
+
     from ..program import Program
+    from ..tensor_info import TensorInfo
 
 
 aten = torch.ops.aten
@@ -37,25 +42,28 @@ _COMMUTE = {aten.mul.Tensor, aten.add.Tensor}
 _FULL = {aten.scalar_tensor.default: 0, aten.full.default: 1}
 _VIEWS = {aten.view.default, aten._unsafe_view.default}
 _UNKNOWN = object()
+Match = dict[Node, Node]  # node of a pattern -> node of a program
 
 
-def base_of(node: Any) -> Any:
-    """The node whose memory this node uses: itself, or the node it is a view of."""
+def base_of(node: Node) -> Node:
+    """Return the node whose memory this node uses: itself, or the node it is a view of."""
     while (
         node.op == "call_function"
         and (node.target is aten._unsafe_view.default or is_view(node))
         and not _one_of_several(node)
     ):
-        node = node.args[0] if isinstance(node.args[0], Node) else node.args[0][0]
+        base: Any = node.args[0]
+        node = base if isinstance(base, Node) else base[0]
     return node
 
 
 def _one_of_several(node: Node) -> bool:
     """Whether the node is one result of an operator with several results, each in a fresh buffer."""
-    return node.target is operator.getitem and _makes_memory(node.args[0])
+    return node.target is operator.getitem and _makes_memory(node_argument(node, 0))
 
 
-def _makes_memory(node: Any) -> Any:
+def _makes_memory(node: Node) -> bool:
+    """Whether each result of the operator is in a fresh buffer."""
     return (
         has_new_results(node.target)
         and not node.target._schema.is_mutable
@@ -68,7 +76,7 @@ def owns_memory(node: Node) -> bool:
     return node.op == "call_function" and (_one_of_several(node) or _makes_memory(node))
 
 
-def users_of_memory(node: Node) -> Iterator[Any]:
+def users_of_memory(node: Node) -> Iterator[Node]:
     """Yield every node that uses a node or a view of it."""
     for user in node.users:
         yield user
@@ -95,11 +103,11 @@ class Editor:
                     if base.op == "placeholder":
                         self.inputs_written.append(i)
 
-    def nodes(self, *targets: Any) -> list[Node]:
-        """The current nodes with one of these targets."""
+    def nodes(self, *targets: Target) -> list[Node]:
+        """Return the current nodes with one of these targets."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
 
-    def constant_between(self, node: Any, begin: Any, end: Any) -> Any:
+    def constant_between(self, node: Node, begin: float, end: float) -> bool:
         """Whether nothing writes the memory of `node` between two positions.
 
         Inputs may share memory with each other.
@@ -111,9 +119,9 @@ class Editor:
     def untouched(self, node: Node) -> bool:
         return not self.writes.get(base_of(node))
 
-    def number(self, value: Any) -> Any:
-        """The Python number that an argument is, also as a 0-d constant; None for anything else."""
-        if type(value) in (int, float):
+    def number(self, value: FxArgument) -> float | None:
+        """Return the Python number that an argument is, also as a 0-d constant; None for anything else."""
+        if type(value) is int or type(value) is float:
             return value
         if not isinstance(value, Node) or not self.untouched(value):
             return None
@@ -132,7 +140,7 @@ class Editor:
             return None
         if value.target in _FULL:
             fill = value.args[_FULL[value.target]]
-            return fill if type(fill) in (int, float) else None
+            return fill if type(fill) is int or type(fill) is float else None
         if value.target in (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default):
             return 0.0
         if value.target in (aten.clone.default, aten._to_copy.default):
@@ -141,11 +149,11 @@ class Editor:
 
     def insert(
         self,
-        before: Any,
-        target: Any,
-        args: tuple[Any, ...],
+        before: Node,
+        target: Callable[..., Any],
+        args: tuple[FxArgument, ...],
         kwargs: dict[str, Any] | None = None,
-        info: Any = _UNKNOWN,
+        info: object = _UNKNOWN,
     ) -> Node:
         """Insert a node in front of `before`, with the metadata of `before`.
 
@@ -158,7 +166,13 @@ class Editor:
         self.order[node] = self.order[before] - 0.5
         return node
 
-    def replace(self, old: Any, target: Any, args: Any, kwargs: Any = None) -> Any:
+    def replace(
+        self,
+        old: Node,
+        target: OpOverload,
+        args: tuple[FxArgument, ...],
+        kwargs: dict[str, Any] | None = None,
+    ) -> Node | None:
         """Compute `old` by another operator.
 
         If shape, dtype or layout would differ, nothing changes and the result is None.
@@ -174,7 +188,9 @@ class Editor:
         self.swap(old, new)
         return new
 
-    def replace_by_kernel(self, old: Any, name: str, args: tuple[Any, ...], part: Any = None) -> Any:
+    def replace_by_kernel(
+        self, old: Node, name: str, args: tuple[FxArgument, ...], part: int | None = None
+    ) -> Node | None:
         """Compute `old` by an operator of oneflow._ext, whose results are contiguous.
 
         `part` selects a result of an operator with several.
@@ -190,7 +206,7 @@ class Editor:
         self.swap(old, new)
         return new
 
-    def swap(self, old: Any, new: Any) -> None:
+    def swap(self, old: Node, new: Node) -> None:
         """Hand the users of `old` to `new`, and drop nodes that only `old` needed."""
         old.replace_all_uses_with(new)
         self.erase(old)
@@ -206,7 +222,7 @@ class Editor:
             self.graph.erase_node(n)
 
 
-def kernel_for(info: Any) -> bool:
+def kernel_for(info: TensorInfo) -> bool:
     """Whether oneflow._ext has a kernel for tensors of this dtype and device."""
     device = info.device.type
     if info.dtype not in _ext._FLOATS and not (device == "cuda" and info.dtype is torch.float16):
@@ -214,57 +230,55 @@ def kernel_for(info: Any) -> bool:
     return device in ("cpu", "cuda") and _ext.status() == "loaded" and _ext.has_kernels(device)
 
 
-def same_layout(a: Any, b: Any) -> Any:
+def same_layout(a: TensorInfo | None, b: TensorInfo | None) -> bool:
     """Whether shape, dtype, device and strides are equal, except for strides of dimensions of length 1."""
     if a is None or b is None or a[:2] != b[:2] or a.stride is None or b.stride is None:
         return False
     return all(m == n for size, m, n in zip(a.shape, a.stride, b.stride) if size != 1)
 
 
-def contiguous(info: Any) -> bool:
+def contiguous(info: TensorInfo) -> bool:
     """Whether a tensor with this metadata is contiguous."""
     expected = 1
-    for size, stride in zip(reversed(info.shape), reversed(info.stride or ())):
+    sizes: Any = info.shape  # without symbols
+    for size, stride in zip(reversed(sizes), reversed(info.stride or ())):
         if size != 1 and stride != expected:
             return False
         expected *= size
     return info.stride is not None
 
 
-def described(node: Any) -> Any:
-    """The metadata of a node's result, from running it on meta tensors.
+def described(node: Node) -> TensorInfo | tuple[TensorInfo, ...]:
+    """Return the metadata of a node's result, from running it on meta tensors.
 
-    It is a tuple for several results.
+    Return a tuple of metadata for an operator with several results.
     """
     devices = []
 
-    def meta(n: Any) -> Any:
+    def meta(n: Node) -> torch.Tensor:
         info = n.meta["tensor"]
         devices.append(info.device)
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
-    def info_of(out: Any) -> Any:
+    def info_of(out: torch.Tensor) -> TensorInfo:
         info = describe(out)
-        return type(info)(
-            info.shape,
-            info.dtype,
-            devices[0] if devices else node.kwargs.get("device", info.device),
-            info.stride,
-        )
+        device: Any = devices[0] if devices else node.kwargs.get("device", info.device)
+        return info._replace(device=device)
 
-    out = node.target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
+    target: Any = node.target
+    out = target(*torch.fx.node.map_arg(node.args, meta), **torch.fx.node.map_arg(node.kwargs, meta))
     return info_of(out) if isinstance(out, torch.Tensor) else tuple(info_of(o) for o in out or ())
 
 
-def only_user(node: Any) -> Any:
-    """The single node that uses this one, or None if there are several."""
+def only_user(node: Node) -> Node | None:
+    """Return the single node that uses this one, or None if there are several."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def through_views(node: Any) -> Any:
-    """The node below a chain of view() calls with one user each."""
+def through_views(node: Node) -> Node:
+    """Return the node below a chain of view() calls with one user each."""
     while node.op == "call_function" and node.target in _VIEWS and len(node.users) == 1:
-        node = node.args[0]
+        node = node_argument(node, 0)
     return node
 
 
@@ -274,7 +288,7 @@ class Pattern:
     `inputs` are its placeholders by name. Numbers match within 1e-6, products and sums in either order.
     """
 
-    def __init__(self, output: Any, inputs: Any, gradient: Any) -> None:
+    def __init__(self, output: Node, inputs: dict[str, Node], gradient: Node | None) -> None:
         self.output, self.inputs, self.gradient = output, inputs, gradient
         self.backward: set[Node] = set()  # nodes that depend on the gradient
         for node in output.graph.nodes:
@@ -283,7 +297,7 @@ class Pattern:
             ):
                 self.backward.add(node)
 
-    def find(self, editor: Editor) -> Iterator[Any]:
+    def find(self, editor: Editor) -> Iterator[tuple[Node, dict[str, Node]]]:
         """Yield (output node, {name: node}) for each match whose output is safe to replace."""
         for node in editor.nodes(
             *(t for t in (self.output.target, *(s for s, t in _SAME.items() if t is self.output.target)))
@@ -292,7 +306,7 @@ class Pattern:
             if match is not None and self._safe(match, node, editor):
                 yield node, {name: match[holder] for name, holder in self.inputs.items()}
 
-    def _safe(self, match: Any, output: Any, editor: Editor) -> bool:
+    def _safe(self, match: Match, output: Node, editor: Editor) -> bool:
         inner = {n for p, n in match.items() if p.op == "call_function"}
         gone = (
             inner
@@ -306,7 +320,7 @@ class Pattern:
         begin, end = min(editor.order[n] for n in inner), editor.order[output]
         return all(editor.constant_between(match[p], begin, end) for p in self.inputs.values())
 
-    def _match(self, pattern: Any, node: Any, match: Any, editor: Any) -> Any:
+    def _match(self, pattern: Node, node: FxArgument, match: Match, editor: Editor) -> Iterator[Match]:
         if pattern in match:
             if match[pattern] is node:
                 yield match
@@ -329,7 +343,9 @@ class Pattern:
         for args in orders:
             yield from self._match_args(pattern.args, args, {**match, pattern: node}, editor)
 
-    def _match_args(self, patterns: Any, args: tuple[Any, ...], match: Any, editor: Editor) -> Iterator[Any]:
+    def _match_args(
+        self, patterns: tuple[FxArgument, ...], args: tuple[FxArgument, ...], match: Match, editor: Editor
+    ) -> Iterator[Match]:
         if len(patterns) != len(args):
             return
         if not patterns:
@@ -343,18 +359,18 @@ class Pattern:
             yield from self._match_args(rest, args[1:], match, editor)
 
 
-def _equal(expected: Any, argument: Any, editor: Editor) -> Any:
-    if type(expected) in (int, float):
+def _equal(expected: FxArgument, argument: FxArgument, editor: Editor) -> bool:
+    if type(expected) is int or type(expected) is float:
         value = editor.number(argument)
         return value is not None and math.isclose(expected, value, rel_tol=1e-6, abs_tol=0.0)
     return expected == argument
 
 
-_traced: dict[Any, Any] = {}
+_traced: dict[Callable[..., torch.Tensor], tuple[Pattern, Pattern]] = {}
 
 
-def traced(function: Callable[..., Any], inputs: Any = 1) -> Any:
-    """(pattern of function(*tensors), pattern of its gradient by the first tensor), traced once."""
+def traced(function: Callable[..., torch.Tensor], inputs: int = 1) -> tuple[Pattern, Pattern]:
+    """Return the patterns of function(*tensors) and of its gradient by the first tensor, traced once."""
     if function not in _traced:
         recorder = Recorder()
         names = [*"xyzw"[:inputs], "dy"]
@@ -365,7 +381,8 @@ def traced(function: Callable[..., Any], inputs: Any = 1) -> Any:
                 y = function(*tensors[:-1])
                 (dx,) = torch.autograd.grad(y, tensors[0], tensors[-1])
         graph = recorder.finish([recorder._convert(t)[0] for t in (y, dx)])
-        drop_dead(drop_aliases(SimpleNamespace(graph=graph)))
+        captured: Any = SimpleNamespace(graph=graph)
+        drop_dead(drop_aliases(captured))
         forward, backward = next(n for n in graph.nodes if n.op == "output").args[0]
         holders = dict(zip(names, (n for n in graph.nodes if n.op == "placeholder")))
         gradient = holders.pop("dy")

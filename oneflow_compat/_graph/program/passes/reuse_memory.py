@@ -6,13 +6,15 @@ a pass over memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..program import is_view, written_args
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
     from torch.fx import Node
 
     from ..program import Program
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def add_to_output(program: Program) -> Any:
+def add_to_output(program: Program) -> Program:
     """Replace add(a, b) by add_(a, b), if a is a fresh result that dies here.
 
     a must have the dtype and layout of the result.
@@ -29,7 +31,7 @@ def add_to_output(program: Program) -> Any:
     return _in_first(program, {aten.add.Tensor: aten.add_.Tensor}, lambda operand: True)
 
 
-def cast_scale(program: Program) -> Any:
+def cast_scale(program: Program) -> Program:
     """Let a cast and the multiplication after it share the memory of the cast's result."""
     return _in_first(
         program,
@@ -38,7 +40,9 @@ def cast_scale(program: Program) -> Any:
     )
 
 
-def _in_first(program: Program, in_place: Any, takes: Any) -> Any:
+def _in_first(
+    program: Program, in_place: dict[OpOverload, OpOverload], takes: Callable[[Node], bool]
+) -> Program:
     graph = program.graph
     order = {node: i for i, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -65,7 +69,7 @@ def _in_first(program: Program, in_place: Any, takes: Any) -> Any:
     return program
 
 
-def _fresh(node: Node) -> Any:
+def _fresh(node: Node) -> bool:
     """Return True for a result in a fresh buffer: no input, no view, and not one of several results."""
     return (
         node.op == "call_function"
@@ -75,8 +79,8 @@ def _fresh(node: Node) -> Any:
     )
 
 
-def _last_use(node: Node, order: Any) -> Any:
-    """Position of the last use of a node or of anything that shares its memory."""
+def _last_use(node: Node, order: dict[Node, int]) -> int:
+    """Return the position of the last use of a node or of anything that shares its memory."""
     last = -1
     for user in node.users:
         if user.op == "output":
