@@ -16,6 +16,8 @@ from ..._errors import OneFlowError
 from .memory import keep_freed_memory_for
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ..config import Config
     from ..program.program import CompiledFunction, Program
 
@@ -112,5 +114,5 @@ def _backend(module: str) -> Backend:
     return cast(Backend, _module(module))
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     return import_module(f"{__name__}.{name}")

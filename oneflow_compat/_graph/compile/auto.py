@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..program.program import CompiledFunction, Program
+    from .background import Compilation
+    from .inductor.compiler import Plan
+    from .inductor.regions import CompiledRegion
 
 
 WARM_UP = 2  # calls before the first compilation
@@ -65,7 +68,7 @@ class Experience:
     cost = property(lambda self: self.compile_seconds / self.capture_seconds)
     saving = property(lambda self: max(0.0, sum(self.savings) / len(self.savings)))
 
-    def note_compilation(self, capture_seconds: Any, compile_seconds: Any) -> None:
+    def note_compilation(self, capture_seconds: float, compile_seconds: float) -> None:
         """Learn what a compilation took."""
         if self.has_loaded:
             self.capture_seconds += capture_seconds
@@ -77,7 +80,7 @@ experience = Experience()
 _failed: set[str] = set()  # names of graphs that were warned about
 
 
-def compile(program: Program, config: Config, name: str = "auto") -> Any:
+def compile(program: Program, config: Config, name: str = "auto") -> CompiledFunction:
     """Return a function over the slot values that switches from aten to inductor by itself.
 
     Only aten is used if the program has collectives, because ranks would switch at different calls, or if
@@ -101,14 +104,14 @@ class Tiered:
         self.aten = aten.compile(program, config)
         self.capture_seconds = _capture_seconds(program)
         self.on_cuda = any(getattr(s.device, "type", "cpu") != "cpu" for s in program.slots)
-        self.plan: Any = None
-        self.compilation: Any = None
+        self.plan: Plan | None = None
+        self.compilation: Compilation | None = None
         self.current: CompiledFunction = self._timed
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, *values: Any) -> Sequence[Any]:
         return self.current(*values)
 
-    def _timed(self, *values: Any) -> Any:
+    def _timed(self, *values: Any) -> Sequence[Any]:
         if self.calls >= WARM_UP:
             with _this_thread_alone() as alone:
                 if alone and self.current == self._timed and self._switches():
@@ -119,7 +122,9 @@ class Tiered:
         self.spent += seconds
         return out
 
-    def _measured(self, function: CompiledFunction, values: Any, waits: Any) -> tuple[Any, float]:
+    def _measured(
+        self, function: CompiledFunction, values: tuple[Any, ...], waits: bool
+    ) -> tuple[Sequence[Any], float]:
         """Return (results, seconds) of one call.
 
         On a GPU only the initial calls wait for the device. Each later call counts as the shortest of them.
@@ -135,49 +140,51 @@ class Tiered:
         return out, seconds if waits or not self.on_cuda else self.least
 
     @rare_collection()
-    def _switches(self) -> Any:
+    def _switches(self) -> bool:
         """Choose the next `current`. Return False if the timed runs go on."""
         if self.plan is None and self._look_up():
             return True
         if not self._is_worth(self.spent):
             return False
-        if self.plan.request is None or not background.is_available():
+        plan = self.plan
+        if plan is None or plan.request is None or not background.is_available():
             self._compile()
             return True
-        return self._start()
+        return self._start(plan, plan.request)
 
     def _is_worth(self, seconds: float) -> bool:
         """Whether calls that took so long pay for a compilation."""
         return bool(seconds * experience.saving >= self.capture_seconds * experience.cost)
 
-    def _look_up(self) -> Any:
+    def _look_up(self) -> bool:
         """Use the binaries of the program cache, if there are any."""
+        functions: list[CompiledRegion] = []
         try:
-            self.plan = compiler.plan_for(self.program, self.config)
-            functions = self.plan and self.plan.request and program_cache.load_variants(self.plan.request)
+            plan = self.plan = compiler.plan_for(self.program, self.config)
+            if plan is not None and plan.request is not None:
+                functions = program_cache.load_variants(plan.request)
         except Exception as error:
             return self._stay_on_aten(error)
-        if self.plan is None:
+        if plan is None:
             return self._stay_on_aten()
-        self.capture_seconds *= _share_left(self.program, self.plan)
-        return bool(functions) and self._try(*functions)
+        self.capture_seconds *= _share_left(self.program, plan)
+        return bool(functions) and self._try(plan, *functions)
 
-    def _start(self) -> Any:
+    def _start(self, plan: Plan, request: program_cache.Request) -> bool:
         """Start a child process, unless another one compiles for this process."""
         try:
-            self.compilation = background.start(self.plan.request, self.program.name)
+            self.compilation = background.start(request, self.program.name)
         except OSError as error:
             return self._stay_on_aten(error)
         if self.compilation is None:
             return False
         say(
-            f"graph {self.program.name}: compiling {self.plan.operators} operators with inductor in the"
-            " background"
+            f"graph {self.program.name}: compiling {plan.operators} operators with inductor in the background"
         )
         self.current = self._waiting
         return True
 
-    def _waiting(self, *values: Any) -> Any:
+    def _waiting(self, *values: Any) -> Sequence[Any]:
         """Run aten until the child process has ended, then switch.
 
         This call prepares the compiled program, and the next one runs it, so neither waits for both.
@@ -191,9 +198,11 @@ class Tiered:
 
     @rare_collection()
     def _finish(self) -> None:
-        seconds = time.perf_counter() - self.compilation.begin
+        plan, compilation = self.plan, self.compilation
+        assert plan is not None and compilation is not None
+        seconds = time.perf_counter() - compilation.begin
         try:
-            self._try(self.compilation.result())
+            self._try(plan, compilation.result())
         except RuntimeError as error:
             self._stay_on_aten(error)
         else:
@@ -213,10 +222,10 @@ class Tiered:
             self._stay_on_aten(error)
         self._report(time.perf_counter() - begin)
 
-    def _try(self, *functions: Any) -> Any:
+    def _try(self, plan: Plan, *functions: CompiledRegion) -> bool:
         name = self.program.name
-        others = BackgroundVariants(self.plan, self._is_worth, lambda error: _warn_once(name, error))
-        self.compiled = self.plan.program_with(*functions, other_variant=others)
+        others = BackgroundVariants(plan, self._is_worth, lambda error: _warn_once(name, error))
+        self.compiled = plan.program_with(*functions, other_variant=others)
         self.backend, self.current = "inductor", self._tried
         return True
 
@@ -230,8 +239,8 @@ class Tiered:
         if self.config.on_stage is not None:
             self.config.on_stage(f"compile {self.backend}", seconds, self.program)
 
-    def _tried(self, *values: Any) -> Any:
-        """CompiledFunction the calls that measure how much time the compiled program saves."""
+    def _tried(self, *values: Any) -> Sequence[Any]:
+        """Run the calls that measure how much time the compiled program saves."""
         if self.program.dimensions is not None:  # the times of calls with different sizes do not compare
             self.current = self.compiled
             return self.compiled(*values)
@@ -257,7 +266,7 @@ class Tiered:
 
 
 @contextlib.contextmanager
-def _this_thread_alone() -> Iterator[Any]:
+def _this_thread_alone() -> Iterator[bool]:
     """Give True if no other thread compiles or captures meanwhile, else False at once."""
     alone = compiling.acquire(blocking=False)
     try:
@@ -267,12 +276,12 @@ def _this_thread_alone() -> Iterator[Any]:
             compiling.release()
 
 
-def _capture_seconds(program: Program) -> Any:
+def _capture_seconds(program: Program) -> float:
     captured = [seconds for stage, seconds, _ in program.history if stage == "capture"]
     return captured[0] if captured else CAPTURE_PER_OPERATOR * _count(program.graph)
 
 
-def _share_left(program: Program, plan: Any) -> Any:
+def _share_left(program: Program, plan: Plan) -> float:
     """Return the share of operators that the compiler gets if a loop over time steps is one layer."""
     operators = _count(program.graph)
     return plan.operators / operators if operators > MANY else 1.0
@@ -288,5 +297,5 @@ def _warn_once(name: str, error: BaseException) -> None:
         )
 
 
-def _count(graph: Graph) -> Any:
+def _count(graph: Graph) -> int:
     return sum(n.op == "call_function" for n in graph.nodes)

@@ -17,10 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import program_cache
 from .program_cache.store import Store, default_store, quota
+
+if TYPE_CHECKING:
+    from .inductor.regions import CompiledRegion
 
 _CODE = "import sys; sys.path[0:1] = []; from oneflow._graph.compile.worker import main; main()"
 _running: list[Compilation] = []  # the only compilation of this process; the others wait for it
@@ -69,7 +72,7 @@ class Compilation:
         finally:
             os.close(self._read_end)
 
-    def _document(self, name: str) -> Any:
+    def _document(self, name: str) -> bytes:
         request = {"record": self.request.record, "environment": self.request.environment}
         return json.dumps({**request, "name": name, "parent": self._read_end}).encode()
 
@@ -87,7 +90,7 @@ class Compilation:
         """Whether the result is not there yet. In a fork of the process that started it: never."""
         return os.getpid() == self._owner and self._process.poll() is None
 
-    def result(self) -> Any:
+    def result(self) -> CompiledRegion:
         """Return the compiled function. RuntimeError: the compilation failed; the message says why."""
         if os.getpid() != self._owner:
             raise RuntimeError("the process was forked while a child of it compiled")
@@ -99,7 +102,7 @@ class Compilation:
         finally:
             self._close()
 
-    def _last_error(self) -> Any:
+    def _last_error(self) -> str:
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 4000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import background
 from .inductor.symbols import Variants
 from .notices import say
+
+if TYPE_CHECKING:
+    from ..program.program import CompiledFunction
+    from .background import Compilation
+    from .inductor.compiler import Plan
 
 
 class BackgroundVariants:
@@ -20,17 +25,19 @@ class BackgroundVariants:
     variant must save, a child process compiles one for the sizes of the present call.
     """
 
-    def __init__(self, plan: Any, is_worth: Any, warn: Any) -> None:
+    def __init__(
+        self, plan: Plan, is_worth: Callable[[float], bool], warn: Callable[[BaseException], None]
+    ) -> None:
         """`is_worth(seconds)`: whether calls that took so long pay for the compiler; `warn(error)` says why a
         compilation failed.
         """
         self.plan, self.is_worth, self.warn = plan, is_worth, warn
         self.seconds = 0.0  # that calls without a variant took since the last compilation
-        self.compilation: Any = None
+        self.compilation: Compilation | None = None
         self.has_failed = plan.request is None or not background.is_available()
         self._turn = threading.Lock()
 
-    def __call__(self, variants: Variants, values: Any) -> Any:
+    def __call__(self, variants: Variants, values: tuple[Any, ...]) -> CompiledFunction | None:
         """Return a function that runs the region for these inputs."""
         if self.has_failed:
             return None
@@ -41,8 +48,8 @@ class BackgroundVariants:
                 self._start(values)
         return variants.variant_for(values) or self._timed(variants.captured)
 
-    def _timed(self, captured: Any) -> Any:
-        def run(*values: Any) -> Any:
+    def _timed(self, captured: CompiledFunction) -> CompiledFunction:
+        def run(*values: Any) -> Sequence[Any]:
             begin = time.perf_counter()
             results = captured(*values)
             self.seconds += time.perf_counter() - begin
@@ -50,7 +57,7 @@ class BackgroundVariants:
 
         return run
 
-    def _start(self, values: Any) -> None:
+    def _start(self, values: tuple[Any, ...]) -> None:
         dimensions = self.plan.region.guards.dimensions
         sizes = tuple(values[d.argument].shape[d.dim] for d in dimensions)
         try:
@@ -61,7 +68,7 @@ class BackgroundVariants:
             self.seconds = 0.0
             say(f"graph {self.plan.program.name}: compiling it for more sizes in the background")
 
-    def _finish(self, variants: Any) -> None:
+    def _finish(self, variants: Variants) -> None:
         """Add the variant if the child process has ended."""
         if self.compilation.is_running():
             return
@@ -74,12 +81,12 @@ class BackgroundVariants:
             seconds = time.perf_counter() - compilation.begin
             say(f"graph {self.plan.program.name}: compiled for more sizes after {seconds:.1f} s")
 
-    def _fail(self, error: Any) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.has_failed = True
         self.warn(error)
 
     @contextlib.contextmanager
-    def _this_thread_alone(self) -> Iterator[Any]:
+    def _this_thread_alone(self) -> Iterator[bool]:
         alone = self._turn.acquire(blocking=False)
         try:
             yield alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,22 +14,25 @@ from ..program.program import Program
 if TYPE_CHECKING:
     from torch.fx import Node
 
+    from ..program.program import CompiledFunction
+    from ..program.tensor_info import TensorInfo
 
-def runner(host: Callable[[], Program]) -> Callable[..., Any]:
+
+def runner(host: Callable[[], Program]) -> CompiledFunction:
     """Return a function over the slot values that runs the Program `host()` with autograd off.
 
     A profiler sees the name of the graph, and inside it the record_function() names of build(), phases and
     modules.
     """
     program = host()
-    named: list[Callable[..., Any]] = []
+    named: list[CompiledFunction] = []
     function = compile_program(program)
     guard: Any = torch._C._AutoDispatchBelowAutograd
     profiling = torch._C._autograd._profiler_enabled
     if sparse := any(_is_sparse(n.meta.get("tensor")) for n in program.graph.nodes):
         guard = object  # below autograd torch's kernels of sparse tensors write into copies
 
-    def run(*values: Any) -> Any:
+    def run(*values: Any) -> Sequence[Any]:
         keep = guard()  # operators skip autograd while this object lives
         try:
             if profiling():
@@ -46,20 +49,22 @@ def runner(host: Callable[[], Program]) -> Callable[..., Any]:
     return run
 
 
-def _on_detached(run: Callable[..., Any]) -> Any:
+def _on_detached(run: CompiledFunction) -> CompiledFunction:
     """Run on aliases that autograd does not follow."""
 
-    def run_detached(*values: Any) -> Any:
+    def run_detached(*values: Any) -> Sequence[Any]:
         return run(*(v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in values))
 
     return run_detached
 
 
-def _is_sparse(info: Any) -> bool:
+def _is_sparse(info: TensorInfo | None) -> bool:
     return getattr(info, "stride", ()) is None
 
 
-def _in_regions(host: Any, named: Any, values: Any) -> Any:
+def _in_regions(
+    host: Callable[[], Program], named: list[CompiledFunction], values: tuple[Any, ...]
+) -> Sequence[Any]:
     if not named:
         named.append(compile_program(host(), labels=_labels))
     regions = _Regions()
@@ -80,9 +85,9 @@ class _Regions:
     """The regions that are currently open."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[str, Any]] = []  # (label, record_function)
+        self.open: list[tuple[str, record_function]] = []  # (label, record_function)
 
-    def enter(self, labels: Any) -> None:
+    def enter(self, labels: tuple[str, ...]) -> None:
         """Leave the regions that are not in `labels`, and enter the others."""
         shared = 0
         while shared < min(len(labels), len(self.open)) and labels[shared] == self.open[shared][0]:

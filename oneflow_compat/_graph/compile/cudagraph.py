@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from typing import Any
 
 import torch
 
@@ -53,7 +52,7 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     if name == "inductor":
         with Announcement(program.name, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
             infos = [n.meta["tensor"] for n in inputs]
-            region = compile_region(module, infos, config.backend_options, notice)
+            region: CompiledFunction = compile_region(module, infos, config.backend_options, notice)
     else:
         region = torch.fx.GraphModule(module, module.graph).forward
     recorded = Recorded(region, copied)
@@ -70,10 +69,10 @@ class Recorded:
 
     def __init__(self, region: CompiledFunction, copied: list[int]) -> None:
         self.region, self.copied = region, set(copied)
-        self.graph: Any = None  # a CUDAGraph, after the first call
+        self.graph: torch.cuda.CUDAGraph | None = None  # a CUDAGraph, after the first call
         self.addresses: tuple[int, ...] = ()
 
-    def __call__(self, *values: Any) -> list[torch.Tensor]:
+    def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
         addresses = tuple(v.data_ptr() for i, v in enumerate(values) if i not in self.copied)
         if self.graph is None or addresses != self.addresses:
             self._record(values, addresses)
@@ -82,7 +81,7 @@ class Recorded:
         self.graph.replay()
         return [o.clone() for o in self.outputs]
 
-    def _record(self, values: Any, addresses: Any) -> None:
+    def _record(self, values: tuple[torch.Tensor, ...], addresses: tuple[int, ...]) -> None:
         self.inputs = [v.clone() if i in self.copied else v for i, v in enumerate(values)]
         kept = [v.clone() for v in self.inputs]
         state = torch.cuda.get_rng_state()

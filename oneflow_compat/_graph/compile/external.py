@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,15 @@ from ..._errors import OneFlowError
 from ..config import Config
 from ..program.program import CompiledFunction, Program
 from .inductor.regions import split
+
+Compiled = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+# (module, example inputs, options of the backend) -> the function over a list of inputs
+Compiler = Callable[[torch.nn.Module, tuple[torch.Tensor, ...], dict[str, Any]], Compiled]
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+    from ..program.tensor_info import TensorInfo
 
 
 def compile(program: Program, config: Config, name: str) -> CompiledFunction:
@@ -46,38 +55,50 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
 class _Recompiled:
     """A compiled region that is recompiled after a weight was written or moved."""
 
-    def __init__(self, module: Any, infos: Any, fixed: Any, compiler: Any, options: Any) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        infos: list[TensorInfo],
+        fixed: list[int],
+        compiler: Compiler,
+        options: dict[str, Any],
+    ) -> None:
         self.module, self.infos, self.fixed = module, infos, fixed
         self.compiler, self.options = compiler, options
         self.versions: list[tuple[int, int]] | None = None
 
-    def __call__(self, values: Any) -> Any:
+    def __call__(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         versions = [(values[i]._version, values[i].data_ptr()) for i in self.fixed]
         if versions != self.versions:
             weights = {i: values[i].detach() for i in self.fixed}
             arguments = [info for i, info in enumerate(self.infos) if i not in weights]
-            examples = tuple(torch.zeros(i.shape, dtype=i.dtype, device=i.device) for i in arguments)
+            examples = tuple(_zeros(info) for info in arguments)
             self.call = self.compiler(_Fixed(self.module, weights, len(self.infos)), examples, self.options)
             self.versions = versions
         return self.call([v for i, v in enumerate(values) if i not in self.fixed])
 
 
+def _zeros(info: TensorInfo) -> torch.Tensor:
+    shape: Any = info.shape
+    return torch.zeros(shape, dtype=info.dtype, device=info.device)
+
+
 class _Fixed(torch.nn.Module):
     """The region as a module of its arguments, with the weights inside."""
 
-    def __init__(self, module: Any, weights: Any, count: int) -> None:
+    def __init__(self, module: GraphModule, weights: dict[int, torch.Tensor], count: int) -> None:
         super().__init__()
         self.inner, self.count = module, count
         for i, weight in weights.items():
             self.register_buffer(f"w{i}", weight)
 
-    def forward(self, *args: Any) -> tuple[Any, ...]:
+    def forward(self, *args: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rest = iter(args)
         values = [getattr(self, f"w{i}") if hasattr(self, f"w{i}") else next(rest) for i in range(self.count)]
         return tuple(self.inner(*values))
 
 
-def _exported(module: Any, examples: Any) -> Any:
+def _exported(module: torch.nn.Module, examples: tuple[torch.Tensor, ...]) -> torch.export.ExportedProgram:
     with torch.no_grad():
         return torch.export.export(module, examples)
 
@@ -94,7 +115,9 @@ def _core() -> Any:
     return openvino.Core()
 
 
-def _openvino(module: Any, examples: Sequence[Any], options: Any) -> Any:
+def _openvino(
+    module: torch.nn.Module, examples: tuple[torch.Tensor, ...], options: dict[str, Any]
+) -> Compiled:
     import openvino
 
     model = openvino.convert_model(_exported(module, examples))
@@ -103,27 +126,29 @@ def _openvino(module: Any, examples: Sequence[Any], options: Any) -> Any:
         model, options.get("device", "CPU"), {"INFERENCE_PRECISION_HINT": "f32", **options.get("config", {})}
     )
 
-    def call(values: Any) -> list[Any]:
+    def call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         outputs = compiled([v.detach().contiguous().numpy() for v in values])
         return [torch.from_numpy(outputs[i].copy()) for i in range(len(compiled.outputs))]
 
     return call
 
 
-def _tensorrt(module: Any, examples: Sequence[Any], options: Any) -> Callable[..., Any]:
+def _tensorrt(
+    module: torch.nn.Module, examples: tuple[torch.Tensor, ...], options: dict[str, Any]
+) -> Compiled:
     import torch_tensorrt
 
     compiled = torch_tensorrt.dynamo.compile(_exported(module, examples), inputs=list(examples), **options)
     return lambda values: list(compiled(*values))
 
 
-def _xla(module: Any, examples: Sequence[Any], options: Any) -> Any:
+def _xla(module: torch.nn.Module, examples: tuple[torch.Tensor, ...], options: dict[str, Any]) -> Compiled:
     import torch_xla.core.xla_model as xla
 
     device = xla.xla_device()
     moved = module.to(device)
 
-    def call(values: Any) -> list[Any]:
+    def call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         outputs = moved(*(v.to(device) for v in values))
         xla.mark_step()
         return [f.cpu() for f in outputs]

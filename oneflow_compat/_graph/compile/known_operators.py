@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from ..program.operators import facts_of
+from ..program.tensor_info import TensorInfo
+
+# of an operator with several results a tuple; None for a result that nobody uses
+KnownResult: TypeAlias = "TensorInfo | tuple[KnownResult, ...] | None"
+KnownOperator = tuple[torch._ops.OpOverload, KnownResult]
 
 
-def _checked(target: Any, results: Any, *args: Any, **kwargs: Any) -> Any:
+def _checked(target: torch._ops.OpOverload, results: KnownResult, *args: Any, **kwargs: Any) -> Any:
     """Run the operator and check that its results match the record, because the compiled code that follows
     reads that much memory. A saved program may claim any size.
     """
     outputs = target(*args, **kwargs)
     opaque = facts_of(target).opaque_results
-    pairs = zip(outputs, results) if type(results) is tuple else ((outputs, results),)
+    pairs: Any = zip(outputs, results) if type(results) is tuple else ((outputs, results),)
     for index, (output, info) in enumerate(pairs):
         if (
             isinstance(output, torch.Tensor)
@@ -33,12 +38,12 @@ def _checked(target: Any, results: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> torch.library.Library:
     return torch.library.Library("oneflow_known", "FRAGMENT")
 
 
 @functools.cache
-def known_operator(target: torch._ops.OpOverload, results: object) -> torch._ops.OpOverload:
+def known_operator(target: torch._ops.OpOverload, results: KnownResult) -> torch._ops.OpOverload:
     """Return the operator that declares these results (or this single result). A result that nobody uses
     (None) is declared empty.
 
@@ -53,7 +58,7 @@ def known_operator(target: torch._ops.OpOverload, results: object) -> torch._ops
 
     lists = [isinstance(r.type, torch._C.ListType) for r in target._schema.returns]
 
-    def empty(info: Any) -> Any:
+    def empty(info: Any) -> torch.Tensor | list[Any]:
         if info is None:
             return torch.empty(0)
         if type(info) is tuple:

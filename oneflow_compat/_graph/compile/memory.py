@@ -11,14 +11,13 @@ import ctypes
 import math
 import os
 import sys
-from typing import Any
 
 from ..._env import get, is_set
 from ..program.program import Program
 
 ENOUGH = 1 << 23  # bytes of results: less than this stays below the C library's own thresholds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _KEPT = -1, -3, 1 << 30
-_done: list[Any] = []
+_done: list[bool] = []
 
 
 def keep_freed_memory_for(program: Program) -> None:
@@ -42,7 +41,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, 1 << 25), mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
-def _bytes(program: Program) -> Any:
+def _bytes(program: Program) -> int:
     infos = (n.meta.get("tensor") for n in program.graph.nodes if n.op == "call_function")
     return sum(
         math.prod(i.shape) * i.dtype.itemsize

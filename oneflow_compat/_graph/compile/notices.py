@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..._env import is_set
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 def say(message: str) -> None:
@@ -36,10 +39,15 @@ class Announcement:
                 " waits"
             )
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Announcement:
         return self
 
-    def __exit__(self, error_class: Any, error: BaseException, traceback: Any) -> None:
+    def __exit__(
+        self,
+        error_class: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if self.begun is not None:
             outcome = "compiled" if error_class is None else "failed to compile"
             say(f"graph {self.name}: {outcome} after {time.perf_counter() - self.begun:.1f} s")

@@ -30,6 +30,8 @@ from ..program.program import Program, written_args
 if TYPE_CHECKING:
     from torch.fx import Graph
 
+    from ..program.tensor_info import TensorInfo
+
 
 _UNARY = ("copy", "neg", "abs", "sqrt", "reciprocal", "add_number", "mul_number", "div_number")
 _BINARY = ("add", "mul", "div", "maximum", "minimum", "lerp")
@@ -42,6 +44,9 @@ _WORTH = 3  # operators that a call replaces
 _CODES = 6  # integers per step in the code of oneflow::blocks_ (csrc/ops.cpp)
 
 
+Scalar = Node | float | None  # a number, or the node of a number
+
+
 @dataclass
 class Step:
     """to = name(*tensors; scalar), for the element `index` of the lists of a node."""
@@ -50,8 +55,11 @@ class Step:
     index: int
     name: str
     to: Node
-    tensors: tuple[Any, ...]
-    scalar: object = None  # a scalar, or the node of a scalar
+    tensors: tuple[Node, ...]
+    scalar: Scalar = None
+
+
+Steps = dict[Node, list[Step]]
 
 
 class Operator(NamedTuple):
@@ -79,7 +87,7 @@ def exact_steps(dtype: torch.dtype) -> frozenset[str]:
         "addcdiv": lambda s: x.addcdiv(y, z, value=s),
     }
 
-    def exact(code: Any, name: str, s: Any) -> Any:
+    def exact(code: int, name: str, s: float) -> bool:
         expected = plain[name](s) if name in plain else getattr(torch, name)(*(x, y)[: _arity(name)])
         out, operands = torch.empty_like(x), [1, 2, 3][: _arity(name)]
         torch.ops.oneflow.blocks_([out], [x, y, z], 1, [code, 0, *_padded(operands), 0], [s], [])
@@ -92,7 +100,7 @@ def _arity(name: str) -> int:
     return 1 if name in _UNARY else 2 if name in _BINARY else 3
 
 
-def _padded(operands: Any) -> list[Any]:
+def _padded(operands: list[int]) -> list[int]:
     return [*operands, *[-1] * (3 - len(operands))]
 
 
@@ -117,7 +125,7 @@ def in_blocks(program: Program, skip: Collection[str] = ()) -> Program:
     return program
 
 
-def _update_nodes(graph: Graph) -> Any:
+def _update_nodes(graph: Graph) -> Iterator[Node]:
     return (n for n in graph.nodes if n.op == "call_function" and n.meta.get("phase") == "update")
 
 
@@ -138,7 +146,7 @@ def _operator_of(node: Node) -> Operator | None:
     return Operator(name, on_lists, in_place)
 
 
-def _steps(graph: Graph) -> Any:
+def _steps(graph: Graph) -> Steps:
     """Return {node: its steps} for the nodes of the update that may run in blocks."""
     candidates = {node: steps for node in _update_nodes(graph) if (steps := _steps_of(node))}
     while True:  # a result with another reader must be materialized
@@ -161,7 +169,7 @@ def _steps(graph: Graph) -> Any:
             candidates[step.node].remove(step)
 
 
-def _steps_of(node: Node) -> list[Any]:
+def _steps_of(node: Node) -> list[Step]:
     """Return one step per element of the node's lists; for a node without lists, its single step."""
     op = _operator_of(node)
     if op is None or node.kwargs.keys() - {"alpha", "value"} or op.in_place and node.users:
@@ -177,37 +185,40 @@ def _steps_of(node: Node) -> list[Any]:
     return [step for step in steps if step is not None]
 
 
-def _results(node: Any, count: int) -> Any:
+def _results(node: Node, count: int) -> list[Node | None]:
     """Return the nodes that read the elements of a list of results."""
-    readers = [None] * count
+    readers: list[Node | None] = [None] * count
     for user in node.users:
-        if user.target is not operator.getitem or readers[user.args[1]] is not None:
+        index: Any = user.args[1] if user.target is operator.getitem else None
+        if index is None or readers[index] is not None:
             return [None] * count
-        readers[user.args[1]] = user
+        readers[index] = user
     return readers
 
 
-def _step(node: Node, index: Any, name: str, to: Any, values: Any) -> Step | None:
+def _step(node: Node, index: int, name: str, to: Node | None, values: tuple[Any, ...]) -> Step | None:
     """Return the step of one element, or None if there is no such step."""
     tensors = tuple(itertools.takewhile(_is_tensor, values))
     scalars = values[len(tensors) :]
-    factor = node.kwargs.get("alpha", node.kwargs.get("value", 1))
+    factor: Any = node.kwargs.get("alpha", node.kwargs.get("value", 1))
     if to is None or not all(map(_is_scalar, (*scalars, factor))) or not _alike([to, *tensors]):
         return None
     if name == "copy":
         tensors = tensors[1:]
-    is_subtraction, name = name == "sub", "add" if name == "sub" else name
-    name, scalar = _with_scalar(name, len(tensors), scalars, factor)
-    if name not in exact_steps(to.meta["tensor"].dtype) or len(tensors) != _arity(name):
+    is_subtraction = name == "sub"
+    step, scalar = _with_scalar("add" if is_subtraction else name, len(tensors), scalars, factor)
+    if step is None or step not in exact_steps(to.meta["tensor"].dtype) or len(tensors) != _arity(step):
         return None
     if is_subtraction:
         if isinstance(scalar, Node):
             return None
         scalar = -scalar
-    return Step(node, index, name, to, tensors, scalar)
+    return Step(node, index, step, to, tensors, scalar)
 
 
-def _with_scalar(name: str, tensors: Any, scalars: Any, factor: Any) -> Any:
+def _with_scalar(
+    name: str, tensors: int, scalars: tuple[Scalar, ...], factor: Scalar
+) -> tuple[str | None, Any]:
     """Return the step of an operator on this many tensors, and the step's scalar. The step is None if no step
     takes these scalars.
     """
@@ -220,11 +231,11 @@ def _with_scalar(name: str, tensors: Any, scalars: Any, factor: Any) -> Any:
     return None, None
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, Node) and value.meta.get("tensor") is not None
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     if isinstance(value, Node):
         return value.meta.get("tensor") is None and value.target is not operator.getitem
     return type(value) in (int, float)
@@ -242,12 +253,13 @@ def _alike(nodes: Iterable[Node]) -> bool:
     )
 
 
-def _is_dense(info: Any) -> bool:
+def _is_dense(info: TensorInfo) -> bool:
     """Return True if a tensor has static sizes, and its elements fill its memory without gaps."""
     if info.stride is None or not all(type(n) is int for n in (*info.shape, *info.stride)):
         return False
     expected = 1
-    for stride, size in sorted((st, size) for size, st in zip(info.shape, info.stride) if size != 1):
+    sizes: Any = info.shape
+    for stride, size in sorted((st, size) for size, st in zip(sizes, info.stride) if size != 1):
         if stride != expected:
             return False
         expected *= size
@@ -268,7 +280,7 @@ class Lane:
     them may be moved to.
     """
 
-    def __init__(self, editor: Editor, steps: Any, foreign: Any) -> None:
+    def __init__(self, editor: Editor, steps: list[Step], foreign: list[float]) -> None:
         self.steps = sorted(steps, key=lambda step: (editor.order[step.node], step.index))
         self.nodes = {step.node for step in self.steps}
         self.first, self.last = editor.order[self.steps[0].node], editor.order[self.steps[-1].node]
@@ -283,7 +295,7 @@ class Lane:
         self.limit = self._limit(editor, foreign)
         self.fits = self._fits(tensors)
 
-    def _fits(self, tensors: Any) -> Any:
+    def _fits(self, tensors: list[Node]) -> bool:
         """Return True if one call can run the lane, whose tensors may not share memory."""
         if tensors[0].meta["tensor"].shape == () and len(self.steps) < _WORTH:
             return False  # a counter, which is read immediately
@@ -294,7 +306,7 @@ class Lane:
             and all(base_of(t) is t for t in self.written)
         )
 
-    def _code(self, temporaries: Any) -> tuple[Any, ...] | None:
+    def _code(self, temporaries: set[Node]) -> tuple[int, ...] | None:
         """Return six integers per step (see csrc/ops.cpp), with scalars numbered like the steps. Return None
         if it takes too many tensors.
         """
@@ -315,7 +327,7 @@ class Lane:
             free[:0] = [positions[t] for t in last if last[t] == i]
         return tuple(code)
 
-    def _limit(self, editor: Editor, foreign: Any) -> Any:
+    def _limit(self, editor: Editor, foreign: list[float]) -> float:
         """Return the position before which only the lane touches the tensors it writes, and nobody writes
         those it reads.
         """
@@ -331,7 +343,7 @@ class Lane:
         return min(ends, default=len(position))
 
 
-def _batches(editor: Editor, steps: Any) -> Iterator[Any]:
+def _batches(editor: Editor, steps: Steps) -> Iterator[list[Lane]]:
     """Return lists of lanes that may all run after their last step. Two inputs are assumed not to share
     memory.
     """
@@ -342,7 +354,7 @@ def _batches(editor: Editor, steps: Any) -> Iterator[Any]:
         and node not in steps
         and any(_is_state(base_of(t)) for t in written_args(node))
     ]
-    batch: list[Any] = []
+    batch: list[Lane] = []
     for lane in sorted(
         (Lane(editor, lane, foreign) for lane in _lanes(steps)),
         key=lambda lane: (lane.first, lane.steps[0].index),
@@ -362,9 +374,9 @@ def _is_state(node: Node) -> bool:
     )
 
 
-def _lanes(steps: Any) -> list[Any]:
+def _lanes(steps: Steps) -> list[list[Step]]:
     """Return lists of the steps that share memory."""
-    lane_of: dict[Any, Any] = {}
+    lane_of: dict[Node, list[Step]] = {}
     for step in (step for of_node in steps.values() for step in of_node):
         lane = [step]
         for joined in {id(lane_of[m]): lane_of[m] for m in _memory(step) if m in lane_of}.values():
@@ -373,7 +385,7 @@ def _lanes(steps: Any) -> list[Any]:
     return list({id(lane): lane for lane in lane_of.values()}.values())
 
 
-def _memory(step: Any) -> Iterator[Any]:
+def _memory(step: Step) -> Iterator[Node]:
     """Return keys for the memory of a step's tensors. The results of a compiled region do not overlap."""
     for t in (step.to, *step.tensors):
         base = base_of(t)
@@ -385,19 +397,21 @@ class Blocks:
 
     __name__ = "blocks_"  # torch.fx derives a node name from it
 
-    def __init__(self, lanes: int, code: tuple[Any, ...]) -> None:
+    def __init__(self, lanes: int, code: tuple[int, ...]) -> None:
         self.lanes, self.code = lanes, code
         self.op = torch.ops.oneflow.blocks_.default
 
-    def __call__(self, written: list[Any], read: list[Any], common: list[Any], own: list[Any]) -> None:
+    def __call__(
+        self, written: list[torch.Tensor], read: list[torch.Tensor], common: list[float], own: list[float]
+    ) -> None:
         self.op(written, read, self.lanes, self.code, common, own)
         increment_version(written)
 
 
-def _insert_calls(editor: Editor, batch: Any) -> None:
+def _insert_calls(editor: Editor, batch: list[Lane]) -> None:
     """Insert the calls of a batch after its last step, one call for each list of steps."""
     after = max((step.node for lane in batch for step in lane.steps), key=editor.order.__getitem__)
-    alike: dict[Any, Any] = {}
+    alike: dict[tuple[tuple[int, ...] | None, int], list[Lane]] = {}
     for lane in batch:
         alike.setdefault((lane.code, len(lane.written)), []).append(lane)
     for lanes in alike.values():
@@ -409,14 +423,14 @@ def _insert_calls(editor: Editor, batch: Any) -> None:
         after.meta["phase"] = "update"
 
 
-def _with_scalars(lanes: Any) -> tuple[Any, ...]:
+def _with_scalars(lanes: list[Lane]) -> tuple[tuple[int, ...], list[Scalar], list[Scalar]]:
     """Return the code of lanes with the same steps, the scalars that all of them share, and the others."""
     columns = list(zip(*(lane.scalars for lane in lanes)))
     shared = [i for i, column in enumerate(columns) if all(_equal(s, column[0]) for s in column)]
     own = [i for i in range(len(columns)) if i not in shared]
     positions = {i: position for position, i in enumerate((*shared, *own))}
-    code = list(lanes[0].code)
-    code[_CODES - 1 :: _CODES] = map(positions.get, code[_CODES - 1 :: _CODES])
+    code = list(lanes[0].code or ())
+    code[_CODES - 1 :: _CODES] = map(positions.__getitem__, code[_CODES - 1 :: _CODES])
     return (
         tuple(code),
         [lanes[0].scalars[i] for i in shared],
@@ -424,11 +438,11 @@ def _with_scalars(lanes: Any) -> tuple[Any, ...]:
     )
 
 
-def _equal(a: Any, b: Any) -> Any:
+def _equal(a: Scalar, b: Scalar) -> bool:
     return a is b or not isinstance(a, Node) and repr(a) == repr(b)
 
 
-def _drop(editor: Any, node: Any, gone: Any) -> None:
+def _drop(editor: Editor, node: Any, gone: set[int]) -> None:
     """Remove the elements `gone` from a node."""
     op = _operator_of(node)
     kept = [i for i in range(len(node.args[0]) if op.on_lists else 1) if i not in gone]

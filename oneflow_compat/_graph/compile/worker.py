@@ -42,13 +42,13 @@ def main() -> None:
         sys.exit("inductor made no library that the program cache can keep")
 
 
-def _end_with_parent(read_end: Any) -> None:
+def _end_with_parent(read_end: int) -> None:
     """Kill this process and its compilers when the parent is gone, whose end of the pipe closes then."""
     os.read(read_end, 1)
     os.killpg(0, signal.SIGKILL)
 
 
-def _apply(environment: Any) -> None:
+def _apply(environment: dict[str, Any]) -> None:
     """Take over the settings of the parent."""
     dtype, precision, deterministic, mkldnn, *_ = environment["settings"]
     torch.set_num_threads(environment["threads"])
@@ -63,7 +63,7 @@ def _apply(environment: Any) -> None:
             setattr(config, name, ast.literal_eval(value))
 
 
-def _differences(request: Any, requested: Any) -> Any:
+def _differences(request: program_cache.Request | None, requested: program_cache.Request) -> str:
     if request is None:
         return "the region cannot be kept"
     names = [k for k, v in requested.environment.items() if request.environment.get(k) != v]

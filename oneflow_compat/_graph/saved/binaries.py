@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..compile import has_compiler, program_cache
 from ..compile.inductor.compiler import Plan, compile_region, plan_for
@@ -19,6 +18,10 @@ from ..compile.notices import Announcement
 from ..compile.program_cache.store import Store
 from ..config import Config
 from ..program.program import Program
+
+if TYPE_CHECKING:
+    from ..compile.inductor.regions import CompiledRegion
+    from ..program.program import CompiledFunction
 
 FOLDER = "compiled"
 # what must be equal; a binary for another number of threads or other settings computes the same results
@@ -78,7 +81,7 @@ class SavedBinaries:
     def __init__(self, folder: str) -> None:
         self.store = Store(os.path.join(folder, FOLDER), create=False, private=False)
 
-    def function_for(self, program: Program, backend: str) -> Callable[..., Any] | None:
+    def function_for(self, program: Program, backend: str) -> CompiledFunction | None:
         """Return the function over the slot values, or None if no binary fits. A warning says why none does.
 
         `backend`: what runs the program then.
@@ -86,7 +89,7 @@ class SavedBinaries:
         plan = plan_for(program, Config()) if not program.unknown_sizes else None
         if plan is None or plan.request is None:
             return None
-        functions: list[Callable[..., Any]] = []
+        functions: list[CompiledRegion] = []
         unfit: list[str] = []
         for entry in self.store.entries():
             if entry.record["region"] == plan.request.region_key:
@@ -108,5 +111,5 @@ class SavedBinaries:
         return None
 
 
-def _differences(saved: Any, here: Any) -> list[str]:
+def _differences(saved: dict[str, Any], here: dict[str, Any]) -> list[str]:
     return [f"{k}: saved with {saved[k]}, here {here[k]}" for k in _MUST_FIT if saved.get(k) != here[k]]

@@ -13,13 +13,13 @@ from .reader import inside, integer, label, listed, record, refuse, row
 _SYMBOL = re.compile(r"s[0-9]{1,9}\Z")
 
 
-def _symbol(value: Any, location: str) -> Any:
+def _symbol(value: object, location: str) -> str:
     if type(value) is not str or not _SYMBOL.match(value):
         raise refuse(location, "a symbol such as s0", value)
     return value
 
 
-def _step(value: Any, location: str) -> Any:
+def _step(value: object, location: str) -> int | str:
     return label(value, location) if type(value) is str else integer(0)(value, location)
 
 
@@ -72,7 +72,9 @@ def read_dimensions(
         raise refuse(inside(location, "conditions"), "arithmetic on the symbols", str(error)) from error
 
 
-def _check_symbols(dimensions: Any, shapes: Any, location: Any, contents: Any) -> None:
+def _check_symbols(
+    dimensions: list[Dimension], shapes: dict[int, Shape], location: str, contents: dict[str, Any] | None
+) -> None:
     """Raise unless the declared symbols are those of the shapes, each in its dimension."""
     declared = {(d.argument, d.dim, d.symbol) for d in dimensions}
     used = {
@@ -85,4 +87,5 @@ def _check_symbols(dimensions: Any, shapes: Any, location: Any, contents: Any) -
         index, dim, symbol = min(undeclared)
         raise refuse(location, f"the symbol {symbol!r} of dimension {dim} of argument {index}", contents)
     if declared != used:
-        raise refuse(inside(location, "symbols"), "dimensions of arguments", contents["symbols"])
+        symbols = contents["symbols"] if contents is not None else None
+        raise refuse(inside(location, "symbols"), "dimensions of arguments", symbols)

@@ -13,7 +13,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO
 
 from .reader import PackageError, shown
 
@@ -61,7 +61,7 @@ def write_folder(
                 os.rmdir(folder)
 
 
-def _write(path: str, fill: Any) -> None:
+def _write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
     with open(path, "xb") as file:
         fill(file)
         file.flush()
@@ -88,7 +88,7 @@ def _check_content(folder: str) -> None:
         raise PackageError(f"{folder} exists and holds something else than a graph; choose another folder")
 
 
-def _remove_leftovers(folder: str, name: str, locked: Any) -> None:
+def _remove_leftovers(folder: str, name: str, locked: bool) -> None:
     """Remove the tensors of older graphs and, if nobody else can be writing here, the leftovers of
     interrupted saves.
     """

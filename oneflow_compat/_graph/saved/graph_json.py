@@ -156,11 +156,11 @@ class GraphReader:
             raise refuse(location, "a shape, a dtype, a device and strides", entry)
         return TensorInfo(tuple(shape), dtype, device, None if stride is None else tuple(stride))
 
-    def _decoded(self, value: Any, location: str) -> Any:
+    def _decoded(self, value: object, location: str) -> Any:
         return decode(value, self.nodes, self.device, location)
 
 
-def _op_of(node_record: Any, location: str, is_last: Any) -> Any:
+def _op_of(node_record: object, location: str, is_last: bool) -> str:
     op = node_record.get("op") if type(node_record) is dict else None
     if type(op) is not str or op not in _node or (op == "output") is not is_last:
         raise refuse(

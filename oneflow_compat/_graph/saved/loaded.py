@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
     from ..program.program import Slot
+    from ..program.tensor_info import Shape
 
 
 _compiling = threading.Lock()
@@ -40,28 +41,29 @@ class _Unquoted(str):
     __repr__ = str.__str__
 
 
-def _form(spec: TreeSpec, descriptions: Any) -> str:
+def _form(spec: TreeSpec, descriptions: Iterable[str]) -> str:
     """Return the arguments of a call, as text, with each leaf replaced by its description."""
     args, kwargs = pytree.tree_unflatten([_Unquoted(d) for d in descriptions], spec)
     return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
 
-def _description(leaf: Any) -> str:
+def _description(leaf: object) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
-def _has_shape(tensor: torch.Tensor, shape: Any) -> bool:
+def _has_shape(tensor: torch.Tensor, shape: Shape) -> bool:
     """Whether a tensor has this shape, in which a symbol stands for any size."""
     return len(shape) == tensor.dim() and all(
         type(size) is str or size == mine for size, mine in zip(shape, tensor.shape)
     )
 
 
-def _laid_out(value: Any, stride: Any) -> Any:
+def _laid_out(value: torch.Tensor, stride: Shape | None) -> torch.Tensor:
     """Return the tensor with these strides (None: any), in a fresh buffer if its own strides differ."""
     if stride is None or value.layout is not torch.strided or value.stride() == stride:
         return value
-    return value.new_empty_strided(value.shape, stride).copy_(value.detach())
+    steps: Any = stride  # numbers: this is a slot without symbols, or the strides of this call
+    return value.new_empty_strided(value.shape, steps).copy_(value.detach())
 
 
 class LoadedProgram:
@@ -131,17 +133,17 @@ class LoadedProgram:
                 f"{self._mismatch(leaves, spec)}; call the graph with such sizes before it is saved"
             )
 
-    def _mismatch(self, leaves: Any, spec: TreeSpec) -> str:
+    def _mismatch(self, leaves: list[Any], spec: TreeSpec) -> str:
         call = _form(spec, map(_description, leaves))
         return f"graph {self.program.name} was saved for the call {self.form()}, found {call}"
 
-    def _check_argument(self, slot: Slot, value: Any) -> None:
+    def _check_argument(self, slot: Slot, value: object) -> None:
         if not isinstance(value, torch.Tensor):
             raise TypeError(
                 f"argument {slot.name!r} of graph {self.program.name} must be a tensor, found"
                 f" {type(value).__name__}"
             )
-        if value.dtype != slot.dtype or not _has_shape(value, slot.shape):
+        if slot.shape is None or value.dtype != slot.dtype or not _has_shape(value, slot.shape):
             raise TypeError(
                 f"argument {slot.name!r} of graph {self.program.name} must be"
                 f" {slot.dtype}{list_text(slot.shape)}, found {value.dtype}{list(value.shape)}; a saved"

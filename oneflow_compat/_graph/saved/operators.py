@@ -11,8 +11,8 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
@@ -22,6 +22,7 @@ from ..program.random_functions import PYTHON_NAMES
 from .reader import INT64, PackageError, is_one_line, refuse, shown
 
 Node = torch.fx.Node
+ValueTest = Callable[[object], bool]
 
 # name in the file -> (function, least and most number of arguments)
 _ARITHMETIC = {
@@ -111,7 +112,7 @@ def _is_registered(base: str, overload: str) -> bool:
     return True
 
 
-def _register_kernels(name: Any, location: Any) -> None:
+def _register_kernels(name: object, location: str) -> None:
     if _ext.status() != "loaded":
         raise PackageError(
             f"{location}: the operator {name!r} is one of oneflow's kernels, which are not here"
@@ -129,7 +130,7 @@ def has_unchecked_index(graph: torch.fx.Graph) -> bool:
 
 # --------------------------------------------------------------------------- the arguments of a call
 def check_call(
-    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], location: str
+    target: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object], location: str
 ) -> None:
     """Raise PackageError unless the arguments fit the function. The values are decoded; nodes represent
     results.
@@ -140,7 +141,7 @@ def check_call(
         _check_function(_PYTHON_NAME[id(target)], args, kwargs, location)
 
 
-def _check_function(name: str, args: Any, kwargs: Any, location: str) -> None:
+def _check_function(name: str, args: Sequence[object], kwargs: dict[str, object], location: str) -> None:
     _, least, most = _PYTHON[name]
     if kwargs or not least <= len(args) <= most:
         raise refuse(
@@ -154,41 +155,52 @@ def _check_function(name: str, args: Any, kwargs: Any, location: str) -> None:
             raise refuse(f"{location}.args[{i}]", f"a number or the result of a node for {name}", value)
 
 
-def _check_operator(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], location: str) -> None:
+def _check_operator(
+    target: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], location: str
+) -> None:
     parameters = _parameters(target)
-    positional = [p for p in parameters if not p[1]]
+    positional = [p for p in parameters if not p.is_keyword_only]
     if len(args) > len(positional):
         raise refuse(location, f"at most {len(positional)} positional arguments for {target}", len(args))
-    for i, (value, (name, _, _, fits)) in enumerate(zip(args, positional)):
-        if not fits(value):
-            raise refuse(f"{location}.args[{i}]", f"a value for {name!r} of {target._schema}", value)
-    passed = {name for name, *_ in positional[: len(args)]}
-    by_name = {name: fits for name, _, _, fits in parameters if name not in passed}
+    for i, (value, parameter) in enumerate(zip(args, positional)):
+        if not parameter.fits(value):
+            expected = f"a value for {parameter.name!r} of {target._schema}"
+            raise refuse(f"{location}.args[{i}]", expected, value)
+    passed = {p.name for p in positional[: len(args)]}
+    by_name = {p.name: p.fits for p in parameters if p.name not in passed}
     for key, value in kwargs.items():
         if key not in by_name:
             raise refuse(f"{location}.kwargs", f"an argument of {target._schema}", key)
         if not by_name[key](value):
             raise refuse(f"{location}.kwargs.{key}", f"a value for {key!r} of {target._schema}", value)
-    for name, _, needed, _ in parameters:
-        if needed and name not in passed and name not in kwargs:
-            raise refuse(location, f"the argument {name!r} of {target._schema}", [*passed, *kwargs])
+    for p in parameters:
+        if p.is_required and p.name not in passed and p.name not in kwargs:
+            raise refuse(location, f"the argument {p.name!r} of {target._schema}", [*passed, *kwargs])
+
+
+class Parameter(NamedTuple):
+    """An argument in the schema of an operator."""
+
+    name: str
+    is_keyword_only: bool
+    is_required: bool
+    fits: ValueTest
 
 
 @functools.cache
-def _parameters(target: Any) -> tuple[Any, ...]:
-    """Return (name, is keyword-only, has no default, value test) of each argument of an operator."""
+def _parameters(target: torch._ops.OpOverload) -> tuple[Parameter, ...]:
     assertion = target._schema.name in _ASSERTIONS
     return tuple(
-        (a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion))
+        Parameter(a.name, a.kwarg_only, not a.has_default_value(), _test(a.real_type, assertion))
         for a in target._schema.arguments
     )
 
 
-def _is_node(value: Any) -> bool:
+def _is_node(value: object) -> bool:
     return isinstance(value, Node)
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     return type(value) is bool or type(value) is int and INT64[0] <= value <= INT64[1]
 
 
@@ -199,20 +211,20 @@ def is_scalar(value: object) -> bool:
     return isinstance(value, Node) or type(value) in (bool, float, complex)
 
 
-def _is_index(value: Any) -> bool:
+def _is_index(value: object) -> bool:
     return _is_int(value) or isinstance(value, Node)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     # autograd passes None for an undefined tensor; numbers stand for tensors without dimensions
     return value is None or is_scalar(value)
 
 
-def _is_word(value: Any) -> bool:
+def _is_word(value: object) -> bool:
     return type(value) is str and _WORD.match(value) is not None
 
 
-def _is_sentence(value: Any) -> bool:
+def _is_sentence(value: object) -> bool:
     return type(value) is str and _SENTENCE.match(value) is not None and is_one_line(value)
 
 
@@ -233,7 +245,7 @@ _TESTS = {
 }
 
 
-def _test(schema_type: Any, assertion: Any) -> Any:
+def _test(schema_type: torch._C.JitType, assertion: bool) -> ValueTest:
     """Return the test for values of a schema type."""
     if isinstance(schema_type, torch._C.OptionalType):
         inner = _test(schema_type.getElementType(), assertion)

@@ -42,6 +42,7 @@ from .writer import FORMAT, checksum
 
 if TYPE_CHECKING:
     from ..program.program import Program
+    from .tensors import MapLocation
 
 
 READABLE_FORMATS = (2, 3)
@@ -61,7 +62,7 @@ _head = record(
 
 def load(
     folder: str | os.PathLike[str],
-    map_location: Any = None,
+    map_location: MapLocation = None,
     backend: str | None = None,
     trust_binaries: bool = False,
 ) -> LoadedGraph:
@@ -94,7 +95,9 @@ def load(
     return graph
 
 
-def _read_files(folder: str, path: str, map_location: Any) -> tuple[Any, ...]:
+def _read_files(
+    folder: str, path: str, map_location: MapLocation
+) -> tuple[dict[str, Any], str, dict[str, torch.Tensor]]:
     """Return (checked document, its checksum, tensors).
 
     A save may replace both files in between; then they are read once more.
@@ -116,7 +119,7 @@ def _read_files(folder: str, path: str, map_location: Any) -> tuple[Any, ...]:
     )
 
 
-def _read_document(folder: str, path: str) -> tuple[Any, ...]:
+def _read_document(folder: str, path: str) -> tuple[dict[str, Any], str]:
     with opened(folder, PROGRAM) as file:
         document: Any = parse(file.read(), path)
     version = document.get("format") if type(document) is dict else type(document).__name__
@@ -129,7 +132,7 @@ def _read_document(folder: str, path: str) -> tuple[Any, ...]:
     return head, checksum(document)
 
 
-def _backend(document: dict[str, Any], backend: Any, path: str) -> Any:
+def _backend(document: dict[str, Any], backend: str | None, path: str) -> str:
     """Return the requested backend, else the backend of the file, else the default."""
     if document["format"] < FORMAT and backend not in (None, "aten"):
         raise PackageError(
@@ -139,7 +142,9 @@ def _backend(document: dict[str, Any], backend: Any, path: str) -> Any:
     return backend or ("aten" if document["format"] < FORMAT else document["backend"]) or default_backend()
 
 
-def _binaries(document: dict[str, Any], backend: Any, folder: str, trusted: Any) -> SavedBinaries | None:
+def _binaries(
+    document: dict[str, Any], backend: str | None, folder: str, trusted: bool
+) -> SavedBinaries | None:
     """Return the binaries in the folder if they may be run and are not overridden by the backend aten."""
     if not os.path.isdir(os.path.join(folder, BINARIES)):
         return None
@@ -182,10 +187,10 @@ def _graph(
     )
 
 
-def _available(map_location: Any) -> Any:
-    is_device = isinstance(map_location, (str, torch.device))
-    if is_device and torch.device(map_location).type == "cuda" and not torch.cuda.is_available():
-        raise PackageError(f"map_location={str(map_location)!r}: there is no CUDA device")
+def _available(map_location: MapLocation) -> MapLocation:
+    if isinstance(map_location, (str, torch.device)):
+        if torch.device(map_location).type == "cuda" and not torch.cuda.is_available():
+            raise PackageError(f"map_location={str(map_location)!r}: there is no CUDA device")
     return map_location
 
 
@@ -196,7 +201,7 @@ _FOR_EVERY_DEVICE = (
 )
 
 
-def _check_kernels(program: Program, device: Any, path: str) -> None:
+def _check_kernels(program: Program, device: torch.device, path: str) -> None:
     """Raise if the program holds operators that only exist on the device of the capture: cuDNN's batch norm,
     oneDNN's LSTM, fused attention.
     """

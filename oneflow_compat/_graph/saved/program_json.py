@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -37,6 +37,9 @@ from .reader import (
 )
 from .structures import read_spec
 from .values_json import decode, decode_device, decode_dtype
+
+if TYPE_CHECKING:
+    from ..program.locations import Location
 
 _slot = record(
     {"tensor": label, "value": anything, "stride": optional(listed(integer(0)))},
@@ -84,7 +87,7 @@ def read_program(
     slots = _read_slots(contents, tensors, state, device, location_of("slots"))
     dimensions = _dimensions_of(contents, slots, location_of("dimensions"))
     slots = [_with_symbolic_strides(slot, dimensions, location_of("slots")) for slot in slots]
-    infos = [None if s.shape is None else TensorInfo(s.shape, s.dtype, s.device, s.stride) for s in slots]
+    infos = [_info(slot) for slot in slots]
     constants: dict[str, torch.Tensor] = {}
     layers = [_layer(*values) for values in contents["recurrent"] or ()]
     graph = GraphReader(device, tensors, constants, layers)
@@ -108,7 +111,9 @@ def read_program(
     return program.check()
 
 
-def _read_guard(entry: dict[str, Any], infos: Any, graph: Any, location: str) -> Any:
+def _read_guard(
+    entry: dict[str, Any], infos: list[TensorInfo | None], graph: GraphReader, location: str
+) -> tuple[torch.fx.Graph, tuple[int, ...]]:
     """Return (fx graph, indices of its inputs among the slots); see scalar_guards.py."""
     inputs = entry["inputs"]
     if any(i >= len(infos) for i in inputs):
@@ -116,11 +121,13 @@ def _read_guard(entry: dict[str, Any], infos: Any, graph: Any, location: str) ->
     return graph.read(entry["nodes"], [infos[i] for i in inputs], inside(location, "nodes")), tuple(inputs)
 
 
-def _read_out_constants(contents: dict[str, Any], device: Any, location: str) -> Any:
+def _read_out_constants(
+    contents: dict[str, Any], device: torch.device | None, location: str
+) -> tuple[tuple[int, Any], ...]:
     return tuple((i, decode(value, {}, device, location)) for i, value in contents["out_constants"])
 
 
-def _check_call_of(program: Any, location: str) -> None:
+def _check_call_of(program: Program, location: str) -> None:
     """Raise unless there are as many arguments and outputs as leaves in the structures."""
     spec, arguments = program.in_spec, sum(s.role == "arg" for s in program.slots)
     children: Any = spec.children() if spec.type is tuple else ()
@@ -135,7 +142,7 @@ def _check_call_of(program: Any, location: str) -> None:
     _check_fixed(fixed, program.out_spec.num_leaves, outputs, inside(location, "out_constants"))
 
 
-def _check_fixed(indices: Any, leaves: Any, tensors: Any, location: str) -> None:
+def _check_fixed(indices: list[int], leaves: int, tensors: range, location: str) -> None:
     """Raise unless values fixed at the capture belong to distinct leaves and `tensors` contains the count of
     the other leaves.
     """
@@ -145,7 +152,7 @@ def _check_fixed(indices: Any, leaves: Any, tensors: Any, location: str) -> None
         raise refuse(location, expected, indices)
 
 
-def _layer(cell: Any, reverse: bool, steps: Any, at: Any, marks: Any, differentiated: Any) -> Any:
+def _layer(cell: str, reverse: bool, steps: int, at: int, marks: int, differentiated: bool) -> Layer:
     layer = Layer(cell, reverse, steps, at)
     layer.marks, layer.differentiated = marks, differentiated
     return layer
@@ -153,8 +160,12 @@ def _layer(cell: Any, reverse: bool, steps: Any, at: Any, marks: Any, differenti
 
 # --------------------------------------------------------------------------- slots
 def _read_slots(
-    contents: dict[str, Any], tensors: Any, state: dict[str, Any], device: Any, location: str
-) -> Any:
+    contents: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    state: dict[str, Any],
+    device: torch.device | None,
+    location: str,
+) -> list[Slot]:
     """Return the slots, and add the values of all but the arguments to `state`."""
     fixed = {i for i, *_ in contents["in_constants"] or ()}
     leaves = (i for i in itertools.count() if i not in fixed)
@@ -171,12 +182,25 @@ def _read_slots(
     return slots
 
 
-def _dimensions_of(contents: dict[str, Any], slots: Any, location: str) -> DimensionGuards | None:
-    shapes = {slot.location.index: slot.shape for slot in slots if slot.role == "arg"}
+def _info(slot: Slot) -> TensorInfo | None:
+    """Return the metadata of a slot, or None for a number."""
+    if slot.shape is None or slot.dtype is None or slot.device is None:
+        return None
+    return TensorInfo(slot.shape, slot.dtype, slot.device, slot.stride)
+
+
+def _dimensions_of(contents: dict[str, Any], slots: list[Slot], location: str) -> DimensionGuards | None:
+    shapes = {
+        slot.location.index: slot.shape
+        for slot in slots
+        if isinstance(slot.location, Argument) and slot.shape is not None
+    }
     return read_dimensions(contents["dimensions"], shapes, location)
 
 
-def _read_slot(entry: Any, live_location: Any, device: Any, location: Any) -> Any:
+def _read_slot(
+    entry: dict[str, Any], live_location: Location, device: torch.device | None, location: str
+) -> Slot:
     shape: Any
     stride: Any
     shape, stride = (None if entry[k] is None else tuple(entry[k]) for k in ("shape", "stride"))
@@ -194,18 +218,24 @@ def _read_slot(entry: Any, live_location: Any, device: Any, location: Any) -> An
     )
 
 
-def _with_symbolic_strides(slot: Slot, dimensions: Any, location: str) -> Any:
+def _with_symbolic_strides(slot: Slot, dimensions: DimensionGuards | None, location: str) -> Slot:
     """Return the slot; an argument with symbols in its shape gets strides of these symbols."""
     if slot.shape is None or all(type(size) is int for size in slot.shape):
         return slot
     if slot.role != "arg":
         raise refuse(location, f"a shape of numbers for {slot.name!r}", slot.shape)
     argument: Any = slot.location
+    assert dimensions is not None  # read_dimensions refuses symbols without guards
     return replace(slot, stride=dimensions.layouts[argument.index].stride)
 
 
 def _keep_value(
-    slot: Slot, entry: dict[str, Any], tensors: Any, state: dict[str, Any], device: Any, location: str
+    slot: Slot,
+    entry: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    state: dict[str, Any],
+    device: torch.device | None,
+    location: str,
 ) -> None:
     """Put the value of a slot into `state`."""
     if slot.shape is None:

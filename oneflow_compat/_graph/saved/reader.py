@@ -52,7 +52,7 @@ def inside(location: str, key: str) -> str:
 def parse(data: bytes, location: str) -> object:
     """Parse a JSON text. An object must not name a key twice."""
 
-    def unique(pairs: Any) -> Any:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         members = dict(pairs)
         if len(members) != len(pairs):
             names = [k for k, _ in pairs]
@@ -83,7 +83,7 @@ def boolean(value: object, location: str) -> bool:
 
 
 def integer(least: int = INT64[0], most: int = INT64[1]) -> Reader:
-    def read(value: Any, location: str) -> Any:
+    def read(value: object, location: str) -> int:
         if type(value) is not int or not least <= value <= most:
             raise refuse(location, f"an integer from {least} to {most}", value)
         return value
@@ -127,7 +127,7 @@ def identifier(value: object, location: str) -> str:
 
 
 def choice(*allowed: str) -> Reader:
-    def read(value: Any, location: str) -> Any:
+    def read(value: object, location: str) -> str:
         if type(value) is not str or value not in allowed:
             raise refuse(location, f"one of {', '.join(allowed)}", value)
         return value
@@ -146,7 +146,7 @@ def optional(reader: Reader) -> Reader:
 
 
 def listed(reader: Reader) -> Reader:
-    def read(value: Any, location: str) -> list[Any]:
+    def read(value: object, location: str) -> list[Any]:
         if type(value) is not list:
             raise refuse(location, "a list", value)
         return [reader(v, f"{location}[{i}]") for i, v in enumerate(value)]
@@ -157,7 +157,7 @@ def listed(reader: Reader) -> Reader:
 def row(*readers: Reader) -> Reader:
     """Return a reader of lists with one value per given reader."""
 
-    def read(value: Any, location: str) -> tuple[Any, ...]:
+    def read(value: object, location: str) -> tuple[Any, ...]:
         if type(value) is not list or len(value) != len(readers):
             raise refuse(location, f"a list of {len(readers)} values", value)
         return tuple(reader(v, f"{location}[{i}]") for i, (reader, v) in enumerate(zip(readers, value)))
@@ -171,7 +171,7 @@ def record(optional_keys: dict[str, Reader] | None = None, **required: Reader) -
     """
     readers = {**(optional_keys or {}), **required}
 
-    def read(value: Any, location: str) -> dict[str, Any]:
+    def read(value: object, location: str) -> dict[str, Any]:
         if type(value) is not dict:
             raise refuse(location, "an object", value)
         for key in required:
@@ -190,7 +190,7 @@ def record(optional_keys: dict[str, Reader] | None = None, **required: Reader) -
 def mapping(reader: Reader) -> Reader:
     """Return a reader of objects whose keys are names that the file chooses."""
 
-    def read(value: Any, location: str) -> dict[str, Any]:
+    def read(value: object, location: str) -> dict[str, Any]:
         if type(value) is not dict:
             raise refuse(location, "an object", value)
         return {identifier(k, location): reader(v, inside(location, k)) for k, v in value.items()}

@@ -4,44 +4,49 @@ parameters.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...optim.lr_scheduler import LRScheduler, compose, formulas
 from .reader import anything, boolean, choice, inside, integer, listed, number, optional, refuse, text
 from .reader import record as keyed
 
+if TYPE_CHECKING:
+    from .reader import Reader
+
 _LARGEST = 2**53
 _DEEPEST = 20  # nested schedules
 
 
-def _real(value: Any, location: str) -> float:
+def _real(value: object, location: str) -> float:
     """Read a float. Integers are converted, because a power of two integers from a file could have a billion
     digits.
     """
     return float(number(value, location))
 
 
-def _count(value: Any, location: str) -> Any:
+def _count(value: object, location: str) -> float:
     """Read a number of steps; schedules also accept fractions."""
-    if abs(number(value, location)) > _LARGEST:
+    steps = number(value, location)
+    if abs(steps) > _LARGEST:
         raise refuse(location, f"a number of steps up to {_LARGEST}", value)
-    return value
+    return steps
 
 
-def _period(value: Any, location: str) -> Any:
-    if _count(value, location) <= 0:
+def _period(value: object, location: str) -> float:
+    steps = _count(value, location)
+    if steps <= 0:
         raise refuse(location, "a positive number of steps", value)
-    return value
+    return steps
 
 
-def _flag(value: Any, location: str) -> Any:
+def _flag(value: object, location: str) -> float:
     return boolean(value, location) if type(value) is bool else number(value, location)
 
 
 _whole = integer(1, _LARGEST)
 _COMPOSED = {"milestones": listed(_count), "interval_rescaling": listed(_flag)}
 # the attributes that rates_at() of each schedule reads
-_FIELDS: dict[str, Any] = {
+_FIELDS: dict[str, dict[str, Reader]] = {
     "StepLR": {"step_size": _period, "gamma": _real},
     "MultiStepLR": {"milestones": listed(_count), "gamma": _real},
     "ExponentialLR": {"gamma": _real},
@@ -72,19 +77,20 @@ _schedule = keyed(
 )
 
 
-def _class(name: str) -> Any:
-    return getattr(formulas, name, None) or getattr(compose, name)
+def _class(name: str) -> type[LRScheduler]:
+    cls: type[LRScheduler] = getattr(formulas, name, None) or getattr(compose, name)
+    return cls
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_numeric(value: object) -> bool:
     return _is_number(value) or isinstance(value, list) and all(map(_is_number, value))
 
 
-def _formula_record(schedule: Any) -> Any:
+def _formula_record(schedule: LRScheduler) -> dict[str, Any] | None:
     """Return {kind, numbers, members} of a schedule, or None if it is not one of these formulas."""
     class_name = type(schedule).__name__
     if class_name not in _FIELDS or type(schedule) is not _class(class_name):
@@ -111,7 +117,7 @@ class SavedSchedule:
 
     def __init__(self, value: object, slots: set[str], location: str) -> None:
         entry = _schedule(value, location)
-        self.formula = _read_formula(entry, location, 0)
+        self.formula: Any = _read_formula(entry, location, 0)  # an LRScheduler with rates_at()
         self.base, self.step, self.rates = entry["base"], entry["step"], entry["rates"]
         if len(self.rates) != len(self.base):
             raise refuse(inside(location, "rates"), f"{len(self.base)} rates, one for each group", self.rates)
@@ -120,7 +126,7 @@ class SavedSchedule:
             raise refuse(inside(location, "rates"), expected, sorted(unknown))
         self._at(self.step)
 
-    def _at(self, step: Any) -> dict[str, Any]:
+    def _at(self, step: float) -> dict[str, Any]:
         rates = self.formula.rates_at(self.base, step)
         return {name: rate for name, rate in zip(self.rates, rates) if name is not None}
 
@@ -130,26 +136,30 @@ class SavedSchedule:
         return self._at(self.step)
 
     def record(self) -> dict[str, Any]:
-        return {**_formula_record(self.formula), "base": self.base, "step": self.step, "rates": self.rates}
+        formula = _formula_record(self.formula) or {}
+        return {**formula, "base": self.base, "step": self.step, "rates": self.rates}
 
 
-def _read_formula(entry: Any, location: Any, depth: Any) -> Any:
+def _read_formula(entry: dict[str, Any], location: str, depth: int) -> LRScheduler:
     """Return the schedule of a checked record, created without its constructor."""
     class_name = entry["kind"]
-    fields = keyed(**_FIELDS[class_name])(entry["numbers"], inside(location, "numbers"))
+    fields = keyed(None, **_FIELDS[class_name])(entry["numbers"], inside(location, "numbers"))
     members = [_formula(m, f"{location}.members[{i}]") for i, m in enumerate(entry["members"])]
     _check_members(class_name, fields, members, depth, location)
     cls = _class(class_name)
-    schedule = cls.__new__(cls)
+    schedule: Any = cls.__new__(cls)
     schedule.__dict__.update(fields)
     if members:
         schedule.schedulers = [
             _read_formula(m, f"{location}.members[{i}]", depth + 1) for i, m in enumerate(members)
         ]
-    return schedule
+    read: LRScheduler = schedule
+    return read
 
 
-def _check_members(class_name: Any, fields: Any, members: Any, depth: int, location: str) -> None:
+def _check_members(
+    class_name: str, fields: dict[str, Any], members: list[Any], depth: int, location: str
+) -> None:
     if _FIELDS[class_name] is _COMPOSED:
         expected = "one member more than milestones, and a flag for each milestone"
         milestones = len(fields["milestones"])

@@ -12,6 +12,7 @@ import enum
 import json
 import sys
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -92,7 +93,7 @@ def _spec_record(spec: TreeSpec) -> dict[str, Any]:
     return {"type": name, "context": json.dumps(context), "children_spec": children}
 
 
-def _key_record(key: Any) -> Any:
+def _key_record(key: object) -> object:
     if isinstance(key, enum.Enum):
         return {"__enum__": True, "fqn": f"{type(key).__module__}:{type(key).__qualname__}", "name": key.name}
     if isinstance(key, tuple):
@@ -105,10 +106,13 @@ def _key_record(key: Any) -> Any:
     )
 
 
-def _registered_record(spec: TreeSpec) -> Any:
+def _registered_record(spec: TreeSpec) -> dict[str, Any]:
     """Return the record of a class that the user has registered with pytree."""
     try:
-        return json.loads(pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, [])))[1]
+        stored: dict[str, Any] = json.loads(
+            pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, []))
+        )[1]
+        return stored
     except (NotImplementedError, TypeError) as error:
         raise PackageError(
             f"{spec.type.__qualname__} among the arguments or outputs cannot be stored: {error}"
@@ -123,12 +127,12 @@ def read_spec(value: object, location: str) -> pytree.TreeSpec:
     return spec
 
 
-def _parsed(value: Any, location: str) -> Any:
+def _parsed(value: object, location: str) -> object:
     """Parse a JSON text inside the file."""
     return parse(text(value, location).encode("utf-8", "replace"), location)
 
 
-def _read(value: Any, location: str, depth: int) -> Any:
+def _read(value: object, location: str, depth: int) -> TreeSpec:
     if depth > _DEEPEST:
         raise PackageError(
             f"{location} is damaged: containers are nested more than {_DEEPEST} deep; save the graph again"
@@ -139,6 +143,7 @@ def _read(value: Any, location: str, depth: int) -> Any:
         if children or entry["context"] is not None:
             raise refuse(location, "no children of a leaf", value)
         return pytree.tree_structure(0)
+    context: Any
     cls, context = _container(name, entry["context"], location)
     keys = context[1] if cls is defaultdict else context if cls in _MAPPINGS.values() else None
     if keys is not None and len(keys) != len(children):
@@ -146,7 +151,7 @@ def _read(value: Any, location: str, depth: int) -> Any:
     return pytree.TreeSpec(cls, context, children)
 
 
-def _container(name: str, context: Any, location: str) -> Any:
+def _container(name: str, context: object, location: str) -> tuple[type, object]:
     """Return (class, context) of a container."""
     if name == "collections.defaultdict":
         entry = _default(context, location)
@@ -167,14 +172,14 @@ def _container(name: str, context: Any, location: str) -> Any:
     return _SEQUENCES[name], None
 
 
-def _keys(context: Any, location: str) -> Any:
+def _keys(context: object, location: str) -> list[Hashable]:
     keys = [_key(k, location) for k in listed(anything)(context, location)]
     if len(set(keys)) != len(keys):
         raise refuse(location, "keys that differ", keys)
     return keys
 
 
-def _key(value: Any, location: str, depth: int = 0) -> Any:
+def _key(value: object, location: str, depth: int = 0) -> Hashable:
     if type(value) is list and depth < _DEEPEST:
         return tuple(_key(v, location, depth + 1) for v in value)
     if type(value) is dict:
@@ -184,7 +189,7 @@ def _key(value: Any, location: str, depth: int = 0) -> Any:
     return label(value, location) if type(value) is str else number(value, location)
 
 
-def _enum_member(value: Any, location: str) -> Any:
+def _enum_member(value: object, location: str) -> enum.Enum:
     """Return a member of an enum class whose module is already imported. Only dictionaries are searched, so
     no code of the module runs.
     """
@@ -204,7 +209,7 @@ def _enum_member(value: Any, location: str) -> Any:
     return member
 
 
-def _registered(name: str, context: Any, location: str) -> tuple[Any, ...]:
+def _registered(name: str, context: object, location: str) -> tuple[type, object]:
     """Return (class, context) of a class that the user has registered with pytree."""
     cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None or cls.__module__.split(".")[0] in _OWN_MODULES:

@@ -12,11 +12,14 @@ import pickle
 import pickletools
 import zipfile
 import zlib
+from collections.abc import Callable
 from typing import IO, Any
 
 import torch
 
 from .reader import PackageError, is_one_line, shown
+
+MapLocation = Callable[[Any, str], Any] | torch.device | str | dict[str, str] | None  # as in torch.load
 
 _OPCODES = frozenset(
     "PROTO EMPTY_DICT EMPTY_TUPLE EMPTY_LIST MARK TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS"
@@ -71,7 +74,7 @@ def write_tensors(tensors: dict[str, torch.Tensor], file: IO[bytes]) -> None:
         torch.serialization.set_crc32_options(before)
 
 
-def read_tensors(file: IO[bytes], location: str, map_location: Any = None) -> dict[str, torch.Tensor]:
+def read_tensors(file: IO[bytes], location: str, map_location: MapLocation = None) -> dict[str, torch.Tensor]:
     """Return {key: tensor} of an open file."""
     try:
         _check_zip(file, location)
@@ -99,12 +102,12 @@ def read_tensors(file: IO[bytes], location: str, map_location: Any = None) -> di
     return tensors
 
 
-def _check_zip(file: Any, location: str) -> None:
+def _check_zip(file: IO[bytes], location: str) -> None:
     """Raise unless the file is a zip file as torch writes it: stored members with correct checksums, from the
     first byte to the last.
     """
 
-    def damaged(what: Any) -> Any:
+    def damaged(what: str) -> PackageError:
         return PackageError(f"{location} is damaged: {what}; save the graph again")
 
     size = file.seek(0, os.SEEK_END)
@@ -128,7 +131,7 @@ def _check_zip(file: Any, location: str) -> None:
         _check_pickle(archive.read(pickles[0]), location)
 
 
-def _check_pickle(data: Any, location: Any) -> None:
+def _check_pickle(data: bytes, location: str) -> None:
     """Raise unless a pickle builds only tensors in a dict."""
     argument: Any
     for opcode, argument, _ in pickletools.genops(data):

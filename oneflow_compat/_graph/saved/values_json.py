@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -45,7 +46,11 @@ def encode(value: object) -> object:
 
 
 def decode(
-    value: object, nodes: dict[str, Any], device: torch.device | None, location: str, depth: int = 0
+    value: object,
+    nodes: Mapping[str, torch.fx.Node],
+    device: torch.device | None,
+    location: str,
+    depth: int = 0,
 ) -> Any:
     """Return the value of a JSON form, with `nodes` by name. If `device` is set, it replaces every device."""
     if depth > _DEEPEST:
@@ -76,7 +81,13 @@ def decode_device(name: object, device: torch.device | None, location: str) -> t
     return None if name is None else decode({"device": name}, {}, device, location)
 
 
-def _decode_tagged(value: Any, nodes: Any, device: Any, location: str, depth: int) -> Any:
+def _decode_tagged(
+    value: dict[str, Any],
+    nodes: Mapping[str, torch.fx.Node],
+    device: torch.device | None,
+    location: str,
+    depth: int,
+) -> Any:
     if len(value) != 1:
         raise refuse(location, "an object with one key", value)
     ((tag, inner),) = value.items()
@@ -93,7 +104,7 @@ def _decode_tagged(value: Any, nodes: Any, device: Any, location: str, depth: in
     raise refuse(location, "a node, tuple, float, complex, dtype, layout, memory_format or device", value)
 
 
-def _node(name: str, nodes: Any, location: str) -> Any:
+def _node(name: str, nodes: Mapping[str, torch.fx.Node], location: str) -> torch.fx.Node:
     if name not in nodes:
         raise PackageError(
             f"{location} is damaged: no node before this one is named {shown(name)}; save the graph again"
@@ -101,14 +112,14 @@ def _node(name: str, nodes: Any, location: str) -> Any:
     return nodes[name]
 
 
-def _torch_device(name: str, location: str) -> Any:
+def _torch_device(name: str, location: str) -> torch.device:
     try:
         return torch.device(name)
     except RuntimeError:
         raise refuse(location, "a device that torch knows", name) from None
 
 
-def _part(value: Any, location: str) -> Any:
+def _part(value: object, location: str) -> float:
     """Read the real or imaginary part of a complex value."""
     if type(value) is float or type(value) is int and INT64[0] <= value <= INT64[1]:
         return value

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.fx import Graph
 
     from ..program.program import Program, Slot
+    from ..program.recurrent_layer import Layer
 
 
 FORMAT = 3  # of program.json
@@ -32,7 +33,7 @@ _LAYER = "name", "reverse", "steps", "index", "marks", "differentiated"
 
 
 def save(
-    programs: list[Any],
+    programs: list[tuple[Program, Sequence[Any]]],
     folder: str,
     backend: str | None = None,
     schedules: Sequence[dict[str, Any]] = (),
@@ -91,7 +92,7 @@ def moved(program: bytes, tensors: bytes, device: str | torch.device) -> tuple[b
     return _text(sealed(move(document))).encode(), out.getvalue()
 
 
-def _text(document: dict[str, Any]) -> Any:
+def _text(document: dict[str, Any]) -> str:
     """Return JSON with one line per node and slot."""
     lines = []
     for key, value in document.items():
@@ -103,9 +104,9 @@ def _text(document: dict[str, Any]) -> Any:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _document(program: Program, values: Any, tensors: Any) -> dict[str, Any]:
+def _document(program: Program, values: Sequence[Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Return the program.json record of a program; values that the program reads go into `tensors`."""
-    layers: dict[Any, int] = {}
+    layers: dict[Layer, int] = {}
     guard = None
     if program.guard is not None:
         graph, constants = _with_named_constants(program.guard[0])
@@ -129,7 +130,7 @@ def _document(program: Program, values: Any, tensors: Any) -> dict[str, Any]:
     }
 
 
-def _slot_record(slot: Slot, value: Any, tensors: Any) -> Any:
+def _slot_record(slot: Slot, value: Any, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     entry = {
         "role": slot.role,
         "name": slot.name,
@@ -146,7 +147,12 @@ def _slot_record(slot: Slot, value: Any, tensors: Any) -> Any:
     return entry
 
 
-def _records(graph: Graph, constants: Any, tensors: Any, layers: Any) -> Any:
+def _records(
+    graph: Graph,
+    constants: dict[str, torch.Tensor],
+    tensors: dict[str, torch.Tensor],
+    layers: dict[Layer, int],
+) -> list[dict[str, Any]]:
     """Return a record for each node."""
     nodes = []
     for node in graph.nodes:
@@ -176,7 +182,7 @@ def _records(graph: Graph, constants: Any, tensors: Any, layers: Any) -> Any:
     return nodes
 
 
-def _keep(tensors: Any, name: str, value: Any) -> Any:
+def _keep(tensors: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> str:
     """Add a tensor under a unique key, once for all tensors that read the same memory, and return the key."""
 
     key = name
@@ -193,7 +199,7 @@ def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(view(a) == view(b))
 
 
-def _with_named_constants(graph: Graph) -> tuple[Any, ...]:
+def _with_named_constants(graph: Graph) -> tuple[Graph, dict[str, torch.Tensor]]:
     """Return (copy of a graph in which tensor arguments are named constants, those constants)."""
     copy = torch.fx.Graph()
     constants: dict[str, torch.Tensor] = {}
@@ -212,7 +218,7 @@ def _with_named_constants(graph: Graph) -> tuple[Any, ...]:
     return copy, constants
 
 
-def _meta_record(meta: Any, layers: Any) -> Any:
+def _meta_record(meta: dict[str, Any], layers: dict[Layer, int]) -> dict[str, Any]:
     """Return the metadata of a node that the backends read, if present. `layers` numbers the recurrent
     layers.
     """

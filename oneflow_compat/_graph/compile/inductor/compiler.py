@@ -12,7 +12,7 @@ import contextlib
 import operator
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from ...config import Config
 from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
 from ...program.operators import has_new_results
-from ...program.program import Program, is_view, written_args
+from ...program.program import Program, is_view, node_argument, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.tensor_info import TensorInfo, describe
 from .. import aten, compiling, program_cache
@@ -43,10 +43,18 @@ from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, h
 from .upstream_fixes import inductor_fixes
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
     from torch.fx import GraphModule, Node
+    from torch.fx.node import Target
+
+    from ...program.dimension_guards import Dimension
+    from ...program.program import CompiledFunction
+    from ..known_operators import KnownOperator
+    from .regions import CompiledRegion
+    from .symbols import OtherVariant
 
 
-def compile(program: Program, config: Config, name: str = "inductor") -> Callable[..., Any]:
+def compile(program: Program, config: Config, name: str = "inductor") -> CompiledFunction:
     """Return a function over the slot values."""
     if replays_random_numbers(program.graph):
         warnings.warn(
@@ -85,10 +93,10 @@ class Plan:
 
     def program_with(
         self,
-        function: Callable[..., Any],
-        *others: Callable[..., Any],
-        other_variant: Callable[..., Any] | None = None,
-    ) -> Callable[..., Any]:
+        function: CompiledRegion,
+        *others: CompiledRegion,
+        other_variant: OtherVariant | None = None,
+    ) -> CompiledFunction:
         """Return the function over the slot values that calls `function` for the region.
 
         A region with symbols may have other compiled variants; see Variants for `other_variant`.
@@ -96,18 +104,20 @@ class Plan:
         if self.region.guards is not None:
             if other_variant is None and self.config.backend == "inductor":
                 other_variant = self._compile_variant
-            function = Variants([function, *others], self._captured_region(), other_variant)
-        parts = self.program, self.inputs, self.outputs, self.late, function
+            called: CompiledFunction = Variants([function, *others], self._captured_region(), other_variant)
+        else:
+            called = function
+        parts = self.program, self.inputs, self.outputs, self.late, called
         run = runner(lambda: in_blocks(host_program(*parts), self.config.skip))
-        run.region = function  # type: ignore[attr-defined]
+        run.region = called  # type: ignore[attr-defined]
         return run
 
-    def _captured_region(self) -> Any:
+    def _captured_region(self) -> CompiledFunction:
         """The region as captured, for sizes that no compiled variant serves."""
         graph, constants = self.region.graph, dict(self.region.named_buffers())
         return compile_program(self.program.with_(graph=graph, constants=constants), "region")
 
-    def _compile_variant(self, variants: Any, values: Any) -> Any:
+    def _compile_variant(self, variants: Variants, values: tuple[Any, ...]) -> CompiledRegion:
         """Compile the region for the sizes of these inputs, while the call waits."""
         with compiling:
             function = variants.variant_for(values)  # another thread may have added it meanwhile
@@ -123,7 +133,7 @@ def plan_for(program: Program, config: Config) -> Plan | None:
     if replays_random_numbers(program.graph) or views_out_of_reach(program.graph):
         return None
     region, inputs, outputs, late = region_of(program)
-    infos = [n.meta.get("tensor") for n in inputs]
+    infos: list[Any] = [n.meta.get("tensor") for n in inputs]
     if None in infos:  # a number that changes from call to call
         return None
     sparse = any(info.stride is None for info in infos)  # inductor does not support such an input
@@ -141,10 +151,10 @@ def views_out_of_reach(graph: Graph) -> bool:
     place; and unfold() written in place, which loses the elements in between (torch.compile 2.13, too).
     """
 
-    def chain(node: Any) -> Any:
+    def chain(node: Node) -> Iterator[Node]:
         while node.op == "call_function" and is_view(node):
             yield node
-            node = node.args[0]
+            node = node_argument(node, 0)
         yield node
 
     written = {
@@ -183,7 +193,7 @@ def compile_region(
     notice: Announcement | None = None,
     request: program_cache.Request | None = None,
     store: Store | None = None,
-) -> Any:
+) -> CompiledRegion:
     """Return a function over the inputs of a region, whose operators may write them in place.
 
     The function comes from the program cache if it is there. Its `layouts` are the infos of its results.
@@ -205,11 +215,14 @@ def compile_region(
             name = getattr(notice, "name", "graph")
             program_cache.keep(request, built, name, time.perf_counter() - begin, store)
     function.request = request
-    return function
+    compiled: CompiledRegion = function
+    return compiled
 
 
 @rare_collection()
-def _compiled(module: Any, infos: Any, options: Any) -> Any:
+def _compiled(
+    module: Region, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...]
+) -> CompiledRegion:
     chosen = settings(module.graph, infos, options)
     try:
         return _compile(module, infos, chosen)
@@ -220,7 +233,7 @@ def _compiled(module: Any, infos: Any, options: Any) -> Any:
         return _compile(module, infos, {**chosen, "cpp_wrapper": False})
 
 
-def library_of(region: Any, known_operators: list[Any]) -> program_cache.Built | None:
+def library_of(region: Any, known_operators: list[KnownOperator]) -> program_cache.Built | None:
     """Return what the program cache keeps of a region, or None if it is not one library of machine code."""
     call: Any = getattr(region, "call", None)
     scope = getattr(call, "__globals__", {})
@@ -239,7 +252,7 @@ def library_of(region: Any, known_operators: list[Any]) -> program_cache.Built |
     )
 
 
-def _compile(module: Any, infos: Any, chosen: Any) -> Any:
+def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) -> CompiledRegion:
     from torch._guards import TracingContext, tracing
     from torch._inductor import config as inductor_config  # importing inductor takes seconds
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
@@ -247,12 +260,13 @@ def _compile(module: Any, infos: Any, chosen: Any) -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    symbols = module.guards and SymbolicInputs(module.guards, mode.shape_env)
+    environment = ShapeEnv()
+    mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
+    symbols = module.guards and SymbolicInputs(module.guards, environment)
     sizes = symbols.free() if symbols else []
     with mode:
-        examples = symbols.examples(infos) if symbols else [*map(_example, infos)]
-    examples = [*(size for _, size in sizes), *examples]
+        tensors = symbols.examples(infos) if symbols else [*map(_example, infos)]
+    examples = [*(size for _, size in sizes), *tensors]
     with (
         torch.no_grad(),
         inductor_config.patch(chosen),
@@ -272,19 +286,20 @@ def _compile(module: Any, infos: Any, chosen: Any) -> Any:
     region = _callable_region(compiled, gm, [dimension for dimension, _ in sizes])
     region.guards = symbols.guards_after_compiling() if symbols else None
     region.settings = chosen
-    return region
+    function: CompiledRegion = region
+    return function
 
 
-def _callable_region(compiled: Any, gm: Any, sizes: list[Any]) -> Any:
+def _callable_region(compiled: Any, gm: GraphModule, sizes: list[Dimension]) -> Any:
     """Return the function of a compiled region, with what the program cache and the tests read of it."""
     call = getattr(compiled, "current_callable", None) or compiled
-    region = caller_with_sizes(call, sizes)
+    region: Any = caller_with_sizes(call, sizes)
     region.sizes, region.graph, region.call = sizes, gm.graph, call
     region.layouts = [describe(r.meta["val"]) for r in gm.graph.output_node().args[0]]
     return region
 
 
-def _functional_graph(module: Any, examples: Sequence[Any], sizes: Any) -> Any:
+def _functional_graph(module: Region, examples: Sequence[Any], sizes: int) -> GraphModule:
     """Trace a region without writes, in inductor's operators. The first `sizes` examples are symbols."""
     from torch._functorch.compile_utils import fx_graph_cse
     from torch._inductor.decomposition import select_decomp_table
@@ -305,7 +320,7 @@ def _functional_graph(module: Any, examples: Sequence[Any], sizes: Any) -> Any:
     return gm
 
 
-def _prepare(gm: GraphModule, may_move_channels: Any) -> None:
+def _prepare(gm: GraphModule, may_move_channels: bool) -> None:
     scalars_as_full(gm)
     read_plainly(gm.graph)
     compare_one_result(gm.graph)
@@ -315,14 +330,15 @@ def _prepare(gm: GraphModule, may_move_channels: Any) -> None:
     gm.recompile()
 
 
-def _call_inductor(gm: Any, examples: Any) -> Any:
+def _call_inductor(gm: GraphModule, examples: Sequence[Any]) -> Any:
     from torch._inductor import config as inductor_config
     from torch._inductor.compile_fx import compile_fx_inner
 
     sums_of_constants(gm.graph)
     gm.recompile()  # inductor's cache key is the code
     output = gm.graph.output_node()
-    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+    results: Any = output.args[0]
+    output.meta["user_visible_output_idxs"] = list(range(len(results)))
     return compile_fx_inner(
         gm,
         examples,
@@ -333,18 +349,20 @@ def _call_inductor(gm: Any, examples: Any) -> Any:
     )
 
 
-def _example(info: Any) -> Any:
-    return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
+def _example(info: TensorInfo) -> torch.Tensor:
+    shape: Any = info.shape  # without symbols
+    stride: Any = info.stride
+    return torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device)
 
 
-def _is_new(node: Any) -> Any:
+def _is_new(node: Node) -> bool:
     """Return True if the result of the node is a fresh buffer."""
     while node.target is operator.getitem:
-        node = node.args[0]
+        node = node_argument(node, 0)
     return has_new_results(node.target)
 
 
-def _have_equal_strides(shape: Any, stride: Any, captured_stride: Any) -> bool:
+def _have_equal_strides(shape: Sequence[int], stride: Sequence[int], captured_stride: Sequence[int]) -> bool:
     return 0 in shape or all(a == b for n, a, b in zip(shape, stride, captured_stride) if n > 1)
 
 
@@ -371,7 +389,7 @@ class _Functional(torch.fx.Interpreter):
         copied = result.permute(order).contiguous().permute([order.index(i) for i in range(result.ndim)])
         return copied if _have_equal_strides(info.shape, copied.stride(), info.stride) else result
 
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def get_attr(self, target: Target, args: Any, kwargs: Any) -> torch.Tensor:
         level: Any = torch._C._functorch.maybe_current_level()
         return torch._C._functorch._wrap_functional_tensor(super().get_attr(target, args, kwargs), level)
 
@@ -379,12 +397,12 @@ class _Functional(torch.fx.Interpreter):
 _BATCH_NORMS = (torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default)
 
 
-def _writes_statistics(node: Node) -> Any:
+def _writes_statistics(node: Node) -> bool:
     statistics, training = node.args[3], node.args[5]
-    return training and statistics is not None
+    return bool(training) and statistics is not None
 
 
-def _batch_norm(target: Any, *args: Any) -> Any:
+def _batch_norm(target: OpOverload, *args: Any) -> tuple[torch.Tensor, ...]:
     """Use the batch norm operator whose schema declares the write of the running statistics, because
     functionalize() relies on schemas.
     """

@@ -8,18 +8,25 @@ here (measured).
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.fx import Graph
 
+from ...program.program import node_argument
+
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
     from torch.fx import Node
+    from torch.fx.node import Argument as FxArgument
 
 
 aten = torch.ops.aten
 WORTH = 200_000  # floating point operations of a product; a smaller product takes as long as the call
 _FEW_PIXELS = 64
+Window = list[list[int]]  # stride, padding and dilation of a convolution
+Form: TypeAlias = "type[_Planes] | type[_Lines] | type[_Pixels]"
 
 
 def convolve_in_blocks(graph: Graph, channels_last: bool) -> None:
@@ -35,7 +42,7 @@ def convolve_in_blocks(graph: Graph, channels_last: bool) -> None:
 
 
 def _replace_convolution(graph: Graph, node: Node, channels_last: bool) -> None:
-    x, weight, bias, *options = node.args
+    x, weight, (bias, *options) = node_argument(node, 0), node_argument(node, 1), node.args[2:]
     form, window = _form_and_window(node, x, weight, options, channels_last)
     if form is None:
         return
@@ -50,11 +57,11 @@ def _replace_convolution(graph: Graph, node: Node, channels_last: bool) -> None:
 
 def _replace_gradients(graph: Graph, node: Node, channels_last: bool) -> None:
     """Replace the gradients that the form computes; the node keeps the others."""
-    dy, x, weight, _, *options = node.args[:10]
-    form, window = _form_and_window(dy, x, weight, options, channels_last)
+    dy, x, weight = (node_argument(node, i) for i in range(3))
+    form, window = _form_and_window(dy, x, weight, node.args[4:10], channels_last)
     if form is None or any(n.target is not operator.getitem for n in node.users):
         return
-    gradients = {n.args[1]: n for n in node.users}
+    gradients: dict[Any, Node] = {n.args[1]: n for n in node.users}  # by their index
     with graph.inserting_before(node):
         replacements = {i: form.gradient(graph, i, dy, x, weight, *window) for i in gradients}
     for i, replacement in replacements.items():
@@ -67,22 +74,24 @@ def _replace_gradients(graph: Graph, node: Node, channels_last: bool) -> None:
         graph.erase_node(node)
 
 
-def _form_and_window(result: Any, x: Any, weight: Any, options: Any, channels_last: bool) -> tuple[Any, ...]:
+def _form_and_window(
+    result: Node, x: Node, weight: Node, options: Sequence[Any], channels_last: bool
+) -> tuple[Form | None, Window]:
     """Return the form that replaces a convolution, or None, and its stride, padding and dilation."""
-    result, x, weight = (n.meta["val"] for n in (result, x, weight))
+    image, kernel = x.meta["val"], weight.meta["val"]
     stride, padding, dilation, transposed, _, groups = options
-    if transposed or groups != 1 or not _is_supported(x, weight):
-        return None, None
-    window = [_each(sizes, x.ndim - 2) for sizes in (stride, padding, dilation)]
-    return _form(result, x, weight, window[0], window[1], window[2], channels_last), window
+    if transposed or groups != 1 or not _is_supported(image, kernel):
+        return None, []
+    window = [_each(sizes, image.ndim - 2) for sizes in (stride, padding, dilation)]
+    return _form(result.meta["val"], image, kernel, window[0], window[1], window[2], channels_last), window
 
 
-def _is_supported(x: Any, weight: Any) -> Any:
+def _is_supported(x: torch.Tensor, weight: torch.Tensor) -> bool:
     has_static_sizes = all(type(size) is int for size in (*x.shape, *weight.shape))
     return has_static_sizes and x.ndim in (3, 4) and x.device.type == "cpu" and x.dtype is torch.float32
 
 
-def _each(sizes: Any, dims: Any) -> Any:
+def _each(sizes: Sequence[int], dims: int) -> list[int]:
     """Return one value per dimension. convolution() also takes one value for all of them: padding="valid"
     gives a padding of [0].
     """
@@ -90,8 +99,14 @@ def _each(sizes: Any, dims: Any) -> Any:
 
 
 def _form(
-    result: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, channels_last: bool
-) -> Any:
+    result: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    channels_last: bool,
+) -> Form | None:
     """Return the form that is faster than oneDNN's own convolution, or None."""
     pixels = result.numel() // result.shape[1] if result.numel() else 0
     if 2 * pixels * weight.numel() < WORTH:
@@ -106,7 +121,7 @@ def _form(
     return None
 
 
-def _is_disjoint(kernel: Any, stride: Any, padding: Any, dilation: Any) -> bool:
+def _is_disjoint(kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> bool:
     """Return True if the windows of a convolution do not overlap."""
     return kernel == list(stride) and not any(padding) and set(dilation) == {1}
 
@@ -115,13 +130,22 @@ class _Planes:
     """Images channel by channel: oneflow::convolution."""
 
     @staticmethod
-    def result(graph: Graph, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    def result(
+        graph: Graph, x: Node, weight: Node, stride: list[int], padding: list[int], dilation: list[int]
+    ) -> Node:
         return _new(graph, torch.ops.oneflow.convolution.default, x, weight, *stride, *padding, *dilation)
 
     @staticmethod
     def gradient(
-        graph: Graph, i: Any, dy: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any
-    ) -> Any:
+        graph: Graph,
+        i: int,
+        dy: Node,
+        x: Node,
+        weight: Node,
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+    ) -> Node | None:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         ops, window = torch.ops.oneflow, (*padding, *dilation)
@@ -138,42 +162,42 @@ class _Lines:
     """Signals (N, C, L): images of one row."""
 
     @staticmethod
-    def result(graph: Graph, x: Any, weight: Any, *window: Any) -> Any:
-        rows = (_row(graph, t) for t in (x, weight))
+    def result(graph: Graph, x: Node, weight: Node, *window: list[int]) -> Node:
+        rows = _row(graph, x), _row(graph, weight)
         return _signal(graph, _Planes.result(graph, *rows, *_window_of_rows(*window)))
 
     @staticmethod
-    def gradient(graph: Graph, i: Any, dy: Any, x: Any, weight: Any, *window: Any) -> Any:
+    def gradient(graph: Graph, i: int, dy: Node, x: Node, weight: Node, *window: list[int]) -> Node | None:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2])
-        rows = (_row(graph, t) for t in (dy, x, weight))
+        rows = _row(graph, dy), _row(graph, x), _row(graph, weight)
         gradient = _Planes.gradient(graph, i, *rows, *_window_of_rows(*window))
         return gradient and _signal(graph, gradient)
 
 
-def _row(graph: Graph, signal: Any) -> Any:
+def _row(graph: Graph, signal: Node) -> Node:
     return _new(graph, aten.unsqueeze.default, signal, 2)
 
 
-def _signal(graph: Graph, row: Any) -> Any:
+def _signal(graph: Graph, row: Node) -> Node:
     return _new(graph, aten.squeeze.dim, row, 2)
 
 
-def _window_of_rows(stride: Any, padding: Any, dilation: Any) -> tuple[Any, ...]:
-    return [1, *stride], [0, *padding], [1, *dilation]
+def _window_of_rows(stride: list[int], padding: list[int], dilation: list[int]) -> Window:
+    return [[1, *stride], [0, *padding], [1, *dilation]]
 
 
 class _Pixels:
     """Images pixel by pixel and a kernel of one pixel: matrix products."""
 
     @staticmethod
-    def result(graph: Graph, x: Any, weight: Any, *_: Any) -> Any:
+    def result(graph: Graph, x: Node, weight: Node, *_: list[int]) -> Node:
         rows = _matrix(graph, x)
         transposed = _new(graph, aten.permute.default, _square(graph, weight), [1, 0])
         return _image(graph, _new(graph, aten.mm.default, rows, transposed), x)
 
     @staticmethod
-    def gradient(graph: Graph, i: Any, dy: Any, x: Any, weight: Any, *_: Any) -> Any:
+    def gradient(graph: Graph, i: int, dy: Node, x: Node, weight: Node, *_: list[int]) -> Node | None:
         if i == 2:
             return _new(graph, aten.sum.dim_IntList, dy, [0, 2, 3])
         rows = _matrix(graph, dy)
@@ -184,23 +208,23 @@ class _Pixels:
         return _new(graph, aten.reshape.default, product, list(weight.meta["val"].shape))
 
 
-def _square(graph: Graph, weight: Any) -> Any:
+def _square(graph: Graph, weight: Node) -> Node:
     return _new(graph, aten.reshape.default, weight, list(weight.meta["val"].shape[:2]))
 
 
-def _matrix(graph: Graph, images: Any) -> Any:
+def _matrix(graph: Graph, images: Node) -> Node:
     """Return one row per pixel."""
     pixels = _new(graph, aten.permute.default, images, [0, 2, 3, 1])
     return _new(graph, aten.reshape.default, pixels, [-1, images.meta["val"].shape[1]])
 
 
-def _image(graph: Graph, matrix: Any, like: Any) -> Any:
+def _image(graph: Graph, matrix: Node, like: Node) -> Node:
     n, _, h, w = like.meta["val"].shape
     pixels = _new(graph, aten.reshape.default, matrix, [n, h, w, -1])
     return _new(graph, aten.permute.default, pixels, [0, 3, 1, 2])
 
 
-def _new(graph: Graph, target: Any, *args: Any) -> Any:
+def _new(graph: Graph, target: OpOverload, *args: FxArgument) -> Node:
     node = graph.call_function(target, args)
     node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
     return node

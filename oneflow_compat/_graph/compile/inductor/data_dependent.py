@@ -23,12 +23,15 @@ from .symbols import has_fixed_results
 if TYPE_CHECKING:
     from torch.fx import Node
 
+    from ...program.tensor_info import TensorInfo
+    from ..known_operators import KnownOperator, KnownResult
+
 
 aten = torch.ops.aten
 _MASKS = torch.bool, torch.uint8
 
 
-def with_known_shapes(graph: torch.fx.Graph) -> list[tuple[Any, ...]]:
+def with_known_shapes(graph: torch.fx.Graph) -> list[KnownOperator]:
     """Replace such operators in the graph of a region, in place. Return [(operator, infos of results)]."""
     replaced = []
     for node in graph.nodes:
@@ -50,13 +53,15 @@ def _needs_known_shapes(node: Node) -> bool:
     return has_fixed_results(node) and no_shim(node.target) and not _is_sparse(node)
 
 
-def _parts(node: Node) -> dict[Any, Any]:
+def _parts(node: Node) -> dict[int, KnownResult]:
     """Return {index of a result: its record, for a list of tensors a tuple of records}."""
-    parts = {u.args[1]: (u, u.meta["tensor"]) for u in node.users if u.target is operator.getitem}
+    parts: dict[Any, tuple[Node, TensorInfo | None]] = {
+        u.args[1]: (u, u.meta["tensor"]) for u in node.users if u.target is operator.getitem
+    }
     return {i: _listed(_parts(part)) if info is None else info for i, (part, info) in parts.items()}
 
 
-def _listed(parts: Any) -> tuple[Any, ...]:
+def _listed(parts: dict[int, KnownResult]) -> tuple[KnownResult, ...]:
     return tuple(parts.get(i) for i in range(max(parts, default=-1) + 1))
 
 

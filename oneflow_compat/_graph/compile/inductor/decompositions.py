@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,36 +19,43 @@ from ...._kernels import _ext
 from ...._kernels.kernels import POINT_NAMES
 from . import lstm
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
-def _quick_gelu(x: Any) -> Any:
+Decomposed = Any  # a tensor, or NotImplemented if inductor has to compile the operator as it is
+
+
+def _quick_gelu(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-def _quick_gelu_backward(x: Any, dy: Any) -> Any:
+def _quick_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     s = torch.sigmoid(1.702 * x)
     return dy * s * (1 + 1.702 * x * (1 - s))
 
 
-def _square_relu(x: Any) -> Any:
+def _square_relu(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x).square()
 
 
-def _square_relu_backward(x: Any, dy: Any) -> Any:
+def _square_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     return 2 * torch.relu(x) * dy
 
 
 _SLOPE = 2 * math.sqrt(2 / math.pi)
 
 
-def _gate(x: Any) -> Any:
+def _gate(x: torch.Tensor) -> torch.Tensor:
     return torch.sigmoid(_SLOPE * (x + 0.044715 * x * x * x))
 
 
-def _fast_gelu_mul(x: Any, m: Any) -> Any:
+def _fast_gelu_mul(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     return x * _gate(x) * m
 
 
-def _fast_gelu_mul_backward(x: Any, m: Any, dy: Any) -> tuple[Any, ...]:
+def _fast_gelu_mul_backward(
+    x: torch.Tensor, m: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     s = _gate(x)
     return dy * m * (s + _SLOPE * x * s * (1 - s) * (1 + 3 * 0.044715 * x * x)), dy * x * s
 
@@ -68,7 +75,7 @@ def plain_pointwise(op: int) -> Callable[..., Any] | None:
     return _POINT.get(POINT_NAMES[op])
 
 
-def _pointwise(op: Any, inputs: Any, outputs: Any, scalars: Any) -> Any:
+def _pointwise(op: int, inputs: list[torch.Tensor], outputs: int, scalars: list[float]) -> Decomposed:
     function, dtype = plain_pointwise(op), inputs[0].dtype
     if function is None:
         return NotImplemented
@@ -76,12 +83,14 @@ def _pointwise(op: Any, inputs: Any, outputs: Any, scalars: Any) -> Any:
     return [o.to(dtype) for o in (out if isinstance(out, tuple) else (out,))]
 
 
-def _scale_tril(x: Any, diagonal: Any, scale: Any, fill: Any) -> Any:
+def _scale_tril(x: torch.Tensor, diagonal: int, scale: float, fill: float) -> torch.Tensor:
     rows, columns = (torch.arange(n, device=x.device) for n in x.shape[-2:])
     return torch.where(columns <= rows[:, None] + diagonal, x * scale, fill)
 
 
-def _multilabel_margin(x: Any, labels: Any, reduction: Any) -> tuple[Any, ...]:
+def _multilabel_margin(
+    x: torch.Tensor, labels: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Mask the targets after the last label; torch's own decomposition (2.13) counts them."""
     rows, named = torch.atleast_2d(x), torch.atleast_2d(labels)
     positions, width = torch.arange(rows.shape[1], device=x.device), rows.shape[1]
@@ -95,8 +104,13 @@ def _multilabel_margin(x: Any, labels: Any, reduction: Any) -> tuple[Any, ...]:
 
 
 def _multi_margin(
-    x: Any, target: Any, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: Any = 1
-) -> Any:
+    x: torch.Tensor,
+    target: torch.Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
     """Keep a result without dimensions for a label without dimensions; torch's own decomposition (2.13)
     returns a row of one value.
     """
@@ -107,16 +121,16 @@ def _multi_margin(
 
 
 def _avg_pool_backward(
-    op: Any,
-    grad: Any,
-    x: Any,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: Any,
-    count_include_pad: Any,
-    divisor: Any = None,
-) -> Any:
+    op: OpOverload,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None = None,
+) -> Decomposed:
     """Divide by the part of the window inside the padded input.
 
     Inductor's own form (2.13) divides by the full window even if only a part of it lies within the padded
@@ -128,7 +142,8 @@ def _avg_pool_backward(
         return op(grad, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
     if divisor is not None or not (ceil_mode and count_include_pad):
         return NotImplemented
-    stride, count, whole = stride or kernel, 1, True
+    count: Any = 1
+    stride, whole = stride or kernel, True
     for d in range(dims):
         size, windows = x.shape[d - dims], grad.shape[d - dims]
         start = torch.arange(windows, device=x.device) * stride[d] - padding[d]
@@ -143,7 +158,7 @@ def _avg_pool_backward(
     return op(parts, x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
-def _integer_power(base: Any, exponent: Any) -> Any:
+def _integer_power(base: float, exponent: torch.Tensor) -> Decomposed:
     """Compute an integer power without the C wrapper, which passes the base as a double (2.13): the kernel
     would write float32 into an integer buffer.
     """
@@ -153,15 +168,17 @@ def _integer_power(base: Any, exponent: Any) -> Any:
     return torch.full((), base, dtype=dtype, device=exponent.device).pow(exponent)
 
 
-def _softshrink(x: Any, bound: Any = 0.5) -> Any:
+def _softshrink(x: torch.Tensor, bound: float = 0.5) -> torch.Tensor:
     """Keep NaN; torch's own decomposition (2.13) turns it into 0."""
     return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
 
 
-def _on_cpu(form: Any) -> Any:
+def _on_cpu(form: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., Decomposed]:
     """Decompose floating operands on the CPU in at least float32, as torch's kernels compute."""
 
-    def decomposed(a: Any, b: Any, *, rounding_mode: Any = "floor") -> Any:
+    def decomposed(
+        a: torch.Tensor | float, b: torch.Tensor | float, *, rounding_mode: str | None = "floor"
+    ) -> Decomposed:
         tensors = [t for t in (a, b) if isinstance(t, torch.Tensor)]
         dtype = torch.result_type(a, b)
         if (
@@ -177,13 +194,13 @@ def _on_cpu(form: Any) -> Any:
     return decomposed
 
 
-def _remainder(a: Any, b: Any) -> Any:
+def _remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute the exact remainder; inductor (2.13) computes a - floor(a / b) * b."""
     rest = torch.fmod(a, b)
     return torch.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-def _floor_divide(a: Any, b: Any) -> Any:
+def _floor_divide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Round the exact quotient down. Inductor (2.13) takes the floor of the rounded quotient: 11.0 // 0.44 is
     24.
     """
@@ -196,13 +213,17 @@ def _floor_divide(a: Any, b: Any) -> Any:
     return torch.where(b == 0, a / b, torch.where(quotient == 0, signed_zero, whole))
 
 
-def _linear(x: Any, size: Any, align_corners: bool, *scales: Any) -> Any:
+def _linear(x: torch.Tensor, size: Sequence[int], align_corners: bool, *scales: float | None) -> torch.Tensor:
     from torch._decomp.decompositions import _upsample_linear
 
-    return _upsample_linear(x, list(size), align_corners, [*scales, *[None] * (len(size) - len(scales))])
+    per_dimension = [*scales, *[None] * (len(size) - len(scales))]
+    resized: torch.Tensor = _upsample_linear(x, list(size), align_corners, per_dimension)
+    return resized
 
 
-def _nearest_scales(scales: Any, shape: Any, size: Any, device: Any) -> list[Any]:
+def _nearest_scales(
+    scales: Sequence[float | None], shape: Sequence[int], size: Sequence[int], device: torch.device
+) -> list[float | None]:
     """Return the scales that the CPU kernel for images uses. The kernel looks at the sizes before the scales:
     the same size, or twice the size. torch's decomposition (2.13) does not.
     """
@@ -212,13 +233,23 @@ def _nearest_scales(scales: Any, shape: Any, size: Any, device: Any) -> list[Any
     ]
 
 
-def _nearest(x: Any, size: Any, height: Any = None, width: Any = None) -> Any:
+def _nearest(
+    x: torch.Tensor, size: Sequence[int], height: float | None = None, width: float | None = None
+) -> torch.Tensor:
     from torch._decomp.decompositions import _upsample_nearest
 
-    return _upsample_nearest(x, list(size), _nearest_scales((height, width), x.shape, size, x.device))
+    scales = _nearest_scales((height, width), x.shape, size, x.device)
+    resized: torch.Tensor = _upsample_nearest(x, list(size), scales)
+    return resized
 
 
-def _nearest_backward(grad: Any, size: Any, shape: Any, height: Any = None, width: Any = None) -> Any:
+def _nearest_backward(
+    grad: torch.Tensor,
+    size: Sequence[int],
+    shape: Sequence[int],
+    height: float | None = None,
+    width: float | None = None,
+) -> Decomposed:
     """Use the locations that forward used. Inductor's own form (2.13) goes by the sizes alone, which differs
     from forward if a scale factor is not their quotient.
     """
@@ -233,15 +264,27 @@ def _nearest_backward(grad: Any, size: Any, shape: Any, height: Any = None, widt
     )
 
 
-def _cubic(x: Any, size: Any, align_corners: bool, height: Any = None, width: Any = None) -> Any:
+def _cubic(
+    x: torch.Tensor,
+    size: Sequence[int],
+    align_corners: bool,
+    height: float | None = None,
+    width: float | None = None,
+) -> torch.Tensor:
     from torch._decomp.decompositions import upsample_bicubic2d_default
 
-    return upsample_bicubic2d_default(x, size, align_corners, height, width)
+    resized: torch.Tensor = upsample_bicubic2d_default(x, size, align_corners, height, width)
+    return resized
 
 
 def _bilinear_backward(
-    grad: Any, size: Any, shape: Any, align_corners: bool, height: Any = None, width: Any = None
-) -> Any:
+    grad: torch.Tensor,
+    size: Sequence[int],
+    shape: Sequence[int],
+    align_corners: bool,
+    height: float | None = None,
+    width: float | None = None,
+) -> Decomposed:
     if grad.device.type != "cpu":
         return NotImplemented
     if any(isinstance(n, torch.SymInt) for n in (*size, *shape)):
@@ -252,7 +295,13 @@ def _bilinear_backward(
     ).squeeze(2)
 
 
-def _transposed_bilinear(grad: Any, size: Any, shape: Any, align_corners: bool, scales: Any) -> Any:
+def _transposed_bilinear(
+    grad: torch.Tensor,
+    size: Sequence[int],
+    shape: Sequence[int],
+    align_corners: bool,
+    scales: Sequence[float | None],
+) -> torch.Tensor:
     """Multiply by the matrices of the interpolation, because the kernels of the gradient take no symbols
     (torch 2.13).
     """
@@ -264,34 +313,36 @@ def _transposed_bilinear(grad: Any, size: Any, shape: Any, align_corners: bool, 
     return (rows @ gradient @ columns.t()).to(grad.dtype)
 
 
-def _identity(size: Any) -> torch.Tensor:
+def _identity(size: int) -> torch.Tensor:
     """Return the identity matrix. torch.eye (2.13) takes no symbols."""
     index = torch.arange(size)
     return index[:, None] == index
 
 
-def _zeros(size: Any, **options: Any) -> Any:
+def _zeros(size: Sequence[int], **options: Any) -> torch.Tensor:
     """Return ordinary zeros for a tensor without memory (forward derivatives create them), because compiled
     code cannot read it.
     """
     return torch.zeros(size, **{k: v for k, v in options.items() if v is not None})
 
 
-def _sum(plain: Any, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+def _sum(
+    plain: Callable[..., torch.Tensor] | None, x: torch.Tensor, y: torch.Tensor | float, *, alpha: float = 1
+) -> Decomposed:
     """Add two terms. If a term is a matrix product, inductor (2.13) fuses the two and drops the factor."""
     if alpha == 1:
         return NotImplemented if plain is None else plain(x, y)
     return x + (y.to(torch.result_type(x, y)) if isinstance(y, torch.Tensor) else y) * alpha
 
 
-def table() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
     """Return {operator: decomposition}. Operators of oneflow._ext and LSTM layers are included only if the
     library is loaded.
     """
     from torch._inductor.decomposition import select_decomp_table
 
     aten = torch.ops.aten
-    decompositions = {
+    decompositions: dict[torch._ops.OpOverload, Callable[..., Decomposed]] = {
         aten.add.Tensor: functools.partial(_sum, select_decomp_table().get(aten.add.Tensor)),
         aten.upsample_bilinear2d.default: _linear,
         aten.upsample_trilinear3d.default: _linear,

@@ -8,7 +8,7 @@ only the tensors it is given.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +27,9 @@ from .regions import Region
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
+
+    from ...program.tensor_info import Shape, TensorInfo
+    from .regions import CompiledRegion
 
 
 SHORT = 6  # a run with fewer operators (views not counted) is not worth a separate call
@@ -53,7 +56,7 @@ def compile(program: Program, config: Config) -> CompiledFunction:
     return aten.compile(program.with_(graph=graph), config)
 
 
-def _runs(graph: Graph) -> Iterator[Any]:
+def _runs(graph: Graph) -> Iterator[list[Node]]:
     """Return lists of adjacent nodes, before the update, that touch static sizes only."""
     late, run = first_of_update(graph), []
     for node in graph.nodes:
@@ -83,7 +86,7 @@ def _has_static_sizes(node: Node) -> bool:
     return info.stride is not None and not any(type(n) is str for n in (*info.shape, *info.stride))
 
 
-def _is_closed(run: Any, graph: Any) -> Any:
+def _is_closed(run: list[Node], graph: Graph) -> bool:
     """Return True if a run is long enough and nobody else writes the tensors that it writes or returns."""
     if sum(not is_view(n) for n in run) < SHORT:
         return False
@@ -97,21 +100,23 @@ def _is_closed(run: Any, graph: Any) -> Any:
     return _bases_written(others).isdisjoint(map(_base, _outputs(run)))
 
 
-def _base(node: Node) -> Any:
+def _base(node: Node) -> Node:
     return list(roots([node]))[-1]
 
 
-def _bases_written(nodes: Any) -> Any:
+def _bases_written(nodes: Iterable[Node]) -> set[Node]:
     return {_base(value) for node in nodes for value in written_args(node)}
 
 
-def _outputs(run: Any) -> Any:
+def _outputs(run: list[Node]) -> list[Node]:
     """Return the values that a run computes for other nodes, except views of its inputs."""
     within = set(run)
     return [n for n in run if _base(n) in within and any(u not in within for u in n.users)]
 
 
-def _call(graph: Any, copies: Any, run: Any, config: Any, notice: Any) -> Any:
+def _call(
+    graph: Graph, copies: dict[Node, Node], run: list[Node], config: Config, notice: Announcement
+) -> bool:
     """Put a call of the compiled run and its outputs into the graph. Return False if inductor has no form for
     it, or returns another layout than the operators do.
     """
@@ -136,7 +141,7 @@ def _call(graph: Any, copies: Any, run: Any, config: Any, notice: Any) -> Any:
     return True
 
 
-def _region(run: Any, inputs: Any, outputs: Any) -> Any:
+def _region(run: list[Node], inputs: list[Node], outputs: list[Node]) -> Region:
     graph, copies = torch.fx.Graph(), {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
@@ -147,21 +152,25 @@ def _region(run: Any, inputs: Any, outputs: Any) -> Any:
     return Region(graph)
 
 
-def _with_input_layouts(function: Callable[..., Any], strides: Any) -> Any:
+def _with_input_layouts(function: CompiledRegion, strides: list[Shape]) -> CompiledFunction:
     """Copy inputs whose layout differs from the expected one, because the region reads memory by the expected
     layouts.
     """
 
-    def with_stride(value: Any, stride: Any) -> Any:
+    def with_stride(value: torch.Tensor, stride: Shape) -> torch.Tensor:
         if value.stride() == stride:
             return value
-        return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
+        steps: Any = stride  # without symbols
+        return torch.empty_strided(value.shape, steps, dtype=value.dtype, device=value.device).copy_(value)
 
-    def region(*values: Any) -> Any:
+    def region(*values: torch.Tensor) -> Sequence[Any]:
         return function(*map(with_stride, values, strides))
 
     return region
 
 
-def _layout(info: Any) -> list[Any]:
-    return [(size, step) for size, step in zip(info.shape, info.stride) if size > 1]
+def _layout(info: TensorInfo) -> list[tuple[int, int]]:
+    """Return the sizes above 1 with their strides; there are no symbols."""
+    sizes: Any = info.shape
+    strides: Any = info.stride
+    return [(size, step) for size, step in zip(sizes, strides) if size > 1]

@@ -7,16 +7,19 @@ weights.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.fx.node import Target
 
 _LSTM = 2  # at::native's mode
 # hidden size: beyond, the weight leaves the cache (1.15 times the speed of oneDNN at 512, 0.93 at 1024)
 _LARGEST = 640
 
 
-def is_layer(target: Any) -> bool:
+def is_layer(target: Target) -> bool:
     """Whether an operator is a layer or its gradient, which must be compiled together.
 
     They share a workspace, and that of the layer here is not oneDNN's.
@@ -25,7 +28,7 @@ def is_layer(target: Any) -> bool:
     return target in (aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default)
 
 
-def _takes(input: Any, mode: Any, hidden_size: int, batch_sizes: Any) -> Any:
+def _takes(input: torch.Tensor, mode: int, hidden_size: int, batch_sizes: list[int]) -> bool:
     return (
         mode == _LSTM
         and not batch_sizes
@@ -36,23 +39,23 @@ def _takes(input: Any, mode: Any, hidden_size: int, batch_sizes: Any) -> Any:
 
 
 def layer(
-    input: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any,
-    b_hh: Any,
-    h0: Any,
-    c0: Any,
+    input: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor,
+    b_hh: torch.Tensor,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
     reverse: bool,
-    batch_sizes: Any,
-    mode: Any,
+    batch_sizes: list[int],
+    mode: int,
     hidden_size: int,
     *options: Any,
-) -> Any:
+) -> tuple[torch.Tensor, ...]:
     """Compute aten::mkldnn_rnn_layer of an LSTM: (hidden states, last hidden state, last cell, workspace)."""
     _num_layers, has_biases, *_ = options
     if not _takes(input, mode, hidden_size, batch_sizes):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]  # inductor then calls the kernel
     is_stacked = h0.ndim == 3  # as recorded for a batch that is a symbol
     if is_stacked:
         h0, c0 = h0.reshape(h0.shape[-2:]), c0.reshape(c0.shape[-2:])
@@ -65,38 +68,37 @@ def layer(
 
 
 def layer_backward(
-    input: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any,
-    b_hh: Any,
-    h0: Any,
-    c0: Any,
-    output: Any,
-    hy: Any,
-    cy: Any,
-    grad_output: Any,
-    grad_hy: Any,
-    grad_cy: Any,
+    input: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor,
+    b_hh: torch.Tensor,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
+    output: torch.Tensor,
+    hy: torch.Tensor,
+    cy: torch.Tensor,
+    grad_output: torch.Tensor | None,
+    grad_hy: torch.Tensor | None,
+    grad_cy: torch.Tensor | None,
     reverse: bool,
-    mode: Any,
+    mode: int,
     hidden_size: int,
-    num_layers: Any,
+    num_layers: int,
     has_biases: bool,
-    train: Any,
+    train: bool,
     bidirectional: bool,
-    batch_sizes: Any,
+    batch_sizes: list[int],
     batch_first: bool,
-    workspace: Any,
-) -> Any:
+    workspace: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
     """Compute the layer's gradients: of the input, both weights, both biases and both states."""
     if not _takes(input, mode, hidden_size, batch_sizes):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]  # inductor then calls the kernel
     is_stacked = h0.ndim == 3
     if is_stacked:
-        h0, c0, grad_hy, grad_cy = (
-            t if t is None else t.reshape(t.shape[-2:]) for t in (h0, c0, grad_hy, grad_cy)
-        )
+        h0, c0 = h0.reshape(h0.shape[-2:]), c0.reshape(c0.shape[-2:])
+        grad_hy, grad_cy = (t if t is None else t.reshape(t.shape[-2:]) for t in (grad_hy, grad_cy))
     steps, batch, width = input.shape
     dgates, dh, dc = torch.ops.oneflow.lstm_backward(
         grad_output, grad_hy, grad_cy, workspace, c0, w_hh, reverse

@@ -18,7 +18,7 @@ import functools
 import math
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch.fx import Graph, Node
@@ -27,6 +27,10 @@ from .... import _env
 from ...._kernels import _ext
 from . import convolution, upstream_fixes
 from .convolution import WORTH, convolve_in_blocks
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx.node import Argument as FxArgument
 
 aten = torch.ops.aten
 
@@ -48,7 +52,7 @@ def product_pass(blocks: bool, channels_last: bool) -> Callable[[Graph], None]:
                 convolve_in_blocks(graph, channels_last)
                 multiply_in_blocks(graph)
 
-        def uuid(self) -> Any:
+        def uuid(self) -> bytes:
             return get_hash_for_files((__file__, convolution.__file__, upstream_fixes.__file__)) + bytes(
                 [blocks, channels_last]
             )  # part of the key of inductor's cache
@@ -102,7 +106,7 @@ def blocks_are_faster() -> bool:
     return True
 
 
-def _processor() -> Any:
+def _processor() -> str:
     """Return the vendor of an x86 processor: vendor_id of /proc/cpuinfo, else Python's description."""
     try:
         with open("/proc/cpuinfo") as file:
@@ -119,7 +123,7 @@ def multiply_in_blocks(graph: Graph) -> None:
             node.target = ours[node.target]
 
 
-def _is_worth_blocks(a: Any, b: Any) -> bool:
+def _is_worth_blocks(a: torch.Tensor, b: torch.Tensor) -> bool:
     *batch, m, k, n = map(_size_or_typical, (*a.shape, b.shape[-1]))
     if a.device.type != "cpu" or a.dtype is not torch.float32:
         return False
@@ -127,7 +131,7 @@ def _is_worth_blocks(a: Any, b: Any) -> bool:
     return bool(each >= _WORTH_EACH and math.prod(batch) * each >= WORTH and min(m, n) >= _LEAST)
 
 
-def _size_or_typical(size: Any) -> Any:
+def _size_or_typical(size: int | torch.SymInt) -> int:
     """Return the size; of a symbol a typical one, so that the first call does not decide the kernels."""
     return size if type(size) is int else _TYPICAL
 
@@ -158,15 +162,15 @@ def rows_into_product(graph: Graph) -> None:
                 _replace_with_rows(graph, node, table, addend)
 
 
-def _replace_with_rows(graph: Graph, node: Node, table: Any, base: Any) -> None:
+def _replace_with_rows(graph: Graph, node: Node, table: Node, base: Node) -> None:
     """Replace the node, the sum of `base` and the table, by `base` with the rows of the table added."""
-    zeros, mask, indices, rows = table.args
+    arguments: Any = table.args
+    zeros, mask, indices, rows = arguments
     value = node.meta["val"]
     with graph.inserting_before(node):
         masked_rows = _call(graph, aten.where.self, rows, mask, rows, _scalar(graph, 0.0, value))
         clamped = [None if i is None else _clamped(graph, i, size) for size, i in zip(value.shape, indices)]
-        arguments = (base, clamped, masked_rows, True)
-        total = graph.call_function(aten._unsafe_index_put.default, arguments)
+        total = graph.call_function(aten._unsafe_index_put.default, (base, clamped, masked_rows, True))
     total.meta.update(node.meta)
     node.replace_all_uses_with(total)
     graph.erase_node(node)
@@ -175,20 +179,20 @@ def _replace_with_rows(graph: Graph, node: Node, table: Any, base: Any) -> None:
         graph.erase_node(zeros)
 
 
-def _call(graph: Graph, target: Any, like: Any, *args: Any) -> Any:
+def _call(graph: Graph, target: OpOverload, like: Node, *args: FxArgument) -> Node:
     """Return a new node whose result has the metadata of the node `like`."""
     node = graph.call_function(target, args)
     node.meta["val"] = like.meta["val"].clone()
     return node
 
 
-def _scalar(graph: Graph, value: Any, like: Any) -> Any:
+def _scalar(graph: Graph, value: float, like: torch.Tensor) -> Node:
     node = graph.call_function(aten.full.default, ([], value), {"dtype": like.dtype, "device": like.device})
     node.meta["val"] = like.new_empty(())
     return node
 
 
-def _clamped(graph: Graph, index: Any, size: Any) -> Any:
+def _clamped(graph: Graph, index: Node, size: int) -> Node:
     """Clamp the index to the rows of the table.
 
     The index changes only where the mask drops the row (a padding index of -1 of a table without rows, for
@@ -199,7 +203,7 @@ def _clamped(graph: Graph, index: Any, size: Any) -> Any:
     return _call(graph, aten.maximum.default, index, at_most, low)
 
 
-def _adds_rows_to_zeros(node: Node) -> bool:
+def _adds_rows_to_zeros(node: FxArgument) -> TypeGuard[Node]:
     """Return True if the node adds rows to a table of zeros and has exactly one reader."""
     if (
         not isinstance(node, Node)
@@ -211,5 +215,5 @@ def _adds_rows_to_zeros(node: Node) -> bool:
     return zeros.target is aten.full.default and bool(zeros.args[1] == 0)
 
 
-def _same(a: Any, b: Any) -> Any:
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.stride() == b.stride() and a.dtype is b.dtype and a.device == b.device

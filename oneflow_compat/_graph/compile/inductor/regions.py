@@ -8,8 +8,8 @@ would functionalize it, copy every parameter, and take longer to compile for no 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch.fx import Node
@@ -22,6 +22,9 @@ from .symbols import arguments_with_symbols, guards_of_region
 
 if TYPE_CHECKING:
     from torch.fx import Graph
+
+    from ...program.program import CompiledFunction
+    from ...program.tensor_info import TensorInfo
 
 
 _SIZE = torch.ops.aten.sym_size.int
@@ -37,6 +40,15 @@ class Region(torch.nn.Module):
         super().__init__()
         self.graph = graph
         self.guards: DimensionGuards | None = None  # by inputs, if shapes have symbols
+
+
+class CompiledRegion(Protocol):
+    """A function over the inputs of a region, as `compile_region` and the program cache return it."""
+
+    layouts: list[TensorInfo]  # of its results
+    guards: DimensionGuards | None  # of its sizes, if the shapes of the region have symbols
+
+    def __call__(self, *values: Any) -> Sequence[Any]: ...
 
 
 class Split(NamedTuple):
@@ -74,7 +86,7 @@ def takes_numbers(program: Program) -> bool:
     return any(user.op == "call_function" and user not in late for n in scalars for user in n.users)
 
 
-def _scalars_of_update(graph: Graph, late: Any) -> Any:
+def _scalars_of_update(graph: Graph, late: set[Node]) -> set[Node]:
     """Return the constants, and the scalars computed from lr, that only the update reads."""
     scalars: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -89,7 +101,9 @@ def _scalars_of_update(graph: Graph, late: Any) -> Any:
     return scalars
 
 
-def _region_with(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> Any:
+def _region_with(
+    nodes: list[Node], inputs: list[Node], outputs: list[Node], constants: dict[str, torch.Tensor]
+) -> Region:
     graph, copies = torch.fx.Graph(), {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
@@ -98,12 +112,12 @@ def _region_with(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> Any:
     for node in nodes:
         copies[node] = new_nodes.copied(graph, node, copies)
         if node.op == "get_attr":
-            region.register_buffer(node.target, constants[node.target])
+            region.register_buffer(str(node.target), constants[str(node.target)])
     graph.output(tuple(copies[n] for n in outputs))
     return region
 
 
-def _sizes_for_the_rest(program: Program, late: Any) -> Any:
+def _sizes_for_the_rest(program: Program, late: set[Node]) -> set[Node]:
     """Return the nodes of sizes that the rest or the results need; the rest computes them itself."""
     if program.dimensions is None:
         return set()
@@ -120,7 +134,7 @@ def _sizes_for_the_rest(program: Program, late: Any) -> Any:
 
 
 def host_program(
-    program: Program, inputs: list[Node], outputs: list[Node], late: set[Node], function: Callable[..., Any]
+    program: Program, inputs: list[Node], outputs: list[Node], late: set[Node], function: CompiledFunction
 ) -> Program:
     """Return a Program that calls `function` for the compiled region and runs the rest as captured.
 
@@ -147,13 +161,14 @@ def host_program(
     return program.with_(graph=graph)
 
 
-def _has_other_gaps(captured: Any, compiled: Any) -> bool:
+def _has_other_gaps(captured: TensorInfo | None, compiled: TensorInfo) -> bool:
     if captured is None or captured.stride is None or 0 in (*captured.shape, *captured.stride):
         return False  # a result of stride 0 shares memory with itself and cannot be written
-    return any(n > 1 and a != b for n, a, b in zip(captured.shape, captured.stride, compiled.stride))
+    sizes: Any = captured.shape
+    return any(n > 1 and a != b for n, a, b in zip(sizes, captured.stride, compiled.stride or ()))
 
 
-def _with_strides(value: Any, stride: Any) -> Any:
+def _with_strides(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from ...program.program import is_view
+
+if TYPE_CHECKING:
+    pass
 
 aten = torch.ops.aten
 _LARGEST = {aten.amax.default, aten.amin.default, aten.max.default, aten.min.default}
@@ -63,11 +67,11 @@ def read_plainly(graph: Graph) -> None:
             node.replace_input_with(x, dense)
 
 
-def _strides(value: Any, memory_format: Any) -> Any:
+def _strides(value: torch.Tensor, memory_format: torch.memory_format) -> tuple[int, ...]:
     return torch.empty_like(value, memory_format=memory_format, device="meta").stride()
 
 
-def _regroups(shape: Any, new_shape: Any) -> bool:
+def _regroups(shape: Sequence[int], new_shape: Sequence[int]) -> bool:
     """Return True if the two shapes are not merges of the dimensions of a common third shape."""
     if not all(type(size) is int for size in (*shape, *new_shape)):
         return False  # symbols: their order is not known
@@ -92,6 +96,7 @@ def compare_one_result(graph: Graph) -> None:
 
 
 def _viewed(node: Any) -> Any:
+    """Return the node that a node is a view of; another argument is returned as it is."""
     while (
         isinstance(node, Node)
         and node.op == "call_function"
@@ -117,7 +122,7 @@ def one_copy(graph: Graph) -> None:
                 image = _in_memory(graph, x, _strides(x.meta["val"], torch.channels_last))
             x.replace_all_uses_with(image, delete_user_cb=lambda user: user not in (image, output))
 
-    def with_captured_layout(node: Node) -> Any:
+    def with_captured_layout(node: Node) -> Node:
         """Return a result in the layout of the capture, which the update and the user expect, of gradients
         too.
         """
@@ -141,7 +146,7 @@ def _is_pointwise_image(node: Node) -> bool:
     )
 
 
-def _in_memory(graph: Graph, node: Node, strides: Any) -> Any:
+def _in_memory(graph: Graph, node: Node, strides: tuple[int, ...]) -> Node:
     """Return the result of the node as a tensor in memory."""
     result = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
     result.meta.update(node.meta)

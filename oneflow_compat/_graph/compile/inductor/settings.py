@@ -9,13 +9,16 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...program.random_functions import samples
 from .matmul import blocks_are_faster, product_pass
 from .shims import needs_python
+
+if TYPE_CHECKING:
+    from ...program.tensor_info import TensorInfo
 
 _SMALL_REGION = 150  # operators
 _CALLS = "void inductor_entry_impl("  # the function that inductor writes to call the kernels
@@ -29,8 +32,8 @@ __attribute__((optimize("O0")))
 
 
 def settings(
-    graph: torch.fx.Graph, infos: list[Any], options: dict[str, Any] | tuple[Any, ...] = ()
-) -> dict[str, object]:
+    graph: torch.fx.Graph, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...] = ()
+) -> dict[str, Any]:
     """Return {inductor option: value} for a region with these inputs. The user's own `options` take
     precedence.
     """
@@ -77,7 +80,7 @@ def calls_not_optimized(graph: torch.fx.Graph) -> Iterator[None]:
     cache: Any = CppWrapperCodeCache
     load = cache.load_async
 
-    def load_with_attribute(main_code: Any, *args: Any, **kwargs: Any) -> Any:
+    def load_with_attribute(main_code: str, *args: Any, **kwargs: Any) -> Any:
         return load(main_code.replace(_CALLS, _NOT_OPTIMIZED + _CALLS, 1), *args, **kwargs)
 
     cache.load_async = load_with_attribute

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...program.operators import has_new_results
 from .decompositions import plain_pointwise, table, talks
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 
 @functools.cache
@@ -47,11 +50,12 @@ def needs_python(graph: torch.fx.Graph) -> bool:
     return talks(graph) or any(no_shim(n.target) or _returns_list(n) for n in graph.nodes)
 
 
-def _returns_list(node: Any) -> Any:
+def _returns_list(node: Node) -> bool:
     """Return True if the node calls an operator of another library that returns a list of tensors."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in ("aten", "prims"):
         return False
-    if (target.namespace, target._opname) == ("oneflow", "pointwise") and plain_pointwise(node.args[0]):
+    code: Any = node.args[0] if node.args else None
+    if (target.namespace, target._opname) == ("oneflow", "pointwise") and plain_pointwise(code):
         return False  # inductor gets it as plain torch
     return any(isinstance(r.type, torch._C.ListType) for r in target._schema.returns)

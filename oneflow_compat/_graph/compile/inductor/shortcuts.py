@@ -26,7 +26,7 @@ def _short_answers() -> Iterator[None]:
 
     handler, stride_at_vec_range = common.DtypePropagationOpsHandler, cpp.stride_at_vec_range
 
-    def stride(index: Any, variable: Any, vector_length: Any = None) -> Any:
+    def stride(index: sympy.Expr, variable: sympy.Symbol, vector_length: int | None = None) -> sympy.Expr:
         coefficient, rest = linear_and_other_terms(index, variable)
         return coefficient + stride_at_vec_range(rest, variable, vector_length) if rest else coefficient
 
@@ -52,7 +52,7 @@ def _empty_tails() -> Iterator[None]:
 
     codegen = SchedulerNode.codegen
 
-    def codegen_unless_empty(self: Any, index_vars: Any) -> None:
+    def codegen_unless_empty(self: SchedulerNode, index_vars: Any) -> None:
         tails = (getattr(V.kernel, name, None) for name in _TAILS)
         if not any(size is not None and size == 0 for size in tails):
             codegen(self, index_vars)
@@ -84,8 +84,8 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
     def in_place(proxy: Any) -> int:
         return len(proxy.kernel_group.args.inplace_buffers)
 
-    def check_and_keep(self: Any, proxies: Any, depth: Any) -> Any:
-        fits = check(self, proxies, depth)
+    def check_and_keep(self: Any, proxies: Any, depth: int) -> bool:
+        fits: bool = check(self, proxies, depth)
         kept.clear()
         changed = in_place(proxies[0]) != proxies[0].in_place_before
         if not fits and not changed and not V.local_buffer_context.local_buffers:

@@ -8,8 +8,9 @@ another variant compiled.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -20,12 +21,20 @@ from ...program.symbol_environment import conditions_of, new_symbol
 
 if TYPE_CHECKING:
     from torch.fx import Node
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from ...program.dimension_guards import Dimension
+    from ...program.program import CompiledFunction
+    from ...program.tensor_info import TensorInfo
+    from .regions import CompiledRegion, Region
 
 
 MAX_VARIANTS = 8  # compiled forms of one region
+# (variants, inputs of a call) -> a function for their sizes, or None if there is none yet
+OtherVariant: TypeAlias = "Callable[[Variants, tuple[Any, ...]], CompiledFunction | None]"
 
 
-def guards_of_region(program: Program, inputs: Any) -> DimensionGuards | None:
+def guards_of_region(program: Program, inputs: list[Node]) -> DimensionGuards | None:
     """Return the guards of a program by the inputs of its region instead of by arguments."""
     if program.dimensions is None:
         return None
@@ -62,7 +71,7 @@ def has_fixed_results(node: Node) -> bool:
 class SymbolicInputs:
     """Examples for the inputs of a region, in a symbolic environment of their own."""
 
-    def __init__(self, guards: DimensionGuards, environment: Any) -> None:
+    def __init__(self, guards: DimensionGuards, environment: ShapeEnv) -> None:
         self.guards, self.environment = guards, environment
         self.sizes = {
             d.symbol: new_symbol(environment, f"input{d.argument}", d.dim, d.example)
@@ -71,7 +80,7 @@ class SymbolicInputs:
         for condition in guards.conditions:  # what the capture assumed holds, equal sizes among it
             assert evaluate(condition, self.sizes), condition
 
-    def examples(self, infos: Any) -> Any:
+    def examples(self, infos: list[TensorInfo]) -> list[torch.Tensor]:
         """Return symbolic tensors. Call it in the mode of the environment."""
         examples = []
         for index, info in enumerate(infos):
@@ -82,7 +91,7 @@ class SymbolicInputs:
             examples.append(torch.empty_strided(shape, stride, dtype=info.dtype, device=info.device))
         return examples
 
-    def free(self) -> list[Any]:
+    def free(self) -> list[tuple[Dimension, torch.SymInt]]:
         """Return [(dimension, symbolic size)] of the symbols that no other one decides.
 
         They are inputs of the compiled code as well: inductor's cache tests the guards of an entry on such
@@ -106,44 +115,55 @@ class Variants:
 
     __name__ = "region"  # torch.fx names the node of a call by it
 
-    def __init__(self, functions: Any, captured: Any, other_variant: Any = None) -> None:
+    def __init__(
+        self,
+        functions: Sequence[CompiledRegion],
+        captured: CompiledFunction,
+        other_variant: OtherVariant | None = None,
+    ) -> None:
         """`captured` runs the operators of the region. `other_variant(self, values)` returns a variant for
         other sizes, or None if there is none yet.
         """
-        self.variants = [(function.guards.compile(), function) for function in functions]
+        self.variants: list[tuple[Callable[[Sequence[Any]], bool], CompiledRegion]] = []
+        for function in functions:
+            self.add(function)
         self.captured, self.other_variant = captured, other_variant
         self.graph = getattr(functions[0], "graph", None)
 
-    def __call__(self, *values: Any) -> Any:
-        function = self.variant_for(values)
+    def __call__(self, *values: Any) -> Sequence[Any]:
+        function: CompiledFunction | None = self.variant_for(values)
         if function is None and self.other_variant is not None and len(self.variants) < MAX_VARIANTS:
             function = self.other_variant(self, values)
         return (function or self.captured)(*values)
 
-    def variant_for(self, values: Any) -> Any:
+    def variant_for(self, values: tuple[Any, ...]) -> CompiledRegion | None:
         """Return the variant that serves the sizes of these inputs, or None."""
         return next((function for serves, function in self.variants if serves(values)), None)
 
-    def add(self, function: Any) -> Any:
+    def add(self, function: CompiledRegion) -> CompiledRegion:
+        assert function.guards is not None, "the region has no symbols"
         self.variants.append((function.guards.compile(), function))
         return function
 
 
-def at_sizes_of(region: Any, values: Any) -> Any:
+def at_sizes_of(region: Region, values: tuple[Any, ...]) -> Region:
     """Return the region with the sizes of these inputs as examples."""
-    resized = copy.copy(region)
-    dimensions = (replace(d, example=values[d.argument].shape[d.dim]) for d in region.guards.dimensions)
-    resized.guards = replace(region.guards, dimensions=tuple(dimensions))
+    resized, guards = copy.copy(region), region.guards
+    assert guards is not None, "the region has no symbols"
+    dimensions = (replace(d, example=values[d.argument].shape[d.dim]) for d in guards.dimensions)
+    resized.guards = replace(guards, dimensions=tuple(dimensions))
     return resized
 
 
-def caller_with_sizes(call: Any, dimensions: Any) -> Any:
+def caller_with_sizes(
+    call: Callable[[list[Any]], Sequence[Any]], dimensions: Sequence[Dimension]
+) -> CompiledFunction:
     """Return a function over the inputs of a region that hands `call` the sizes of dimensions first."""
     if not dimensions:
         return lambda *values: call(list(values))
     reads = [(d.argument, d.dim) for d in dimensions]
 
-    def region(*values: Any) -> Any:
+    def region(*values: Any) -> Sequence[Any]:
         return call([*(values[i].shape[dim] for i, dim in reads), *values])
 
     return region

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...program.program import node_argument
+
 if TYPE_CHECKING:
+    from torch._inductor.codegen.cpp import LoopLevel
     from torch.fx import Node
 
 
@@ -94,8 +97,8 @@ def operands_kept() -> Iterator[None]:
     from torch._inductor.fx_passes.reinplace import inplaceable_ops
     from torch._inductor.fx_utils import get_node_storage
 
-    def apart(node: Node, written: Any) -> bool:
-        memory = get_node_storage(node.args[written])
+    def apart(node: Node, written: int) -> bool:
+        memory = get_node_storage(node_argument(node, written))
         others = torch.fx.node.map_arg(
             (*node.args[:written], *node.args[written + 1 :], node.kwargs), get_node_storage
         )
@@ -124,7 +127,7 @@ def ends_kept() -> Iterator[None]:
 
     before = CppKernelProxy.aggregate_reduction_buffers
 
-    def aggregate(self: CppKernelProxy, sums_inside: Any, outer_loop: Any) -> None:
+    def aggregate(self: CppKernelProxy, sums_inside: bool, outer_loop: LoopLevel | None) -> None:
         if outer_loop is not None and not outer_loop.is_reduction:
             loops = self.loop_nest.loops
             level = [loop.var for loop in loops].index(outer_loop.var)

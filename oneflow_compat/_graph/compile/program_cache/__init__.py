@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,6 +38,11 @@ from .region_record import (
 )
 from .store import Entry, Store, default_store
 
+if TYPE_CHECKING:
+    from ...program.tensor_info import TensorInfo
+    from ..inductor.regions import CompiledRegion, Region
+    from ..known_operators import KnownOperator, KnownResult
+
 
 @dataclass(frozen=True)
 class Request:
@@ -57,12 +62,12 @@ class Request:
         object.__setattr__(self, "keys", tuple(_digest([key, self.environment, i]) for i in variants))
 
     @property
-    def sizes(self) -> tuple[Any, ...] | None:
+    def sizes(self) -> tuple[int, ...] | None:
         """The sizes of the symbols for which the region is compiled, or None without symbols."""
         guards = self.record["guards"]
         return guards and tuple(row[-1] for row in guards["symbols"])
 
-    def at(self, sizes: Any) -> Request:
+    def at(self, sizes: tuple[int, ...]) -> Request:
         """Return the request for the same region at other sizes."""
         guards = self.record["guards"]
         symbols = [[*row[:-1], size] for row, size in zip(guards["symbols"], sizes)]
@@ -77,11 +82,13 @@ class Binary:
     library: Path
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def request_for(module: Any, infos: Any, options: Any) -> Request | None:
+def request_for(
+    module: Region, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...]
+) -> Request | None:
     """Return the request for a region on the CPU, or None if its key could not tell it from another one."""
     infos_of_results = (n.meta.get("tensor") for n in module.graph.nodes)
     if any(i is not None and i.device.type != "cpu" for i in (*infos, *infos_of_results)):
@@ -97,47 +104,46 @@ def find(request: Request, store: Store) -> Entry | None:
     return next((entry for _, entry in _entries(request, store) if _serves(entry, request.sizes)), None)
 
 
-def _entries(request: Request, store: Any) -> Any:
+def _entries(request: Request, store: Store) -> Iterator[tuple[str, Entry]]:
     """Return (key, entry) of each variant of the region in a store."""
     entries = ((key, store.find(key)) for key in request.keys)
     return ((key, entry) for key, entry in entries if entry is not None)
 
 
-def _serves(entry: Any, sizes: Any) -> Any:
+def _serves(entry: Entry, sizes: tuple[int, ...] | None) -> bool:
     try:
         guards = decode_guards(entry.record["guards"])
     except (LookupError, TypeError, ValueError):  # the record is damaged
         return False
-    return guards is None or guards.serves(sizes)
+    return guards is None or sizes is not None and guards.serves(sizes)
 
 
-def load(request: Request, store: Store | None = None) -> Callable[..., Any] | None:
+def load(request: Request, store: Store | None = None) -> CompiledRegion | None:
     """Return the function of the region if the cache has a binary for its sizes, else None."""
     store = store or default_store()
     entry = find(request, store) if store is not None else None
     return load_entry(store, entry) if store is not None and entry is not None else None
 
 
-def load_variants(request: Request) -> list[Callable[..., Any]]:
+def load_variants(request: Request) -> list[CompiledRegion]:
     """Return the functions of all variants of the region in the user's cache."""
     store = default_store()
     functions = [load_entry(store, entry) for _, entry in _entries(request, store)] if store else []
     return [function for function in functions if function is not None]
 
 
-def load_entry(store: Store, entry: Entry) -> Callable[..., Any] | None:
+def load_entry(store: Store, entry: Entry) -> CompiledRegion | None:
     """Return the function of an entry that the store has checked (`find`), or None. An entry that cannot be
     loaded is removed.
     """
     try:
-        function: Callable[..., Any] = function_of(Binary(entry.record, entry.library))
-        return function
+        return function_of(Binary(entry.record, entry.library))
     except (ImportError, LookupError, AttributeError, TypeError, ValueError, RuntimeError):
         store.remove(entry)
         return None
 
 
-def function_of(binary: Binary) -> Any:
+def function_of(binary: Binary) -> CompiledRegion:
     """Return the function of a binary. It has the layouts of its results as `layouts`."""
     record = binary.record
     for target, results in record["known_operators"]:
@@ -152,7 +158,8 @@ def function_of(binary: Binary) -> Any:
     function.guards = guards
     function.layouts = [decode_info(info) for info in record["results"]]
     function.binary = binary
-    return function
+    region: CompiledRegion = function
+    return region
 
 
 def is_kept(request: Request) -> bool:
@@ -168,7 +175,7 @@ def copy(request: Request, target: Store) -> None:
         target.put(key, entry.record, entry.library.read_bytes())
 
 
-def keep(request: Request, built: Built, name: str, seconds: float, store: Any = None) -> None:
+def keep(request: Request, built: Built, name: str, seconds: float, store: Store | None = None) -> None:
     """Write the binary of a region that was compiled in this process. A full disk only costs the entry."""
     store = store or default_store()
     if store is None:
@@ -192,11 +199,11 @@ class Built:
 
     library: Path
     constants: list[torch.Tensor]
-    results: list[Any]
-    known_operators: list[Any]
+    results: list[TensorInfo]
+    known_operators: list[KnownOperator]
     calls_kernels: bool
     guards: DimensionGuards | None = None
-    sizes: tuple[Any, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ()
 
 
 def record_for(request: Request, built: Built, name: str, seconds: float) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def record_for(request: Request, built: Built, name: str, seconds: float) -> dic
     }
 
 
-def _encode_results(results: Any) -> Any:
+def _encode_results(results: KnownResult) -> list[Any] | dict[str, Any] | None:
     """Return infos of results as JSON: an info is a list, several results are {"results": [...]}."""
     if results is None:
         return None
@@ -227,7 +234,7 @@ def _encode_results(results: Any) -> Any:
     )
 
 
-def _decode_results(record: Any) -> Any:
+def _decode_results(record: list[Any] | dict[str, Any] | None) -> KnownResult:
     if record is None:
         return None
     if isinstance(record, dict):

@@ -75,7 +75,7 @@ def _code_checksum() -> str:
     return digest.hexdigest()[:16]
 
 
-def _torch_settings() -> list[Any]:
+def _torch_settings() -> list[str | bool]:
     return [
         torch.get_default_dtype().__str__(),
         torch.get_float32_matmul_precision(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,26 +39,28 @@ def caller(
     take = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
     constants = list(constants)
 
-    def region(*values: Any) -> Any:
+    def region(*values: torch.Tensor) -> list[torch.Tensor]:
         return take(entry(give([*values, *constants])))
 
     return region
 
 
-def with_sizes(function: Callable[..., Any], sizes: Sequence[tuple[int, int]]) -> Callable[..., Any]:
+def with_sizes(
+    function: Callable[..., list[torch.Tensor]], sizes: Sequence[tuple[int, int]]
+) -> Callable[..., list[torch.Tensor]]:
     """Return a function over the inputs of a region for a library that takes these sizes first, as tensors.
 
     `sizes`: (input, dimension) of each.
     """
 
-    def region(*values: Any) -> Any:
+    def region(*values: torch.Tensor) -> list[torch.Tensor]:
         return function(*[torch.tensor(values[i].shape[dim]) for i, dim in sizes], *values)
 
     return region
 
 
 @contextlib.contextmanager
-def _address_of_torch() -> Any:
+def _address_of_torch() -> Iterator[None]:
     before = os.environ.get(_ADDRESS)
     address = torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr  # type: ignore[attr-defined]
     os.environ[_ADDRESS] = str(address)

@@ -10,7 +10,7 @@ import base64
 import importlib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -18,6 +18,10 @@ import torch.fx
 from ...program.dimension_guards import Dimension, DimensionGuards, Layout
 from ...program.tensor_info import TensorInfo
 from ..inductor.regions import Region
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+    from torch.fx.node import Target
 
 LARGEST_CONSTANTS = 1 << 24  # bytes; a region with larger constants is not cached
 _NAMESPACES = ("aten", "prims", "oneflow")  # of operators that mean the same in every process
@@ -58,10 +62,12 @@ def encode_guards(guards: DimensionGuards | None) -> dict[str, Any] | None:
     }
 
 
-def _encode_node(node: Any, ids: Any, constants: Any, symbols: Any) -> Any:
+def _encode_node(
+    node: Node, ids: dict[Node, int], constants: dict[str, torch.Tensor], symbols: bool
+) -> list[Any]:
     target: Any
     if node.op == "get_attr":
-        target = encode_tensor(constants[node.target])
+        target = encode_tensor(constants[str(node.target)])
     else:
         target = target_name(node.target) if node.op == "call_function" else None
     info = node.meta.get("tensor")
@@ -75,7 +81,7 @@ def _encode_node(node: Any, ids: Any, constants: Any, symbols: Any) -> Any:
     ]
 
 
-def target_name(target: Any) -> str:
+def target_name(target: Target) -> str:
     """Return the name of a function that a region calls."""
     if isinstance(target, torch._ops.OpOverload):
         if target.namespace not in _NAMESPACES:

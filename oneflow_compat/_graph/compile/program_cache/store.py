@@ -82,7 +82,7 @@ class Store:
     that the user trusts is not private.
     """
 
-    def __init__(self, folder: Any, create: bool = True, private: bool = True) -> None:
+    def __init__(self, folder: str | os.PathLike[str], create: bool = True, private: bool = True) -> None:
         self.folder, self.private = Path(os.path.realpath(folder)), private
         if create:
             self.folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ class Store:
                 _check_own(path, status)
             return file.read()
 
-    def _write(self, name: str, content: Any) -> None:
+    def _write(self, name: str, content: bytes) -> None:
         temporary, mode = self.folder / f".{secrets.token_hex(8)}.tmp", 0o600 if self.private else 0o666
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -198,7 +198,7 @@ class Store:
         """Return the bytes of all files."""
         return sum(s.st_size for _, s in self._files())
 
-    def _files(self) -> Iterator[Any]:
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 yield path, path.stat()
@@ -242,7 +242,7 @@ def check_private(folder: Path) -> None:
             )
 
 
-def _check_own(path: Any, status: Any) -> None:
+def _check_own(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.getuid():
         raise Unsafe(f"{path} belongs to user {status.st_uid}, this is user {os.getuid()}; remove it")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -256,7 +256,7 @@ def _discard(path: Path) -> None:
         path.unlink()
 
 
-def _checked(record: Any, key: Any) -> Any:
+def _checked(record: dict[str, Any], key: str) -> dict[str, Any]:
     """Return the record of an entry if it has the form that put() writes."""
     if record["format"] != FORMAT or record["key"] != key or not _KEY.match(record["library"]):
         raise ValueError("another format")
@@ -264,7 +264,7 @@ def _checked(record: Any, key: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _locked(folder: Any) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Let one process at a time evict entries."""
     import fcntl
 
@@ -276,7 +276,7 @@ def _locked(folder: Any) -> Iterator[None]:
         os.close(handle)
 
 
-def _warn_once(message: Any) -> None:
+def _warn_once(message: str) -> None:
     if message not in _told:
         _told.add(message)
         warnings.warn(message, stacklevel=2)
