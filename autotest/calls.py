@@ -6,13 +6,20 @@ import functools
 import inspect
 import types
 import typing
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from . import case as cases
 from .case import Step
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .generators import Nothing, generator
 from .printing import SourceWriter
+
+if TYPE_CHECKING:
+    from .dual import Dual
+    from .pair import Pair, RandomState
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a call
 
 ATOMS = (int, float, bool, str, type(None), complex)
 # The candidate gets the reference's result, because no library promises the values ...
@@ -65,7 +72,9 @@ def split(x: Any) -> tuple[Any, Any, Any]:
     return sampled, reference, candidate
 
 
-def split_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def split_arguments(
+    function: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Arguments, Arguments, Arguments]:
     """Return the (positional, keyword) arguments resolved, of the reference and of the candidate; `nothing`
     is dropped.
     """
@@ -79,10 +88,13 @@ def split_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         part = split(v)
         if not isinstance(part[0], Nothing):
             named[k] = part
-    return tuple((tuple(p[side] for p in parts), {k: p[side] for k, p in named.items()}) for side in range(3))
+    sampled, reference, candidate = (
+        (tuple(p[side] for p in parts), {k: p[side] for k, p in named.items()}) for side in range(3)
+    )
+    return sampled, reference, candidate
 
 
-def annotate_generators(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def annotate_generators(function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Give untyped generators the type that the callee's annotation names."""
     function = getattr(function, "__func__", function)
     try:
@@ -98,7 +110,7 @@ def annotate_generators(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @functools.lru_cache(maxsize=4096)
-def _annotations(function: Callable[..., Any]) -> tuple[list[Any], dict[Any, Any]]:
+def _annotations(function: Callable[..., Any]) -> tuple[list[str], dict[str, Any]]:
     target: Any = function
     if isinstance(function, type):
         target = function.__init__  # type: ignore[misc]
@@ -121,7 +133,7 @@ def _annotations(function: Callable[..., Any]) -> tuple[list[Any], dict[Any, Any
     return names, {k: v for k, v in hints.items() if _can_sample(v)}
 
 
-def _evaluated(target: Any, hints: dict[Any, Any]) -> dict[Any, Any]:
+def _evaluated(target: Callable[..., Any], hints: dict[str, Any]) -> dict[str, Any]:
     scope = vars(typing) | getattr(inspect.unwrap(target), "__globals__", {})
     out = {}
     for name, hint in hints.items():
@@ -156,12 +168,12 @@ def _can_sample(hint: Any) -> bool:
 
 
 def call_both(
-    pair: Any,
+    pair: Pair,
     step: Step,
     reference: Callable[..., Any],
     candidate: Callable[..., Any],
-    reference_arguments: tuple[Any, ...],
-    candidate_arguments: tuple[Any, ...],
+    reference_arguments: Arguments,
+    candidate_arguments: Arguments,
     name: str = "",
 ) -> tuple[Any, Any]:
     """Call both sides on the same random stream; return the two results, or raise the difference.
@@ -175,12 +187,12 @@ def call_both(
 
 
 def _call_both(
-    pair: Any,
-    step: Any,
+    pair: Pair,
+    step: Step,
     reference: Callable[..., Any],
     candidate: Callable[..., Any],
-    reference_arguments: tuple[Any, ...],
-    candidate_arguments: tuple[Any, ...],
+    reference_arguments: Arguments,
+    candidate_arguments: Arguments,
     name: str,
 ) -> tuple[Any, Any]:
     state = pair.random_state()
@@ -213,12 +225,12 @@ def _call_both(
 
 
 def check_refusal(
-    pair: Any,
+    pair: Pair,
     step: Step,
     error: Exception,
     candidate: Callable[..., Any],
-    candidate_arguments: tuple[Any, ...],
-    state: Any,
+    candidate_arguments: Arguments,
+    state: RandomState,
 ) -> typing.NoReturn:
     """The reference raised `error`: call the candidate, and raise what the comparison says."""
     pair.rewind(state)
@@ -249,7 +261,7 @@ def same_class(a: Exception, b: Exception) -> bool:
     return issubclass(ta, tb) or issubclass(tb, ta)
 
 
-def _text(pair: Any, step: Any) -> str:
+def _text(pair: Pair, step: Step) -> str:
     return SourceWriter(pair).step(None, step).removeprefix("last = ")
 
 
@@ -265,7 +277,7 @@ def at_step(error: Exception, step: Step) -> Exception:
     return error
 
 
-def record(step: Step, out: Any = None) -> Any:
+def record(step: Step, out: Dual | None = None) -> Dual | None:
     """Add a step to the running case, if there is one, and return its result."""
     case = cases.current()
     if case is not None:

@@ -6,7 +6,15 @@ prints it as a script.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from .dual import Dual
+    from .pair import CandidateTensor, Module, Pair, RandomState
+    from .runner import Options
 
 
 class Step:
@@ -39,19 +47,22 @@ class Step:
         target: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-        out: Any = None,
-        value: Any = None,
-        random: Any = None,
+        out: Dual | None = None,
+        value: torch.Tensor | None = None,
+        random: RandomState = None,
     ) -> None:
         self.action, self.target, self.args, self.kwargs = action, target, args, kwargs or {}
-        self.out, self.number = out, -1
+        self.out: Any = out
+        self.number = -1
         # the reference's tensor at that time, of an input or of a call whose result was handed over
-        self.value = value
+        self.value: Any = value
         self.candidate_value = None  # of an input, if the test gave the two sides different values
         # with `value`: the candidate made a tensor of its own, and only the values were handed over
         self.candidate_called = False
         self.random = random  # state of the random stream before the step, if the step draws from it
-        self.requires_grad = value is not None and bool(getattr(out._ref, "requires_grad", False))
+        self.requires_grad = (
+            value is not None and out is not None and bool(getattr(out._ref, "requires_grad", False))
+        )
         self.is_global = (
             bool(getattr(getattr(out, "_cand", None), "is_global", False)) if action == "input" else False
         )
@@ -61,22 +72,22 @@ class Case:
     """The running case; `with case:` makes it the current one."""
 
     def __init__(
-        self, pair: Any, options: Any, seed: int = 0, on_step: Callable[[Case, Step], None] | None = None
+        self, pair: Pair, options: Options, seed: int = 0, on_step: Callable[[Case, Step], None] | None = None
     ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
-        self.modules: list[Any] = []  # dual modules made in this case
+        self.modules: list[Dual] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
         self.created_state: dict[
-            int, dict[Any, Any]
+            int, dict[str, CandidateTensor]
         ] = {}  # id of a candidate module: state dict when it was made
         self.global_modules: set[int] = set()
         # id of a candidate module: (step, state, training flags) at its first forward
         self.module_start: dict[int, tuple[Any, ...]] = {}
-        self.outputs: list[Any] = []
-        self.output_gradients: list[Any] = []
+        self.outputs: list[Dual] = []
+        self.output_gradients: list[torch.Tensor] = []
         # duals whose `.grad` is compared; set when the comparison of gradients starts
-        self.duals_with_gradient: list[Any] = []
+        self.duals_with_gradient: list[Dual] = []
         self.ran_backward = False  # the harness reached its own backward
 
     def add(self, step: Step) -> Step:
@@ -88,7 +99,7 @@ class Case:
             self.on_step(self, step)
         return step
 
-    def note_module(self, dual: Any, is_global: bool) -> None:
+    def note_module(self, dual: Dual, is_global: bool) -> None:
         """Keep a new module and its first state."""
         self.module_ids.add(id(dual._cand))
         self.modules.append(dual)
@@ -96,7 +107,7 @@ class Case:
         if is_global:
             self.global_modules.add(id(dual._cand))
 
-    def note_forward(self, dual: Any) -> None:
+    def note_forward(self, dual: Dual) -> None:
         """Keep the state of a module before its first forward, for the graph's copy and the script."""
         while dual._step is None and dual._owner is not None:
             dual = dual._owner
@@ -108,7 +119,7 @@ class Case:
                 {n: m.training for n, m in module.named_modules()},
             )
 
-    def first_state_of(self, dual: Any) -> dict[Any, Any]:
+    def first_state_of(self, dual: Dual) -> dict[str, CandidateTensor]:
         """Return the tensors of a module at its first forward; of a module that never ran, those it was made
         with.
         """
@@ -121,11 +132,11 @@ class Case:
         _stack.append(self)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         _stack.pop()
 
 
-def _state_of(module: Any) -> dict[Any, Any]:
+def _state_of(module: Module) -> dict[str, CandidateTensor]:
     return {
         k: v.detach().clone()
         for k, v in (*module.named_parameters(), *module.named_buffers())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +13,14 @@ from .compare import compare_gradients, compare_values
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .printing import name_of
 
+if TYPE_CHECKING:
+    import torch
 
-def flatten_outputs(result: Any) -> list[Any]:
+    from .dual import Dual
+    from .pair import CandidateTensor, Pair
+
+
+def flatten_outputs(result: Any) -> list[Dual]:
     """Return the dual objects that a test returned, out of any nesting of sequences and dicts."""
     if result is None:
         return []
@@ -26,7 +33,7 @@ def flatten_outputs(result: Any) -> list[Any]:
     return []
 
 
-def tensors_of(x: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
+def tensors_of(x: object, is_tensor: Callable[[Any], bool]) -> list[Any]:
     """Return the tensors in x, through sequences and dicts, in order."""
     if is_tensor(x):
         return [x]
@@ -41,9 +48,9 @@ def run_backward(case: Case) -> None:
     """Run backward from each output that requires a gradient, with equal sampled gradients on both sides."""
     pair = case.pair
     case.ran_backward = True
-    refs: list[Any] = []
-    cands: list[Any] = []
-    gradients: list[Any] = []
+    refs: list[torch.Tensor] = []
+    cands: list[CandidateTensor] = []
+    gradients: list[torch.Tensor] = []
     for out in case.outputs:
         rs, cs = (
             tensors_of(out._ref, pair.is_reference_tensor),
@@ -90,7 +97,7 @@ def run_backward(case: Case) -> None:
         ) from refused
 
 
-def backward_candidate(pair: Any, cands: list[Any], gradients: list[Any]) -> None:
+def backward_candidate(pair: Pair, cands: list[CandidateTensor], gradients: list[torch.Tensor]) -> None:
     """Run the candidate's backward from these outputs, with output gradients given as torch
     tensors.
     """
@@ -110,11 +117,11 @@ def backward_candidate(pair: Any, cands: list[Any], gradients: list[Any]) -> Non
         autograd.backward(cands, candidate_gradients)
 
 
-def on_device(gradient: Any, like: Any) -> Any:
+def on_device(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return gradient.to(device=like.device, dtype=like.dtype)
 
 
-def output_gradient(case: Any, r: Any, index: int) -> Any:
+def output_gradient(case: Case, r: torch.Tensor, index: int) -> torch.Tensor:
     """Return the gradient of output `index`: uniform in [0, 1) by the seed of the case, or ones (simplest
     case, or the test asks for a plain sum).
     """
@@ -144,7 +151,7 @@ def check_results(case: Case) -> None:
             compare_values(pair, out._ref, out._cand, name_of(out), options, check_values=values)
 
 
-def holds_tensor(pair: Any, x: Any) -> bool:
+def holds_tensor(pair: Pair, x: object) -> bool:
     """Whether x is a tensor of either side, or a sequence that holds one."""
     if pair.is_reference_tensor(x) or pair.is_candidate_tensor(x):
         return True
@@ -184,7 +191,7 @@ def ids_of_manual_gradients(case: Case) -> set[int]:
     }
 
 
-def tensors_with_gradients(case: Case) -> list[Any]:
+def tensors_with_gradients(case: Case) -> list[Dual]:
     """Return the dual tensors whose `.grad` is compared: leaves, and others that retain it."""
     seen, duals = ids_of_manual_gradients(case), []
     for step in case.steps:
@@ -196,7 +203,7 @@ def tensors_with_gradients(case: Case) -> list[Any]:
     return duals
 
 
-def check_gradients(case: Case, duals: list[Any]) -> None:
+def check_gradients(case: Case, duals: list[Dual]) -> None:
     """Compare the gradients of these dual tensors."""
     pair, options = case.pair, case.options
     for dual in duals:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import Mismatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from .pair import CandidateTensor, Names, Pair
+    from .runner import Options
 
 SHOWN = 8  # rows of the difference table
 
 
 def compare_values(
-    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True
+    pair: Pair,
+    r: Any,
+    c: Any,
+    what: str,
+    options: Options,
+    names: Names | None = None,
+    check_values: bool = True,
 ) -> None:
     """Compare one result of the two sides: number and type, shape, dtype, values."""
     names = names or pair.names
@@ -30,7 +43,7 @@ def compare_values(
         compare_arrays(r, c, what, options, names, check_values)
 
 
-def _different_types(pair: Any, r: Any, c: Any, what: str, names: Any) -> Mismatch:
+def _different_types(pair: Pair, r: object, c: object, what: str, names: Names) -> Mismatch:
     """Return the error for two results of different types."""
     shown = [
         "a tensor" if is_tensor(x) else type_text(x)
@@ -42,7 +55,7 @@ def _different_types(pair: Any, r: Any, c: Any, what: str, names: Any) -> Mismat
 
 
 def compare_containers(
-    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool
+    pair: Pair, r: Any, c: Any, what: str, options: Options, names: Names, check_values: bool
 ) -> None:
     """Compare the elements of two tuples, lists or dicts."""
     if isinstance(r, dict):
@@ -60,7 +73,9 @@ def compare_containers(
         compare_values(pair, r[key], c[key], f"{what}[{key!r}]", options, names, check_values)
 
 
-def compare_arrays(r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool) -> None:
+def compare_arrays(
+    r: np.ndarray, c: Any, what: str, options: Options, names: Names, check_values: bool
+) -> None:
     """Compare two NumPy arrays: shape and values."""
     import numpy as np
 
@@ -85,7 +100,7 @@ def description_of(x: Any) -> tuple[Any, ...] | None:
     return (class_name, short(x)) if class_name in ("dtype", "layout", "memory_format") else None
 
 
-def compare_plain(r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool) -> None:
+def compare_plain(r: Any, c: Any, what: str, options: Options, names: Names, check_values: bool) -> None:
     """Compare numbers, strings and None."""
     if (
         isinstance(r, bool) != isinstance(c, bool)
@@ -108,7 +123,13 @@ def compare_plain(r: Any, c: Any, what: str, options: Any, names: Any, check_val
 
 
 def compare_tensors(
-    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any, check_values: bool = True
+    pair: Pair,
+    r: torch.Tensor,
+    c: CandidateTensor,
+    what: str,
+    options: Options,
+    names: Names,
+    check_values: bool = True,
 ) -> None:
     """Compare shape, dtype, device and values."""
     if tuple(r.shape) != tuple(c.shape):
@@ -128,13 +149,15 @@ def compare_tensors(
         compare_numbers(a, b, what, options, names, "values")
 
 
-def compare_devices(a: Any, b: Any, what: str, names: Any) -> None:
+def compare_devices(a: torch.Tensor, b: torch.Tensor, what: str, names: Names) -> None:
     """Compare the device types of two torch tensors."""
     if a.device.type != b.device.type:
         raise Mismatch("device", f"{what} is on {a.device} in {names[0]} and on {b.device} in {names[1]}")
 
 
-def compare_numbers(a: Any, b: Any, what: str, options: Any, names: Any, check: str) -> None:
+def compare_numbers(
+    a: torch.Tensor, b: torch.Tensor, what: str, options: Options, names: Names, check: str
+) -> None:
     """Compare the values of two torch tensors of one shape."""
     import torch
 
@@ -162,7 +185,7 @@ def compare_numbers(a: Any, b: Any, what: str, options: Any, names: Any, check: 
     )
 
 
-def difference_table(a: Any, b: Any, names: Any, rtol: float, atol: float) -> str:
+def difference_table(a: torch.Tensor, b: torch.Tensor, names: Names, rtol: float, atol: float) -> str:
     """Return the number of different elements, the largest distance, and the first few elements as text."""
     import torch
 
@@ -185,20 +208,20 @@ def difference_table(a: Any, b: Any, names: Any, rtol: float, atol: float) -> st
     return "\n".join(lines)
 
 
-def show(scalar: Any) -> str:
+def show(scalar: torch.Tensor) -> str:
     v = scalar.item()
     return f"{v:.8g}" if isinstance(v, (float, complex)) else str(v)
 
 
-def is_exact(dtype: Any) -> bool:
+def is_exact(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
-def short(dtype: Any) -> str:
+def short(dtype: object) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def type_text(x: Any) -> str:
+def type_text(x: object) -> str:
     if x is None:
         return "None"
     if isinstance(x, (tuple, list)):
@@ -207,7 +230,13 @@ def type_text(x: Any) -> str:
 
 
 def compare_gradients(
-    pair: Any, r: Any, c: Any, what: str, options: Any, names: Any = None, check_values: bool = True
+    pair: Pair,
+    r: torch.Tensor,
+    c: CandidateTensor,
+    what: str,
+    options: Options,
+    names: Names | None = None,
+    check_values: bool = True,
 ) -> None:
     """Compare the accumulated `.grad`; no gradient and a gradient of zeros are equal."""
     names = names or pair.names
@@ -257,7 +286,9 @@ TABLE = {  # dtype name: (rtol, atol)
 LOW = (1.3e-1, 1e-1)  # eight-bit floats
 
 
-def tolerance(dtype: Any, rtol: float | None = None, atol: float | None = None) -> tuple[float, float]:
+def tolerance(
+    dtype: torch.dtype, rtol: float | None = None, atol: float | None = None
+) -> tuple[float, float]:
     """(rtol, atol) for a torch dtype; what the test asks for wins where it is wider, or where it is asked for
     at all in full precision.
     """

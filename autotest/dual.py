@@ -7,7 +7,8 @@ Attributes, calls, operators, indexing and assignment act on both sides. `.pytor
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import case as cases
 from . import profiler
@@ -17,7 +18,11 @@ from .errors import Mismatch
 from .placement import in_global_scope, module_to_global
 from .printing import PLACEMENT_METHODS
 
+if TYPE_CHECKING:
+    from .pair import Pair
+
 _set = object.__setattr__
+Agreed = TypeVar("Agreed")
 
 
 class _Length(int):
@@ -30,7 +35,7 @@ class Dual:
     __dual__ = True
     __slots__ = ("_pair", "_ref", "_cand", "_path", "_owner", "_step", "__weakref__")
 
-    def __init__(self, pair: Any, ref: Any, cand: Any, path: str = "", owner: Dual | None = None) -> None:
+    def __init__(self, pair: Pair, ref: Any, cand: Any, path: str = "", owner: Dual | None = None) -> None:
         _set(self, "_pair", pair)
         _set(self, "_ref", ref)
         _set(self, "_cand", cand)
@@ -64,7 +69,7 @@ class Dual:
         return self._ref
 
     # ------------------------------------------------------------------ attributes
-    def __getattr__(self, key: Any) -> Any:
+    def __getattr__(self, key: str) -> Any:
         pair = self._pair
         if key in pair.names:
             return self.pytorch if key == pair.names[0] else self.oneflow
@@ -89,7 +94,7 @@ class Dual:
             record(Step("get", self, (key,)), out)
         return out
 
-    def __setattr__(self, key: Any, value: Any) -> None:
+    def __setattr__(self, key: str, value: Any) -> None:
         if key in Dual.__slots__:
             return _set(self, key, value)
         if key in ("pytorch", "reference", self._pair.names[0]):
@@ -105,7 +110,7 @@ class Dual:
             raise at_step(e, step)
         record(step)
 
-    def __delattr__(self, key: Any) -> None:
+    def __delattr__(self, key: str) -> None:
         delattr(self._ref, key)
         delattr(self._cand, key)
 
@@ -130,7 +135,7 @@ class Dual:
         return record(step, wrap(pair, r, c))
 
     # ------------------------------------------------------------------ containers and contexts
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         r, c = self._ref, self._cand
         if hasattr(r, "__len__") and hasattr(c, "__len__") and not isinstance(r, (dict, str)):
             n = len(self)
@@ -154,7 +159,7 @@ class Dual:
             raise StopIteration
         return record(step, Dual(self._pair, r, c))
 
-    def __reversed__(self) -> Any:
+    def __reversed__(self) -> Iterator[Any]:
         return reversed(list(self))
 
     def __len__(self) -> int:
@@ -163,7 +168,7 @@ class Dual:
             setattr(length, name, int(length))
         return length
 
-    def __contains__(self, item: Any) -> bool:
+    def __contains__(self, item: object) -> bool:
         item, r, c = split(item)
         return _agreed(self, "{1} in {0}", r in self._ref, c in self._cand, item)
 
@@ -178,7 +183,7 @@ class Dual:
         record(Step("enter", self))
         return self if r is self._ref else wrap(self._pair, r, c)
 
-    def __exit__(self, *exc: Any) -> Any:
+    def __exit__(self, *exc: object) -> Any:
         stop = self._cand.__exit__(*exc)
         stop = self._ref.__exit__(*exc) or stop
         record(Step("exit", self))
@@ -216,7 +221,7 @@ class Dual:
     __str__ = __repr__
 
 
-def _agreed(dual: Any, template: str, r: Any, c: Any, *operands: Any) -> Any:
+def _agreed(dual: Dual, template: str, r: Agreed, c: Agreed, *operands: object) -> Agreed:
     """Return r, the value of the Python expression `template` of a dual object, if both sides agree on it."""
     if r != c:
         expression = template.format(dual._path or "value", *operands)
@@ -225,11 +230,11 @@ def _agreed(dual: Any, template: str, r: Any, c: Any, *operands: Any) -> Any:
     return r
 
 
-def _expression(dual: Any, template: str, *operands: Any) -> Any:
+def _expression(dual: Dual, template: str, *operands: object) -> Step:
     return Step("expression", dual, (template, *operands))
 
 
-def _iterate(iterator: Any) -> Any:
+def _iterate(iterator: Iterator[Any]) -> Iterator[Any]:
     """Yield the elements of a dual iterator."""
     while True:
         try:
@@ -239,11 +244,11 @@ def _iterate(iterator: Any) -> Any:
         yield element
 
 
-def _type_text(x: Any) -> str:
+def _type_text(x: object) -> str:
     return "None" if x is None else f"a {type(x).__name__}"
 
 
-def _namespace_attribute(self: Any, key: Any, path: str) -> Any:
+def _namespace_attribute(self: Dual, key: str, path: str) -> Dual | None:
     """Return the attribute of a namespace of the two libraries, a class or a function; such objects need no
     record.
     """
@@ -263,7 +268,7 @@ def _namespace_attribute(self: Any, key: Any, path: str) -> Any:
     return Dual(self._pair, ref, cand, path, owner=self._owner)
 
 
-def _reference_of_placement(dual: Any, key: Any) -> tuple[Any, ...] | None:
+def _reference_of_placement(dual: Dual, key: str) -> tuple[Any] | None:
     ref = dual._ref
     if key in PLACEMENT_METHODS:
         copy = ref.clone if dual._pair.is_reference_tensor(ref) else (lambda: ref)
@@ -275,7 +280,7 @@ def _reference_of_placement(dual: Any, key: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def wrap(pair: Any, r: Any, c: Any, path: str = "") -> Dual:
+def wrap(pair: Pair, r: Any, c: Any, path: str = "") -> Dual:
     """Return the dual object of two results; a new module gets the reference's weights."""
     out = Dual(pair, r, c, path)
     if not (isinstance(r, pair.reference_module) and isinstance(c, pair.candidate_module)):
@@ -303,9 +308,8 @@ def _operate(function: Callable[..., Any], name: str, *operands: Any) -> Any:
     splits = [split(o) for o in operands]
     dual = next(o for o in operands if hasattr(type(o), "__dual__"))
     step = Step("op", Dual(dual._pair, function, function, name), tuple(s[0] for s in splits))
-    r, c = call_both(
-        dual._pair, step, function, function, ([s[1] for s in splits], {}), ([s[2] for s in splits], {})
-    )
+    reference, candidate = tuple(s[1] for s in splits), tuple(s[2] for s in splits)
+    r, c = call_both(dual._pair, step, function, function, (reference, {}), (candidate, {}))
     step.random = dual._pair.drawn_from
     return record(step, Dual(dual._pair, r, c))
 
@@ -345,7 +349,7 @@ def _install() -> None:
 _install()
 
 
-def GetDualObject(pair: Any, name: str, ref: Any, cand: Any) -> Dual:
+def GetDualObject(pair: Pair, name: str, ref: Any, cand: Any) -> Dual:
     """Return the dual object of two existing values; tensors become inputs of the running case."""
     if isinstance(ref, pair.reference_module):
         return wrap(pair, ref, cand, name)

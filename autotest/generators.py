@@ -8,10 +8,14 @@ A `random()` without a type is None.
 from __future__ import annotations
 
 import typing
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from . import source
 from .source import FINE
+
+if TYPE_CHECKING:
+    from .source import Source
 
 py_tuple: Any = tuple
 NoneType = type(None)
@@ -27,14 +31,14 @@ class Nothing:
 class generator:
     """Base of all generators; a subclass samples its value in `_calc_value`."""
 
-    def __init__(self, children: Any) -> None:
+    def __init__(self, children: Iterable[object]) -> None:
         self.children = [c for c in children if isinstance(c, generator)]
         self._value = None
         self._has_value = False
         self._source = source.current()  # one made outside a case is not a choice of the case
 
     @property
-    def choose(self) -> Any:
+    def choose(self) -> Source:
         """The source of this generator's choices."""
         return self._source.live()
 
@@ -73,36 +77,36 @@ class generator:
     def _to(self, annotation: Any) -> None:
         pass
 
-    def __or__(self, other: Any) -> generator:
+    def __or__(self, other: object) -> generator:
         other = pack(other)
         return oneof(self, other, possibility=self.size() / (self.size() + other.size()))
 
-    def __ror__(self, other: Any) -> generator:
+    def __ror__(self, other: object) -> generator:
         return pack(other) | self
 
-    def __add__(self, other: Any) -> generator:
+    def __add__(self, other: object) -> generator:
         return add(self, other)
 
-    def __radd__(self, other: Any) -> generator:
+    def __radd__(self, other: object) -> generator:
         return add(other, self)
 
-    def __sub__(self, other: Any) -> generator:
+    def __sub__(self, other: object) -> generator:
         return add(self, neg(other))
 
-    def __rsub__(self, other: Any) -> generator:
+    def __rsub__(self, other: object) -> generator:
         return add(other, neg(self))
 
-    def __mul__(self, other: Any) -> generator:
+    def __mul__(self, other: object) -> generator:
         return mul(self, other)
 
-    def __rmul__(self, other: Any) -> generator:
+    def __rmul__(self, other: object) -> generator:
         return mul(other, self)
 
     def __neg__(self) -> generator:
         return neg(self)
 
 
-def pack(x: Any) -> generator:
+def pack(x: object) -> generator:
     """Return x if it is a generator, otherwise the constant x."""
     return x if isinstance(x, generator) else constant(x)
 
@@ -134,7 +138,7 @@ class nothing(generator):
 
 
 class add(generator):
-    def __init__(self, a: Any, b: Any) -> None:
+    def __init__(self, a: object, b: object) -> None:
         self.a, self.b = pack(a), pack(b)
         super().__init__([self.a, self.b])
 
@@ -143,7 +147,7 @@ class add(generator):
 
 
 class mul(generator):
-    def __init__(self, a: Any, b: Any) -> None:
+    def __init__(self, a: object, b: object) -> None:
         self.a, self.b = pack(a), pack(b)
         super().__init__([self.a, self.b])
 
@@ -152,7 +156,7 @@ class mul(generator):
 
 
 class neg(generator):
-    def __init__(self, a: Any) -> None:
+    def __init__(self, a: object) -> None:
         self.a = pack(a)
         super().__init__([self.a])
 
@@ -166,7 +170,7 @@ class oneof(generator):
     ValueError without alternatives, and for chances that do not fit them.
     """
 
-    def __init__(self, *args: Any, possibility: Any = None) -> None:
+    def __init__(self, *args: object, possibility: float | list[float] | None = None) -> None:
         if not args:
             raise ValueError("oneof() needs at least one alternative")
         self.args = [pack(a) for a in args]
@@ -201,18 +205,18 @@ class oneof(generator):
 class tuple(generator):  # OneFlow's name; this module says py_tuple for the builtin
     """A tuple of the sampled arguments."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         self.args = [pack(a) for a in args]
         super().__init__(self.args)
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> py_tuple:
         return py_tuple(a.value() for a in self.args)
 
 
 class random(generator):
     """A number low <= x < high (int or float), a bool, or a tuple of them, as the type says."""
 
-    def __init__(self, low: Any = 1, high: Any = 6) -> None:
+    def __init__(self, low: object = 1, high: object = 6) -> None:
         self.low, self.high = pack(low), pack(high)
         super().__init__([self.low, self.high])
         self.annotation = None
@@ -241,7 +245,7 @@ class random(generator):
             " on it"
         )
 
-    def _generate_number(self, number_type: Any) -> Any:
+    def _generate_number(self, number_type: type) -> bool | int | float | complex:
         if number_type is bool:
             return bool(self.choose.integer(0, 2))
         if number_type is int:
@@ -252,11 +256,11 @@ class random(generator):
         return complex(sample_real(self.choose, low, high), sample_real(self.choose, low, high))
 
 
-def sample_real(choose: Any, low: float, high: float) -> float:
+def sample_real(choose: Source, low: float, high: float) -> float:
     return low + (high - low) * (choose.integer(0, FINE) / FINE)
 
 
-def random_or_nothing(low: Any, high: Any) -> generator:
+def random_or_nothing(low: object, high: object) -> generator:
     """Return random(low, high), or leave the argument out (one time in three)."""
     return oneof(random(low, high), nothing(), possibility=2 / 3)
 

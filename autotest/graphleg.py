@@ -12,17 +12,28 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from . import config, summary
 from .case import Case, Step
 from .check import backward_candidate, tensors_of
 from .compare import compare_numbers, compare_values
 from .errors import Mismatch, OneFlowGraphBuildOrRunError
+from .pair import CandidateTensor, Module
 from .placement import in_global_scope
 from .printing import name_of
 
+if TYPE_CHECKING:
+    from .dual import Dual
+    from .pair import Pair
+    from .runner import Options
+
 NAMES = ("eager", "graph")
+# (inputs, modules by the id of the eager one) -> outputs, and gradients of inputs and parameters
+Execute = Callable[
+    [list[CandidateTensor], dict[int, Module]], tuple[list[CandidateTensor], list[CandidateTensor | None]]
+]
 
 
 class NotReplayable(Exception):
@@ -82,7 +93,7 @@ class Replay:
             raise NotReplayable("an optimizer is stepped in the test")
         return False
 
-    def is_module(self, dual: Any) -> bool:
+    def is_module(self, dual: Dual) -> bool:
         return isinstance(dual._cand, self.pair.candidate_module)
 
     def forwarded_before(self, step: Step) -> bool:
@@ -93,10 +104,10 @@ class Replay:
         )
 
     # ------------------------------------------------------------------ fresh state
-    def fresh_inputs(self) -> list[Any]:
+    def fresh_inputs(self) -> list[CandidateTensor]:
         return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
 
-    def fresh_modules(self) -> dict[Any, Any]:
+    def fresh_modules(self) -> dict[int, Module]:
         copies = copy.deepcopy(
             {key: dual._cand for key, dual in self.made.items()}
         )  # in one copy, because modules may share submodules
@@ -114,7 +125,9 @@ class Replay:
         return copies
 
     # ------------------------------------------------------------------ running
-    def __call__(self, inputs: Any, modules: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    def __call__(
+        self, inputs: list[CandidateTensor], modules: dict[int, Module]
+    ) -> tuple[list[CandidateTensor], list[CandidateTensor | None]]:
         """Run the program; return its outputs and the gradients of inputs and parameters."""
         env = {s.number: x for s, x in zip(self.inputs, inputs)}
         for key, dual in self.made.items():
@@ -133,17 +146,17 @@ class Replay:
             p.grad for p in leaves
         ]
 
-    def outputs(self) -> list[Any]:
+    def outputs(self) -> list[Dual]:
         """Return the test's results; if it returned none, its last tensor."""
         if self.case.outputs:
             return self.case.outputs
         return [s.out for s in self.steps if s.out is not None][-1:]
 
-    def backward(self, outputs: list[Any], value: Callable[..., Any]) -> None:
+    def backward(self, outputs: list[Any], value: Callable[[Dual], Any]) -> None:
         gradients = getattr(self.case, "output_gradients", None)
         if not gradients:
             return
-        differentiable: list[Any] = []
+        differentiable: list[CandidateTensor] = []
         for o in outputs:
             for t in tensors_of(o, self.pair.is_candidate_tensor):
                 if t.requires_grad and not any(t is seen for seen in differentiable):
@@ -152,7 +165,7 @@ class Replay:
             raise NotReplayable("other outputs require a gradient")
         backward_candidate(self.pair, differentiable, gradients)
 
-    def run(self, step: Step, value: Callable[..., Any]) -> Any:
+    def run(self, step: Step, value: Callable[[Dual], Any]) -> Any:
         if step.action == "set":
             setattr(value(step.target), step.args[0], self.resolve(step.args[1], value))
         elif step.action in ("enter", "exit"):
@@ -163,7 +176,7 @@ class Replay:
         else:
             return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
 
-    def value(self, env: dict[Any, Any], modules: dict[Any, Any], dual: Any) -> Any:
+    def value(self, env: dict[int, Any], modules: dict[int, Module], dual: Dual) -> Any:
         """Return the value of a dual object in this run."""
         step = dual._step
         if step is not None:
@@ -177,7 +190,7 @@ class Replay:
             return attribute if owner is not dual._owner._cand else dual._cand
         return dual._cand
 
-    def resolve(self, x: Any, value: Callable[..., Any]) -> Any:
+    def resolve(self, x: Any, value: Callable[[Dual], Any]) -> Any:
         if hasattr(type(x), "__dual__"):
             return value(x)
         if type(x) in (tuple, list):
@@ -219,7 +232,7 @@ def check_graph(case: Case) -> None:
         raise error from e
 
 
-def is_refusal(pair: Any, error: Exception) -> bool:
+def is_refusal(pair: Pair, error: Exception) -> bool:
     """Whether the candidate itself says that this program cannot be a graph."""
     return isinstance(error, NotImplementedError) or any(
         c.__name__ in pair.graph_refusals for c in type(error).__mro__
@@ -253,7 +266,7 @@ def run_graph(
                 setattr(self, f"module{i}", module)
 
         def build(self, *args: Any) -> Any:
-            outputs, gradients = replay(args, modules)
+            outputs, gradients = replay(list(args), modules)
             present.extend(g is not None for g in gradients)
             return outputs, [g for g in gradients if g is not None], args
 
@@ -270,7 +283,7 @@ def run_graph(
     return outputs, [next(existing) if is_present else None for is_present in present]
 
 
-def run_and_compare(case: Case, replay: Replay, execute: Callable[..., Any]) -> None:
+def run_and_compare(case: Case, replay: Replay, execute: Execute) -> None:
     """Run the replay through `execute` and compare outputs, gradients, inputs and buffers with the test's
     eager run.
     """
@@ -314,7 +327,7 @@ def run_and_compare(case: Case, replay: Replay, execute: Callable[..., Any]) -> 
             )
 
 
-def in_graph(what: str, compare: Callable[..., Any]) -> None:
+def in_graph(what: str, compare: Callable[[], None]) -> None:
     """Run a comparison; a mismatch is raised as one of the graph check."""
     try:
         compare()
@@ -322,7 +335,14 @@ def in_graph(what: str, compare: Callable[..., Any]) -> None:
         raise Mismatch(f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
 
 
-def compare_gradient(pair: Any, eager: Any, graph: Any, name: str, options: Any, values: bool) -> None:
+def compare_gradient(
+    pair: Pair,
+    eager: CandidateTensor | None,
+    graph: CandidateTensor | None,
+    name: str,
+    options: Options,
+    values: bool,
+) -> None:
     """Compare one gradient of eager and graph; no gradient and a gradient of zeros are equal."""
     if eager is None or graph is None:
         there = graph if eager is None else eager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import case as cases
 from . import config, generators, placement, tensors
@@ -14,6 +15,12 @@ from .pair import Pair
 from .placement import GlobalScope, globaltest, in_global_scope, tensor_to_global
 from .profiler import make_profile
 from .runner import make_autotest
+
+if TYPE_CHECKING:
+    import torch
+
+    from .pair import Library
+    from .tensors import Bound, Size
 
 SIZE_LIMIT = "ONEFLOW_TEST_TENSOR_SIZE_LIMIT_MB"
 
@@ -50,7 +57,10 @@ PUBLIC = (
 
 
 def bind(
-    reference: Any, candidate: Any, names: tuple[str, str] = ("reference", "candidate"), **conversions: Any
+    reference: Library,
+    candidate: Library,
+    names: tuple[str, str] = ("reference", "candidate"),
+    **conversions: Any,
 ) -> types.SimpleNamespace:
     """Return the API of the harness for two libraries, as one namespace object.
 
@@ -63,18 +73,18 @@ def bind(
     api = types.SimpleNamespace(pair=pair, torch=Dual(pair, reference, candidate))
 
     def random_tensor(
-        ndim: Any = None,
-        dim0: Any = 1,
-        dim1: Any = None,
-        dim2: Any = None,
-        dim3: Any = None,
-        dim4: Any = None,
-        low: Any = None,
-        high: Any = None,
+        ndim: Size = None,
+        dim0: Size = 1,
+        dim1: Size = None,
+        dim2: Size = None,
+        dim3: Size = None,
+        dim4: Size = None,
+        low: Bound = None,
+        high: Bound = None,
         dtype: Any = float,
-        requires_grad: Any = True,
-        pin_memory: Any = False,
-    ) -> Any:
+        requires_grad: bool | generator = True,
+        pin_memory: bool | generator = False,
+    ) -> Dual:
         """A tensor on both sides: sizes not given are drawn from 1 to 7, values from [low, high), by default
         [0, 1).
         """
@@ -87,12 +97,14 @@ def bind(
         replace: Any = True,
         p: Any = None,
         dtype: Any = int,
-        requires_grad: Any = False,
-    ) -> Any:
+        requires_grad: bool | generator = False,
+    ) -> Dual:
         """A tensor of elements of `a` on both sides, drawn as numpy.random.choice draws them."""
         return both_sides(tensors.choice_pytorch_tensor(a, size, replace, p, dtype).value(), requires_grad)
 
-    def both_sides(tensor: Any, requires_grad: bool | None, pin_memory: bool = False) -> Any:
+    def both_sides(
+        tensor: torch.Tensor, requires_grad: bool | generator | None, pin_memory: bool | generator = False
+    ) -> Dual:
         size = tensor.numel() * tensor.element_size() / 2**20
         if size >= config.get_int(SIZE_LIMIT):
             raise ValueError(
@@ -108,7 +120,7 @@ def bind(
             candidate_side = tensor_to_global(pair, candidate_side)
         return _dual_of(pair, "unused", tensor, candidate_side)
 
-    def random_dtype(seq_names: Any) -> Any:
+    def random_dtype(seq_names: Sequence[str]) -> Dual | None:
         """One dtype of the named families, on both sides."""
         dtype = tensors.random_pytorch_dtype(seq_names).value()
         return (
@@ -117,7 +129,7 @@ def bind(
             else Dual(pair, dtype, getattr(candidate, str(dtype).rpartition(".")[2]), "dtype")
         )
 
-    def GetDualObject(name: str, pytorch: Any, oneflow: Any) -> Any:
+    def GetDualObject(name: str, pytorch: Any, oneflow: Any) -> Dual:
         """Return the dual object of two existing values."""
         dual = _dual_of(pair, name, pytorch, oneflow)
         if dual._step is not None and pair.is_candidate_tensor(oneflow):
@@ -180,6 +192,6 @@ def note_different_values(pair: Pair, dual: Dual) -> None:
         dual._step.candidate_value = c.clone()
 
 
-def reference_equal(a: Any, b: Any) -> bool:
+def reference_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two torch tensors hold the same values, NaN included."""
     return bool(((a == b) | ((a != a) & (b != b))).all())

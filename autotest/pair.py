@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+Library = Any  # a namespace with torch's names
+CandidateTensor = Any  # a tensor or an array of any library
+Module = Any  # a module of either library
+Names = tuple[str, str]  # of the two sides
+RandomState: TypeAlias = "torch.Tensor | None"  # None if the two sides share no random stream
 
 
 class Pair:
@@ -22,28 +33,30 @@ class Pair:
 
     def __init__(
         self,
-        reference: Any,
-        candidate: Any,
+        reference: Library,
+        candidate: Library,
         names: tuple[str, str] = ("pytorch", "oneflow"),
-        to_candidate: Callable[..., Any] | None = None,
-        to_numpy: Callable[..., Any] | None = None,
+        to_candidate: Callable[[torch.Tensor], CandidateTensor] | None = None,
+        to_numpy: Callable[[CandidateTensor], np.ndarray] | None = None,
         accepts_more: bool = False,
     ) -> None:
-        self.reference, self.candidate, self.names = reference, candidate, tuple(names)
+        self.reference, self.candidate = reference, candidate
+        self.names: Names = (names[0], names[1])
         self.reference_tensor = reference.Tensor
         self.accepts_more = accepts_more
         self.custom_to_candidate, self.custom_to_numpy = to_candidate, to_numpy
         if to_candidate is not None:
-            self._convert = to_candidate  # type: ignore[method-assign]
+            self._convert = to_candidate  # type: ignore[method-assign, assignment]
         if to_numpy is not None:
-            self.to_numpy = to_numpy  # type: ignore[method-assign]
+            self.to_numpy = to_numpy  # type: ignore[method-assign, assignment]
         self.same_tensors = getattr(candidate, "Tensor", None) is reference.Tensor
         # A conversion of the caller's may put the candidate's inputs on another device.
         self.shares_devices = self.same_tensors and to_candidate is None
         self.candidate_tensor = getattr(candidate, "Tensor", None) or type(self._convert(reference.zeros(1)))
         self._candidate_scalars = (np.generic,) if issubclass(self.candidate_tensor, np.ndarray) else ()
         self.has_gradients = hasattr(self.candidate_tensor, "requires_grad_")
-        self.drawn_from = None  # state of the random stream before the last call, if that drew from it
+        # state of the random stream before the last call, if that drew from it
+        self.drawn_from: RandomState = None
         self.graph_refusals = {
             "CaptureError"
         }  # names of exceptions by which the candidate says "this cannot be a graph"
@@ -51,14 +64,16 @@ class Pair:
         self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
 
     # ------------------------------------------------------------------ kinds of values
-    def is_reference_tensor(self, x: Any) -> bool:
+    def is_reference_tensor(self, x: object) -> bool:
         return isinstance(x, self.reference_tensor)
 
-    def is_candidate_tensor(self, x: Any) -> bool:
+    def is_candidate_tensor(self, x: object) -> bool:
         return isinstance(x, (self.candidate_tensor, *self._candidate_scalars))
 
     # ------------------------------------------------------------------ crossing over
-    def to_candidate(self, tensor: Any, requires_grad: bool | None = None, pin_memory: bool = False) -> Any:
+    def to_candidate(
+        self, tensor: torch.Tensor, requires_grad: bool | None = None, pin_memory: bool = False
+    ) -> CandidateTensor:
         """Return a candidate tensor with the values of the torch tensor; it never shares memory with it."""
         needs = tensor.requires_grad if requires_grad is None else requires_grad
         tensor_of_candidate = self._convert(tensor.detach())
@@ -68,13 +83,13 @@ class Pair:
             tensor_of_candidate.requires_grad_(True) if needs and self.has_gradients else tensor_of_candidate
         )
 
-    def _convert(self, tensor: Any) -> Any:
+    def _convert(self, tensor: torch.Tensor) -> CandidateTensor:
         if self.same_tensors:
             return tensor.clone()
         make = getattr(self.candidate, "tensor", None) or self.candidate.asarray
         return make(tensor.cpu().numpy().copy())
 
-    def as_torch(self, x: Any) -> Any:
+    def as_torch(self, x: CandidateTensor) -> torch.Tensor:
         """Return a tensor of either side as a torch tensor, for comparison; of a global tensor, the full
         tensor.
         """
@@ -87,12 +102,12 @@ class Pair:
 
         return torch.from_numpy(np.array(self.to_numpy(x)))
 
-    def to_numpy(self, x: Any) -> np.ndarray:
+    def to_numpy(self, x: CandidateTensor) -> np.ndarray:
         for method in ("detach", "cpu", "numpy"):
             x = getattr(x, method, lambda x=x: x)()
         return np.asarray(x)
 
-    def copy_state(self, reference: Any, candidate: Any) -> None:
+    def copy_state(self, reference: torch.nn.Module, candidate: Module) -> None:
         """Give the candidate module the reference module's parameters and buffers."""
         state = {
             k: self._convert(v.detach()) for k, v in reference.state_dict().items() if hasattr(v, "detach")
@@ -107,23 +122,23 @@ class Pair:
                 return
         candidate.load_state_dict(state, strict=False)
 
-    def _beside(self, tensor: Any, like: Any) -> Any:
+    def _beside(self, tensor: CandidateTensor, like: CandidateTensor) -> CandidateTensor:
         """Return a tensor that every rank has, as a global tensor if `like` is one."""
         if not getattr(like, "is_global", False):
             return tensor
         return tensor.to_global(placement=like.placement, sbp=[self.candidate.sbp.broadcast] * len(like.sbp))
 
     # ------------------------------------------------------------------ random numbers
-    def random_state(self) -> Any:
+    def random_state(self) -> RandomState:
         """Return the state of the random stream that both sides share, or None if they share none."""
         return self.reference.default_generator.get_state() if self.same_tensors else None
 
-    def has_moved(self, state: Any) -> bool:
+    def has_moved(self, state: RandomState) -> bool:
         """Whether random numbers were taken from the stream since `state`."""
         return state is not None and not self.reference.equal(
             state, self.reference.default_generator.get_state()
         )
 
-    def rewind(self, state: Any) -> None:
+    def rewind(self, state: RandomState) -> None:
         if state is not None:
             self.reference.default_generator.set_state(state)

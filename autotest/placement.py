@@ -6,12 +6,16 @@ The candidate's `placement`, `sbp` and `env` are looked up when a value is sampl
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from .generators import generator
 from .source import agree_over_ranks
 from .tensors import devices
+
+if TYPE_CHECKING:
+    from .pair import CandidateTensor, Library, Module, Pair
 
 _scope = {"global": False}
 
@@ -23,7 +27,7 @@ class GlobalScope:
         self._before = _scope["global"]
         _scope["global"] = True
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         _scope["global"] = self._before
 
 
@@ -46,12 +50,12 @@ def globaltest(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def initial_placement(candidate: Any) -> tuple[Any, Any]:
+def initial_placement(candidate: Library) -> tuple[Any, Any]:
     """Return the placement and SBP of a sampled global tensor: all CPU ranks, broadcast."""
     return candidate.placement.all("cpu"), candidate.sbp.broadcast
 
 
-def tensor_to_global(pair: Any, tensor: Any) -> Any:
+def tensor_to_global(pair: Pair, tensor: CandidateTensor) -> CandidateTensor:
     """Return the tensor as a global leaf tensor."""
     placement, sbp = initial_placement(pair.candidate)
     needs = tensor.requires_grad
@@ -59,7 +63,7 @@ def tensor_to_global(pair: Any, tensor: Any) -> Any:
     return global_tensor.requires_grad_(True) if needs else global_tensor
 
 
-def module_to_global(pair: Any, module: Any) -> Any:
+def module_to_global(pair: Pair, module: Module) -> Module:
     """Return the module with global parameters."""
     placement, sbp = initial_placement(pair.candidate)
     state = module.state_dict().values()
@@ -74,14 +78,14 @@ class _Listed(generator):
     def __len__(self) -> int:
         return len(self.value())
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: int) -> Any:
         return self.value()[key]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.value())
 
 
-def make(candidate_of: Callable[[], Any]) -> dict[str, type]:
+def make(candidate_of: Callable[[], Library]) -> dict[str, type]:
     """Return {name: class} of the placement and SBP generators of the namespace that `candidate_of()`
     returns.
     """
@@ -89,7 +93,7 @@ def make(candidate_of: Callable[[], Any]) -> dict[str, type]:
     return placements | {c.__name__: c for c in _sbp_generators(candidate_of, placements["random_placement"])}
 
 
-def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
+def _placement_generators(candidate_of: Callable[[], Library]) -> tuple[type[generator], ...]:
     class all_placement(_Listed):
         """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
 
@@ -148,7 +152,9 @@ def _placement_generators(candidate_of: Callable[..., Any]) -> tuple[Any, ...]:
     )
 
 
-def _sbp_generators(candidate_of: Callable[..., Any], random_placement: Any) -> tuple[Any, ...]:
+def _sbp_generators(
+    candidate_of: Callable[[], Library], random_placement: type[generator]
+) -> tuple[type[generator], ...]:
     class all_sbp(_Listed):
         """Every SBP of a tensor of `max_dim` dimensions, with one entry per dimension of the placement.
 
@@ -158,12 +164,12 @@ def _sbp_generators(candidate_of: Callable[..., Any], random_placement: Any) -> 
         def __init__(
             self,
             placement: Any = None,
-            dim: Any = 1,
-            max_dim: Any = 0,
-            except_split: Any = False,
-            except_broadcast: Any = False,
-            except_partial_sum: Any = False,
-            valid_split_axis: Any = None,
+            dim: int = 1,
+            max_dim: int = 0,
+            except_split: bool = False,
+            except_broadcast: bool = False,
+            except_partial_sum: bool = False,
+            valid_split_axis: int | Sequence[int] | None = None,
         ) -> None:
             super().__init__([])
             if placement is None:

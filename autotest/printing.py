@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .case import Case, Step
 from .pair import Pair
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch
+
+    from .dual import Dual
 
 INFIX_OPERATORS = {
     "add": "+",
@@ -37,7 +45,7 @@ PLACEMENT_METHODS = {"to_global", "to_local", "local_to_global", "global_to_glob
 LITERAL_LIMIT = 2000  # elements; a larger tensor is written as packed bytes
 
 
-def name_of(dual: Any) -> str:
+def name_of(dual: Dual) -> str:
     """Return x0 for an input, m1 for a module, v2 for another result (the digit is the step), otherwise the
     path or value.
     """
@@ -101,7 +109,7 @@ class SourceWriter:
             else source
         )
 
-    def dual(self, d: Any) -> str:
+    def dual(self, d: Dual) -> str:
         """Return the expression by which the script reaches a dual object."""
         if d._step is not None:
             if self.defined is None or d._step.number in self.defined:
@@ -123,7 +131,7 @@ class SourceWriter:
             return self.value(d._ref) if d._ref is not d._pair.reference else "lib"
         return f"lib.{d._path}"
 
-    def tensor(self, t: Any, requires_grad: bool = False) -> str:
+    def tensor(self, t: torch.Tensor, requires_grad: bool = False) -> str:
         """Return the expression that makes this torch tensor in either library."""
         t = t.detach() if t.is_meta else t.detach().cpu()
         if t.layout != _torch().strided:
@@ -256,7 +264,7 @@ def packed(array: np.ndarray) -> str:
     return base64.b85encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
 
 
-def _function_text(x: Any) -> str | None:
+def _function_text(x: object) -> str | None:
     """Return the name of a function or class that the script can import from torch or NumPy."""
     module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
     if not isinstance(name, str) or not isinstance(module, str) or "<" in name:
@@ -271,7 +279,7 @@ def _function_text(x: Any) -> str | None:
     )
 
 
-def _torch() -> Any:
+def _torch() -> ModuleType:
     import torch
 
     return torch
@@ -283,7 +291,7 @@ def _number(x: float | complex) -> str:
     return f"float('{x}')" if x != x or x in (float("inf"), float("-inf")) else repr(x)
 
 
-def _numbers(x: Any, dtype: str = "float64") -> str:
+def _numbers(x: object, dtype: str = "float64") -> str:
     """Return nested lists of numbers, each in the fewest digits that give it back in this dtype."""
     if isinstance(x, list):
         return "[" + ", ".join(_numbers(e, dtype) for e in x) + "]"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from . import config
 from .calls import split_arguments
+
+if TYPE_CHECKING:
+    from .dual import Dual
+    from .pair import Library
 
 END_TO_END = "end-to-end"
 measured_paths: list[str] = []  # dual functions that a running `profile` measures
@@ -21,13 +26,13 @@ class ProfResult:
     def __init__(
         self,
         prof: Any,
-        num: Any,
-        kind: Any,
-        device: Any,
-        thread_num: Any,
-        op_name: Any,
-        args_description: Any,
-        additional_description: Any = None,
+        num: int,
+        kind: str,
+        device: str,
+        thread_num: int | None,
+        op_name: str,
+        args_description: str,
+        additional_description: object = None,
     ) -> None:
         self.prof, self.num, self.kind, self.device, self.thread_num = prof, num, kind, device, thread_num
         self.op_name, self.args_description, self.additional_description = (
@@ -44,12 +49,12 @@ class ProfResult:
         return f"ProfResult({self.kind}, {call}, {self.device}, {self.num} calls)"
 
 
-def set_hardware_info_list(hardware_info_list: list[Any]) -> None:
+def set_hardware_info_list(hardware_info_list: list[tuple[str, int | None]]) -> None:
     """Set the (device, number of CPU threads) to measure on."""
     _state["hardware"] = list(hardware_info_list)
 
 
-def set_profiler_hook(hook: Callable[[list[Any]], Any]) -> None:
+def set_profiler_hook(hook: Callable[[list[ProfResult | None]], Any]) -> None:
     """Set the function that gets the list of ProfResult of a profiled call; the call returns its result."""
     _state["hook"] = hook
 
@@ -62,7 +67,7 @@ def compose(*functions: Callable[..., Any]) -> Callable[..., Any]:
 def make_profile() -> Callable[..., Any]:
     """Return the decorator factory `profile`."""
 
-    def profile(op: Any) -> Callable[..., Any]:
+    def profile(op: Dual) -> Callable[..., Any]:
         """Measure the calls of the dual function `op` within the decorated function."""
 
         def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,18 +86,18 @@ def make_profile() -> Callable[..., Any]:
     return profile
 
 
-def profile_dual_object(op: Any) -> Callable[..., Any]:
+def profile_dual_object(op: Dual) -> Callable[..., Any]:
     """Return a function that measures `op` on each side and device; the result is None for a device that is
     absent.
     """
     pair = op._pair
 
-    def measured(*args: Any, profile_description: Any = None, **kwargs: Any) -> Any:
+    def measured(*args: Any, profile_description: object = None, **kwargs: Any) -> Any:
         _, ref, cand = split_arguments(op._ref, args, kwargs)
         described = ", ".join(
             [_described(a) for a in ref[0]] + [f"{k}={_described(v)}" for k, v in ref[1].items()]
         )
-        results = []
+        results: list[ProfResult | None] = []
         for framework, name, library, function, (a, k) in (
             ("OneFlow", "oneflow", pair.candidate, op._cand, cand),
             ("PyTorch", "pytorch", pair.reference, op._ref, ref),
@@ -120,7 +125,7 @@ def profile_dual_object(op: Any) -> Callable[..., Any]:
     return measured
 
 
-def _described(x: Any) -> str:
+def _described(x: object) -> str:
     """Return an argument of one side as text; of a tensor, the shape."""
     if hasattr(x, "detach") and hasattr(x, "shape"):
         return f"Tensor({list(x.shape)})"
@@ -129,26 +134,26 @@ def _described(x: Any) -> str:
     return repr(x)
 
 
-def _has_cuda(library: Any) -> bool:
+def _has_cuda(library: Library) -> bool:
     return bool(library.cuda.is_available())
 
 
 def _measure(
-    library: Any,
+    library: Library,
     function: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     device: str,
     threads: int | None,
-    framework: Any,
-    op_name: Any,
-    described: Any,
-    description: Any,
-) -> Any:
+    framework: str,
+    op_name: str,
+    described: str,
+    description: object,
+) -> ProfResult:
     def moved(x: Any) -> Any:
         return x.to(device) if hasattr(x, "device") and hasattr(x, "to") else x
 
-    args, kwargs = [moved(a) for a in args], {k: moved(v) for k, v in kwargs.items()}
+    args, kwargs = tuple(moved(a) for a in args), {k: moved(v) for k, v in kwargs.items()}
     calls = config.get_int("ONEFLOW_PROFILE_RUN_NUM")
     activity = library.profiler.ProfilerActivity
     with _cpu_threads(library, threads if device == "cpu" else None):
@@ -166,7 +171,7 @@ def _measure(
 
 
 @contextlib.contextmanager
-def _cpu_threads(library: Any, threads: int | None) -> Any:
+def _cpu_threads(library: Library, threads: int | None) -> Iterator[None]:
     """Run with this number of CPU threads; None leaves the number as it is."""
     if not threads:
         yield

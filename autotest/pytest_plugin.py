@@ -12,7 +12,6 @@ oneflow_autotest.pytest_plugin`.
 from __future__ import annotations
 
 import unittest
-from typing import Any
 
 import pytest
 
@@ -48,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _override("ONEFLOW_TEST_VERBOSE", "1")
 
 
-def _override(variable: str, value: Any) -> None:
+def _override(variable: str, value: object) -> None:
     config.overrides[variable] = str(value)
 
 

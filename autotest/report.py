@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import config
 from .errors import Mismatch
 from .script import script
 
+if TYPE_CHECKING:
+    from .case import Case
 
-def annotate(error: Any, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False) -> Any:
+
+def annotate(error: Any, case: Case, seed: int, test_id: str, attempts: int, flaky: bool = False) -> Any:
     """Return the error with the report after its message."""
     if hasattr(error, "__notes__"):
         error.__notes__.clear()  # Hypothesis's account of its own drawing
@@ -31,7 +34,7 @@ def annotate(error: Any, case: Any, seed: int, test_id: str, attempts: int, flak
 
 
 def report(
-    error: BaseException, case: Any, seed: int, test_id: str, attempts: int, flaky: bool = False
+    error: BaseException, case: Case, seed: int, test_id: str, attempts: int, flaky: bool = False
 ) -> str:
     """Return the smallest case as a script, and the command that repeats the test."""
     again = f"to run this test again with the same cases:\n    {command(seed, test_id)}\n"

@@ -9,8 +9,9 @@ import random as python_random
 import time
 import unittest
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,13 @@ from .graphleg import check_graph
 from .printing import SourceWriter
 from .report import annotate
 
+if TYPE_CHECKING:
+    import hypothesis
+    from hypothesis.database import ExampleDatabase
+
+    from .pair import Pair
+    from .source import SourceOfCase
+
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
 SEEDS = 1 << 16
 
@@ -31,7 +39,7 @@ SEEDS = 1 << 16
 class Options:
     """How the cases of one test are checked."""
 
-    auto_backward: Any = True
+    auto_backward: object = True
     rtol: float | None = None
     atol: float | None = None
     check_graph: bool = True
@@ -51,7 +59,13 @@ class _Run:
     """All cases of one test."""
 
     def __init__(
-        self, pair: Any, f: Callable[..., Any], args: Any, kwargs: Any, n: int, options: Options
+        self,
+        pair: Pair,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        n: int,
+        options: Options,
     ) -> None:
         self.pair, self.f, self.args, self.kwargs, self.n, self.options = pair, f, args, kwargs, n, options
         self.valid = self.attempts = 0
@@ -61,7 +75,7 @@ class _Run:
         self.refusal: Exception | None = None
 
     # ------------------------------------------------------------------ one case
-    def run_case(self, choices: Any) -> None:
+    def run_case(self, choices: SourceOfCase) -> None:
         # Hypothesis first tries the simplest case, then cases that are simplest from some choice on.
         # Rejecting a second choice of 0 keeps such cases for shrinking. Nothing else uses this choice.
         seed, not_simplest = choices.integer(0, SEEDS), choices.integer(0, SEEDS)
@@ -96,7 +110,7 @@ class _Run:
     def print_step(self, case: Case, step: Step) -> None:
         print(f"[autotest] {SourceWriter(self.pair).step(case, step)}", flush=True)
 
-    def run_and_check(self, case: Case, choices: Any) -> None:
+    def run_and_check(self, case: Case, choices: SourceOfCase) -> None:
         with source.drawing_from(choices), case:
             try:
                 case.outputs = flatten_outputs(self.f(*self.args, **self.kwargs))
@@ -193,7 +207,7 @@ class _Rejected(Exception):
     """The case does not count; another one is sampled."""
 
 
-def _named(method: Any) -> Any:
+def _named(method: Callable[[SourceOfCase], None]) -> Callable[[Any], None]:
     import hypothesis
 
     def cases(data: Any) -> None:
@@ -205,7 +219,7 @@ def _named(method: Any) -> Any:
     return cases
 
 
-def _settings(n: int, test_id: str) -> Any:
+def _settings(n: int, test_id: str) -> hypothesis.settings:
     import hypothesis
     from hypothesis import HealthCheck, Phase, Verbosity
 
@@ -222,7 +236,7 @@ def _settings(n: int, test_id: str) -> Any:
 
 
 @functools.cache
-def _store(folder: Any) -> Any:
+def _store(folder: str) -> ExampleDatabase | None:
     """Return the example database: Hypothesis's default for an empty name, None for "none"."""
     import hypothesis
     from hypothesis.database import DirectoryBasedExampleDatabase
@@ -233,7 +247,7 @@ def _store(folder: Any) -> Any:
     return DirectoryBasedExampleDatabase(folder) if folder else default.database
 
 
-def database(test_id: str) -> Any:
+def database(test_id: str) -> ExampleDatabase | None:
     """Return the failing examples of this test only; Hypothesis tells tests apart by their source, which ours
     share.
     """
@@ -249,41 +263,41 @@ def _keyed_class() -> type:
     from hypothesis.database import ExampleDatabase
 
     class KeyedDatabase(ExampleDatabase):
-        def __init__(self, store: Any, test_id: Any) -> None:
+        def __init__(self, store: ExampleDatabase, test_id: str) -> None:
             super().__init__()
             self.store, self.prefix = (
                 store,
                 zlib.crc32(test_id.encode()).to_bytes(4, "big") + test_id.encode()[-40:],
             )
 
-        def fetch(self, key: Any) -> Any:
+        def fetch(self, key: bytes) -> Iterable[bytes]:
             return self.store.fetch(self.prefix + key)
 
-        def save(self, key: Any, value: Any) -> None:
+        def save(self, key: bytes, value: bytes) -> None:
             self.store.save(self.prefix + key, value)
 
-        def delete(self, key: Any, value: Any) -> None:
+        def delete(self, key: bytes, value: bytes) -> None:
             self.store.delete(self.prefix + key, value)
 
-        def move(self, src: Any, dest: Any, value: Any) -> None:
+        def move(self, src: bytes, dest: bytes, value: bytes) -> None:
             self.store.move(self.prefix + src, self.prefix + dest, value)
 
     return KeyedDatabase
 
 
-def make_autotest(pair: Any) -> Callable[..., Any]:
+def make_autotest(pair: Pair) -> Callable[..., Any]:
     """Return the decorator `autotest` for one pair of libraries."""
 
     def autotest(
         n: int | None = 20,
-        auto_backward: Any = True,
+        auto_backward: object = True,
         rtol: float | None = DEFAULT_RTOL,
         atol: float | None = DEFAULT_ATOL,
-        check_graph: Any = True,
-        check_allclose: Any = True,
-        check_dtype: Any = False,
-        check_grad_use_random_data: Any = True,
-        include_complex: Any = False,
+        check_graph: bool | str = True,
+        check_allclose: bool = True,
+        check_dtype: bool = False,
+        check_grad_use_random_data: bool = True,
+        include_complex: bool = False,
     ) -> Callable[..., Any]:
         """Run the test on n sampled cases and compare the two libraries.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
 from .case import Case, Step
@@ -18,6 +18,12 @@ from .compare import of_plain_numbers, tolerance
 from .graphleg import Replay
 from .printing import SourceWriter, name_of
 from .script_parts import GRAPH, HELPERS, MAIN
+
+if TYPE_CHECKING:
+    import torch
+
+    from .dual import Dual
+    from .pair import Pair
 
 
 def script(case: Case, failure: BaseException | None = None) -> str:
@@ -110,7 +116,7 @@ def conditions(case: Case) -> set[str]:
     }
 
 
-def kinds_of(pair: Any, x: Any) -> set[str]:
+def kinds_of(pair: Pair, x: object) -> set[str]:
     if pair.is_reference_tensor(x) or pair.is_candidate_tensor(x):
         return {"tensor", "meta"} if getattr(x, "is_meta", False) else {"tensor"}
     if isinstance(x, dict):
@@ -122,7 +128,7 @@ def kinds_of(pair: Any, x: Any) -> set[str]:
     return {"array"} if type(x).__module__ == "numpy" and hasattr(x, "shape") else {"plain"}
 
 
-def compared_duals(case: Case) -> list[Any]:
+def compared_duals(case: Case) -> list[Dual]:
     """Return the dual objects that the harness compares: inputs, results that hold tensors, and returned
     plain values.
     """
@@ -147,16 +153,16 @@ def tolerances_of(case: Case) -> dict[str, tuple[float, float]]:
     return {str(d): tolerance(d, case.options.rtol, case.options.atol) for d in dict.fromkeys(dtypes)}
 
 
-def tensor_class(pair: Any) -> str:
+def tensor_class(pair: Pair) -> str:
     name = "Tensor" if hasattr(pair.candidate, "Tensor") else pair.candidate_tensor.__name__
     return f"(flow.{name}, np.generic)" if pair._candidate_scalars else f"flow.{name}"
 
 
-def to_torch_source(pair: Any) -> str:
+def to_torch_source(pair: Pair) -> str:
     return imported_function(pair.custom_to_numpy, "to_numpy") or script_parts.TO_NUMPY
 
 
-def hand_over_source(pair: Any) -> str:
+def hand_over_source(pair: Pair) -> str:
     custom = imported_function(pair.custom_to_candidate, "to_candidate")
     make = "tensor" if hasattr(pair.candidate, "tensor") else "asarray"
     return custom or f"def to_candidate(t):\n    return flow.{make}(t.cpu().numpy().copy())\n"
@@ -221,9 +227,9 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
     return returned
 
 
-def differentiable_outputs(case: Case) -> list[tuple[str, Any]]:
+def differentiable_outputs(case: Case) -> list[tuple[str, torch.Tensor]]:
     """Return (source, reference tensor) of the outputs that the harness's backward starts from."""
-    outputs: list[tuple[str, Any]] = []
+    outputs: list[tuple[str, torch.Tensor]] = []
     if case.ran_backward:
         for out in case.outputs:
             for source, r in tensor_paths(SourceWriter(case.pair).dual(out), out._ref, case.pair):
@@ -232,7 +238,7 @@ def differentiable_outputs(case: Case) -> list[tuple[str, Any]]:
     return outputs
 
 
-def tensor_paths(source: str, x: Any, pair: Any) -> list[tuple[str, Any]]:
+def tensor_paths(source: str, x: Any, pair: Pair) -> list[tuple[str, torch.Tensor]]:
     """Return (source, tensor) of every tensor in x."""
     if pair.is_reference_tensor(x):
         return [(source, x)]

@@ -10,11 +10,16 @@ from __future__ import annotations
 import functools
 import secrets
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import config
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
 
 FINE = 1 << 16  # steps of a real number between its bounds
 
@@ -22,10 +27,10 @@ FINE = 1 << 16  # steps of a real number between its bounds
 class FreeSource:
     """Choices outside a case: plain random numbers."""
 
-    def live(self) -> Any:
+    def live(self) -> Source:
         return self
 
-    def __init__(self, seed: Any = None) -> None:
+    def __init__(self, seed: int | tuple[int, ...] | None = None) -> None:
         self.rng = np.random.default_rng(seed)
 
     def integer(self, low: int, high: int) -> int:
@@ -49,7 +54,7 @@ class HypothesisSource:
         self._draw = _sampler(data)
         self.closed = False
 
-    def live(self) -> Any:
+    def live(self) -> Source:
         """This source, or the free one once its case is over."""
         return _stack[0] if self.closed else self
 
@@ -67,7 +72,7 @@ class HypothesisSource:
         return self._draw(0, FINE - 1)
 
 
-def _sampler(data: Any) -> Any:
+def _sampler(data: Any) -> Callable[[int, int], int]:
     """Return draw(low, high) of `data`; from its conjecture data if this version has it, which is ten times
     faster.
     """
@@ -78,7 +83,7 @@ def _sampler(data: Any) -> Any:
 
 
 @functools.cache
-def _integers(low: int, high: int) -> Any:
+def _integers(low: int, high: int) -> SearchStrategy[int]:
     from hypothesis import strategies
 
     return strategies.integers(low, high)
@@ -89,14 +94,17 @@ class SeededSource(FreeSource):
 
     closed = False
 
-    def live(self) -> Any:
+    def live(self) -> Source:
         return _stack[0] if self.closed else self
 
 
-_stack = [FreeSource()]
+SourceOfCase = HypothesisSource | SeededSource
+Source = FreeSource | HypothesisSource
+_free = FreeSource()
+_stack: list[Source] = [_free]
 
 
-def current() -> Any:
+def current() -> Source:
     """Return the source in use."""
     return _stack[-1]
 
@@ -104,14 +112,14 @@ def current() -> Any:
 class drawing_from:
     """with drawing_from(source): every generator samples from it."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: SourceOfCase) -> None:
         self.source = source
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> SourceOfCase:
         _stack.append(self.source)
         return self.source
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         _stack.pop()
         self.source.closed = True
 
@@ -133,4 +141,4 @@ def agree_over_ranks(test_id: str) -> None:
     ones.
     """
     if config.several_ranks():
-        _stack[0].restart(seed_of(test_id))
+        _free.restart(seed_of(test_id))

@@ -5,15 +5,22 @@ and to shrink.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import config, source
 from .generators import generator, pack, py_tuple, random
 
+if TYPE_CHECKING:
+    import torch
 
-def fill(shape: tuple[Any, ...], low: Any, high: Any, seed: int, dtype: type = float) -> np.ndarray:
+
+Size = int | generator | None  # None: sampled
+Bound = float | generator | None
+
+
+def fill(shape: tuple[int, ...], low: float, high: float, seed: int, dtype: type = float) -> np.ndarray:
     """Return the array of this shape for a seed: simple fillings for small seeds, otherwise uniform in [low,
     high).
 
@@ -23,7 +30,7 @@ def fill(shape: tuple[Any, ...], low: Any, high: Any, seed: int, dtype: type = f
     if seed >= source.SIMPLE:
         rng = np.random.default_rng(seed)
         if dtype is int:
-            return rng.integers(low, high, size=shape, dtype=np.int64)
+            return rng.integers(int(low), int(high), size=shape, dtype=np.int64)
         return rng.uniform(low, high, size=shape)
     count = int(np.prod(shape, dtype=np.int64))
     if dtype is int:
@@ -41,7 +48,7 @@ def fill(shape: tuple[Any, ...], low: Any, high: Any, seed: int, dtype: type = f
     return (low + (high - low) * ((start + np.arange(count)) % parts + 0.5) / parts).reshape(shape)
 
 
-def torch_dtype_of(dtype: Any) -> tuple[type, Any]:
+def torch_dtype_of(dtype: object) -> tuple[type, torch.dtype]:
     """Return (Python type, torch dtype) of float, int, bool, complex, a NumPy or a torch dtype."""
     import torch
 
@@ -72,16 +79,16 @@ class random_pytorch_tensor(generator):
 
     def __init__(
         self,
-        ndim: Any = None,
-        dim0: Any = 1,
-        dim1: Any = None,
-        dim2: Any = None,
-        dim3: Any = None,
-        dim4: Any = None,
-        low: Any = None,
-        high: Any = None,
+        ndim: Size = None,
+        dim0: Size = 1,
+        dim1: Size = None,
+        dim2: Size = None,
+        dim3: Size = None,
+        dim4: Size = None,
+        low: Bound = None,
+        high: Bound = None,
         dtype: Any = float,
-        pin_memory: Any = False,
+        pin_memory: bool | generator = False,
     ) -> None:
         self.ndim = pack(random(1, 6) if ndim is None else ndim).to(int)
         self.dims = [None if d is None else pack(d).to(int) for d in (dim0, dim1, dim2, dim3, dim4)]
@@ -96,7 +103,7 @@ class random_pytorch_tensor(generator):
         drawn += [None] * (ndim - len(drawn))
         return py_tuple(self.choose.integer(1, 8) if d is None else int(d) for d in drawn)
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> torch.Tensor:
         import torch
 
         shape = self.shape()
@@ -128,7 +135,7 @@ class choice_pytorch_tensor(generator):
         self.a, self.size_, self.replace, self.p, self.dtype = (pack(x) for x in (a, size, replace, p, dtype))
         super().__init__([self.a, self.size_, self.replace, self.p, self.dtype])
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> torch.Tensor:
         import torch
 
         rng = np.random.RandomState(self.choose.content_seed())
@@ -148,7 +155,7 @@ class random_device(generator):
     def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> str:
         choices = devices()
         return choices[self.choose.integer(0, len(choices))]
 
@@ -168,7 +175,7 @@ class cpu_device(generator):
     def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> str:
         return "cpu"
 
 
@@ -178,7 +185,7 @@ class gpu_device(generator):
     def __init__(self) -> None:
         super().__init__([])
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> str:
         if "cuda" not in devices():
             import unittest
 
@@ -186,10 +193,12 @@ class gpu_device(generator):
         return "cuda"
 
 
-def _dtype_families() -> dict[Any, Any]:
+def _dtype_families() -> dict[str, list[torch.dtype | None]]:
     import torch as t
 
-    signed, unsigned, floating = [t.int8, t.int32, t.int64], [t.uint8], [t.float32, t.float64]
+    signed: list[t.dtype | None] = [t.int8, t.int32, t.int64]
+    unsigned: list[t.dtype | None] = [t.uint8]
+    floating: list[t.dtype | None] = [t.float32, t.float64]
     return {
         "None": [None],
         "bool": [t.bool],
@@ -216,7 +225,9 @@ class _family:
     def __init__(self, name: str | None = None) -> None:
         self.name = name
 
-    def __get__(self, instance: Any, owner: Any) -> Any:
+    def __get__(
+        self, instance: object, owner: type
+    ) -> list[torch.dtype | None] | dict[str, list[torch.dtype | None]]:
         families = _dtype_families()
         return families if self.name is None else families[self.name]
 
@@ -254,7 +265,7 @@ class random_pytorch_dtype(generator):
             raise ValueError(f"random_dtype: unknown families {unknown}; known are {sorted(families)}")
         self.choices = list(dict.fromkeys(d for n in names for d in families[n]))
 
-    def _calc_value(self) -> Any:
+    def _calc_value(self) -> torch.dtype | None:
         return self.choices[self.choose.integer(0, len(self.choices))]
 
 

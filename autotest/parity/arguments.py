@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .samples import tensors
+from .samples import OperatorSample, tensors
+
+if TYPE_CHECKING:
+    import torch
 
 
-def trained_leaves(args: Any, modules: Iterable[Any]) -> list[Any]:
+def trained_leaves(args: object, modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
     """Return the tensors of arguments and modules that require a gradient."""
     return [t for t in tensors(args) if t.requires_grad] + [
         p for m in modules for p in m.parameters() if p.requires_grad
     ]
 
 
-def as_numpy(x: Any) -> Any:
+def as_numpy(x: object) -> object:
     """Return a tensor as an array, and any other value unchanged."""
     return x.detach().numpy() if hasattr(x, "detach") else x
 
@@ -27,6 +30,8 @@ def copied(x: Any, device: str | None = None) -> Any:
     if isinstance(x, torch.Tensor):
         fresh = x.detach().clone() if device is None else x.detach().clone().to(device)
         return fresh.requires_grad_(x.requires_grad)
+    if isinstance(x, OperatorSample):
+        return OperatorSample(*(copied(e, device) for e in x))
     if type(x) in (tuple, list):
         return type(x)(copied(e, device) for e in x)
     if type(x) is dict:
@@ -34,7 +39,7 @@ def copied(x: Any, device: str | None = None) -> Any:
     return x
 
 
-def refilled(x: Any, tensors_: Iterable[Any]) -> Any:
+def refilled(x: Any, tensors_: Iterable[torch.Tensor]) -> Any:
     """x with its tensors replaced by these, in order."""
     import torch
 
@@ -43,6 +48,8 @@ def refilled(x: Any, tensors_: Iterable[Any]) -> Any:
     def fill(e: Any) -> Any:
         if isinstance(e, torch.Tensor):
             return next(replacements)
+        if isinstance(e, OperatorSample):
+            return OperatorSample(*map(fill, e))
         if type(e) in (tuple, list):
             return type(e)(fill(i) for i in e)
         if type(e) is dict:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import copy
 import traceback
-from typing import Any, Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ..case import Case
 from ..check import output_gradient, tensors_of
 from ..compare import compare_numbers, compare_values
 from ..errors import Mismatch
-from ..pair import Pair
+from ..pair import Module, Pair
 from ..runner import Options
 from . import snippets
 from .arguments import as_numpy, copied, refilled, trained_leaves
-from .samples import module_samples, operator_samples, tensors
+from .samples import OperatorSample, module_samples, operator_samples, tensors
 from .table import Failure, Refused, form_only, put
 
+if TYPE_CHECKING:
+    import torch
+
+    from .samples import ModuleInfo, ModuleSample, OpInfo
+    from .table import Row
+
+CallNames = tuple[str | None, str]  # source text of the reference's and the candidate's function
+OnSample = Callable[[OperatorSample], Any]
 DTYPES = ("float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool", "complex64")
 
 
@@ -31,7 +41,7 @@ class Checker:
         self.options = Options(check_dtype=True)
 
     # ------------------------------------------------------------------ cells
-    def cell(self, row: dict[Any, Any], column: str, check: Callable[..., Any]) -> None:
+    def cell(self, row: Row, column: str, check: Callable[[], bool | str | None]) -> None:
         """Run a check and store its result; the check returns True for pass, None if it does not apply."""
         try:
             applies = check()
@@ -58,14 +68,14 @@ class Checker:
             )
         else:
             if applies is not None:
-                put(row, column, "pass" if applies is True else applies)
+                put(row, column, applies if isinstance(applies, str) else "pass")
 
     def function(
         self,
-        row: dict[Any, Any],
-        op: Any,
-        reference: Any,
-        candidate: Any,
+        row: Row,
+        op: OpInfo,
+        reference: Callable[..., Any],
+        candidate: Callable[..., Any],
         call: tuple[str | None, str] | None = None,
     ) -> None:
         """Check a function (or a tensor method called as one) on torch's samples.
@@ -91,7 +101,7 @@ class Checker:
         put(row, "identity", "same" if reference is candidate else "own")
         row["scripts"]["eager"] = self.script(row, samples[0], call)
         row["scripts"]["graph"] = self.script(row, samples[0], call, "graph")
-        run = lambda f, s: f(s[0], *s[1], **s[2])
+        run = lambda f, s: f(s.input, *s.args, **s.kwargs)
         self.cell(
             row,
             "eager",
@@ -131,12 +141,18 @@ class Checker:
             ),
         )
 
-    def devices(self, row: dict[Any, Any], check: Callable[..., Any]) -> None:
+    def devices(self, row: Row, check: Callable[[str], bool | None]) -> None:
         put(row, "cpu", row["cells"].get("eager", {"status": "none"})["status"])
         if self.torch.cuda.is_available():
             self.cell(row, "cuda", lambda: check("cuda"))
 
-    def module(self, row: dict[Any, Any], info: Any, reference: Any, candidate: Any) -> None:
+    def module(
+        self,
+        row: Row,
+        info: ModuleInfo,
+        reference: Callable[..., torch.nn.Module],
+        candidate: Callable[..., torch.nn.Module],
+    ) -> None:
         """Check a module class: forward and gradients with the reference's weights, in training and
         evaluation mode.
         """
@@ -151,17 +167,17 @@ class Checker:
         for column in ("eager", "gradient", "graph"):
             row["scripts"][column] = self.module_script(row, samples[0], column)
 
-        def build(s: Any, device: str = "cpu") -> Any:
+        def build(s: ModuleSample, device: str = "cpu") -> tuple[Module, Module]:
             torch.manual_seed(0)
-            r = reference(*s[0], **s[1])
-            c = candidate(*s[0], **s[1])
+            r = reference(*s.init_args, **s.init_kwargs)
+            c = candidate(*s.init_args, **s.init_kwargs)
             self.pair.copy_state(r, c)
             return r.to(device), c.to(device)
 
-        def forward(s: Any, device: str = "cpu") -> tuple[Any, ...]:
+        def forward(s: ModuleSample, device: str = "cpu") -> tuple[Any, ...]:
             sides, results = build(s, device), []
             for m in sides:
-                args, kwargs = copied(s[2:], device)
+                args, kwargs = copied((s.args, s.kwargs), device)
                 torch.manual_seed(0)
                 results.append(m(*args, **kwargs))
             return *sides, *results
@@ -188,8 +204,8 @@ class Checker:
         def graph() -> bool | None:
             for s in samples[:2]:
                 _, c = build(s)
-                args, kwargs = s[2:]
-                self.graph_of(row, lambda *a: c(*a, **kwargs), args, [c], self.module_script(row, s, "graph"))
+                script = self.module_script(row, s, "graph")
+                self.graph_of(row, lambda *a: c(*a, **s.kwargs), s.args, [c], script)
             return True
 
         self.cell(row, "eager", eager)
@@ -200,11 +216,11 @@ class Checker:
     # ------------------------------------------------------------------ checks
     def agree(
         self,
-        row: dict[Any, Any],
-        samples: list[Any],
-        reference: Callable[..., Any],
-        candidate: Callable[..., Any],
-        call: tuple[str | None, str],
+        row: Row,
+        samples: list[OperatorSample],
+        reference: OnSample,
+        candidate: OnSample,
+        call: CallNames,
     ) -> bool | None:
         ran = False
         for s in samples:
@@ -216,11 +232,11 @@ class Checker:
 
     def both(
         self,
-        row: dict[Any, Any],
-        s: Any,
-        reference: Callable[..., Any],
-        candidate: Callable[..., Any],
-        call: tuple[str | None, str],
+        row: Row,
+        s: OperatorSample,
+        reference: OnSample,
+        candidate: OnSample,
+        call: CallNames,
     ) -> tuple[Any, Any]:
         self.torch.manual_seed(0)
         try:
@@ -243,11 +259,11 @@ class Checker:
 
     def gradients(
         self,
-        row: dict[Any, Any],
-        samples: list[Any],
-        reference: Callable[..., Any],
-        candidate: Callable[..., Any],
-        call: tuple[str | None, str],
+        row: Row,
+        samples: list[OperatorSample],
+        reference: OnSample,
+        candidate: OnSample,
+        call: CallNames,
     ) -> bool | None:
         ran = False
         for s in samples:
@@ -268,10 +284,10 @@ class Checker:
 
     def graph(
         self,
-        row: dict[Any, Any],
-        samples: list[Any],
-        candidate: Callable[..., Any],
-        call: tuple[str | None, str],
+        row: Row,
+        samples: list[OperatorSample],
+        candidate: OnSample,
+        call: CallNames,
     ) -> bool | None:
         ran = None
         for s in samples:
@@ -285,7 +301,12 @@ class Checker:
         return ran
 
     def graph_of(
-        self, row: dict[Any, Any], function: Callable[..., Any], args: Any, modules: Any, script: str
+        self,
+        row: Row,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        modules: Sequence[torch.nn.Module],
+        script: str,
     ) -> None:
         """Run function(*tensors) eagerly and as a graph of the candidate, with gradients; compare."""
         torch = self.torch
@@ -315,7 +336,9 @@ class Checker:
         self.same(eager_outputs, outputs, "the graph's result", script, values=not form_only(row))
         self.same([g for g in eager_gradients if g is not None], gradients, "the graph's gradient", script)
 
-    def graph_with_gradients(self, function: Callable[..., Any], modules: Any) -> Any:
+    def graph_with_gradients(
+        self, function: Callable[..., Any], modules: Sequence[torch.nn.Module]
+    ) -> Callable[..., Any]:
         """Return a graph that runs `function` and its backward, and returns (tensors of the result,
         gradients).
         """
@@ -337,9 +360,7 @@ class Checker:
 
         return ParityGraph()
 
-    def against_numpy(
-        self, row: dict[Any, Any], op: Any, candidate: Callable[..., Any], call: tuple[str | None, str]
-    ) -> bool | None:
+    def against_numpy(self, row: Row, op: OpInfo, candidate: OnSample, call: CallNames) -> bool | None:
         """float64 against the NumPy function torch's table names."""
         torch = self.torch
         if torch.float64 not in op.dtypes:
@@ -347,9 +368,8 @@ class Checker:
         ran = None
         for s in operator_samples(op, torch.float64):
             try:
-                expected = op.ref(
-                    s[0].numpy(), *[as_numpy(a) for a in s[1]], **{k: as_numpy(v) for k, v in s[2].items()}
-                )
+                args, kwargs = [as_numpy(a) for a in s.args], {k: as_numpy(v) for k, v in s.kwargs.items()}
+                expected = op.ref(s.input.numpy(), *args, **kwargs)
                 expected = torch.as_tensor(expected)
             except Exception:
                 continue  # a form the NumPy function does not have
@@ -375,11 +395,11 @@ class Checker:
 
     def dtypes(
         self,
-        row: dict[Any, Any],
-        op: Any,
-        reference: Callable[..., Any],
-        candidate: Callable[..., Any],
-        call: tuple[str | None, str],
+        row: Row,
+        op: OpInfo,
+        reference: OnSample,
+        candidate: OnSample,
+        call: CallNames,
     ) -> bool | None:
         torch, ran = self.torch, []
         for name in DTYPES:
@@ -397,7 +417,7 @@ class Checker:
         return True
 
     # ------------------------------------------------------------------ helpers
-    def guarded(self, sample: Any, call: Callable[[], Any], name: str, script: str = "") -> Any:
+    def guarded(self, sample: object, call: Callable[[], Any], name: str, script: str = "") -> Any:
         try:
             return call()
         except Exception as e:
@@ -409,22 +429,20 @@ class Checker:
         except Mismatch as e:
             raise Failure(str(e), script) from None
 
-    def backward(self, out: Any, leaves: list[Any]) -> list[Any] | None:
+    def backward(self, out: object, leaves: list[torch.Tensor]) -> list[torch.Tensor | None] | None:
         """Return the gradients of the leaves for fixed output gradients; None if nothing requires one."""
         outs = [t for t in tensors_of(out, lambda t: isinstance(t, self.torch.Tensor)) if t.requires_grad]
         if not outs or not leaves:
             return None
 
-        class Fixed:
-            seed, options = 99, self.options
-
-        gradients = [output_gradient(Fixed, t, i).to(t.device) for i, t in enumerate(outs)]
+        case = Case(self.pair, self.options, seed=99)
+        gradients = [output_gradient(case, t, i).to(t.device) for i, t in enumerate(outs)]
         return list(self.torch.autograd.grad(outs, leaves, gradients, allow_unused=True))
 
-    def script(self, row: dict[Any, Any], s: Any, call: tuple[str | None, str], column: str = "eager") -> str:
+    def script(self, row: Row, s: OperatorSample, call: CallNames, column: str = "eager") -> str:
         return snippets.function_snippet(self.candidate_name, *call, s, column)
 
-    def module_script(self, row: dict[Any, Any], s: Any, column: str = "eager") -> str:
+    def module_script(self, row: Row, s: ModuleSample, column: str = "eager") -> str:
         return snippets.module_snippet(self.candidate_name, row["name"].removeprefix("oneflow."), s, column)
 
     @property

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .table import COLUMNS, counts, status
+
+if TYPE_CHECKING:
+    from .table import Row
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
@@ -76,7 +79,7 @@ FILTERS = (
 )
 
 
-def write(rows: list[dict[Any, Any]], path: str | Path, title: str = "parity") -> None:
+def write(rows: list[Row], path: str | Path, title: str = "parity") -> None:
     """Write the page."""
     import jinja2  # a dependency of torch; the rest of this package does without it
 
@@ -102,19 +105,19 @@ def write(rows: list[dict[Any, Any]], path: str | Path, title: str = "parity") -
     Path(path).write_text(html, encoding="utf-8")
 
 
-def _shown_row(row: dict[Any, Any]) -> dict[Any, Any]:
+def _shown_row(row: Row) -> Row:
     cells = [{"column": c, "status": status(row, c), "mark": _mark(row, c)} for c in COLUMNS]
     has = {status(row, c) for c in COLUMNS} | ({"left"} if row["left_out"] else set())
     return {"name": row["name"], "left_out": row["left_out"], "cells": cells, "has": " ".join(sorted(has))}
 
 
-def _mark(row: dict[Any, Any], column: str) -> str:
+def _mark(row: Row, column: str) -> str:
     if column == "dtypes" and row.get("dtypes") and status(row, column) == "pass":
         return str(len(row["dtypes"]))
     return MARKS[status(row, column)]
 
 
-def _with_dtypes(row: dict[Any, Any], column: str, cell: dict[Any, Any]) -> dict[Any, Any]:
+def _with_dtypes(row: Row, column: str, cell: dict[str, str]) -> dict[str, str]:
     return (
         {**cell, "detail": ", ".join(row["dtypes"])}
         if column == "dtypes" and row.get("dtypes") and cell["status"] == "pass"
@@ -122,7 +125,7 @@ def _with_dtypes(row: dict[Any, Any], column: str, cell: dict[Any, Any]) -> dict
     )
 
 
-def _sums(rows: list[dict[Any, Any]]) -> list[tuple[str, str]]:
+def _sums(rows: list[Row]) -> list[tuple[str, str]]:
     by_column, executed = counts(rows)
     sums = [(f"{executed} / {len(rows)}", "names run")]
     for column in COLUMNS:

@@ -12,7 +12,31 @@ import sys
 import types
 import unittest
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+
+OpInfo = Any  # a row of torch's table of operators
+ModuleInfo = Any  # a row of torch's table of modules
+
+
+class OperatorSample(NamedTuple):
+    """Arguments of one call of an operator."""
+
+    input: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class ModuleSample(NamedTuple):
+    """Arguments of the constructor of a module, and of one call of it."""
+
+    init_args: tuple[Any, ...]
+    init_kwargs: dict[str, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 def _load(module: str, name: str) -> Any:
@@ -32,9 +56,9 @@ def _load(module: str, name: str) -> Any:
 
 
 @functools.cache
-def operators() -> Any:
-    """{name or alias: OpInfo}; of several variants of one operator the plain one."""
-    by_name: dict[str, Any] = {}
+def operators() -> dict[str, OpInfo]:
+    """Return the row of each operator by name and alias; of several variants the plain one."""
+    by_name: dict[str, OpInfo] = {}
     for op in _load("common_methods_invocations", "op_db"):
         by_name.setdefault(op.name, op)
     for op in list(by_name.values()):
@@ -44,21 +68,21 @@ def operators() -> Any:
 
 
 @functools.cache
-def modules() -> Any:
-    """{class name: ModuleInfo}"""
+def modules() -> dict[str, ModuleInfo]:
+    """Return the row of each module class by its name."""
     return {m.module_cls.__name__: m for m in _load("common_modules", "module_db")}
 
 
 def operator_samples(
-    op: Any, dtype: Any, requires_grad: bool = False, device: str = "cpu", limit: int = 4
-) -> list[Any]:
-    """[(input, args, kwargs)] for this dtype; the smaller half of a long list is enough."""
+    op: OpInfo, dtype: torch.dtype, requires_grad: bool = False, device: str = "cpu", limit: int = 4
+) -> list[OperatorSample]:
+    """Return samples of an operator for this dtype; the smaller half of a long list is enough."""
     out = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for sample in op.sample_inputs(device, dtype, requires_grad=requires_grad):
             if size_of(sample) <= 4000:
-                out.append((sample.input, tuple(sample.args), dict(sample.kwargs)))
+                out.append(OperatorSample(sample.input, tuple(sample.args), dict(sample.kwargs)))
             if len(out) >= limit * 4:
                 break
     step = max(len(out) // limit, 1)
@@ -69,7 +93,7 @@ def size_of(sample: Any) -> int:
     return sum(t.numel() for t in tensors((sample.input, sample.args, sample.kwargs)))
 
 
-def tensors(x: Any) -> list[Any]:
+def tensors(x: object) -> list[torch.Tensor]:
     import torch
 
     if isinstance(x, torch.Tensor):
@@ -82,9 +106,9 @@ def tensors(x: Any) -> list[Any]:
 
 
 def module_samples(
-    info: Any, dtype: Any, device: str = "cpu", training: bool = True, limit: int = 4
-) -> list[Any]:
-    """[(constructor args, kwargs, forward args, kwargs)]"""
+    info: ModuleInfo, dtype: torch.dtype, device: str = "cpu", training: bool = True, limit: int = 4
+) -> list[ModuleSample]:
+    """Return samples of a module for this dtype."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out = info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=training)
@@ -92,6 +116,6 @@ def module_samples(
     for m in out:
         c, f = m.constructor_input, m.forward_input
         if f is not None:
-            samples.append((tuple(c.args), dict(c.kwargs), tuple(f.args), dict(f.kwargs)))
+            samples.append(ModuleSample(tuple(c.args), dict(c.kwargs), tuple(f.args), dict(f.kwargs)))
     step = max(len(samples) // limit, 1)
     return samples[::step][:limit]

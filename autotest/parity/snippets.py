@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..printing import SourceWriter
 from ..script_parts import HELPERS
+
+if TYPE_CHECKING:
+    import torch
+
+    from .samples import ModuleSample, OperatorSample
 
 IMPORTS = "import numpy as np\nimport torch\nimport {candidate} as flow\n\n"
 OUTPUT_GRADIENTS = '''
@@ -32,12 +38,12 @@ class NamingWriter(SourceWriter):
         super().__init__()
         self.lines: list[str] = []
 
-    def tensor(self, t: Any, requires_grad: bool = False) -> str:
+    def tensor(self, t: torch.Tensor, requires_grad: bool = False) -> str:
         name = f"t{len(self.lines)}"
         self.lines.append(f"{name} = {super().tensor(t, bool(t.requires_grad))}")
         return name
 
-    def arguments(self, args: Any, kwargs: dict[str, Any]) -> str:
+    def arguments(self, args: Iterable[object], kwargs: dict[str, object]) -> str:
         return ", ".join([self.value(a) for a in args] + [f"{k}={self.value(v)}" for k, v in kwargs.items()])
 
     @property
@@ -49,14 +55,14 @@ def function_snippet(
     candidate: str,
     reference_call: str | None,
     candidate_call: str,
-    sample: tuple[Any, ...],
+    sample: OperatorSample,
     column: str = "eager",
 ) -> str:
     """Return a script that calls a function of both libraries on a sample, with gradients or as a graph if
     `column` says so.
     """
     writer = NamingWriter()
-    arguments = writer.arguments((sample[0], *sample[1]), sample[2])
+    arguments = writer.arguments((sample.input, *sample.args), sample.kwargs)
     if column == "graph":
         return _graph(candidate, writer, [], f"{candidate_call}({arguments})")
     sides = ([f"(torch, {reference_call})"] if reference_call else []) + [f"(flow, {candidate_call})"]
@@ -71,11 +77,11 @@ def function_snippet(
     )
 
 
-def module_snippet(candidate: str, name: str, sample: tuple[Any, ...], column: str = "eager") -> str:
+def module_snippet(candidate: str, name: str, sample: ModuleSample, column: str = "eager") -> str:
     """Return a script that runs a module of both libraries on a sample, with the same weights."""
     writer = NamingWriter()
-    build = writer.arguments(sample[0], sample[1])
-    arguments = writer.arguments(sample[2], sample[3])
+    build = writer.arguments(sample.init_args, sample.init_kwargs)
+    arguments = writer.arguments(sample.args, sample.kwargs)
     if column == "graph":
         return _graph(candidate, writer, [f"module = flow.{name}({build})"], f"module({arguments})")
     lines = [

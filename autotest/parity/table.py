@@ -23,6 +23,10 @@ FORM_ONLY = (
 )  # their values are nobody's promise
 
 
+Row = dict[str, Any]  # a name of the API: "name", "group", "cells" by column, "left_out", "scripts"
+Baseline = dict[str, dict[str, str]]  # name -> column -> status
+
+
 class Failure(Exception):
     """A cell fails: `detail` in a line or two, `script` repeats it."""
 
@@ -35,15 +39,15 @@ class Refused(Exception):
     """The candidate itself says that it cannot do this."""
 
 
-def form_only(row: dict[Any, Any]) -> bool:
+def form_only(row: Row) -> bool:
     return row["name"].rpartition(".")[2] in FORM_ONLY
 
 
-def new_row(name: str, group: str) -> dict[Any, Any]:
+def new_row(name: str, group: str) -> Row:
     return {"name": name, "group": group, "cells": {}, "left_out": "", "scripts": {}}
 
 
-def put(row: dict[Any, Any], column: str, status: str, detail: str = "", script: str = "") -> None:
+def put(row: Row, column: str, status: str, detail: str = "", script: str = "") -> None:
     cell = {"status": status}
     if detail:
         cell["detail"] = detail
@@ -52,26 +56,26 @@ def put(row: dict[Any, Any], column: str, status: str, detail: str = "", script:
     row["cells"][column] = cell
 
 
-def status(row: dict[Any, Any], column: str) -> str:
+def status(row: Row, column: str) -> str:
     return row["cells"].get(column, {}).get("status", "none")
 
 
-def executed(row: dict[Any, Any]) -> bool:
+def executed(row: Row) -> bool:
     """Whether any check of this name ran."""
     return any(status(row, c) != "none" for c in COLUMNS if c not in ("identity", "cuda"))
 
 
-def save(rows: list[dict[Any, Any]], path: str | Path) -> None:
+def save(rows: list[Row], path: str | Path) -> None:
     Path(path).write_text(
         json.dumps({"format": 1, "columns": COLUMNS, "rows": sorted(rows, key=lambda r: r["name"])}, indent=1)
     )
 
 
-def load(path: str | Path) -> list[dict[Any, Any]]:
+def load(path: str | Path) -> list[Row]:
     return json.loads(Path(path).read_text())["rows"]
 
 
-def baseline_of(rows: list[dict[Any, Any]]) -> dict[Any, Any]:
+def baseline_of(rows: list[Row]) -> Baseline:
     """Return the content of a baseline: {name: {column: status}} of the cells that apply on every machine."""
     return {
         r["name"]: {c: status(r, c) for c in COLUMNS if c != "cuda" and status(r, c) != "none"}
@@ -80,7 +84,7 @@ def baseline_of(rows: list[dict[Any, Any]]) -> dict[Any, Any]:
     }
 
 
-def compare(rows: list[dict[Any, Any]], baseline: dict[Any, Any]) -> tuple[list[str], list[str]]:
+def compare(rows: list[Row], baseline: Baseline) -> tuple[list[str], list[str]]:
     """Return (regressions, improvements) against a baseline, as lines of text."""
     now = baseline_of(rows)
     worse: list[str] = []
@@ -98,7 +102,7 @@ def compare(rows: list[dict[Any, Any]], baseline: dict[Any, Any]) -> tuple[list[
     return worse, better
 
 
-def counts(rows: list[dict[Any, Any]]) -> tuple[dict[Any, Any], int]:
+def counts(rows: list[Row]) -> tuple[dict[str, dict[str, int]], int]:
     """Return {column: {status: count}} and the number of names run."""
     out: dict[str, dict[str, int]] = {c: {} for c in COLUMNS}
     for row in rows:

@@ -19,7 +19,7 @@ import torch.profiler
 from torch.optim.optimizer import ParamsT
 from oneflow import _placement, _sbp, _Tensor
 
-def T(input: Any) -> _Tensor:
+def T(input: Tensor) -> _Tensor:
     """The transpose of a tensor of at most 2 dimensions."""
     ...
 
@@ -64,14 +64,14 @@ def add(input: Any, other: Any = None, *rest: Any, alpha: Any = 1, inplace: _boo
     """
     ...
 
-def amp_black_identity(input: Any = None, **kwargs: Any) -> _Tensor:
+def amp_black_identity(input: Tensor | None = None, **kwargs: Any) -> _Tensor:
     """The input, as a view. OneFlow calls the argument `in`.
 
     The result has the shape and dtype of the input.
     """
     ...
 
-def amp_white_identity(input: Any = None, **kwargs: Any) -> _Tensor:
+def amp_white_identity(input: Tensor | None = None, **kwargs: Any) -> _Tensor:
     """The input, as a view. OneFlow calls the argument `in`.
 
     The result has the shape and dtype of the input.
@@ -93,11 +93,11 @@ def argwhere(x: Tensor, dtype: torch.dtype = ...) -> tuple[_Tensor, _Tensor]:
     """
     ...
 
-def assign_local_tensor(ref: Any, value: Any) -> None:
+def assign_local_tensor(ref: Tensor, value: Tensor) -> None:
     """Copy value into ref."""
     ...
 
-def avg_pool2d_nhwc(x: Any, kernel_size: Any, stride: Any, padding: str, padding_before: Any, padding_after: Any, data_format: str = 'channels_first', ceil_mode: _bool = False) -> _Tensor:
+def avg_pool2d_nhwc(x: Tensor, kernel_size: Sequence[_int], stride: Sequence[_int], padding: str, padding_before: Sequence[_int], padding_after: Sequence[_int], data_format: str = 'channels_first', ceil_mode: _bool = False) -> _Tensor:
     """Average pooling of x (N, H, W, C).
 
     Padding is given by padding_before, which must equal padding_after; padded zeros do not count.
@@ -168,7 +168,7 @@ def broadcast_dim_like(input: Tensor, like: Tensor, dim: _int, like_dim: _int | 
     """
     ...
 
-def broadcast_equal(input: Any, other: Any) -> _Tensor:
+def broadcast_equal(input: Tensor | _float, other: Tensor | _float) -> _Tensor:
     """input == other, broadcast.
 
     The result is a bool tensor of the broadcast shape.
@@ -200,29 +200,29 @@ def comm_broadcast(x: Tensor | Sequence[Tensor] | None = None, *, inputs: Sequen
     """
     ...
 
-def concat(inputs: Any, dim: Any = 0) -> _Tensor:
+def concat(inputs: Sequence[Tensor], dim: _int = 0) -> _Tensor:
     """torch.cat."""
     ...
 
-def constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> _Tensor:
+def constant(shape: Sequence[_int], value: _float, *, dtype: torch.dtype, device: torch.device | str | None = None) -> _Tensor:
     """torch.full."""
     ...
 
-def contiguous_(input: Any) -> _Tensor:
+def contiguous_(input: Tensor) -> _Tensor:
     """Make the tensor's own storage contiguous, in place.
 
     Return the tensor; shape and dtype stay.
     """
     ...
 
-def copy(x: Any, device_type: Any = None, device_id: Any = None, pin_memory: _bool = False, device: Any = None) -> _Tensor:
+def copy(x: Tensor, device_type: str | torch.device | None = None, device_id: _int | None = None, pin_memory: _bool = False, device: torch.device | str | None = None) -> _Tensor:
     """A copy on the device given by name and number, or by `device`.
 
     The result has the shape and dtype of the input.
     """
     ...
 
-def cosh_grad(x: Any, dy: Any) -> _Tensor:
+def cosh_grad(x: Tensor, dy: Tensor) -> _Tensor:
     """dy * sinh(x).
 
     x and dy have one shape, which the result has.
@@ -311,7 +311,7 @@ def einsum(equation: str, operands: Tensor | Sequence[Tensor], *rest: Any) -> _T
     """torch.einsum of a list of operands."""
     ...
 
-def elu(x: Any, alpha: Any = 1.0) -> _Tensor:
+def elu(x: Tensor, alpha: _float = 1.0) -> _Tensor:
     """torch's elu."""
     ...
 
@@ -332,7 +332,7 @@ def expand(x: Tensor, shape: _int | Sequence[_int], *rest: Any) -> _Tensor:
     """x.expand(shape)."""
     ...
 
-def expand_dims(input: Any, dim: Any) -> _Tensor:
+def expand_dims(input: Tensor, dim: _int) -> _Tensor:
     """torch.unsqueeze."""
     ...
 
@@ -343,7 +343,7 @@ def exponential_(x: Tensor, lambd: _float = 1.0, generator: torch.Generator | No
     """
     ...
 
-def eye_(x: Any) -> _Tensor:
+def eye_(x: Tensor) -> _Tensor:
     """torch.nn.init.eye_."""
     ...
 
@@ -371,7 +371,7 @@ def fill_(*args: Any, **kwargs: Any) -> _Tensor:
     """fill_(in, value): in place; `value` is a number or a tensor of one element."""
     ...
 
-def flatten(x: Any, start_dim: Any = 0, end_dim: Any = -1) -> _Tensor:
+def flatten(x: Tensor, start_dim: _int = 0, end_dim: _int = -1) -> _Tensor:
     """torch.flatten."""
     ...
 
@@ -388,7 +388,7 @@ def fused_apply_rotary_emb(x: Tensor, *, cos: Tensor | None = None, sin: Tensor 
     """
     ...
 
-def fused_attention_concat_past_key_value(*, past_key: Tensor | None = None, past_key_layout: str, past_value: Tensor | None = None, past_value_layout: str, key: Tensor, key_layout: str, value: Tensor, value_layout: str, key_head_size: Any = None) -> tuple[_Tensor, _Tensor]:
+def fused_attention_concat_past_key_value(*, past_key: Tensor | None = None, past_key_layout: str, past_value: Tensor | None = None, past_value_layout: str, key: Tensor, key_layout: str, value: Tensor, value_layout: str, key_head_size: _int | None = None) -> tuple[_Tensor, _Tensor]:
     """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
 
     Without a past: key and value, converted.
@@ -397,7 +397,7 @@ def fused_attention_concat_past_key_value(*, past_key: Tensor | None = None, pas
     """
     ...
 
-def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: _float = 0.5, axis: _int, generator: Any = None) -> _Tensor:
+def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: _float = 0.5, axis: _int, generator: torch.Generator | None = None) -> _Tensor:
     """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule).
 
     `b` has shape (a.shape[axis],); the result has the shape and dtype of a.
@@ -408,7 +408,7 @@ def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: _int) -> _Tensor:
     """gelu(a + b along `axis`), the exact (erf) gelu. a any shape, b 1-d."""
     ...
 
-def fused_bias_add_scale_mask_softmax_dropout(x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: Any = None) -> tuple[_Tensor, _Tensor]:
+def fused_bias_add_scale_mask_softmax_dropout(x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: torch.Generator | None = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x.
 
     Both results have the shape and dtype of x. The softmax is over the last dimension.
@@ -509,7 +509,7 @@ def fused_matmul_bias(x: Tensor, weight: Tensor, bias: Tensor, _add_to_output: T
     """alpha * x @ weight.T + bias, plus beta * _add_to_output. weight is (out, in)."""
     ...
 
-def fused_matmul_bias_add_relu_dropout(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], skip_final_activation: _bool, dropout_rate_list: Sequence[_float], generator: Any = None) -> _Tensor:
+def fused_matmul_bias_add_relu_dropout(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], skip_final_activation: _bool, dropout_rate_list: Sequence[_float], generator: torch.Generator | None = None) -> _Tensor:
     """fused_mlp with dropout after each layer, the last one included.
 
     Always drops, whatever the module's mode.
@@ -557,7 +557,7 @@ def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: _float = 0.
     """
     ...
 
-def fused_scale_mask_softmax_dropout(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: Any = None) -> tuple[_Tensor, _Tensor]:
+def fused_scale_mask_softmax_dropout(x: Tensor, mask: Tensor, *, fill_value: _float = 0.0, scale: _float = 1.0, p: _float = 0.5, training: _bool = True, generator: torch.Generator | None = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask).
 
     Both results have the shape and dtype of x. The softmax is over the last dimension.
@@ -572,14 +572,14 @@ def fused_scale_tril(x: Tensor, diagonal: _int = 0, fill_value: _float = 0, scal
     """
     ...
 
-def fused_scale_tril_softmax_dropout(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: Any = None) -> tuple[_Tensor, _Tensor]:
+def fused_scale_tril_softmax_dropout(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: torch.Generator | None = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops.
 
     Both results have the shape and dtype of a. The softmax is over the last dimension.
     """
     ...
 
-def fused_scale_tril_softmax_mask_scale(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: Any = None) -> tuple[_Tensor, _Tensor]:
+def fused_scale_tril_softmax_mask_scale(a: Tensor, *, p: _float = 0.5, diagonal: _int, tril_scale_value: _float, tril_fill_value: _float = 0.0, generator: torch.Generator | None = None) -> tuple[_Tensor, _Tensor]:
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops.
 
     Both results have the shape and dtype of a. The softmax is over the last dimension.
@@ -681,11 +681,11 @@ def hfft(input: Tensor, n: _int = -1, dim: _int = -1, norm: str | None = None) -
     """torch.fft.hfft; n=-1 is the length of the input."""
     ...
 
-def host_scalar_add_by_tensor(x: Any, scalar: Any) -> _Tensor:
+def host_scalar_add_by_tensor(x: Tensor, scalar: Tensor) -> _Tensor:
     """x plus a one-element CPU tensor."""
     ...
 
-def identity(input: Any = None, **kwargs: Any) -> _Tensor:
+def identity(input: Tensor | None = None, **kwargs: Any) -> _Tensor:
     """The input, as a view. OneFlow calls the argument `in`.
 
     The result has the shape and dtype of the input.
@@ -707,7 +707,7 @@ def image_flip(x: Any, flip_code: Any) -> Any:
     """
     ...
 
-def inv(x: Any) -> _Tensor:
+def inv(x: Tensor) -> _Tensor:
     """torch.linalg.inv."""
     ...
 
@@ -727,7 +727,7 @@ def layer_norm_affine(x: Tensor, gamma: Tensor, beta: Tensor, begin_norm_axis: _
     """Layer norm over the dimensions from `begin_norm_axis` on, times gamma plus beta."""
     ...
 
-def leaky_relu(x: Any, alpha: Any = 0.01, inplace: _bool = False) -> _Tensor:
+def leaky_relu(x: Tensor, alpha: _float = 0.01, inplace: _bool = False) -> _Tensor:
     """torch's leaky_relu."""
     ...
 
@@ -739,7 +739,7 @@ def less_equal(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
     """torch.le; the first argument may be a number."""
     ...
 
-def linalg_cross(input: Any, other: Any, dim: Any = None) -> _Tensor:
+def linalg_cross(input: Tensor, other: Tensor, dim: _int | None = None) -> _Tensor:
     """torch.linalg.cross; dim None is the first dimension of size 3.
 
     RuntimeError if no dimension has size 3.
@@ -821,7 +821,7 @@ def moving_average_min_max_observer(input: Tensor | None = None, current_train_s
     """
     ...
 
-def multi_tensor_adam_update(model: list[Tensor], model_diff: list[Tensor], m: list[Tensor], v: list[Tensor], learning_rate_val: _float, l2: _float, beta1: _float, beta2: _float, bias_correction1_val: _float, bias_correction2_val: _float, do_bias_correction: _bool, scale: _float, weight_decay: _float, epsilon: _float) -> Any:
+def multi_tensor_adam_update(model: list[Tensor], model_diff: list[Tensor], m: list[Tensor], v: list[Tensor], learning_rate_val: _float, l2: _float, beta1: _float, beta2: _float, bias_correction1_val: _float, bias_correction2_val: _float, do_bias_correction: _bool, scale: _float, weight_decay: _float, epsilon: _float) -> None:
     """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
     (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 
@@ -829,13 +829,13 @@ def multi_tensor_adam_update(model: list[Tensor], model_diff: list[Tensor], m: l
     """
     ...
 
-def multi_tensor_momentum_update(model: list[Tensor], model_diff: list[Tensor], momentum_buf: list[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float, momentum: _float, dampening: _float, nesterov: _bool, maximize: _bool) -> Any:
+def multi_tensor_momentum_update(model: list[Tensor], model_diff: list[Tensor], momentum_buf: list[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float, momentum: _float, dampening: _float, nesterov: _bool, maximize: _bool) -> None:
     """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
     weight_decay * model.
     """
     ...
 
-def multi_tensor_sgd_update(model: list[Tensor], model_diff: list[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float) -> Any:
+def multi_tensor_sgd_update(model: list[Tensor], model_diff: list[Tensor], scale: _float, weight_decay: _float, learning_rate_val: _float) -> None:
     """model -= lr * (scale * diff + weight_decay * model)."""
     ...
 
@@ -855,7 +855,7 @@ def nms(x: Tensor, iou_threshold: _float, keep_n: _int = -1) -> _Tensor:
     """
     ...
 
-def noncontiguous_binary_op(lhs: Any, rhs: Any, op: str = 'add', inplace: _bool = False) -> _Tensor:
+def noncontiguous_binary_op(lhs: Tensor, rhs: Tensor, op: str = 'add', inplace: _bool = False) -> _Tensor:
     """add, sub, mul or div of tensors of any strides."""
     ...
 
@@ -889,11 +889,11 @@ def normalization_add_relu(x: Tensor, addend: Tensor | None = None, moving_mean:
     """
     ...
 
-def one_embedding_adagrad_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, train_step: Any = None, train_step_val: _int = 0, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_decay: _float = 0.0, epsilon: _float = 1e-10, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
+def one_embedding_adagrad_update(num_unique_ids: Tensor | _int, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Tensor | None = None, down_scale_by_tensor: Tensor | None = None, skip_if: Tensor | None = None, train_step: Tensor | None = None, train_step_val: _int = 0, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_decay: _float = 0.0, epsilon: _float = 1e-10, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """Adagrad on rows [model | sum of squares]; the updated rows."""
     ...
 
-def one_embedding_adam_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, bias_correction1: Any = None, bias_correction2: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, beta1: _float = 0.9, beta2: _float = 0.999, bias_correction1_val: _float = 1.0, bias_correction2_val: _float = 1.0, epsilon: _float = 1e-08, do_bias_correction: _bool = True, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
+def one_embedding_adam_update(num_unique_ids: Tensor | _int, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Tensor | None = None, down_scale_by_tensor: Tensor | None = None, skip_if: Tensor | None = None, bias_correction1: Tensor | None = None, bias_correction2: Tensor | None = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, beta1: _float = 0.9, beta2: _float = 0.999, bias_correction1_val: _float = 1.0, bias_correction2_val: _float = 1.0, epsilon: _float = 1e-08, do_bias_correction: _bool = True, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """Adam on rows [model | m | v]; the updated rows."""
     ...
 
@@ -912,7 +912,7 @@ def one_embedding_embedding_shuffle(cur_rank_embeddings: Tensor, num_unique_matr
     """Rows (unique, E) spread to every id: inverse_unique_partition_indices.shape + (E,)."""
     ...
 
-def one_embedding_ftrl_update(num_unique_ids: Tensor, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Any = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_power: _float = -0.5, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
+def one_embedding_ftrl_update(num_unique_ids: Tensor | _int, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Tensor | None = None, down_scale_by_tensor: Tensor | None = None, skip_if: Tensor | None = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, lr_power: _float = -0.5, lambda1: _float = 0.0, lambda2: _float = 0.0, beta: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """FTRL-proximal on rows [model | accumulator | z]; the updated rows. weight_decay must be 0,
     as in OneFlow.
 
@@ -937,7 +937,7 @@ def one_embedding_fused_lookup_grad(ids: Tensor, embedding_grad: Tensor, embeddi
     """
     ...
 
-def one_embedding_id_shuffle(ids: Tensor, table_ids: Any = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
+def one_embedding_id_shuffle(ids: Tensor, table_ids: Tensor | None = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
     cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
     each id's unique index, the last is 0, 1, 2, ...
@@ -952,13 +952,13 @@ def one_embedding_lookup(num_unique_ids: _int | Tensor, unique_ids: Tensor, tabl
     """
     ...
 
-def one_embedding_sgd_update(num_unique_ids: Any, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Any = None, down_scale_by_tensor: Any = None, skip_if: Tensor | None = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, momentum: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
+def one_embedding_sgd_update(num_unique_ids: Tensor | _int, unique_embeddings: Tensor, embedding_grad: Tensor, learning_rate: Tensor | None = None, down_scale_by_tensor: Tensor | None = None, skip_if: Tensor | None = None, learning_rate_val: _float = 0.0, scale: _float = 1.0, weight_decay: _float = 0.0, momentum: _float = 0.0, line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '') -> _Tensor:
     """SGD on the first num_unique_ids rows, a row being [model] or, with momentum, [model | momentum]; the
     updated rows.
     """
     ...
 
-def one_embedding_unique_key_value_pair(keys: Tensor, values: Any = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
+def one_embedding_unique_key_value_pair(keys: Tensor, values: Tensor | None = None, num_tables: _int = 1, embedding_name: str = '') -> tuple[_Tensor, ...]:
     """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is
     unique_keys[inverse_indices[i]].
 
@@ -975,11 +975,11 @@ def one_hot(input: Tensor, num_classes: _int = -1, on_value: _float = 1, off_val
     """
     ...
 
-def pack_padded_sequence(input: Any, lengths: Any, batch_first: _bool) -> tuple[_Tensor, _Tensor]:
+def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: _bool) -> tuple[_Tensor, _Tensor]:
     """(data, batch sizes) of torch.nn.utils.rnn.pack_padded_sequence, lengths in descending order."""
     ...
 
-def pixel_shuffle(input: Any, h_upscale_factor: Any, w_upscale_factor: Any) -> _Tensor:
+def pixel_shuffle(input: Tensor, h_upscale_factor: _int, w_upscale_factor: _int) -> _Tensor:
     """(N, C * h * w, H, W) as (N, C, H * h, W * w)."""
     ...
 
@@ -997,69 +997,69 @@ def quantization(input: Tensor | None = None, scale: Tensor | None = None, zero_
     """
     ...
 
-def reciprocal_no_nan(x: Any) -> _Tensor:
+def reciprocal_no_nan(x: Tensor) -> _Tensor:
     """1 / x, and 0 where x is 0.
 
     The result has the shape and dtype of x.
     """
     ...
 
-def reduce_all(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_all(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """All over the dimensions given, all of them by default."""
     ...
 
-def reduce_any(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_any(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Any over the dimensions given, all of them by default."""
     ...
 
-def reduce_max(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_max(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Largest value over the dimensions given, all of them by default."""
     ...
 
-def reduce_max_device_stage(input: Any = None, axis: Any = ..., **kwargs: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
+def reduce_max_device_stage(input: Tensor | None = None, axis: Sequence[_int] = ..., **kwargs: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
     """(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."""
     ...
 
-def reduce_max_global_stage(input: Any = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
+def reduce_max_global_stage(input: Tensor | None = None, device_count: Tensor | None = None, axis: Sequence[_int] = ..., keepdims: _bool = False, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
     """(extreme, mask of where it is): the joining half of a split reduction."""
     ...
 
-def reduce_mean(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_mean(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Mean over the dimensions given, all of them by default."""
     ...
 
-def reduce_min(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_min(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Smallest value over the dimensions given, all of them by default."""
     ...
 
-def reduce_min_device_stage(input: Any = None, axis: Any = ..., **kwargs: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
+def reduce_min_device_stage(input: Tensor | None = None, axis: Sequence[_int] = ..., **kwargs: Any) -> tuple[_Tensor, _Tensor, _Tensor]:
     """(extreme with kept dimensions, its mask, its count int32): the local half of a reduction."""
     ...
 
-def reduce_min_global_stage(input: Any = None, device_count: Any = None, axis: Any = ..., keepdims: _bool = False, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
+def reduce_min_global_stage(input: Tensor | None = None, device_count: Tensor | None = None, axis: Sequence[_int] = ..., keepdims: _bool = False, **kwargs: Any) -> tuple[_Tensor, _Tensor]:
     """(extreme, mask of where it is): the joining half of a split reduction."""
     ...
 
-def reduce_nansum(input: Tensor, dim: Any = None, keepdim: _bool = False, dtype: torch.dtype | None = None, *, axis: Any = None, **kwargs: Any) -> Any:
+def reduce_nansum(input: Tensor, dim: Any = None, keepdim: _bool = False, dtype: torch.dtype | None = None, *, axis: _int | Sequence[_int] | None = None, **kwargs: Any) -> Any:
     """torch's `reduce_nansum` under OneFlow's argument names: `input` (torch: `x`). torch's names are accepted too.
 
     TypeError for an argument under both names.
     """
     ...
 
-def reduce_prod(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_prod(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Product over the dimensions given, all of them by default."""
     ...
 
-def reduce_sum(x: Any, dim: Any = None, keepdim: _bool = False, *, dtype: Any = None, axis: Any = None) -> _Tensor:
+def reduce_sum(x: Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, dtype: torch.dtype | None = None, axis: _int | Sequence[_int] | None = None) -> _Tensor:
     """Sum over the dimensions given, all of them by default."""
     ...
 
-def reduce_sum_like(input: Any = None, like: Any = None, axis: Any = ..., **kwargs: Any) -> _Tensor:
+def reduce_sum_like(input: Tensor | None = None, like: Tensor | None = None, axis: Sequence[_int] = ..., **kwargs: Any) -> _Tensor:
     """Sum over `axis`, in the shape of `like`. OneFlow calls the first argument `in`."""
     ...
 
-def reshape_like(input: Any = None, like: Any = None, **kwargs: Any) -> _Tensor:
+def reshape_like(input: Tensor | None = None, like: Tensor | None = None, **kwargs: Any) -> _Tensor:
     """Reshape to the shape of `like`. OneFlow calls the first argument `in`."""
     ...
 
@@ -1067,7 +1067,7 @@ def rfft(input: Tensor, n: _int = -1, dim: _int = -1, norm: str | None = None) -
     """torch.fft.rfft; n=-1 is the length of the input."""
     ...
 
-def rint(x: Any) -> _Tensor:
+def rint(x: Tensor) -> _Tensor:
     """Round half to even.
 
     The result has the shape and dtype of the input.
@@ -1114,7 +1114,7 @@ def scatter(input: Tensor, dim: _int, index: Tensor, src: Tensor | _float, *, re
     """torch.scatter; `inplace` writes into `input`."""
     ...
 
-def scatternd(indices: Tensor, updates: Tensor, shape: Any) -> _Tensor:
+def scatternd(indices: Tensor, updates: Tensor, shape: Sequence[_int]) -> _Tensor:
     """Zeros of `shape` with the updates added at the index tuples; repeated tuples add up."""
     ...
 
@@ -1122,14 +1122,14 @@ def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> _Tensor:
     """scatternd to the shape of `like`."""
     ...
 
-def select_top_n(inputs: Any, n: Any) -> tuple[Any, ...]:
+def select_top_n(inputs: Sequence[Tensor], n: _int) -> tuple[_Tensor, ...]:
     """The first n tensors.
 
     The tensors may have any shape and dtype; they are the same objects.
     """
     ...
 
-def sigmoid_grad(y: Any, dy: Any) -> _Tensor:
+def sigmoid_grad(y: Tensor, dy: Tensor) -> _Tensor:
     """dy * y * (1 - y)."""
     ...
 
@@ -1145,7 +1145,7 @@ def skip_rms_norm(x: Tensor, *, weight: Tensor | None = None, bias: Tensor | Non
     """
     ...
 
-def slice(x: Tensor, start: Sequence[_int], stop: Sequence[_int], step: Sequence[_int], enable_view_slice: Any = None) -> _Tensor:
+def slice(x: Tensor, start: Sequence[_int], stop: Sequence[_int], step: Sequence[_int], enable_view_slice: _bool | None = None) -> _Tensor:
     """x[start[0]:stop[0]:step[0], ...], a view."""
     ...
 
@@ -1193,7 +1193,7 @@ def sparse_softmax_cross_entropy(logits: Tensor, label: Tensor) -> _Tensor:
     """
     ...
 
-def split_like(x: Any, like: Any, axis: Any) -> tuple[_Tensor, ...]:
+def split_like(x: Tensor, like: Sequence[Tensor], axis: _int) -> tuple[_Tensor, ...]:
     """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x.
 
     RuntimeError if x cannot be cut into these shapes. The parts are views.
@@ -1204,25 +1204,25 @@ def sqrt_square_sum(x: Tensor) -> _Tensor:
     """The L2 norm of all elements, 0-d."""
     ...
 
-def stack(inputs: Any, dim: Any = 0) -> _Tensor:
+def stack(inputs: Sequence[Tensor], dim: _int = 0) -> _Tensor:
     """torch.stack."""
     ...
 
-def stream_touch(x: Any) -> None:
+def stream_touch(x: Sequence[Tensor]) -> None:
     """Nothing: torch orders tensors by stream itself.
 
     The tensors may have any shape and dtype.
     """
     ...
 
-def tan_grad(x: Any, dy: Any) -> _Tensor:
+def tan_grad(x: Tensor, dy: Tensor) -> _Tensor:
     """dy / cos(x)^2.
 
     x and dy have one shape, which the result has.
     """
     ...
 
-def tanh_grad(y: Any, dy: Any) -> _Tensor:
+def tanh_grad(y: Tensor, dy: Tensor) -> _Tensor:
     """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
     ...
 
@@ -1232,7 +1232,7 @@ def tensor_buffer_to_tensor(input: Tensor, instance_shape: Any, dtype: torch.dty
     """
     ...
 
-def tensor_constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> _Tensor:
+def tensor_constant(shape: Sequence[_int], value: Tensor, *, dtype: torch.dtype, device: torch.device | str | None = None) -> _Tensor:
     """A tensor of `shape` filled with the 0-d tensor `value`."""
     ...
 
@@ -1262,14 +1262,14 @@ def tensordot(a: Tensor, b: Tensor, dims_a: Sequence[_int] | None = None, dims_b
     """
     ...
 
-def throw_error(input: Any) -> None:
+def throw_error(input: Tensor) -> None:
     """Always raises: the test operator of OneFlow's error handling.
 
     RuntimeError for a tensor of any shape and dtype.
     """
     ...
 
-def to(x: Any, *args: Any, other: Any = None, **kwargs: Any) -> _Tensor:
+def to(x: Tensor, *args: Any, other: Tensor | None = None, **kwargs: Any) -> _Tensor:
     """Tensor.to, device, dtype and copy also as None; `other` is a tensor whose device and dtype to take."""
     ...
 
@@ -1287,18 +1287,18 @@ def to_local(x: Tensor, copy: _bool = False) -> _Tensor:
     """
     ...
 
-def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: Any = 2.0, eps: Any = 1e-06, swap: _bool = False, reduction: str = 'mean') -> _Tensor:
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: _float = 1.0, p: _float = 2.0, eps: _float = 1e-06, swap: _bool = False, reduction: str = 'mean') -> _Tensor:
     """torch's triplet_margin_loss, by position."""
     ...
 
-def trunc_divide(input: Any, other: Any, *, inplace: _bool = False) -> _Tensor:
+def trunc_divide(input: Tensor, other: Tensor | _float, *, inplace: _bool = False) -> _Tensor:
     """Division rounded toward zero; integers stay integers.
 
     The operands broadcast, and the dtypes are promoted, as in torch.div.
     """
     ...
 
-def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> _Tensor:
+def unfold_tensor(x: Tensor, dimension: _int, size: _int, step: _int) -> _Tensor:
     """Tensor.unfold.
 
     The arguments are those of torch.Tensor.unfold: dimension, size, step.
@@ -1334,7 +1334,7 @@ def upsample(x: Tensor, height_scale: _float, width_scale: _float, align_corners
     """
     ...
 
-def upsample_bicubic_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_bicubic_2d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'bicubic': upsample_bicubic_2d(x, height_scale, width_scale, align_corners, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,
@@ -1342,7 +1342,7 @@ def upsample_bicubic_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def upsample_bilinear_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_bilinear_2d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'bilinear': upsample_bilinear_2d(x, height_scale, width_scale, align_corners, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,
@@ -1350,7 +1350,7 @@ def upsample_bilinear_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def upsample_linear_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_linear_1d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'linear': upsample_linear_1d(x, scale_factor, align_corners, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,
@@ -1358,7 +1358,7 @@ def upsample_linear_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def upsample_nearest_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_nearest_1d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_1d(x, scale_factor, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,
@@ -1366,7 +1366,7 @@ def upsample_nearest_1d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def upsample_nearest_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_nearest_2d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_2d(x, height_scale, width_scale, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,
@@ -1374,7 +1374,7 @@ def upsample_nearest_2d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def upsample_nearest_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_nearest_3d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'nearest': upsample_nearest_3d(x, depth_scale, height_scale, width_scale, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,
@@ -1382,7 +1382,7 @@ def upsample_nearest_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
     """
     ...
 
-def upsample_trilinear_3d(x: Any, *args: Any, **kwargs: Any) -> _Tensor:
+def upsample_trilinear_3d(x: Tensor, *args: Any, **kwargs: Any) -> _Tensor:
     """torch's interpolate, mode 'trilinear': upsample_trilinear_3d(x, depth_scale, height_scale, width_scale, align_corners, output_size, data_format).
 
     x has shape (N, C, ...). RuntimeError without output_size and positive scales,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+Value = TypeVar("Value")
 
 
 def axis_of(name: str, axis: int, ndim: int) -> int:
@@ -35,7 +37,7 @@ def rate(name: str, p: float) -> float:
     return float(p)
 
 
-def one_of(name: str, argument: str, value: Any, allowed: Sequence[Any]) -> Any:
+def one_of(name: str, argument: str, value: Value, allowed: Sequence[Value]) -> Value:
     if value not in allowed:
         raise ValueError(
             f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, found {value!r}"
@@ -60,7 +62,7 @@ def tensor_in(name: str, value: torch.Tensor | None, kwargs: dict[str, Any]) -> 
     return value
 
 
-def needed(name: str, argument: str, value: Any) -> Any:
+def needed(name: str, argument: str, value: Value | None) -> Value:
     """The value of an argument that only follows optional ones, or TypeError for None."""
     if value is None:
         raise TypeError(f"{name}() needs the argument `{argument}`")

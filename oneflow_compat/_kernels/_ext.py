@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def has_kernels(device_type: str) -> bool:
     )
 
 
-def use(*tensors: Any, dtypes: Any = _FLOATS) -> bool:
+def use(*tensors: torch.Tensor | None, dtypes: Collection[torch.dtype] = _FLOATS) -> bool:
     """Whether the kernel can take these tensors; None is skipped. They need one floating dtype, on the CPU or
     on a GPU that the library has kernels for.
 
@@ -83,7 +83,7 @@ def use(*tensors: Any, dtypes: Any = _FLOATS) -> bool:
     function hold), functorch transforms and forward-mode AD, and for DTensor. The plain functions support all
     of these.
     """
-    reference = tensors[0]
+    reference: Any = tensors[0]  # never None
     if torch.compiler.is_compiling():
         return False
     dtype, device, device_type = reference.dtype, reference.device, reference.device.type
@@ -105,15 +105,15 @@ def use(*tensors: Any, dtypes: Any = _FLOATS) -> bool:
     return True
 
 
-def needs_deterministic_gradient(*tensors: Any) -> bool:
+def needs_deterministic_gradient(x: torch.Tensor, *others: torch.Tensor | None) -> bool:
     """Whether torch.use_deterministic_algorithms asks for a gradient that a CUDA kernel computes
     by atomics.
     """
     return (
         torch.are_deterministic_algorithms_enabled()
-        and tensors[0].device.type == "cuda"
+        and x.device.type == "cuda"
         and torch.is_grad_enabled()
-        and torch._C._any_requires_grad(*tensors)
+        and torch._C._any_requires_grad(x, *others)
     )
 
 
@@ -144,7 +144,7 @@ def follows_input(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def seed(x: torch.Tensor, generator: Any = None) -> torch.Tensor:
+def seed(x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
     """A random int64 on x's device, sampled from the generator (default: torch's). Dropout kernels start
     their counter from it.
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
@@ -21,7 +19,9 @@ __all__ = [
 ]
 
 
-def dropout(x: torch.Tensor, p: float, training: bool = True, generator: Any = None) -> torch.Tensor:
+def dropout(
+    x: torch.Tensor, p: float, training: bool = True, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """torch's dropout, optionally with another generator."""
     if generator is None or not training or p in (0.0, 1.0):
         return F.dropout(x, p, training)
@@ -44,14 +44,14 @@ def fused_bias_add_gelu(a: torch.Tensor, b: torch.Tensor, *, axis: int) -> torch
 
 
 def fused_bias_add_dropout_ref(
-    a: torch.Tensor, b: torch.Tensor, p: float, axis: int, generator: Any = None
+    a: torch.Tensor, b: torch.Tensor, p: float, axis: int, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     return dropout(a + _check.along(b, axis, a.ndim), p, True, generator)
 
 
 @_ext.follows_input
 def fused_bias_add_dropout(
-    a: torch.Tensor, b: torch.Tensor, *, p: float = 0.5, axis: int, generator: Any = None
+    a: torch.Tensor, b: torch.Tensor, *, p: float = 0.5, axis: int, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """dropout(a + b along `axis`): always drops, whatever the module's mode (OneFlow's rule).
 

@@ -6,8 +6,6 @@ masks. Rotary embedding is in rotary.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
@@ -157,12 +155,12 @@ def fused_multi_head_attention_inference_v2(
         return L.merge_heads(out, output_layout)
 
 
-def _check_layouts(name: str, **layouts: Any) -> None:
+def _check_layouts(name: str, **layouts: str) -> None:
     for argument, layout in layouts.items():
         L.check(name, argument, layout)
 
 
-def _mask_type(name: str, attn_mask_type: str | None, causal: Any) -> str:
+def _mask_type(name: str, attn_mask_type: str | None, causal: bool | None) -> str:
     """Return the kind of mask, given by its name or by OneFlow's older `causal`."""
     if attn_mask_type is None:
         return "causal_from_top_left" if causal else "none"
@@ -170,12 +168,12 @@ def _mask_type(name: str, attn_mask_type: str | None, causal: Any) -> str:
     return attn_mask_type
 
 
-def _or(value: Any, default: Any) -> Any:
+def _or(value: _check.Value | None, default: _check.Value) -> _check.Value:
     return default if value is None else value
 
 
 def _padded(
-    key: torch.Tensor, value: torch.Tensor, start: torch.Tensor, longest: int
+    key: torch.Tensor, value: torch.Tensor, start: torch.Tensor, longest: int | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return concatenated keys and values as padded batches, and the lengths of the sequences."""
     key, lengths = L.pad_sequences(key, start, longest)
@@ -232,7 +230,7 @@ def fused_attention_concat_past_key_value(
     key_layout: str,
     value: torch.Tensor,
     value_layout: str,
-    key_head_size: Any = None,
+    key_head_size: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(past_key + key, past_value + value) joined along the sequence, in the past's layouts.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -221,10 +220,10 @@ def deform_conv2d(
     offset: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    stride: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    mask: Any = None,
+    stride: int | Sequence[int] = (1, 1),
+    padding: int | Sequence[int] = (0, 0),
+    dilation: int | Sequence[int] = (1, 1),
+    mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """raw_deform_conv2d with groups and offset groups read off the shapes, as
     torchvision.ops.deform_conv2d.

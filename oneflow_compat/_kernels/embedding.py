@@ -4,7 +4,7 @@ looked-up rows.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -52,7 +52,7 @@ def _unique(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...
     return unique_key_value_pair_ref(keys, values)
 
 
-def _tables(name: str, keys: torch.Tensor, values: Any, num_tables: int) -> torch.Tensor:
+def _tables(name: str, keys: torch.Tensor, values: torch.Tensor | None, num_tables: int) -> torch.Tensor:
     """The table of each key: as given, else by the last dimension, else 0."""
     if values is not None:
         if values.shape != keys.shape:
@@ -72,7 +72,7 @@ def _tables(name: str, keys: torch.Tensor, values: Any, num_tables: int) -> torc
 
 @torch.no_grad()
 def one_embedding_unique_key_value_pair(
-    keys: torch.Tensor, values: Any = None, num_tables: int = 1, embedding_name: str = ""
+    keys: torch.Tensor, values: torch.Tensor | None = None, num_tables: int = 1, embedding_name: str = ""
 ) -> tuple[torch.Tensor, ...]:
     """(num_unique int32 [1], unique_keys, unique_values, inverse_indices int32): keys[i] is
     unique_keys[inverse_indices[i]].
@@ -94,7 +94,7 @@ def _one_rank(name: str) -> None:
 
 @torch.no_grad()
 def one_embedding_id_shuffle(
-    ids: torch.Tensor, table_ids: Any = None, num_tables: int = 1, embedding_name: str = ""
+    ids: torch.Tensor, table_ids: torch.Tensor | None = None, num_tables: int = 1, embedding_name: str = ""
 ) -> tuple[torch.Tensor, ...]:
     """Deduplicate ids: (num_unique_matrix, inverse_unique_partition_indices, cur_rank_num_unique,
     cur_rank_unique_ids, cur_rank_unique_table_ids, cur_rank_inverse_indices). On one rank the second holds
@@ -134,30 +134,32 @@ def one_embedding_embedding_gradient_shuffle(
     return torch.zeros_like(grad).index_add(0, rows, grad)
 
 
+# a copy of all rows; of its live part, the model and each state; the gradient; the learning rate
+Rows = tuple[torch.Tensor, Sequence[torch.Tensor], torch.Tensor, "torch.Tensor | float"]
+
+
 def _rows(
     name: str,
     slots: int,
-    num_unique_ids: Any,
+    num_unique_ids: torch.Tensor | int,
     unique_embeddings: torch.Tensor,
     embedding_grad: torch.Tensor,
-    learning_rate: Any,
-    down_scale_by_tensor: Any,
+    learning_rate: torch.Tensor | None,
+    down_scale_by_tensor: torch.Tensor | None,
     skip_if: torch.Tensor | None,
     learning_rate_val: float,
     scale: float,
     line_size: int,
     embedding_size: int,
-) -> Any:
-    """(a copy of the rows, its live part split into model and `slots` states, the gradient, lr), or the copy
-    alone when skipped.
-    """
+) -> Rows:
+    """Return the rows that an update writes, with `slots` states; no live part if the update is skipped."""
     if line_size != embedding_size * (1 + slots):
         raise RuntimeError(
             f"{name}: line_size must be {1 + slots} * embedding_size {embedding_size}, found {line_size}"
         )
     out = unique_embeddings.clone()
     if skip_if is not None and bool(skip_if):
-        return out, None, None, None
+        return out, (), embedding_grad, learning_rate_val
     n = int(num_unique_ids)
     parts = out.reshape(-1, line_size)[:n].split(embedding_size, 1)
     grad = embedding_grad.reshape(-1, embedding_size)[:n].to(out.dtype) * scale
@@ -168,11 +170,11 @@ def _rows(
 
 @torch.no_grad()
 def one_embedding_sgd_update(
-    num_unique_ids: Any,
+    num_unique_ids: torch.Tensor | int,
     unique_embeddings: torch.Tensor,
     embedding_grad: torch.Tensor,
-    learning_rate: Any = None,
-    down_scale_by_tensor: Any = None,
+    learning_rate: torch.Tensor | None = None,
+    down_scale_by_tensor: torch.Tensor | None = None,
     skip_if: torch.Tensor | None = None,
     learning_rate_val: float = 0.0,
     scale: float = 1.0,
@@ -211,14 +213,14 @@ def one_embedding_sgd_update(
 
 @torch.no_grad()
 def one_embedding_adam_update(
-    num_unique_ids: torch.Tensor,
+    num_unique_ids: torch.Tensor | int,
     unique_embeddings: torch.Tensor,
     embedding_grad: torch.Tensor,
-    learning_rate: Any = None,
-    down_scale_by_tensor: Any = None,
-    skip_if: Any = None,
-    bias_correction1: Any = None,
-    bias_correction2: Any = None,
+    learning_rate: torch.Tensor | None = None,
+    down_scale_by_tensor: torch.Tensor | None = None,
+    skip_if: torch.Tensor | None = None,
+    bias_correction1: torch.Tensor | None = None,
+    bias_correction2: torch.Tensor | None = None,
     learning_rate_val: float = 0.0,
     scale: float = 1.0,
     weight_decay: float = 0.0,
@@ -261,13 +263,13 @@ def one_embedding_adam_update(
 
 @torch.no_grad()
 def one_embedding_adagrad_update(
-    num_unique_ids: torch.Tensor,
+    num_unique_ids: torch.Tensor | int,
     unique_embeddings: torch.Tensor,
     embedding_grad: torch.Tensor,
-    learning_rate: Any = None,
-    down_scale_by_tensor: Any = None,
-    skip_if: Any = None,
-    train_step: Any = None,
+    learning_rate: torch.Tensor | None = None,
+    down_scale_by_tensor: torch.Tensor | None = None,
+    skip_if: torch.Tensor | None = None,
+    train_step: torch.Tensor | None = None,
     train_step_val: int = 0,
     learning_rate_val: float = 0.0,
     scale: float = 1.0,
@@ -304,12 +306,12 @@ def one_embedding_adagrad_update(
 
 @torch.no_grad()
 def one_embedding_ftrl_update(
-    num_unique_ids: torch.Tensor,
+    num_unique_ids: torch.Tensor | int,
     unique_embeddings: torch.Tensor,
     embedding_grad: torch.Tensor,
-    learning_rate: Any = None,
-    down_scale_by_tensor: Any = None,
-    skip_if: Any = None,
+    learning_rate: torch.Tensor | None = None,
+    down_scale_by_tensor: torch.Tensor | None = None,
+    skip_if: torch.Tensor | None = None,
     learning_rate_val: float = 0.0,
     scale: float = 1.0,
     weight_decay: float = 0.0,

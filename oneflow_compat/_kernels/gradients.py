@@ -14,10 +14,16 @@ import torch
 from . import references
 from .kernels import POINT, POINT_NAMES, point, run
 
+Context = Any  # torch's ctx of an autograd function, with attributes of ours
+Inputs = tuple[Any, ...]  # the arguments of an operator
+Gradients = tuple[torch.Tensor | None, ...]  # one for each argument of an operator
+
 _DIFFERENTIABLE = frozenset(name for name in POINT if name + "_backward" in POINT)
 
 
-def _again(function: Any, inputs: Any, grads: Any) -> Any:
+def _again(
+    function: Callable[..., Any], inputs: Sequence[Any], grads: Sequence[torch.Tensor | None]
+) -> list[torch.Tensor | None]:
     """Compute differentiable gradients of function(*inputs) by running it again under autograd."""
     with torch.enable_grad():
         outputs = function(*inputs)
@@ -37,8 +43,8 @@ def _again(function: Any, inputs: Any, grads: Any) -> Any:
 
 
 # --------------------------------------------------------------------------- elementwise
-def _plain(name: Any, scalars: Any) -> Any:
-    return {
+def _plain(name: str, scalars: Sequence[float]) -> Callable[..., Any]:
+    plain: dict[str, Callable[..., Any]] = {
         "quick_gelu": references.quick_gelu_ref,
         "square_relu": references.square_relu_ref,
         "fast_gelu_mul": references.fused_fast_gelu_mul_ref,
@@ -49,10 +55,11 @@ def _plain(name: Any, scalars: Any) -> Any:
         "center_dist": references.center_dist_ref,
         "angle": lambda *x: references.angle_ref(*x, *scalars),
         "ciou": lambda *x: references.ciou_ref(*x, *scalars)[:1],
-    }[name]
+    }
+    return plain[name]
 
 
-def point_setup(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:
+def point_setup(ctx: Context, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:
     op, tensors, _, ctx.scalars = inputs
     ctx.name = POINT_NAMES[op]
     if ctx.name == "boxes_coord":
@@ -60,7 +67,7 @@ def point_setup(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor])
     ctx.save_for_backward(*tensors, *(output[1:] if ctx.name == "ciou" else ()))
 
 
-def _point_backward(ctx: Any, grads: Any) -> Any:
+def _point_backward(ctx: Context, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     return (
         None,
         list(point_gradients(ctx, grads)),
@@ -69,7 +76,7 @@ def _point_backward(ctx: Any, grads: Any) -> Any:
     )  # an empty list counts as a list of tensors
 
 
-def point_gradients(ctx: Any, grads: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def point_gradients(ctx: Context, grads: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
     name, saved = ctx.name, ctx.saved_tensors
     if name not in _DIFFERENTIABLE:
         raise NotImplementedError(
@@ -102,12 +109,12 @@ def bias_sum(dx: torch.Tensor, axis: int) -> torch.Tensor:
     return dx.sum([d for d in range(dx.ndim) if d != axis])
 
 
-def _gelu_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _gelu_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     x, bias, ctx.axis = inputs
     ctx.save_for_backward(x, bias)
 
 
-def _gelu_backward(ctx: Any, dy: Any) -> Any:
+def _gelu_backward(ctx: Context, dy: torch.Tensor) -> Gradients:
     x, bias = ctx.saved_tensors
     if torch.is_grad_enabled():
         return *_again(
@@ -120,12 +127,12 @@ def _gelu_backward(ctx: Any, dy: Any) -> Any:
     return dx, bias_sum(dx, ctx.axis) if ctx.needs_input_grad[1] else None, None
 
 
-def _dropout_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _dropout_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     _, _, ctx.axis, ctx.p, seed = inputs
     ctx.save_for_backward(seed)
 
 
-def _dropout_backward(ctx: Any, dy: Any) -> Any:
+def _dropout_backward(ctx: Context, dy: torch.Tensor) -> Gradients:
     (seed,) = ctx.saved_tensors
     if dy.device.type == "cpu" and ctx.needs_input_grad[1] and not torch.is_grad_enabled():
         dx, sums = run.bias_dropout_backward_sums(dy, ctx.axis, ctx.p, seed)
@@ -134,23 +141,25 @@ def _dropout_backward(ctx: Any, dy: Any) -> Any:
     return dx, bias_sum(dx, ctx.axis) if ctx.needs_input_grad[1] else None, None, None, None
 
 
-def _dropout_backward_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _dropout_backward_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     _, ctx.p, seed = inputs
     ctx.save_for_backward(seed)
 
 
-def _dropout_backward_backward(ctx: Any, grad: Any) -> Any:  # linear in dy, so its own gradient is itself
+def _dropout_backward_backward(
+    ctx: Context, grad: torch.Tensor
+) -> Gradients:  # linear in dy, so its own gradient is itself
     return run.bias_dropout_backward(grad, ctx.p, *ctx.saved_tensors), None, None
 
 
 # --------------------------------------------------------------------------- softmax
-def _softmax_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _softmax_setup(ctx: Context, inputs: Inputs, output: tuple[torch.Tensor, torch.Tensor]) -> None:
     _, mask, ctx.diagonal, ctx.scale, _, ctx.p, seed = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(mask, seed, output[0])
 
 
-def _softmax_backward(ctx: Any, dy: Any, ddropped: Any) -> Any:
+def _softmax_backward(ctx: Context, dy: torch.Tensor | None, ddropped: torch.Tensor | None) -> Gradients:
     mask, seed, y = ctx.saved_tensors
     ddropped = ddropped if ctx.p > 0 else None
     if dy is None and ddropped is None:
@@ -184,21 +193,21 @@ def _softmax_backward(ctx: Any, dy: Any, ddropped: Any) -> Any:
     )
 
 
-def _tril_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _tril_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     _, ctx.diagonal, ctx.scale, _ = inputs
 
 
-def _tril_backward(ctx: Any, dy: Any) -> Any:
+def _tril_backward(ctx: Context, dy: torch.Tensor) -> Gradients:
     return run.scale_tril(dy, ctx.diagonal, ctx.scale, 0.0), None, None, None
 
 
 # --------------------------------------------------------------------------- rotary, dots
-def _rotary_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _rotary_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     _, cos, sin, ctx.parts, ctx.interval, ctx.order, ctx.flipped = inputs
     ctx.save_for_backward(cos, sin)
 
 
-def _rotary_backward(ctx: Any, dy: Any) -> Any:
+def _rotary_backward(ctx: Context, dy: torch.Tensor) -> Gradients:
     back = [ctx.order.index(d) for d in range(4)]
     dx = run.rotary(
         dy.permute(back), *ctx.saved_tensors, ctx.parts, ctx.interval, [0, 1, 2, 3], not ctx.flipped
@@ -206,12 +215,12 @@ def _rotary_backward(ctx: Any, dy: Any) -> Any:
     return dx, None, None, None, None, None, None
 
 
-def _dots_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _dots_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     x, ctx.self_interaction = inputs
     ctx.save_for_backward(x)
 
 
-def _dots_backward(ctx: Any, dout: Any) -> Any:
+def _dots_backward(ctx: Context, dout: torch.Tensor) -> Gradients:
     (x,) = ctx.saved_tensors
     if torch.is_grad_enabled():
         return (
@@ -226,23 +235,23 @@ def _dots_backward(ctx: Any, dout: Any) -> Any:
 
 
 # --------------------------------------------------------------------------- detection
-def _roi_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _roi_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     x, rois, ctx.scale, _, _, ctx.ratio, ctx.aligned = inputs
     ctx.shape = list(x.shape)
     ctx.save_for_backward(rois)
 
 
-def _roi_backward(ctx: Any, dy: Any) -> Any:
+def _roi_backward(ctx: Context, dy: torch.Tensor) -> Gradients:
     dx = run.roi_align_backward(dy, *ctx.saved_tensors, ctx.shape, ctx.scale, ctx.ratio, ctx.aligned)
     return dx, None, None, None, None, None, None
 
 
-def _deform_setup(ctx: Any, inputs: Sequence[Any], output: torch.Tensor) -> None:
+def _deform_setup(ctx: Context, inputs: Inputs, output: torch.Tensor) -> None:
     x, offset, mask, *ctx.how = inputs
     ctx.save_for_backward(x, offset, mask)
 
 
-def _deform_backward(ctx: Any, dcolumns: torch.Tensor) -> Any:
+def _deform_backward(ctx: Context, dcolumns: torch.Tensor) -> Gradients:
     x, offset, mask = ctx.saved_tensors
     if torch.is_grad_enabled():
         grads = _again(

@@ -63,7 +63,7 @@ def dim_gather(input: torch.Tensor, dim: int, index: torch.Tensor, sparse_grad: 
 
 
 def _nd(
-    name: str, shape: Any, indices: torch.Tensor, updates: torch.Tensor | None = None
+    name: str, shape: Sequence[int], indices: torch.Tensor, updates: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, ...]:
     """The index tuple of `indices` (..., K) into a tensor of `shape`."""
     k = indices.shape[-1] if indices.ndim else 0
@@ -79,7 +79,7 @@ def _nd(
     return indices.long().unbind(-1)
 
 
-def scatternd(indices: torch.Tensor, updates: torch.Tensor, shape: Any) -> torch.Tensor:
+def scatternd(indices: torch.Tensor, updates: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Zeros of `shape` with the updates added at the index tuples; repeated tuples add up."""
     shape = tuple(shape)
     at = _nd("scatter_nd", shape, indices, updates)
@@ -105,7 +105,7 @@ def tensor_scatter_nd_update(
 
 def _slices(
     name: str, x: torch.Tensor, start: Sequence[int], stop: Sequence[int], step: Sequence[int]
-) -> Any:
+) -> tuple[builtins.slice, ...]:
     if not len(start) == len(stop) == len(step) <= x.ndim:
         raise RuntimeError(
             f"{name}: start, stop and step must be equally long and at most {x.ndim}, found {len(start)},"
@@ -121,7 +121,7 @@ def slice(
     start: Sequence[int],
     stop: Sequence[int],
     step: Sequence[int],
-    enable_view_slice: Any = None,
+    enable_view_slice: bool | None = None,
 ) -> torch.Tensor:
     """x[start[0]:stop[0]:step[0], ...], a view."""
     return x[_slices("slice", x, start, stop, step)]

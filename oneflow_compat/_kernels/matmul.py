@@ -81,7 +81,9 @@ def fused_matmul_bias(
     return y if _add_to_output is None else y + beta * _add_to_output
 
 
-def _layers(name: str, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> Any:
+def _layers(
+    name: str, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     if len(weights) != len(biases) or not weights:
         raise RuntimeError(
             f"{name}: weights and biases must be equally many and at least one, found {len(weights)} and"
@@ -112,7 +114,7 @@ def fused_matmul_bias_add_relu_dropout(
     biases: Sequence[torch.Tensor],
     skip_final_activation: bool,
     dropout_rate_list: Sequence[float],
-    generator: Any = None,
+    generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """fused_mlp with dropout after each layer, the last one included.
 

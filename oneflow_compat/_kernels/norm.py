@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,7 @@ __all__ = [
 ]
 
 
-def _tail(name: str, x: torch.Tensor, begin_norm_axis: int, begin_params_axis: int) -> Any:
+def _tail(name: str, x: torch.Tensor, begin_norm_axis: int, begin_params_axis: int) -> torch.Size:
     begin = _check.axis_of(name, begin_norm_axis, x.ndim)
     params = _check.axis_of(name, begin_params_axis, x.ndim)
     if params != begin:

@@ -6,7 +6,7 @@ but by fused_clip_grad.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-def _lists(name: str, **lists: Any) -> Any:
+def _lists(name: str, **lists: list[torch.Tensor]) -> list[list[torch.Tensor]]:
     lengths = {key: len(value) for key, value in lists.items()}
     if len(set(lengths.values())) != 1:
         raise RuntimeError(
@@ -37,7 +37,7 @@ def _lists(name: str, **lists: Any) -> Any:
     return [list(v) for v in lists.values()]
 
 
-def _fits(model: list[torch.Tensor], *others: Any) -> bool:
+def _fits(model: list[torch.Tensor], *others: list[torch.Tensor]) -> bool:
     """Whether the kernel can update these lists. They need contiguous tensors of one dtype and device."""
     parameter = model[0]
     return all(t.is_contiguous() for tensors in (model, *others[1:]) for t in tensors) and _ext.use(
@@ -63,7 +63,7 @@ def multi_tensor_sgd_update(
     scale: float,
     weight_decay: float,
     learning_rate_val: float,
-) -> Any:
+) -> None:
     """model -= lr * (scale * diff + weight_decay * model)."""
     model, diff = _lists("multi_tensor_sgd_update", model=model, model_diff=model_diff)
     if not model:
@@ -85,7 +85,7 @@ def multi_tensor_momentum_update(
     dampening: float,
     nesterov: bool,
     maximize: bool,
-) -> Any:
+) -> None:
     """buf = momentum * buf + (1 - dampening) * g; model -= lr * (nesterov ? g + momentum * buf : buf) + lr *
     weight_decay * model.
     """
@@ -107,6 +107,7 @@ def multi_tensor_momentum_update(
     grads = _gradients(model, diff, scale)
     torch._foreach_mul_(buffers, momentum)
     torch._foreach_add_(buffers, grads, alpha=1 - dampening)
+    steps: Sequence[torch.Tensor]
     if nesterov:
         torch._foreach_add_(grads, buffers, alpha=momentum)
         steps = grads
@@ -133,7 +134,7 @@ def multi_tensor_adam_update(
     scale: float,
     weight_decay: float,
     epsilon: float,
-) -> Any:
+) -> None:
     """Adam: g = scale * diff + l2 * model; m, v decay by beta1, beta2; model -= lr/bc1 * m /
     (sqrt(v)/sqrt(bc2) + eps) + lr * weight_decay * model.
 

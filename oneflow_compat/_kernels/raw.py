@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-def identity(input: Any = None, **kwargs: Any) -> torch.Tensor:
+def identity(input: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
     """The input, as a view. OneFlow calls the argument `in`.
 
     The result has the shape and dtype of the input.
@@ -78,7 +78,7 @@ def identity(input: Any = None, **kwargs: Any) -> torch.Tensor:
 amp_white_identity = amp_black_identity = identity
 
 
-def T(input: Any) -> torch.Tensor:
+def T(input: torch.Tensor) -> torch.Tensor:
     """The transpose of a tensor of at most 2 dimensions."""
     return input.t()
 
@@ -101,19 +101,19 @@ def add(input: Any, other: Any = None, *rest: Any, alpha: Any = 1, inplace: bool
     return torch.add(input, other, alpha=alpha) if isinstance(input, torch.Tensor) else input + alpha * other
 
 
-def assign_local_tensor(ref: Any, value: Any) -> None:
+def assign_local_tensor(ref: torch.Tensor, value: torch.Tensor) -> None:
     """Copy value into ref."""
     with torch.no_grad():
         ref.copy_(value)
 
 
 def avg_pool2d_nhwc(
-    x: Any,
-    kernel_size: Any,
-    stride: Any,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
     padding: str,
-    padding_before: Any,
-    padding_after: Any,
+    padding_before: Sequence[int],
+    padding_after: Sequence[int],
     data_format: str = "channels_first",
     ceil_mode: bool = False,
 ) -> torch.Tensor:
@@ -133,35 +133,40 @@ def avg_pool2d_nhwc(
     ).movedim(1, -1)
 
 
-def broadcast_equal(input: Any, other: Any) -> torch.Tensor:
+def broadcast_equal(input: torch.Tensor | float, other: torch.Tensor | float) -> torch.Tensor:
     """input == other, broadcast.
 
     The result is a bool tensor of the broadcast shape.
     """
-    return torch.eq(input, other) if isinstance(input, torch.Tensor) else torch.eq(other, input)
+    tensor: Any = input if isinstance(input, torch.Tensor) else other
+    return torch.eq(tensor, other if tensor is input else input)
 
 
-def concat(inputs: Any, dim: Any = 0) -> torch.Tensor:
+def concat(inputs: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     """torch.cat."""
     return torch.cat(tuple(inputs), dim)
 
 
-def stack(inputs: Any, dim: Any = 0) -> torch.Tensor:
+def stack(inputs: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     """torch.stack."""
     return torch.stack(tuple(inputs), dim)
 
 
-def constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> torch.Tensor:
+def constant(
+    shape: Sequence[int], value: float, *, dtype: torch.dtype, device: torch.device | str | None = None
+) -> torch.Tensor:
     """torch.full."""
     return torch.full(tuple(shape), value, dtype=dtype, device=device)
 
 
-def tensor_constant(shape: Any, value: Any, *, dtype: Any, device: Any = None) -> torch.Tensor:
+def tensor_constant(
+    shape: Sequence[int], value: torch.Tensor, *, dtype: torch.dtype, device: torch.device | str | None = None
+) -> torch.Tensor:
     """A tensor of `shape` filled with the 0-d tensor `value`."""
     return torch.empty(tuple(shape), dtype=dtype, device=device).fill_(value)
 
 
-def contiguous_(input: Any) -> torch.Tensor:
+def contiguous_(input: torch.Tensor) -> torch.Tensor:
     """Make the tensor's own storage contiguous, in place.
 
     Return the tensor; shape and dtype stay.
@@ -172,7 +177,11 @@ def contiguous_(input: Any) -> torch.Tensor:
 
 
 def copy(
-    x: Any, device_type: Any = None, device_id: Any = None, pin_memory: bool = False, device: Any = None
+    x: torch.Tensor,
+    device_type: str | torch.device | None = None,
+    device_id: int | None = None,
+    pin_memory: bool = False,
+    device: torch.device | str | None = None,
 ) -> torch.Tensor:
     """A copy on the device given by name and number, or by `device`.
 
@@ -189,49 +198,49 @@ def copy(
     return out.pin_memory() if pin_memory else out
 
 
-def to(x: Any, *args: Any, other: Any = None, **kwargs: Any) -> torch.Tensor:
+def to(x: torch.Tensor, *args: Any, other: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
     """Tensor.to, device, dtype and copy also as None; `other` is a tensor whose device and dtype to take."""
     return x.to(
         *(a for a in (other, *args) if a is not None), **{k: v for k, v in kwargs.items() if v is not None}
     )
 
 
-def leaky_relu(x: Any, alpha: Any = 0.01, inplace: bool = False) -> torch.Tensor:
+def leaky_relu(x: torch.Tensor, alpha: float = 0.01, inplace: bool = False) -> torch.Tensor:
     """torch's leaky_relu."""
     return F.leaky_relu(x, alpha, inplace)
 
 
-def elu(x: Any, alpha: Any = 1.0) -> torch.Tensor:
+def elu(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     """torch's elu."""
     return F.elu(x, alpha)
 
 
-def expand_dims(input: Any, dim: Any) -> torch.Tensor:
+def expand_dims(input: torch.Tensor, dim: int) -> torch.Tensor:
     """torch.unsqueeze."""
     return input.unsqueeze(dim)
 
 
-def flatten(x: Any, start_dim: Any = 0, end_dim: Any = -1) -> torch.Tensor:
+def flatten(x: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> torch.Tensor:
     """torch.flatten."""
     return torch.flatten(x, start_dim, end_dim)
 
 
-def eye_(x: Any) -> torch.Tensor:
+def eye_(x: torch.Tensor) -> torch.Tensor:
     """torch.nn.init.eye_."""
     return torch.nn.init.eye_(x)
 
 
-def host_scalar_add_by_tensor(x: Any, scalar: Any) -> torch.Tensor:
+def host_scalar_add_by_tensor(x: torch.Tensor, scalar: torch.Tensor) -> torch.Tensor:
     """x plus a one-element CPU tensor."""
     return x + scalar.to(x.device)
 
 
-def inv(x: Any) -> torch.Tensor:
+def inv(x: torch.Tensor) -> torch.Tensor:
     """torch.linalg.inv."""
     return torch.linalg.inv(x)
 
 
-def linalg_cross(input: Any, other: Any, dim: Any = None) -> torch.Tensor:
+def linalg_cross(input: torch.Tensor, other: torch.Tensor, dim: int | None = None) -> torch.Tensor:
     """torch.linalg.cross; dim None is the first dimension of size 3.
 
     RuntimeError if no dimension has size 3.
@@ -251,25 +260,29 @@ _BINARY: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def noncontiguous_binary_op(lhs: Any, rhs: Any, op: str = "add", inplace: bool = False) -> torch.Tensor:
+def noncontiguous_binary_op(
+    lhs: torch.Tensor, rhs: torch.Tensor, op: str = "add", inplace: bool = False
+) -> torch.Tensor:
     """add, sub, mul or div of tensors of any strides."""
     out = _BINARY[_check.one_of("noncontiguous_binary_op", "op", op, tuple(_BINARY))](lhs, rhs)
     return lhs.copy_(out) if inplace else out
 
 
-def pack_padded_sequence(input: Any, lengths: Any, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def pack_padded_sequence(
+    input: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(data, batch sizes) of torch.nn.utils.rnn.pack_padded_sequence, lengths in descending order."""
     packed = torch.nn.utils.rnn.pack_padded_sequence(input, lengths.cpu(), batch_first)
     return packed.data, packed.batch_sizes
 
 
-def pixel_shuffle(input: Any, h_upscale_factor: Any, w_upscale_factor: Any) -> torch.Tensor:
+def pixel_shuffle(input: torch.Tensor, h_upscale_factor: int, w_upscale_factor: int) -> torch.Tensor:
     """(N, C * h * w, H, W) as (N, C, H * h, W * w)."""
     x = input.unflatten(1, (-1, h_upscale_factor, w_upscale_factor))
     return x.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
 
 
-def reciprocal_no_nan(x: Any) -> torch.Tensor:
+def reciprocal_no_nan(x: torch.Tensor) -> torch.Tensor:
     """1 / x, and 0 where x is 0.
 
     The result has the shape and dtype of x.
@@ -279,7 +292,7 @@ def reciprocal_no_nan(x: Any) -> torch.Tensor:
     )
 
 
-def rint(x: Any) -> torch.Tensor:
+def rint(x: torch.Tensor) -> torch.Tensor:
     """Round half to even.
 
     The result has the shape and dtype of the input.
@@ -287,12 +300,15 @@ def rint(x: Any) -> torch.Tensor:
     return torch.round(x)
 
 
-def reshape_like(input: Any = None, like: Any = None, **kwargs: Any) -> torch.Tensor:
+def reshape_like(
+    input: torch.Tensor | None = None, like: torch.Tensor | None = None, **kwargs: Any
+) -> torch.Tensor:
     """Reshape to the shape of `like`. OneFlow calls the first argument `in`."""
-    return _check.tensor_in("reshape_like", input, kwargs).reshape(like.shape)
+    x = _check.tensor_in("reshape_like", input, kwargs)
+    return x.reshape(_check.needed("reshape_like", "like", like).shape)
 
 
-def select_top_n(inputs: Any, n: Any) -> tuple[Any, ...]:
+def select_top_n(inputs: Sequence[torch.Tensor], n: int) -> tuple[torch.Tensor, ...]:
     """The first n tensors.
 
     The tensors may have any shape and dtype; they are the same objects.
@@ -300,7 +316,7 @@ def select_top_n(inputs: Any, n: Any) -> tuple[Any, ...]:
     return tuple(inputs[:n])
 
 
-def split_like(x: Any, like: Any, axis: Any) -> tuple[torch.Tensor, ...]:
+def split_like(x: torch.Tensor, like: Sequence[torch.Tensor], axis: int) -> tuple[torch.Tensor, ...]:
     """x cut along `axis` into the sizes of the tensors in `like`, whose other sizes are those of x.
 
     RuntimeError if x cannot be cut into these shapes. The parts are views.
@@ -320,14 +336,14 @@ def split_like(x: Any, like: Any, axis: Any) -> tuple[torch.Tensor, ...]:
     return torch.split(x, [t.shape[axis] for t in like], axis)
 
 
-def stream_touch(x: Any) -> None:
+def stream_touch(x: Sequence[torch.Tensor]) -> None:
     """Nothing: torch orders tensors by stream itself.
 
     The tensors may have any shape and dtype.
     """
 
 
-def throw_error(input: Any) -> None:
+def throw_error(input: torch.Tensor) -> None:
     """Always raises: the test operator of OneFlow's error handling.
 
     RuntimeError for a tensor of any shape and dtype.
@@ -336,12 +352,12 @@ def throw_error(input: Any) -> None:
 
 
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: Any = 1.0,
-    p: Any = 2.0,
-    eps: Any = 1e-6,
+    anchor: torch.Tensor,
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
     swap: bool = False,
     reduction: str = "mean",
 ) -> torch.Tensor:
@@ -349,7 +365,7 @@ def triplet_margin_loss(
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
 
 
-def trunc_divide(input: Any, other: Any, *, inplace: bool = False) -> torch.Tensor:
+def trunc_divide(input: torch.Tensor, other: torch.Tensor | float, *, inplace: bool = False) -> torch.Tensor:
     """Division rounded toward zero; integers stay integers.
 
     The operands broadcast, and the dtypes are promoted, as in torch.div.
@@ -361,7 +377,7 @@ def trunc_divide(input: Any, other: Any, *, inplace: bool = False) -> torch.Tens
     )
 
 
-def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> torch.Tensor:
+def unfold_tensor(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
     """Tensor.unfold.
 
     The arguments are those of torch.Tensor.unfold: dimension, size, step.
@@ -370,7 +386,7 @@ def unfold_tensor(x: Any, dimension: Any, size: Any, step: Any) -> torch.Tensor:
 
 
 # --------------------------------------------------------------------------- gradients by hand
-def cosh_grad(x: Any, dy: Any) -> torch.Tensor:
+def cosh_grad(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dy * sinh(x).
 
     x and dy have one shape, which the result has.
@@ -378,12 +394,12 @@ def cosh_grad(x: Any, dy: Any) -> torch.Tensor:
     return dy * torch.sinh(x)
 
 
-def sigmoid_grad(y: Any, dy: Any) -> torch.Tensor:
+def sigmoid_grad(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dy * y * (1 - y)."""
     return dy * y * (1 - y)
 
 
-def tan_grad(x: Any, dy: Any) -> torch.Tensor:
+def tan_grad(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dy / cos(x)^2.
 
     x and dy have one shape, which the result has.
@@ -391,7 +407,7 @@ def tan_grad(x: Any, dy: Any) -> torch.Tensor:
     return dy / torch.cos(x).square()
 
 
-def tanh_grad(y: Any, dy: Any) -> torch.Tensor:
+def tanh_grad(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
     return dy * (1 - torch.tanh(y).square())
 
@@ -400,11 +416,11 @@ def tanh_grad(y: Any, dy: Any) -> torch.Tensor:
 deconv1d, deconv2d, deconv3d = nn_conv.conv_transpose1d, nn_conv.conv_transpose2d, nn_conv.conv_transpose3d
 
 
-def _upsample(name: str, mode: str, axes: Sequence[Any], corners: bool) -> Callable[..., Any]:
+def _upsample(name: str, mode: str, axes: Sequence[str], corners: bool) -> Callable[..., torch.Tensor]:
     scale_names = [f"{a}_scale" for a in axes] if len(axes) > 1 else ["scale_factor"]
     parameters = scale_names + (["align_corners"] if corners else []) + ["output_size", "data_format"]
 
-    def upsample(x: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def upsample(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if len(args) > len(parameters):
             raise TypeError(f"{name}() takes at most {len(parameters) + 1} arguments, found {len(args) + 1}")
         arguments = dict(zip(parameters, args))

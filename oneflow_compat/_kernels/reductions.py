@@ -26,13 +26,18 @@ __all__ = [
 ]
 
 
-def _dims(dim: Any) -> Any:
+def _dims(dim: int | Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(0)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
 
 
-def _reduction(name: str, whole: Any, doc: str) -> Callable[..., Any]:
+def _reduction(name: str, whole: Callable[..., torch.Tensor], doc: str) -> Callable[..., torch.Tensor]:
     def reduce(
-        x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None
+        x: torch.Tensor,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+        axis: int | Sequence[int] | None = None,
     ) -> torch.Tensor:
         dims = _dims(dim if axis is None else axis)
         keyword = {} if dtype is None else {"dtype": dtype}
@@ -59,9 +64,11 @@ reduce_all = _reduction("reduce_all", torch.all, "All")
 reduce_any = _reduction("reduce_any", torch.any, "Any")
 
 
-def _device_stage(extreme: Any) -> Callable[..., Any]:
+def _device_stage(
+    extreme: Callable[..., torch.Tensor],
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     def stage(
-        input: Any = None, axis: Any = (), **kwargs: Any
+        input: torch.Tensor | None = None, axis: Sequence[int] = (), **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         x = _check.tensor_in("reduce_device_stage", input, kwargs)
         value = extreme(x, tuple(axis), True)
@@ -74,9 +81,13 @@ def _device_stage(extreme: Any) -> Callable[..., Any]:
     return stage
 
 
-def _global_stage(extreme: Any) -> Callable[..., Any]:
+def _global_stage(extreme: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     def stage(
-        input: Any = None, device_count: Any = None, axis: Any = (), keepdims: bool = False, **kwargs: Any
+        input: torch.Tensor | None = None,
+        device_count: torch.Tensor | None = None,
+        axis: Sequence[int] = (),
+        keepdims: bool = False,
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         x = _check.tensor_in("reduce_global_stage", input, kwargs)
         value = extreme(x, tuple(axis), True)
@@ -90,7 +101,13 @@ reduce_max_device_stage, reduce_min_device_stage = _device_stage(torch.amax), _d
 reduce_max_global_stage, reduce_min_global_stage = _global_stage(torch.amax), _global_stage(torch.amin)
 
 
-def reduce_sum_like(input: Any = None, like: Any = None, axis: Any = (), **kwargs: Any) -> torch.Tensor:
+def reduce_sum_like(
+    input: torch.Tensor | None = None,
+    like: torch.Tensor | None = None,
+    axis: Sequence[int] = (),
+    **kwargs: Any,
+) -> torch.Tensor:
     """Sum over `axis`, in the shape of `like`. OneFlow calls the first argument `in`."""
     x = _check.tensor_in("reduce_sum_like", input, kwargs)
+    like = _check.needed("reduce_sum_like", "like", like)
     return (x.sum(tuple(axis)) if len(axis) else x).reshape(like.shape)

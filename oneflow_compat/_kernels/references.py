@@ -180,7 +180,7 @@ def bilinear(planes: torch.Tensor, y: torch.Tensor, x: torch.Tensor, zero_outsid
 def deform_columns_ref(
     input: torch.Tensor,
     offset: torch.Tensor,
-    mask: Any,
+    mask: torch.Tensor | None,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from . import gradients
+from .gradients import Context
 from .kernels import run
 
 _below = torch._C._AutoDispatchBelowAutograd
 
 
 # --------------------------------------------------------------------------- shapes
-def _sums_fake(x: Any, axis: Any) -> Any:
+def _sums_fake(x: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(like x, the parts of the bias's gradient): see csrc/cpu/register.cpp fresh_sums."""
     last = axis == x.ndim - 1 or x.shape[axis + 1 :].numel() == 1
     parts = (x.shape[:axis].numel() + 63) // 64 if last else x.shape[:axis].numel()
@@ -24,28 +25,52 @@ def _sums_fake(x: Any, axis: Any) -> Any:
     )
 
 
-def _softmax_fake(x: Any, mask: Any, diagonal: Any, scale: Any, fill: Any, p: Any, seed: Any) -> Any:
+def _softmax_fake(
+    x: torch.Tensor,
+    mask: torch.Tensor | None,
+    diagonal: int,
+    scale: float,
+    fill: float,
+    p: float,
+    seed: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     y = x.new_empty(x.shape)
     return y, x.new_empty(x.shape if p > 0 else (0,))
 
 
-def _rotary_fake(x: Any, cos: Any, sin: Any, parts: Any, interval: Any, order: Any, backward: Any) -> Any:
+def _rotary_fake(
+    x: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    parts: int,
+    interval: int,
+    order: Sequence[int],
+    backward: bool,
+) -> torch.Tensor:
     return x.new_empty([x.shape[d] for d in order])
 
 
-def _lstm_fake(x: Any, weight: Any, h0: Any, c0: Any, reverse: Any) -> Any:
+def _lstm_fake(
+    x: torch.Tensor, weight: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, reverse: bool
+) -> tuple[torch.Tensor, ...]:
     sizes = (*x.shape[:2], h0.shape[1])
     return x.new_empty(sizes), h0.new_empty(h0.shape), c0.new_empty(c0.shape), x.new_empty(5, *sizes)
 
 
 def _gru_backward_fake(
-    dhidden: Any, dlast: Any, hidden: Any, work: Any, h0: Any, weight: Any, reverse: Any
-) -> Any:
+    dhidden: torch.Tensor | None,
+    dlast: torch.Tensor | None,
+    hidden: torch.Tensor,
+    work: torch.Tensor,
+    h0: torch.Tensor,
+    weight: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     gates = (*hidden.shape[:2], 3 * hidden.shape[2])
     return hidden.new_empty(gates), hidden.new_empty(gates), h0.new_empty(h0.shape)
 
 
-def _convolution_fake(x: Any, weight: Any, *window: Any) -> Any:
+def _convolution_fake(x: torch.Tensor, weight: torch.Tensor, *window: int) -> torch.Tensor:
     sizes = zip(x.shape[2:], weight.shape[2:], window[:2], window[2:4], window[4:])
     return x.new_empty(
         x.shape[0],
@@ -133,7 +158,7 @@ FAKES: dict[str, Callable[..., Any]] = {
 
 
 # --------------------------------------------------------------------------- callables
-def _callable(name: str) -> Any:
+def _callable(name: str) -> Callable[..., Any]:
     """Return the operator without torch.library's Python wrapper around its gradient. If no gradient is
     needed, the call runs below autograd; otherwise it is an autograd.Function of the same two functions.
     (torch's stable ABI has no autograd to register in C++.)
@@ -145,7 +170,7 @@ def _callable(name: str) -> Any:
 
     class Kernel(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *args: Any) -> torch.Tensor:
+        def forward(ctx: Context, *args: Any) -> torch.Tensor:
             with _below():
                 out = op(*args)
             setup(ctx, args, out)
@@ -173,7 +198,7 @@ def _pointwise_callable() -> Callable[..., Any]:
     class Pointwise(torch.autograd.Function):
         @staticmethod
         def forward(
-            ctx: Any, point: int, outputs: int, scalars: Sequence[Any], *inputs: Any
+            ctx: Context, point: int, outputs: int, scalars: Sequence[float], *inputs: torch.Tensor
         ) -> tuple[torch.Tensor, ...]:
             ctx.set_materialize_grads(False)
             with _below():
@@ -182,7 +207,7 @@ def _pointwise_callable() -> Callable[..., Any]:
             return tuple(out)
 
         @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
+        def backward(ctx: Context, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             return None, None, None, *gradients.point_gradients(ctx, grads)
 
     def call(
@@ -202,7 +227,7 @@ NOT_DETERMINISTIC_ON_CUDA = ("roi_align_backward", "deform_columns_backward")
 _library = torch.library.Library("oneflow", "FRAGMENT")
 
 
-def _alert_not_deterministic(name: Any) -> None:
+def _alert_not_deterministic(name: str) -> None:
     """The error or warning of torch's alertNotDeterministic, which the stable ABI lacks."""
     message = (
         f"oneflow::{name} on CUDA does not have a deterministic implementation, but you set"
@@ -214,13 +239,13 @@ def _alert_not_deterministic(name: Any) -> None:
     warnings.warn(message, stacklevel=2)
 
 
-def _register_alert(name: str) -> Any:
+def _register_alert(name: str) -> None:
     """Check before each call of a CUDA kernel, whoever calls the operator, whether it must be
     deterministic.
     """
     op = getattr(torch.ops.oneflow, name).default
 
-    def call(keys: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def call(keys: torch._C.DispatchKeySet, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if torch.are_deterministic_algorithms_enabled() and args[0].device.type == "cuda":
             _alert_not_deterministic(name)
         return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from .._global.tensor import beside
@@ -87,7 +85,7 @@ def fused_apply_rotary_emb(
     return L.merge_heads(out.to(x.dtype), output_layout)
 
 
-def _positions(name: str, position_ids: torch.Tensor | None) -> Any:
+def _positions(name: str, position_ids: torch.Tensor | None) -> tuple[torch.Tensor | None, int]:
     """Return position_ids as (batch, dims, length), and dims."""
     if position_ids is None:
         return None, 1

@@ -5,8 +5,6 @@ Softmax is over the last dimension.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from . import _check, _ext, kernels
@@ -39,7 +37,7 @@ def _kernel(
     scale: float,
     fill: float,
     p: float,
-    generator: Any,
+    generator: torch.Generator | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropped, softmax) by the kernel; without dropout both are one tensor."""
     if mask is not None:
@@ -79,7 +77,7 @@ def fused_scale_mask_softmax_dropout(
     scale: float = 1.0,
     p: float = 0.5,
     training: bool = True,
-    generator: Any = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x, mask).
 
@@ -110,7 +108,7 @@ def fused_bias_add_scale_mask_softmax_dropout(
     scale: float = 1.0,
     p: float = 0.5,
     training: bool = True,
-    generator: Any = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropout(y), y) with y = fused_scale_mask_softmax(x + bias, mask). The bias broadcasts to x.
 
@@ -173,7 +171,7 @@ def fused_scale_tril_softmax_mask_scale(
     diagonal: int,
     tril_scale_value: float,
     tril_fill_value: float = 0.0,
-    generator: Any = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(dropout(y), y) with y = softmax(fused_scale_tril(a)): causal attention weights. Always drops.
 

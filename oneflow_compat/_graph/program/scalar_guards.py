@@ -35,7 +35,7 @@ class Condition:
 
     node: Node
     comparison: Callable[[Any, Any], object]
-    operand: Node | float
+    operand: Node | torch.Tensor | float | None
     outcome: bool = True
 
     @property

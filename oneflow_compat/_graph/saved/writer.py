@@ -33,7 +33,7 @@ _LAYER = "name", "reverse", "steps", "index", "marks", "differentiated"
 
 
 def save(
-    programs: list[tuple[Program, Sequence[Any]]],
+    programs: Sequence[tuple[Program, Sequence[Any]]],
     folder: str,
     backend: str | None = None,
     schedules: Sequence[dict[str, Any]] = (),

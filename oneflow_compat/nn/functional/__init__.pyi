@@ -140,7 +140,7 @@ def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated:
     """
     ...
 
-def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = ..., padding: Any = ..., dilation: Any = ..., mask: Any = None) -> _Tensor:
+def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Tensor | None = None, stride: _int | Sequence[_int] = ..., padding: _int | Sequence[_int] = ..., dilation: _int | Sequence[_int] = ..., mask: Tensor | None = None) -> _Tensor:
     """raw_deform_conv2d with groups and offset groups read off the shapes, as
     torchvision.ops.deform_conv2d.
 
