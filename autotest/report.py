@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import config
 from .errors import Mismatch
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from .case import Case
 
 
-def annotate(error: Any, case: Case, seed: int, test_id: str, attempts: int, flaky: bool = False) -> Any:
+def annotate(
+    error: Exception, case: Case, seed: int, test_id: str, attempts: int, flaky: bool = False
+) -> Exception:
     """Return the error with the report after its message."""
     if hasattr(error, "__notes__"):
         error.__notes__.clear()  # Hypothesis's account of its own drawing

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
@@ -57,7 +58,7 @@ def imports(case: Case, source: str) -> str:
     return "\n".join(lines)
 
 
-def candidate_import(pair: Any) -> str:
+def candidate_import(pair: Pair) -> str:
     """Return the line that imports the candidate as `flow`."""
     candidate = pair.candidate
     name = getattr(candidate, "__name__", None)
@@ -168,7 +169,7 @@ def hand_over_source(pair: Pair) -> str:
     return custom or f"def to_candidate(t):\n    return flow.{make}(t.cpu().numpy().copy())\n"
 
 
-def imported_function(function: Any, name: str) -> str | None:
+def imported_function(function: Callable[..., Any] | None, name: str) -> str | None:
     """Return source that defines `name` as this function of the test; None without a function."""
     if function is None:
         return None

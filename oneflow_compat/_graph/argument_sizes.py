@@ -10,9 +10,9 @@ Calls that are alike except for sizes and strides are one *family*: a signature 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -20,10 +20,15 @@ from .._errors import OneFlowError
 from .._global.marks import is_global, several
 
 if TYPE_CHECKING:
+    from .config import Dynamic
     from .errors import Specialization
+    from .signature import Signature
 
 
 VARIES = object()
+Shapes = list[torch.Size | None]  # of the tensor arguments; None if the key of a family has the sizes
+ArgumentName = tuple[str, str]  # of a leaf: the name of its argument, and its own
+SymbolicDims = dict[int, set[int]]  # index of a flat argument -> dimensions that are symbols
 _MAX_FAMILIES = 256  # a Python number that differs in each call makes a family each time
 _MAX_COMPARED = 8  # sizes of a dimension that comparisons fixed, before all its sizes are fixed
 
@@ -61,7 +66,7 @@ class ArgumentSizes:
     def __init__(self) -> None:
         self.families: dict[Hashable, Family] = {}  # key -> Family
 
-    def key_of(self, signature: Any) -> tuple[Any, ...]:
+    def key_of(self, signature: Signature) -> Signature:
         """The key of the family: the signature without sizes and strides."""
         if signature and signature[0] == "autocast":
             return (*signature[:-1], self.key_of(signature[-1]))
@@ -69,12 +74,12 @@ class ArgumentSizes:
 
     def symbolic_dims(
         self,
-        signature: Any,
-        leaves: Any,
-        dynamic: Any,
-        names: Any,
+        signature: Signature,
+        leaves: Sequence[object],
+        dynamic: Dynamic,
+        names: Sequence[ArgumentName],
         excluded: Collection[tuple[int, int]] = (),
-    ) -> dict[int, set[int]]:
+    ) -> SymbolicDims:
         """Return {index of a flat argument: dimensions that the next program has as symbols}.
 
         The result is {} for a static program. Notes the sizes of this call. `dynamic` is the option
@@ -96,7 +101,9 @@ class ArgumentSizes:
         }
         return dims if any(dims.values()) else {}
 
-    def expect(self, signature: Any, recall: Callable[[Any], list[dict[int, int]] | None]) -> None:
+    def expect(
+        self, signature: Signature, recall: Callable[[Signature], list[dict[int, int]] | None]
+    ) -> None:
         """Take over the dimensions that varied in an earlier process, before the first call of a family.
 
         `recall(family)` returns for each tensor argument {dimension: size in the static program}, or None.
@@ -113,7 +120,7 @@ class ArgumentSizes:
         for i, dim in family.remembered:
             family.sizes[i][dim] = family.initial[i][dim] = rows[i][dim]
 
-    def varied(self, signature: Any) -> list[dict[int, int]]:
+    def varied(self, signature: Signature) -> list[dict[int, int]]:
         """Return for each tensor argument {dimension that varied: the size of the earliest call}."""
         family = self.families[self.key_of(signature)]
         return [
@@ -121,7 +128,7 @@ class ArgumentSizes:
             for sizes, initial in zip(family.sizes, family.initial)
         ]
 
-    def fix(self, signature: Any, specializations: Sequence[Specialization]) -> list[Specialization]:
+    def fix(self, signature: Signature, specializations: Sequence[Specialization]) -> list[Specialization]:
         """Note dimensions that a capture needed as numbers. Return those that have no symbol from now on.
 
         A comparison needs the number for this size only, unless many sizes were compared.
@@ -135,11 +142,11 @@ class ArgumentSizes:
                 fixed.append(item)
         return fixed
 
-    def keep_static(self, signature: Any) -> None:
+    def keep_static(self, signature: Signature) -> None:
         """Note that symbols could not be captured for these calls."""
         self.families[self.key_of(signature)].is_static = True
 
-    def _note(self, key: Any, shapes: Any) -> Family:
+    def _note(self, key: Signature, shapes: Shapes) -> Family:
         family = self.families.get(key)
         if family is None:
             family = self._add(key, shapes)
@@ -154,7 +161,7 @@ class ArgumentSizes:
                 family.sizes[i][dim] = VARIES
         return family
 
-    def _add(self, key: Any, shapes: Any) -> Family:
+    def _add(self, key: Signature, shapes: Shapes) -> Family:
         sizes: list[Any] = [None if shape is None else {} for shape in shapes]
         family = self.families[key] = Family(sizes, [{} for _ in shapes])
         if len(self.families) > _MAX_FAMILIES:
@@ -169,7 +176,7 @@ def _symbols_of(tensor: torch.Tensor, varying: set[int], fixed: set[int]) -> set
     return {dim for dim in varying - fixed if tensor.shape[dim] > 1}
 
 
-def shapes_of(signature: Any) -> Any:
+def shapes_of(signature: Signature) -> Shapes:
     """The shape of each tensor argument, or None where the key of its family has it."""
     if signature and signature[0] == "autocast":
         return shapes_of(signature[-1])
@@ -180,17 +187,19 @@ def shapes_of(signature: Any) -> Any:
     ]
 
 
-def _is_plain(entry: Any) -> bool:
+def _is_plain(entry: object) -> TypeGuard[tuple[Any, ...]]:
     return (
         type(entry) is tuple and len(entry) == 5 and type(entry[0]) is torch.Size and type(entry[1]) is tuple
     )
 
 
-def _without_sizes(entry: Any) -> Any:
+def _without_sizes(entry: Hashable) -> Hashable:
     return (len(entry[0]), *entry[2:]) if _is_plain(entry) else entry
 
 
-def _asked(dynamic: Any, tensors: Any, names: Any) -> list[tuple[set[int], set[int]]]:
+def _asked(
+    dynamic: Dynamic, tensors: Sequence[tuple[int, torch.Tensor]], names: Sequence[ArgumentName]
+) -> list[tuple[set[int], set[int]]]:
     """Return (dimensions asked to be symbols, dimensions asked to be fixed) of each tensor."""
     by_name = _checked(dynamic, names) if isinstance(dynamic, dict) else {}
     asked = []
@@ -205,7 +214,7 @@ def _asked(dynamic: Any, tensors: Any, names: Any) -> list[tuple[set[int], set[i
     return asked
 
 
-def _checked(dims_of: Any, names: Any) -> dict[int, set[int]]:
+def _checked(dims_of: Mapping[str, Iterable[int]], names: Sequence[ArgumentName]) -> dict[int, set[int]]:
     """Return {index of a flat argument: dimensions} of {name: dimensions}."""
     by_index: dict[int, set[int]] = {}
     for name, dims in dims_of.items():

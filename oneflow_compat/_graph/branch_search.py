@@ -7,7 +7,10 @@ such a guess, the engine captures build() again with the other outcome, and the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .program.symbolic import Branch
 
 MAX_BRANCHED = 16  # variants of a program with branches on sizes
 
@@ -15,13 +18,13 @@ MAX_BRANCHED = 16  # variants of a program with branches on sizes
 class BranchSearch:
     """The outcomes that the next capture assumes. `outcomes` maps a branch to the outcome that it takes."""
 
-    def __init__(self, told: Mapping[Any, bool]) -> None:
+    def __init__(self, told: Mapping[Branch, bool]) -> None:
         """`told` are the outcomes that an earlier call took. They are no guesses."""
         self.told = self.outcomes = told
         self.errors: list[Exception] = []  # of build(), one for each attempt
-        self._turned: list[Any] = []  # branches whose first outcome raised
+        self._turned: list[Branch] = []  # branches whose first outcome raised
 
-    def turn_last_guess(self, error: Exception, branches: Mapping[Any, bool]) -> bool:
+    def turn_last_guess(self, error: Exception, branches: Mapping[Branch, bool]) -> bool:
         """Take the other outcome of the last guess among the branches that the failed capture took.
 
         Return False if there is no guess left, or if there were too many attempts.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .explanations import Explanation
     from .program.program import Program
+
+
+Dynamic = bool | Mapping[str, Iterable[int]] | None  # see Config.dynamic
 
 
 @dataclass
@@ -47,7 +50,7 @@ class Config:
     fuse_cast_scale: bool = False
     fuse_compositions: bool = False
     fuse_dropout: bool = False
-    dynamic: object = None
+    dynamic: Dynamic = None
     zero: int | None = None
     cache_size: int = 16
     strict: bool = False

@@ -43,9 +43,14 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
+    from .argument_sizes import SymbolicDims
     from .capture.recorder import Recorder
+    from .observe.places import Guard
     from .observe.python_guards import Change
+    from .program.locations import GroupOption
     from .program.program import CompiledFunction, Program
+    from .program.symbolic import Branch
+    from .signature import Signature
 
 
 _MAX_VARIANTS = 4
@@ -71,7 +76,7 @@ class Engine:
         recompute: Any = (),
         config: Config | None = None,
         name: str = "graph",
-        owner: Any = None,
+        owner: object = None,
         writes_through: Callable[[], bool] = lambda: True,
     ) -> None:
         self.build = build
@@ -87,15 +92,16 @@ class Engine:
         self.writes_through = writes_through
         self.told_of_writes = self.told_of_backward = False
         self.told_of_mode = False
-        self.told_of_unfollowed: set[Any] = set()
+        self.told_of_unfollowed: set[Hashable] = set()
         self.arg_names = positional_names(build)
         self.told_of_containers = False
-        self.modes: Any = None  # modules and their train() or eval() at the first capture
+        # id of a module -> the module, and its train() or eval() at the first capture
+        self.modes: dict[int, tuple[Module, bool]] | None = None
         self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
         # optimizer index -> options that changed between calls; they are inputs of later programs
         self.live_options: dict[int, set[str]] = {}
         # locations of options that build() needs as constants; others that it reads are inputs
-        self.constant_options: set[Any] = set()
+        self.constant_options: set[GroupOption] = set()
         # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
         self._last: Entry | None = None
@@ -103,7 +109,7 @@ class Engine:
         # not work, so each set of sizes gets its own program
         self.sizes_vary: bool | None = False
         # branch on sizes -> outcome, of the last call that took another outcome than its program
-        self.branches: dict[Any, Any] = {}
+        self.branches: dict[Branch, bool] = {}
         self.argument_sizes = ArgumentSizes()
         self._has_dynamic = False  # whether some program serves many sizes
         self.explanations: list[Explanation] = []  # of what kept programs from serving more calls
@@ -135,7 +141,7 @@ class Engine:
             " too many branches on sizes"
         )
 
-    def compile(self, *args: Any, **kwargs: Any) -> Any:
+    def compile(self, *args: Any, **kwargs: Any) -> Program:
         """Capture and compile for these arguments without running. Returns the Program."""
         return self.find(args, kwargs)[0].program
 
@@ -165,7 +171,7 @@ class Engine:
             return entry, entry.untested_values(args, kwargs)
 
     def _fitting(
-        self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Entry, tuple[Any, ...]] | None:
         """Return the entry that serves the call, and the values of its slots, or None.
 
@@ -221,7 +227,7 @@ class Engine:
     def backend(self) -> str:
         return self.config.backend or default_backend()
 
-    def _make_entry(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+    def _make_entry(self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
         config = self._resolved()
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
@@ -264,7 +270,7 @@ class Engine:
         variants.insert(0, entry)
         del variants[_most_variants(entry) :]
         if self._last is None:
-            self._mode_notice = ModeNotice(self.modes.values())
+            self._mode_notice = ModeNotice(self.modes.values() if self.modes is not None else ())
         self._entries.move_to_end(key)
         while len(self._entries) > max(1, config.cache_size):
             self._entries.popitem(last=False)
@@ -272,7 +278,7 @@ class Engine:
         return entry
 
     def _captured_for_sizes(
-        self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config
+        self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config
     ) -> Captured:
         """Capture build().
 
@@ -302,7 +308,7 @@ class Engine:
             self._explain(failure)
         return captured
 
-    def _tell_mode(self, guard: Any) -> None:
+    def _tell_mode(self, guard: Guard) -> None:
         """Say once that the graph keeps the train() or eval() of its first call."""
         if not self.told_of_mode:
             self.told_of_mode = True
@@ -321,13 +327,13 @@ class Engine:
             self.explanations.append(explanation)
 
     def _captured(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config, dims: Any = None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config, dims: SymbolicDims | None = None
     ) -> Captured:
         """Capture build(), with these dimensions of arguments as symbols.
 
         Options of optimizers that build() reads are inputs of the program, unless build() fails with these.
         """
-        inputs: set[Any] = set()
+        inputs: set[GroupOption] = set()
         try:
             return self._captured_with_branches(args, kwargs, config, dims, inputs)
         except SizesNeeded:
@@ -347,7 +353,12 @@ class Engine:
         return captured
 
     def _captured_with_branches(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config, dims: Any, inputs: Any
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        config: Config,
+        dims: SymbolicDims | None,
+        inputs: set[GroupOption],
     ) -> Captured:
         """Capture build(). Add the options of optimizers that are inputs to `inputs`.
 
@@ -372,8 +383,8 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         config: Config,
-        dims: Any,
-        inputs: Any,
+        dims: SymbolicDims | None,
+        inputs: set[GroupOption],
         search: BranchSearch,
     ) -> tuple[Captured, Recorder]:
         """Capture build() with one outcome of branches after another, until it does not raise."""
@@ -393,7 +404,7 @@ class Engine:
                     self.sizes_vary = sizes_vary  # build() fails with known sizes, too
                     raise search.errors[0]
 
-    def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Any, bool]) -> bool:
+    def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Branch, bool]) -> bool:
         """Whether another capture may succeed after this error of build(), which took these branches.
 
         It does not raise itself: its frame in the traceback of the error would be a cycle.

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._errors import OneFlowError, UnsupportedError, difference_hint
 
@@ -26,10 +26,11 @@ def _skipped_prefixes() -> tuple[str, ...]:
 
 
 _prefixes: tuple[str, ...] = ()
+CodeLocation = tuple[str, int, str]  # (file, line, function)
 
 
-def user_location(depth: Any = 1) -> Any:
-    """(file, line, function) of the user's innermost frame, or None if there is none.
+def user_location(depth: int = 1) -> CodeLocation | None:
+    """Return the location in the user's innermost frame, or None if there is none.
 
     Frames of torch and of this package are skipped.
     """
@@ -64,7 +65,7 @@ def skipped(name: str) -> bool:
     return name.startswith(_prefixes) or f"{os.sep}site-packages{os.sep}" in name or name.startswith(_STDLIB)
 
 
-def raised_at(error: BaseException) -> Any:
+def raised_at(error: BaseException) -> CodeLocation | None:
     """The user's innermost (file, line, function) in the traceback of an error."""
     user_location()  # fills _prefixes
     location, tb = None, error.__traceback__
@@ -79,7 +80,7 @@ def raised_at(error: BaseException) -> Any:
     return location
 
 
-def location_text(location: Any) -> str:
+def location_text(location: CodeLocation | None) -> str:
     """One readable line for a location of code, with the line itself if the file can be read."""
     if location is None:
         return "(no user code on the stack)"
@@ -112,7 +113,7 @@ KEEP_PADDED = (
 class CaptureError(OneFlowError):
     """build() did something without meaning in a static program; the message shows the user's line."""
 
-    def __init__(self, what: str, instead: str, location: Any = None) -> None:
+    def __init__(self, what: str, instead: str, location: CodeLocation | None = None) -> None:
         location = location or user_location(2)
         super().__init__(f"{what}\n  {location_text(location)}\n  {instead}")
         self.location = location
@@ -140,7 +141,7 @@ class Specialization:
     name: str
     dim: int
     size: int
-    location: object  # (file, line, function), or None
+    location: CodeLocation | None
     is_compared: bool
 
     def __str__(self) -> str:

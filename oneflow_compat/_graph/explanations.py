@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import first_line, location_text, raised_at
 from .program.live_numbers import NumberNeeded
 
 if TYPE_CHECKING:
-    from .errors import Specialization
+    from .errors import CodeLocation, Specialization
     from .observe.python_guards import Change
     from .program.program import Program
 
@@ -21,7 +21,7 @@ class Explanation:
 
     subject: str  # what it is about: "dimension 1 of the argument 'x'"
     reason: str
-    location: object = None  # (file, line, function) of the user's code, or None
+    location: CodeLocation | None = None  # of the user's code
 
     def __str__(self) -> str:
         location = f"\n  {location_text(self.location)}" if self.location is not None else ""
@@ -70,6 +70,6 @@ def explained(name: str, programs: Sequence[Program], explanations: Iterable[Exp
     return "\n".join([*lines, *map(str, explanations)])
 
 
-def list_text(shape: Any) -> str:
-    """A shape as text, symbols without quotes."""
-    return f"[{', '.join(map(str, shape))}]"
+def list_text(shape: Iterable[int | str] | None) -> str:
+    """Return a shape as text, symbols without quotes; nothing in the brackets for a number."""
+    return f"[{', '.join(map(str, shape or ()))}]"

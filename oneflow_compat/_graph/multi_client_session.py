@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .runtime_knobs import resource, set_resource
+
+if TYPE_CHECKING:
+    import types
 
 
 class MultiClientSession:
@@ -16,10 +19,10 @@ class MultiClientSession:
         INITED = 2
         CLOSED = 3
 
-    def __init__(self, env: Any, sess_id: Any) -> None:
+    def __init__(self, env: object, sess_id: int) -> None:
         self.env, self.id, self.status = env, sess_id, self.Status.CREATED
 
-    def TryInit(self) -> Any:
+    def TryInit(self) -> MultiClientSession:
         """Open the session."""
         if self.status is self.Status.CREATED:
             self.status = self.Status.INITED
@@ -37,11 +40,11 @@ class MultiClientSession:
         return self.status is self.Status.INITED
 
     @property
-    def resource(self) -> Any:
+    def resource(self) -> types.SimpleNamespace:
         """The values of the runtime knobs, by OneFlow's fields (`config_util`)."""
         return resource()
 
-    def update_resource_eagerly(self, resource_config: Any) -> None:
+    def update_resource_eagerly(self, resource_config: object) -> None:
         """Set the runtime knobs whose fields `resource_config` has.
 
         Raises RuntimeError unless the session is open.
@@ -66,7 +69,7 @@ def GetDefaultSession() -> MultiClientSession:
     return _default
 
 
-def NewDefaultSession(env: Any) -> MultiClientSession:
+def NewDefaultSession(env: object) -> MultiClientSession:
     global _default
     _default = MultiClientSession(env, _default.id + 1)
     return _default

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _knobs
@@ -40,15 +41,16 @@ _FIELDS = {
 }
 
 
-def _setter(path: str) -> Any:
+def _setter(path: str) -> Callable[[Any], None]:
     module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(f"...{module}", __name__), name)
+    setter: Callable[[Any], None] = getattr(importlib.import_module(f"...{module}", __name__), name)
+    return setter
 
 
 api_attrs_and_type = {_setter(path): (field, KNOBS[path][1]) for path, field in _FIELDS.items()}
 
 
-def resource() -> Any:
+def resource() -> types.SimpleNamespace:
     """The current values by field: resource().collective_boxing_conf.enable_fusion."""
     out = types.SimpleNamespace()
     for path, field in _FIELDS.items():
@@ -61,7 +63,7 @@ def resource() -> Any:
     return out
 
 
-def set_resource(values: Any) -> None:
+def set_resource(values: object) -> None:
     """Set each knob whose field `values` has.
 
     `values` is an object with all or some of the attributes of `resource()`.
@@ -74,13 +76,8 @@ def set_resource(values: Any) -> None:
         _setter(path)(value)
 
 
-# ---------------------------------------------------------------------------
-
-"""Nested attributes."""
-
-
 # --------------------------------------------------------------------------- oneflow.framework.attr_util
-def get_nested_attribute(owning_object: Any, attrs_chain: Any) -> Any:
+def get_nested_attribute(owning_object: object, attrs_chain: str | Sequence[str]) -> Any:
     """The value at the end of a chain of attribute names.
 
     ["a", "b"] gives owning_object.a.b, and "a" gives owning_object.a.
@@ -90,6 +87,6 @@ def get_nested_attribute(owning_object: Any, attrs_chain: Any) -> Any:
     return owning_object
 
 
-def SetProtoMessageAttribute(message: Any, attr_name: Any, value: Any) -> None:
+def SetProtoMessageAttribute(message: object, attr_name: str, value: object) -> None:
     """message.attr_name = value."""
     setattr(message, attr_name, value)

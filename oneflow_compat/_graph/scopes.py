@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._message import Message
@@ -41,7 +41,7 @@ class ScopeProto(Message):
         "device": "",
     }
 
-    def __init__(self, attributes: Any = (), **values: Any) -> None:
+    def __init__(self, attributes: Mapping[str, AttrValue] | tuple[()] = (), **values: Any) -> None:
         super().__init__(**values)
         object.__setattr__(self, "_attributes", dict(attributes))
 

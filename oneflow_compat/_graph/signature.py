@@ -10,11 +10,13 @@ import torch
 from .._global.marks import is_global
 from .program.pytree import tree_flatten
 
+Signature = tuple[Any, ...]  # metadata of tensors and Python values, in the order of the flat arguments
 
-def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """Return the structure of the arguments, the metadata of tensors, and the Python values."""
     if not kwargs:
-        key = []
+        key: list[Hashable] = []
         for a in args:
             if type(a) is torch.Tensor:
                 key.append(
@@ -42,13 +44,13 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         )
 
 
-def with_autocast(key: Hashable) -> Hashable:
+def with_autocast(key: Signature) -> Signature:
     """Return the key of a call under autocast: its dtypes decide which casts the program has."""
     devices = "cpu", "cuda"
     return "autocast", *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices), key
 
 
-def _leaf_key(leaf: Any) -> Hashable:
+def _leaf_key(leaf: Any) -> tuple[Any, ...]:
     if isinstance(leaf, torch.Tensor):
         if is_global(leaf):
             return (

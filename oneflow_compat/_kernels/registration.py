@@ -245,7 +245,7 @@ def _register_alert(name: str) -> None:
     """
     op = getattr(torch.ops.oneflow, name).default
 
-    def call(keys: torch._C.DispatchKeySet, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def call(keys: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if torch.are_deterministic_algorithms_enabled() and args[0].device.type == "cuda":
             _alert_not_deterministic(name)
         return op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args)

@@ -44,7 +44,7 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
     index = {node: i for i, node in enumerate(outputs)}
 
-    def run(*values: Any) -> Any:
+    def run(*values: Any) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
             results = recompiled([values[i] for i in positions])
         return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)

@@ -65,7 +65,7 @@ def known_operator(target: torch._ops.OpOverload, results: KnownResult) -> torch
             return [empty(i) for i in info]
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=info.device)
 
-    def fake(*args: Any, **kwargs: Any) -> Any:
+    def fake(*args: Any, **kwargs: Any) -> torch.Tensor | list[Any] | tuple[Any, ...]:
         if type(results) is not tuple:
             return empty(results)
         return tuple(empty(() if info is None and listed else info) for info, listed in zip(results, lists))

@@ -266,7 +266,7 @@ def _is_dense(info: TensorInfo) -> bool:
     return True
 
 
-def _layout(info: Any) -> tuple[Any, ...]:
+def _layout(info: TensorInfo) -> tuple[Any, ...]:
     return (
         info.shape,
         info.dtype,
@@ -442,15 +442,17 @@ def _equal(a: Scalar, b: Scalar) -> bool:
     return a is b or not isinstance(a, Node) and repr(a) == repr(b)
 
 
-def _drop(editor: Editor, node: Any, gone: set[int]) -> None:
+def _drop(editor: Editor, node: Node, gone: set[int]) -> None:
     """Remove the elements `gone` from a node."""
     op = _operator_of(node)
-    kept = [i for i in range(len(node.args[0]) if op.on_lists else 1) if i not in gone]
+    elements: Any = node.args[0]
+    kept = [i for i in range(len(elements) if op.on_lists else 1) if i not in gone]
     for result in () if op.in_place or not op.on_lists else list(node.users):
-        if result.args[1] in gone:
+        index: Any = result.args[1]
+        if index in gone:
             editor.graph.erase_node(result)
         else:
-            result.args = (node, kept.index(result.args[1]))
+            result.args = (node, kept.index(index))
     if not kept:
         editor.graph.erase_node(node)
     elif gone:

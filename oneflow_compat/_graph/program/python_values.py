@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Hashable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -143,7 +144,7 @@ class Elements:
 
     __slots__ = ("container", "key")
 
-    def __init__(self, container: Any, key: Any) -> None:
+    def __init__(self, container: Any, key: Hashable) -> None:
         self.container, self.key = container, key
 
     def __getitem__(self, key: object) -> tuple[object, ...]:

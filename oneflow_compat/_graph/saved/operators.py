@@ -245,7 +245,7 @@ _TESTS = {
 }
 
 
-def _test(schema_type: torch._C.JitType, assertion: bool) -> ValueTest:
+def _test(schema_type: Any, assertion: bool) -> ValueTest:
     """Return the test for values of a schema type."""
     if isinstance(schema_type, torch._C.OptionalType):
         inner = _test(schema_type.getElementType(), assertion)

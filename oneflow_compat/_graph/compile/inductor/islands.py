@@ -127,10 +127,10 @@ def _call(
     if views_out_of_reach(region.graph):
         return False
     infos = [n.meta["tensor"] for n in inputs]
-    function: Any = compile_region(region, infos, config.backend_options, notice)
-    if any(_layout(r) != _layout(n.meta["tensor"]) for r, n in zip(function.layouts, outputs)):
+    compiled = compile_region(region, infos, config.backend_options, notice)
+    if any(_layout(r) != _layout(n.meta["tensor"]) for r, n in zip(compiled.layouts, outputs)):
         return False
-    function = _with_input_layouts(function, [info.stride for info in infos])
+    function = _with_input_layouts(compiled, [info.stride for info in infos])
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))

@@ -12,7 +12,6 @@ import torch
 from ...program.program import node_argument
 
 if TYPE_CHECKING:
-    from torch._inductor.codegen.cpp import LoopLevel
     from torch.fx import Node
 
 
@@ -127,7 +126,7 @@ def ends_kept() -> Iterator[None]:
 
     before = CppKernelProxy.aggregate_reduction_buffers
 
-    def aggregate(self: CppKernelProxy, sums_inside: bool, outer_loop: LoopLevel | None) -> None:
+    def aggregate(self: CppKernelProxy, sums_inside: bool, outer_loop: Any) -> None:
         if outer_loop is not None and not outer_loop.is_reduction:
             loops = self.loop_nest.loops
             level = [loop.var for loop in loops].index(outer_loop.var)

@@ -121,11 +121,12 @@ class Store:
         if self.private:
             self._evict(quota())
 
-    def find_note(self, key: str) -> Any:
+    def find_note(self, key: str) -> dict[str, Any] | None:
         """Return the document of a note, or None."""
         path = self.folder / f"{key}.note"
         try:
-            return json.loads(self._read(path))
+            note: dict[str, Any] = json.loads(self._read(path))
+            return note
         except FileNotFoundError:
             return None
         except Unsafe as error:

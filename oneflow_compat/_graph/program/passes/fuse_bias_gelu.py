@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from ..program import node_argument
 from .fuse_dropout import bias_sum
 from .patterns import Editor, contiguous, described, kernel_for
 
@@ -27,8 +28,7 @@ def fuse_bias_gelu(program: Program) -> Program:
     editor = Editor(program)
     for node in editor.nodes(aten.gelu.default):
         if not node._erased and not node.kwargs and len(node.args) == 1:
-            biased: Any = node.args[0]
-            _fuse(editor, biased)
+            _fuse(editor, node_argument(node, 0))
     return program
 
 

@@ -6,12 +6,11 @@ RANDOM: other numbers of the same distribution.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch.fx import Node
 
-from ..program import Program
+from ..program import Program, node_argument
 from .patterns import Editor, contiguous, kernel_for, same_layout
 
 aten = torch.ops.aten
@@ -28,7 +27,7 @@ def fuse_dropout(program: Program) -> Program:
         return program  # the recomputation samples again from a saved generator state
     for draw in editor.nodes(aten.bernoulli_.float):
         keep = editor.number(draw.args[1]) if len(draw.args) > 1 else 0.5
-        mask: Any = draw.args[0]
+        mask = node_argument(draw, 0)
         if keep is None or not 0 < keep < 1 or not _has_kernel(mask):
             continue
         divide, products = _uses_of_mask(mask)
@@ -55,7 +54,7 @@ def _uses_of_mask(mask: Node) -> tuple[Node | None, list[Node]]:
 
 def _is_dropout(editor: Editor, draw: Node, divide: Node, products: list[Node], keep: float) -> bool:
     """Whether the mask is sampled, divided, multiplied, in this order, and not used otherwise."""
-    mask: Any = draw.args[0]
+    mask = node_argument(draw, 0)
     order = editor.order
     if editor.number(divide.args[1]) != keep or divide.users or draw.users or len(editor.writes[mask]) != 2:
         return False
@@ -65,12 +64,12 @@ def _is_dropout(editor: Editor, draw: Node, divide: Node, products: list[Node], 
 
 
 def _fuse(editor: Editor, draw: Node, divide: Node, products: list[Node], p: float) -> None:
-    mask: Any = draw.args[0]
+    mask = node_argument(draw, 0)
     device = mask.meta["tensor"].device
     seed = editor.insert(draw, aten.empty.memory_format, ([],), {"dtype": torch.int64, "device": device})
     editor.insert(draw, aten.random_.default, (seed,), info=seed.meta["tensor"])
     for node in products:
-        x: Any = node.args[0] if node.args[1] is mask else node.args[1]
+        x = node_argument(node, 0 if node.args[1] is mask else 1)
         biased = _biased(editor, x, {node, mask})
         if biased is not None:
             editor.replace_by_kernel(node, "bias_dropout", (*biased, p, seed))

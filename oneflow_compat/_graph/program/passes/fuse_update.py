@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch.fx import Node
 
-from ..program import Program, written_args
+from ..program import Program, node_argument, written_args
 from .patterns import Editor, base_of, only_user, users_of_memory
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _restored(editor: Editor) -> dict[Node, Restored]:
     restored: dict[Node, Restored] = {}
     for copy in editor.nodes(aten.copy_.default):
         entry = _as_restored(copy)
-        target: Any = copy.args[0]
+        target = node_argument(copy, 0)
         if entry is not None and target not in restored:
             restored[target] = entry
     flags = {entry.found_inf for entry in restored.values()}

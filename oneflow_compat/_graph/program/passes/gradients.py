@@ -43,7 +43,7 @@ def gradients_from_results(program: Program) -> Program:
         parameters = _bounds(node)
         result = _result(editor, node, parameters) if parameters is not None else None
         if result is not None:
-            unused: Any = node.args[1]
+            unused = node_argument(node, 1)
             node.update_arg(1, result)
             editor.erase(unused)
     return program
