@@ -1,6 +1,5 @@
-// What each operator asks of its arguments, whatever the device: the CPU and the CUDA entry points call the
-// same function, so that they refuse the same calls with the same errors. Values inside tensors are checked
-// by the kernels (on the CPU) or ignored there.
+// The argument checks of each operator. The CPU and CUDA entry points call the same function, so both refuse
+// the same calls with the same errors. Values inside tensors are checked by the CPU kernels only.
 #pragma once
 #include "checks.h"
 #include "cpu/kernels.h"
@@ -60,7 +59,7 @@ inline void check_bias_dropout_backward_sums(const Tensor& dy, int64_t axis, dou
 // --------------------------------------------------------------------------- softmax, lower triangle
 constexpr int64_t kMaxSoftmaxDims = 12;
 
-// The mask has x's number of dimensions; one of size 1 holds for all of x's.
+// The mask has as many dimensions as x. A dimension of size 1 is broadcast.
 inline void check_softmax_rows(const Checks& check, const char* name, const Tensor& x,
                                const std::optional<Tensor>& mask, int64_t diagonal, double p,
                                const std::optional<Tensor>& seed) {
@@ -88,7 +87,7 @@ inline void check_masked_softmax_backward(const std::optional<Tensor>& dy,
   check_softmax_rows(check, "y", y, mask, diagonal, p, seed);
   if (dy.has_value()) check.alike("dy", *dy, "y", y);
   if (ddropped.has_value() && p > 0)
-    check.alike("ddropped", *ddropped, "y", y);  // without dropout it is not read
+    check.alike("ddropped", *ddropped, "y", y);  // not read without dropout
 }
 inline void check_scale_tril(const Tensor& x, int64_t diagonal) {
   const Checks check("scale_tril");
@@ -123,7 +122,7 @@ inline void check_rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, 
   if (order[3] != 3) check.refuse({"order", 3}, "be 3, found ", order[3]);
 }
 
-// The pairs of f rows, each with itself or not.
+// The number of pairs of f rows; `self` includes the pair of each row with itself.
 inline int64_t pair_count(int64_t f, bool self) { return f * (f + (self ? 1 : -1)) / 2; }
 inline void check_features(const Checks& check, const Tensor& x) {
   check.floating("x", x), check.dims("x", x, 3);
@@ -144,7 +143,8 @@ struct TensorList {
   const std::vector<Tensor>& tensors;
   bool written;
 };
-// model[i] and what belongs to it: of one shape, dtype and device; those written in place are contiguous.
+// model[i], its gradient and its state have one shape, dtype and device. Tensors written in place are
+// contiguous.
 inline void check_update(const char* op, const std::vector<Tensor>& model,
                          std::initializer_list<TensorList> others, const std::vector<double>& scalars,
                          size_t scalar_count) {
@@ -205,7 +205,7 @@ inline void check_nms_mask(const Tensor& boxes) {
   check.wide("boxes", boxes), check.shape("boxes", boxes, {kAny, 4});
 }
 
-// A larger sampling_ratio asks for more points a bin than float32 tells apart, and for hours.
+// A larger sampling_ratio would take hours, and float32 could not tell the points of a bin apart.
 constexpr int64_t kMaxSamplingRatio = 1024;
 inline void check_regions(const Checks& check, const Tensor& rois, const char* like_name, const Tensor& like,
                           int64_t sampling_ratio) {
@@ -229,7 +229,7 @@ inline void check_roi_align_backward(const Tensor& dy, const Tensor& rois,
   check.shape("dy", dy, {rois.size(0), x_shape[1], kAny, kAny});
 }
 
-// How often a kernel fits along `size` pixels, as convolutions count it; below 1 where it does not fit.
+// The output size of a convolution along `size` pixels; below 1 if the kernel does not fit.
 inline int64_t places_along(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
   const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
   return (room >= 0 ? room / stride : -((-room + stride - 1) / stride)) + 1;

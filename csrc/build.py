@@ -1,4 +1,4 @@
-"""Build the compiled libraries of the package. setup.py calls `command_class`; by hand:
+"""Build the compiled libraries of the package. setup.py calls `command_class`. To build by hand:
 
     python csrc/build.py [--force] [--sanitize] [--cuda-check]
 
@@ -8,9 +8,9 @@
 - oneflow_compat/_graph/observe/_guards.abi3.so tests the guards of graphs. It uses Python's limited API and
   nothing of torch.
 
-Without a compiler nothing is built, and the package runs on plain-torch functions. ONEFLOW_BUILD_EXT=0 skips
-the build, `cpu` leaves the CUDA kernels out, `require` makes a failure an error. CXX names the compiler,
-CUDA_HOME the folder of nvcc. MAX_JOBS bounds the compilers that run at once.
+Without a compiler nothing is built, and the package uses plain-torch functions. ONEFLOW_BUILD_EXT=0 skips the
+build, `cpu` leaves out the CUDA kernels, and `require` turns a failure into an error. CXX names the compiler,
+CUDA_HOME the folder of nvcc. MAX_JOBS limits the number of parallel compilers.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ CAPABILITIES = {
     ),
 }
 GPUS = ("80", "90")
-# Python's and torch's symbols come from the process that loads a library; macOS's linker must be told so.
+# The symbols of Python and torch come from the process that loads the library. The macOS linker needs a flag
+# for that.
 LOADED_LATER = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
 GUARDS = Path("_graph") / "observe" / "_guards.abi3.so"  # in the package
 
 
 def compiler():
-    """The C++ compiler's command, or None."""
+    """Return the command of the C++ compiler, or None."""
     command = shlex.split(os.environ.get("CXX") or "c++")
     return command if shutil.which(command[0]) else None
 
@@ -178,7 +179,7 @@ def _compile(units, folder, sanitize):
 
 
 def environments_torch():
-    """Return torch. In pip's isolated builds it is torch of the environment that is installed into."""
+    """Return torch. In an isolated build of pip, import it from the target environment."""
     try:
         import torch
     except ImportError:
@@ -234,7 +235,7 @@ def _link(objects, output, cuda, sanitize, steps):
 
 
 def build_guards(output: Path):
-    """Compile the test of nn.Graph's guards. Return False if there is no compiler, or no header of Python."""
+    """Compile the guard test of nn.Graph. Return False if there is no compiler or no Python.h."""
     headers, source = Path(sysconfig.get_paths()["include"]), SOURCES / "guards.cpp"
     if compiler() is None or not (headers / "Python.h").exists():
         print(
@@ -256,8 +257,8 @@ def cuda_check(folder: Path):
 
 
 def build_or_warn(library, fallback, function, *arguments):
-    """Build one library. A failure is a warning, because the package works without; with
-    ONEFLOW_BUILD_EXT=require it is an error.
+    """Build one library. Warn if the build fails, because the package works without it; raise with
+    ONEFLOW_BUILD_EXT=require.
     """
     try:
         function(*arguments)

@@ -1,6 +1,5 @@
-// The vocabulary of argument checks: what every operator, on the CPU and on CUDA, asks of its arguments. On
-// torch's stable ABI. An error names the operator, the argument, what the argument must be, and the value
-// found:
+// Argument checks of all operators, for CPU and CUDA, on torch's stable ABI. An error names the operator, the
+// argument, the requirement and the value found:
 //   oneflow::bias_gelu: bias must have shape (4), found (3)
 #pragma once
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -17,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-#ifndef STABLE_TORCH_ERROR_CODE_CHECK  // torch 2.11 has no such name yet
+#ifndef STABLE_TORCH_ERROR_CODE_CHECK  // torch 2.11 does not define it
 #define STABLE_TORCH_ERROR_CODE_CHECK(call) TORCH_ERROR_CODE_CHECK(call)
 #endif
 
@@ -28,9 +27,9 @@ using torch::stable::Tensor;
 
 constexpr int64_t kAny = -1;  // a size that may have any value
 constexpr int64_t kMaxSize =
-    std::numeric_limits<int32_t>::max();  // of a size or step that enters products of two
+    std::numeric_limits<int32_t>::max();  // bounds sizes and steps, so that a product of two cannot overflow
 constexpr int64_t kMaxOffset =
-    std::numeric_limits<int64_t>::max() / 2;  // of a number that a position is added to
+    std::numeric_limits<int64_t>::max() / 2;  // bounds values that a position is added to
 
 // An argument's name; `index` is its position in an argument that is a list.
 struct ArgumentName {
@@ -39,8 +38,8 @@ struct ArgumentName {
   ArgumentName(const char* name, int64_t index = -1) : name(name), index(index) {}
 };
 
-// The parts of a message as text. No streams: where torch's CUDA libraries are loaded, a number that was
-// written to a std::ostringstream ended the process (seen with torch 2.11 for CUDA 13).
+// Convert the parts of a message to text. Do not use streams: writing a number to a std::ostringstream ended
+// the process if torch's CUDA libraries were loaded (torch 2.11 for CUDA 13).
 inline std::string text(const char* part) { return part; }
 inline std::string text(const std::string& part) { return part; }
 inline std::string text(const ArgumentName& argument) {
@@ -82,8 +81,8 @@ inline const char* dtype_text(ScalarType type) {
   }
 }
 
-// What other tensors are compared with, read from a tensor once: each call of the shim has its price. Borrows
-// the tensor's sizes.
+// The properties of a tensor that other tensors are compared with. They are read once, because each call of
+// the shim costs time. Borrows the tensor's sizes.
 struct TensorFacts {
   int32_t device_type, device_index = -1;
   ScalarType dtype;
@@ -95,7 +94,7 @@ struct TensorFacts {
   }
 };
 
-// The checks of one operator, named in errors as oneflow::`op`.
+// The checks of one operator. Errors name it as oneflow::`op`.
 class Checks {
  public:
   explicit Checks(const char* op) : op_(op) {}
@@ -109,7 +108,7 @@ class Checks {
   }
 
   // --- tensors
-  // Indices are compared on other devices only: there is one CPU.
+  // Device indices are not compared on the CPU, because there is only one.
   void same_device(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     int32_t type, index = like.device_index;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &type));
@@ -128,14 +127,14 @@ class Checks {
       names += (names.empty() ? "" : ", ") + std::string(dtype_text(type));
     refuse(name, "have dtype ", names, ", found ", dtype_text(found));
   }
-  // The floating dtypes that the kernels of x's device have.
+  // x has a floating dtype that the kernels of its device support.
   void floating(ArgumentName name, const Tensor& x) const {
     if (x.is_cpu())
       dtype(name, x, {ScalarType::Float, ScalarType::Double, ScalarType::BFloat16});
     else
       dtype(name, x, {ScalarType::Float, ScalarType::Double, ScalarType::BFloat16, ScalarType::Half});
   }
-  // The dtypes of the operators that compute in the dtype of their input.
+  // x has a dtype supported by operators that compute in the dtype of their input.
   void wide(ArgumentName name, const Tensor& x) const {
     dtype(name, x, {ScalarType::Float, ScalarType::Double});
   }
@@ -145,7 +144,7 @@ class Checks {
       refuse(name, "have the dtype of ", like_name, ", ", dtype_text(like.dtype), ", found ",
              dtype_text(found));
   }
-  // The device and dtype of `like`.
+  // x has the device and dtype of `like`.
   void same_options(ArgumentName name, const Tensor& x, const char* like_name,
                     const TensorFacts& like) const {
     same_device(name, x, like_name, like), same_dtype(name, x, like_name, like);
@@ -157,7 +156,7 @@ class Checks {
     refuse(name, "have ", low, " to ", high, " dimensions, found ", found, ": shape ", shape_text(x));
   }
   void dims(ArgumentName name, const Tensor& x, int64_t count) const { dims(name, x, count, count); }
-  // The sizes, of which kAny fits every one.
+  // x has these sizes; kAny matches any size.
   void shape(ArgumentName name, const Tensor& x, std::initializer_list<int64_t> sizes) const {
     const auto found = x.sizes();
     bool fits = found.size() == sizes.size();
@@ -167,11 +166,11 @@ class Checks {
       refuse(name, "have shape ", shape_text(sizes.begin(), sizes.size()), ", found ", shape_text(x));
   }
   void same_shape(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
-    if (!x.sizes().equals(like.sizes))  // torch 2.11 has no operator== of sizes
+    if (!x.sizes().equals(like.sizes))  // torch 2.11 has no operator== for sizes
       refuse(name, "have the shape of ", like_name, ", ", shape_text(like.sizes.data(), like.sizes.size()),
              ", found ", shape_text(x));
   }
-  // The device, dtype and shape of `like`.
+  // x has the device, dtype and shape of `like`.
   void alike(ArgumentName name, const Tensor& x, const char* like_name, const TensorFacts& like) const {
     same_options(name, x, like_name, like), same_shape(name, x, like_name, like);
   }
@@ -206,8 +205,7 @@ class Checks {
     if (value < 0 || value >= x.dim())
       refuse(name, "be a dimension of ", tensor_name, ", 0 to ", x.dim() - 1, ", found ", value);
   }
-  // A dropout probability and the int64 number that its random numbers are counted from; no number is needed
-  // without dropout.
+  // A dropout probability and the int64 seed of its random numbers. Without dropout no seed is needed.
   void dropout(double p, const std::optional<Tensor>& seed, const char* like_name, const Tensor& like) const {
     range("p", p, 0.0, 1.0);
     if (!seed.has_value()) {

@@ -1,5 +1,6 @@
-// The test before each call of a graph that no source which build() read was written: one loop over dicts,
-// classes, cells and lists. Built against Python's limited API, one library serves every Python from 3.10.
+// The guard test that runs before each call of a graph. One loop over dicts, classes, cells and lists checks
+// that nothing that build() read has changed. The library is built against Python's limited API, so it works
+// with every Python from 3.10 on.
 //
 // The limited API hides four fields, whose offsets have not changed from 3.10 to 3.14. observe/checkers.py
 // probes each of them when the library is loaded, and uses no test whose probe fails.
@@ -47,7 +48,8 @@ uint64_t type_version(PyObject* type) {
 
 uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->version; }
 
-// Raised with each change of the tests that build() takes; checkers.py uses a library of its own number only.
+// Incremented whenever the format of the tests that build() takes changes. checkers.py uses the library only
+// if the numbers match.
 constexpr int kInterface = 3;
 
 enum Operation {
@@ -59,7 +61,7 @@ struct Entry {
   PyObject* key;
   PyObject* value;
   bool any_value;
-  Py_ssize_t position;  // of the key at the last look
+  Py_ssize_t position;  // of the key when it was last looked up
 };
 
 // The bytes of a TensorImpl from its storage to its dtype and device (c10/core/TensorImpl.h): for a tensor of
@@ -74,15 +76,14 @@ struct Test {
   PyObject* owner;
   PyObject* expected;
   uint64_t version;
-  descrgetfunc read;  // of the descriptor in a test of flags
+  descrgetfunc read;  // the getter of the descriptor, in a test of flags
   std::vector<Entry> entries;
   std::vector<Layout> layouts;
-  Py_ssize_t implementation;  // offset in a tensor's object of the pointer to torch's TensorImpl
+  Py_ssize_t implementation;  // offset of the TensorImpl pointer in a tensor object
 };
 
-// The references are borrowed from the tuples of the tests. The Python object behind a checker holds them,
-// because the garbage collector does not look into a capsule, and guards refer to the graph that they belong
-// to.
+// The references are borrowed from the tuples of the tests. The Python object behind a checker owns them: the
+// garbage collector does not look into a capsule, and guards refer to the graph that owns them.
 struct Checker {
   std::vector<Test> tests;
   bool dict_versions;
@@ -111,7 +112,7 @@ bool entries_hold(Test& test) {
   return true;
 }
 
-// The keys of a dict, then its values, in order.
+// Whether a dict has exactly the expected keys and values, in order. `expected` is (*keys, *values).
 bool picture_holds(const Test& test) {
   const Py_ssize_t size = PyTuple_Size(test.expected) / 2;
   if (PyDict_Size(test.owner) != size) return false;
@@ -153,7 +154,7 @@ bool element_holds(const Test& test) {
   return reinterpret_cast<List*>(test.owner)->items[position] == PyTuple_GetItem(test.expected, 1);
 }
 
-// Whether one attribute of many objects, read through its descriptor, is the same object for all of them.
+// Whether an attribute, read through its descriptor, is the same object for all owners.
 bool flags_hold(const Test& test) {
   PyObject* descriptor = PyTuple_GetItem(test.expected, 0);
   PyObject* expected = PyTuple_GetItem(test.expected, 1);
@@ -181,7 +182,7 @@ PyObject* read_flag(const Test& test, PyObject* object) {
   if (value == nullptr) {
     PyErr_Clear();
   } else {
-    Py_DECREF(value);  // True and False stay
+    Py_DECREF(value);  // True and False are never freed
   }
   return value;
 }
@@ -235,7 +236,7 @@ int holds(const Checker& checker, Test& test) {
       const uint64_t version = dict_version(test.owner);
       if (checker.dict_versions && version == test.version) return 1;
       if (!(test.operation == kEntries ? entries_hold(test) : picture_holds(test))) return 0;
-      test.version = version;  // other keys were written
+      test.version = version;  // the change was to other keys
       return 1;
     }
     case kType: return reinterpret_cast<PyObject*>(Py_TYPE(test.owner)) == test.expected;
@@ -290,8 +291,8 @@ bool read_entries(Checker& checker, Test& test) {
   return true;
 }
 
-// The expectation: the descriptor of requires_grad, the offset of the pointer to the TensorImpl, and the offsets
-// of the first byte and behind the last byte that are compared.
+// `expected` holds the descriptor of requires_grad, the offset of the TensorImpl pointer, and the range
+// [begin, end) of bytes to compare.
 bool read_layouts(Test& test) {
   test.implementation = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 1));
   const Py_ssize_t begin = PyLong_AsSsize_t(PyTuple_GetItem(test.expected, 2));
@@ -306,7 +307,7 @@ bool read_layouts(Test& test) {
   return true;
 }
 
-// Whether the owner and the expectation have the classes that the test reads.
+// Whether the owner and the expected value have the classes that the test reads.
 bool check_classes(const Test& test) {
   const bool is_tuple = PyTuple_Check(test.expected);
   switch (test.operation) {
@@ -352,7 +353,7 @@ bool read_test(Checker& checker, PyObject* tuple, Test& test) {
   if (operation == kLayouts && !read_layouts(test)) return false;
   if (operation == kClass) {
     PyObject* looked_up =
-        PyObject_GetAttrString(test.owner, "mro");  // a lookup in the class gives it a version
+        PyObject_GetAttrString(test.owner, "mro");  // a lookup assigns the class a version
     if (looked_up == nullptr) return false;
     Py_DECREF(looked_up);
     test.version = type_version(test.owner);
@@ -387,7 +388,7 @@ PyMethodDef kAfter = {"first_change_after", first_change_after, METH_O, nullptr}
 PyMethodDef kUpdate = {"update", update, METH_VARARGS, nullptr};
 
 // build(tests, dict_versions, missing, present) -> (first_change, first_change_after, update). The caller
-// keeps the tuples of the tests, and after update(index, test) the new tuple, as long as it keeps the
+// must keep the tuples of the tests (and the new tuple after update(index, test)) as long as it keeps the
 // functions.
 PyObject* build(PyObject*, PyObject* arguments) {
   PyObject *tests, *missing, *present;

@@ -32,7 +32,7 @@ def download_url_to_file(url: str, dst: str | os.PathLike[str], hash_prefix: str
     """Download the file at `url` to the path `dst`, with a progress bar on stderr.
 
     An existing file is replaced when the download is complete. `hash_prefix` is the beginning of the
-    expected SHA-256; another one raises RuntimeError. ONEFLOW_QUIET=1 hides the progress bar.
+    expected SHA-256; a mismatch raises RuntimeError. ONEFLOW_QUIET=1 hides the progress bar.
     """
     ...
 

@@ -1,5 +1,5 @@
-// The kernel table of the widest instruction set this machine has, or of torch's variable ATEN_CPU_CAPABILITY
-// where that names a narrower one. Compiled without instruction-set flags.
+// Select the kernel table of the widest instruction set of this machine, or a narrower one if torch's
+// variable ATEN_CPU_CAPABILITY names it. Compiled without instruction-set flags.
 #include <cstdlib>
 #include <cstring>
 

@@ -1,12 +1,13 @@
-// gelu and dropout of x + bias. Random numbers: Philox 4x32-7 counted by the element's index, so that the
-// backward pass draws the same ones again and no mask is kept.
+// gelu and dropout of x + bias. Random numbers come from Philox 4x32-7 with the element's index as the
+// counter. The backward pass generates them again, so no mask is kept.
 #pragma once
 #include "vec.h"
 
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// Four random words for each of 16 consecutive counters from a multiple of 16 on, by word.
+// Compute four random words for each of 16 consecutive counters. The first counter is a multiple of 16. `out`
+// is ordered by word, then by counter.
 constexpr int kPhiloxLanes = 16;
 constexpr uint32_t kPhiloxM0 = 0xD2511F53u, kPhiloxM1 = 0xCD9E8D57u, kPhiloxW0 = 0x9E3779B9u,
                    kPhiloxW1 = 0xBB67AE85u;
@@ -15,7 +16,7 @@ inline void philox_multiply(__m512i x, __m512i m, __m512i& high, __m512i& low) {
   const __m512i even = _mm512_mul_epu32(x, m),
                 odd = _mm512_mul_epu32(_mm512_shuffle_epi32(x, _MM_PERM_DDBB), m);
   high = _mm512_mask_shuffle_epi32(odd, 0x5555, even,
-                                   _MM_PERM_DDBB);  // shuffles run beside the products, shifts would not
+                                   _MM_PERM_DDBB);  // runs in parallel with the products; a shift would not
   low = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
@@ -86,8 +87,8 @@ inline void philox(uint64_t seed, uint64_t counter, uint32_t* out) {
 }
 #endif
 
-// keep / (1 - p) of `count` elements from `index` on. Element e uses word (e / 16) % 4 of counter block e /
-// 64, lane e % 16.
+// keep / (1 - p) of `count` elements, starting at `index`. Element e uses word (e / 16) % 4 of counter block
+// e / 64, lane e % 16.
 template <class A>
 inline void dropout_factors(A* out, int64_t index, int64_t count, double p, uint64_t seed) {
   constexpr int64_t block = 4 * kPhiloxLanes;
@@ -106,10 +107,10 @@ inline void dropout_factors(A* out, int64_t index, int64_t count, double p, uint
   }
 }
 
-// f(x + bias) for rows [begin, end) of length n; NI tensors of x's shape, the first gets the bias; f(v,
-// index) -> Vec. With `sums` the results are also added up for the bias's gradient: a value a row where the
-// bias has one a row, else into the row of `sums` of each kSumRows rows (so that no float sums more than that
-// many; [begin, end) holds whole blocks of them).
+// Apply f(v, index) -> Vec to rows [begin, end) of length n of NI tensors; the first of them gets the bias.
+// `sums`, if not null, receives sums of the results for the gradient of the bias. If the bias has one value a
+// row, so has `sums`. Otherwise `sums` has one row for every kSumRows rows, which bounds the rounding error
+// of a float sum, and [begin, end) covers whole blocks of kSumRows rows.
 template <class T, int NI, class F>
 inline void bias_rows(const std::array<const T*, NI>& in, const T* bias, T* y, Acc<T>* sums, int64_t n,
                       int64_t per_row, int64_t begin, int64_t end, F&& f) {

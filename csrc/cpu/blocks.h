@@ -1,14 +1,14 @@
-// Elementwise steps over several tensors of one length, a block at a time, so that what they share stays in
-// the cache. Each step rounds as torch's CPU operator of that name does on the same instruction set
-// (ATen/native/cpu/BinaryOpsKernel.cpp, PointwiseOpsKernel.cpp, Lerp.h): at::vec::fmadd where torch has it,
-// which is one rounding with FMA and two without.
+// Elementwise steps over several tensors of one length, a block at a time, so that shared operands stay in
+// the cache. Each step rounds like torch's CPU operator of the same name on the same instruction set
+// (ATen/native/cpu/BinaryOpsKernel.cpp, PointwiseOpsKernel.cpp, Lerp.h). Like torch, a step calls
+// at::vec::fmadd, which rounds once with FMA and twice without.
 #pragma once
 #include "vec.h"
 
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// y = f(a[0], ..) over n elements; y may be one of them.
+// y = f(a[0], ...) over n elements; y may alias an operand.
 template <class T, int N, class F>
 inline void each(T* y, const std::array<const T*, N>& a, int64_t n, F&& f) {
   constexpr int64_t width = Vec<T>::size();

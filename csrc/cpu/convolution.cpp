@@ -1,6 +1,6 @@
-// Convolutions of float32 images (N, C, H, W) and their gradients as products of matrices in blocks: what the
-// taps of the kernel read is gathered for 256 pixels and 256 channels and taps at a time (im2col), in the
-// cache, and multiplied there.
+// Convolutions of float32 images (N, C, H, W) and their gradients, as blocked matrix products. im2col gathers
+// 256 pixels by 256 (channel, tap) rows at a time, so that the gathered block is still in the cache when it
+// is multiplied.
 #include "products.h"
 
 namespace oneflow_ext {
@@ -14,8 +14,8 @@ struct Images {
   int64_t pixels() const { return n * h * w; }
 };
 
-// What a pixel (y, x) of the result reads of an image: for the tap (a, b) of the kernel at (y * stride +
-// first + a * step, ...).
+// Which image pixels an output pixel reads: output pixel (y, x) reads for kernel tap (a, b) the image at (y *
+// stride + first + a * step, ...).
 struct Window {
   int64_t kh, kw, stride_h, stride_w, first_h, first_w, step_h, step_w;
   bool by_channel;  // rows of the gathered matrix: channel * taps + tap, or tap * channels + channel
@@ -25,7 +25,7 @@ struct Window {
   }  // the image itself
 };
 
-// Pixels of the results that lie in one row of one image, and where they are among those gathered.
+// A run of output pixels in one row of one image; `at` is its offset among the gathered pixels.
 struct Run {
   int64_t at, image, y, x, count;
 };
@@ -39,7 +39,7 @@ std::vector<Run> runs(const Images& out, int64_t first, int64_t count) {
   return found;
 }
 
-// to (last - begin, count): rows [begin, last) of what the window reads of `from` for the pixels.
+// im2col: write rows [begin, last) of the gathered matrix for the given pixels to `to` (last - begin, count).
 void gather(const float* from, const Images& in, const Window& window, const std::vector<Run>& pixels,
             int64_t count, int64_t begin, int64_t last, float* to) {
   const int64_t taps = window.taps();
@@ -69,9 +69,9 @@ void gather(const float* from, const Images& in, const Window& window, const std
   }
 }
 
-// to (N, rows, pixels of an image) = matrix (rows, depth) times what the window reads of `from`. Blocks of
-// pixels lie in one image or, where images are small, take several, whose results are then put in their
-// places.
+// to (N, rows, pixels of an image) = matrix (rows, depth) times the gathered matrix of `from`. A block of
+// pixels lies in one image. If images are small, a block spans several images, and its results are scattered
+// afterwards.
 void apply(const float* from, const Images& in, const Window& window, const float* matrix, int64_t rows,
            const Images& out, float* to) {
   const int64_t depth = in.channels * window.taps(), plane = out.plane();
@@ -117,8 +117,8 @@ void apply(const float* from, const Images& in, const Window& window, const floa
   });
 }
 
-// to (channels * taps of `from`, channels of `other`) = sum over the pixels of what the window reads of
-// `from` times `other` (N, channels, pixels).
+// to (channels * taps of `from`, channels of `other`) = the gathered matrix of `from` times `other` (N,
+// channels, pixels), summed over the pixels.
 void sum(const float* from, const Images& in, const Window& window, const float* other, const Images& out,
          float* to) {
   const int64_t depth = in.channels * window.taps(), plane = out.plane(), pixels = out.pixels(),
@@ -128,7 +128,7 @@ void sum(const float* from, const Images& in, const Window& window, const float*
     transpose(other + n * columns * plane, plane, columns, plane, turned.get() + n * plane * columns);
   const bool direct = window.plain() && plane >= kDepth / 4;
   const int64_t width =
-      direct ? plane : pixels;  // blocks of pixels do not go on in the next image where they are not copied
+      direct ? plane : pixels;  // without a copy, a block of pixels cannot span two images
   parallel_for(0, (depth + kRows - 1) / kRows, 1, [&](int64_t first_task, int64_t last_task) {
     const int64_t top = first_task * kRows, bottom = std::min(depth, last_task * kRows);
     const Numbers gathered = numbers(direct ? 0 : kRows * kDepth);
@@ -154,7 +154,7 @@ void sum(const float* from, const Images& in, const Window& window, const float*
 Images images_of(const Tensor& x) { return {x.size(0), x.size(1), x.size(2), x.size(3)}; }
 float* data(const Tensor& x) { return static_cast<float*>(x.data_ptr()); }
 
-struct Sizes {  // of the two dimensions of an image
+struct Sizes {  // one entry for each dimension of the image
   int64_t h, w;
 };
 
@@ -166,13 +166,13 @@ void check_steps(const Checks& check, const Sizes& stride, const Sizes& padding,
       check_step(check, "padding_h", "padding_w", padding, 0),
       check_step(check, "dilation_h", "dilation_w", dilation, 1);
 }
-// The sizes of an image and of a kernel enter products with those of the steps.
+// Sizes of images and kernels are bounded, because they are multiplied by the steps.
 void check_image(const Checks& check, const char* name, const Tensor& x) {
   if (x.size(2) > kMaxSize || x.size(3) > kMaxSize)
     check.refuse(name, "have at most ", kMaxSize, " along dimensions 2 and 3, found shape ", shape_text(x));
 }
 
-// The pixels of the result along a dimension.
+// The output size along a dimension.
 int64_t pixels_along(const Checks& check, const char* kernel_name, int64_t size, int64_t kernel,
                      int64_t stride, int64_t padding, int64_t dilation) {
   const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
@@ -236,7 +236,7 @@ Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_
   return result;
 }
 
-// The gradient of the weight, whose kernel is (kh, kw).
+// The gradient of the weight, for a kernel of size (kh, kw).
 Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh, int64_t kw,
                                    int64_t stride_h, int64_t stride_w, int64_t padding_h, int64_t padding_w,
                                    int64_t dilation_h, int64_t dilation_w) {

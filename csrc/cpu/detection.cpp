@@ -1,5 +1,5 @@
-// nms, roi_align and the sampled columns of deform_conv2d on the CPU: scalar loops over many small pieces, one
-// piece a thread. float32 and float64; the other dtypes take the plain-torch way.
+// nms, roi_align and the sampled columns of deform_conv2d on the CPU: scalar loops over many small pieces,
+// distributed to threads. float32 and float64 only; other dtypes use the plain-torch functions.
 #include <algorithm>
 #include <cmath>
 
@@ -54,16 +54,16 @@ struct AxisPoint {
   int64_t bin, low, high;
   T low_weight, high_weight;
 };
-// The points along one axis that lie in the image, and how many a bin has, in the image or not.
+// The sampling points along one axis that lie in the image, and the total number of points per bin.
 template <class T>
 struct AxisPoints {
   int64_t per_bin;
   std::vector<AxisPoint<T>> inside;
 };
 
-// Points that an automatically sampled region has along an axis. A longer one has no points: its means would
-// be 0 within rounding, and as float32 does not tell its points apart, many would fall on one pixel. The CUDA
-// kernels have the same bound.
+// The largest number of points along an axis of an automatically sampled region. A longer region gets no
+// points: its means would round to 0, and float32 could not tell its points apart, so that many would fall on
+// one pixel. The CUDA kernels have the same limit.
 constexpr int64_t kMaxPoints = int64_t(1) << 31;
 
 template <class T>
@@ -75,7 +75,8 @@ AxisPoint<T> axis_point(int64_t bin, T position, int64_t size) {
   return {bin, low, low + 1, 1 - high_weight, high_weight};
 }
 
-// The first i of [0, count) for which `reached(i)` holds, or count; it holds for all later ones too.
+// The first i in [0, count) for which `reached(i)` is true, or count. `reached` must be true for all later i
+// too.
 template <class F>
 int64_t first_reached(int64_t count, F&& reached) {
   int64_t low = 0;
@@ -89,10 +90,10 @@ int64_t first_reached(int64_t count, F&& reached) {
   return low;
 }
 
-// `bins` bins of `length` pixels in all, from `start` on, over an image of `size` pixels. A point outside
-// [-1, size] counts as 0 and is not visited: the points lie in order, so a search finds those inside, however
-// long the region is. With automatic sampling (ratio <= 0) points are at least half a pixel apart where a bin
-// has several, so 2 * size + bins + 3 bounds those inside.
+// The sampling points of `bins` bins of `length` pixels in total, from `start` on, over an image of `size`
+// pixels. A point outside [-1, size] counts as 0 and is not visited. The points are in order, so a binary
+// search finds those inside, whatever the length of the region. With automatic sampling (ratio <= 0), points
+// of one bin are at least half a pixel apart, so at most 2 * size + bins + 3 points are inside.
 template <class T>
 AxisPoints<T> axis_points(T start, T length, int64_t bins, int64_t ratio, int64_t size) {
   const T bin_length = length / bins, needed = std::ceil(bin_length);
@@ -114,7 +115,7 @@ AxisPoints<T> axis_points(T start, T length, int64_t bins, int64_t ratio, int64_
   return points;
 }
 
-// One region's sampling points: those of the rows times those of the columns.
+// The sampling points of one region: every row point combined with every column point.
 template <class T>
 struct Region {
   int64_t image;
@@ -184,7 +185,7 @@ Tensor roi_align(const Tensor& x, const Tensor& rois, double spatial_scale, int6
   return y;
 }
 
-// Adds the gradient of one channel's bins to its plane.
+// Add the gradient of one channel's bins to its plane.
 template <class T>
 void unpool(const Region<T>& region, const T* gradient, const Pooling& p, T* plane) {
   const T share = region.share();
@@ -211,7 +212,7 @@ Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int6
     using T = decltype(t);
     check_image_numbers(Checks("roi_align_backward"), data<T>(rd), rois.size(0), p.images);
     if (dy.numel() == 0 || dx.numel() == 0) return;
-    // A thread owns channels, so that regions may overlap.
+    // Each thread owns whole channels, because regions may overlap.
     parallel_for(0, p.channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = 0; r < rois.size(0); ++r) {
         const Region<T> region = region_of(data<T>(rd) + 5 * r, p);
@@ -225,16 +226,16 @@ Tensor roi_align_backward(const Tensor& dy, const Tensor& rois, std::vector<int6
 }
 
 // --------------------------------------------------------------------------- deform_conv2d
-// The four neighbours of a point, their weights, and which of them the image has; one beyond the border
+// The four neighbors of a point, their weights, and which of them are inside the image. A neighbor outside
 // counts as 0.
 template <class T>
 struct Corners {
   int64_t at[4];
   T weight[4];
-  T fy, fx;               // fractions, for the gradient to the point
-  bool inside[4], whole;  // whole: the image has all four
+  T fy, fx;               // fractional parts, for the gradient of the position
+  bool inside[4], whole;  // whole: all four are inside
 
-  // The sum over the neighbours that the image has.
+  // The weighted sum over the neighbors inside the image.
   T sample(const T* plane) const {
     T sum = 0;
     for (int k = 0; k < 4; ++k) sum += weight[k] * (inside[k] ? plane[at[k]] : T(0));
@@ -272,7 +273,7 @@ Deform deform_of(const Tensor& x, const Tensor& offset, const std::vector<int64_
           offset.size(2), offset.size(3), groups,      x.size(1) / groups, stride[0], stride[1],
           padding[0],     padding[1],     dilation[0], dilation[1]};
 }
-// The corners of tap k at place p; o points at the (2 * taps, places) offsets of one sample and group.
+// The corners of tap k at output pixel p; o points to the offsets (2 * taps, places) of one sample and group.
 template <class T>
 Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
   const T y = static_cast<T>(p / d.ow * d.sh - d.ph + k / d.kw * d.dh) + o[2 * k * d.places() + p];
@@ -280,7 +281,7 @@ Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int64_t p) {
   return corners_of<T>(y, x, d.height, d.width);
 }
 
-// The corners of tap k at every place, their weights times the mask (or 1).
+// The corners of tap k at every output pixel, with weights multiplied by the mask, if there is one.
 template <class T>
 void weighted_corners(const Deform& d, const T* o, int64_t k, const T* mask,
                       std::vector<Corners<T>>& points) {
@@ -304,7 +305,7 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
     using T = decltype(t);
     parallel_for(0, d.n * d.groups * d.taps(), 1, [&](int64_t begin, int64_t end) {
       std::vector<Corners<T>> points(d.places());
-      std::vector<int64_t> border;  // the points that the image has not all neighbours of
+      std::vector<int64_t> border;  // the points with a neighbor outside the image
       for (int64_t i = begin; i < end; ++i) {
         const int64_t ng = i / d.taps(), k = i % d.taps();
         weighted_corners<T>(d, data<T>(od) + ng * 2 * d.taps() * d.places(), k,
@@ -316,14 +317,14 @@ Tensor deform_columns(const Tensor& x, const Tensor& offset, std::optional<Tenso
           const int64_t plane = ng * d.per_group + j;
           const T* v = data<T>(xd) + plane * d.height * d.width;
           T* to = mutable_data<T>(out) + (plane * d.taps() + k) * d.places();
-          if (d.height && d.width)  // without a branch; a neighbour beyond the border has index 0
+          if (d.height && d.width)  // no branch: a neighbor outside has weight 0 and index 0
             for (int64_t p = 0; p < d.places(); ++p) {
               const Corners<T>& q = points[p];
               to[p] = q.weight[0] * v[q.at[0]] + q.weight[1] * v[q.at[1]] + q.weight[2] * v[q.at[2]] +
                       q.weight[3] * v[q.at[3]];
             }
           for (const int64_t p : border)
-            to[p] = points[p].sample(v);  // 0 times pixel 0 is not 0 where that pixel is infinite
+            to[p] = points[p].sample(v);  // 0 * pixel 0 is NaN if that pixel is infinite
         }
       }
     });
@@ -347,11 +348,11 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
   if (offset.numel() == 0) return {dx, doffset, dmask};
   floating("deform_columns_backward", x, [&](auto t) {
     using T = decltype(t);
-    // A thread owns samples and groups: their planes of dx are its own.
+    // Each thread owns whole samples and groups, so no two threads write to one plane of dx.
     parallel_for(0, d.n * d.groups, 1, [&](int64_t begin, int64_t end) {
       const int64_t places = d.places();
       std::vector<Corners<T>> points(places);
-      std::vector<T> dots(4 * places);  // sum over channels of gradient times each corner's value
+      std::vector<T> dots(4 * places);  // for each corner: the sum over channels of gradient * value
       for (int64_t ng = begin; ng < end; ++ng)
         for (int64_t k = 0; k < d.taps(); ++k) {
           const T* m = mask.has_value() ? data<T>(md) + (ng * d.taps() + k) * places : nullptr;

@@ -1,4 +1,4 @@
-// Images of bytes, channels last, as planes of floats.
+// Convert uint8 images, channels last, to planes of floats.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// to[i] = from[n - 1 - i], eight at a time: a compiler leaves a loop of single bytes as it is.
+// to[i] = from[n - 1 - i], eight at a time, because compilers do not vectorize this loop over single bytes.
 inline void turn(const uint8_t* from, uint8_t* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {

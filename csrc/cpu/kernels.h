@@ -1,6 +1,7 @@
-// The CPU kernels as plain functions on pointers: no torch type, so that they do not depend on torch's ABI.
-// Each function works on a part [begin, end) of its rows or elements; register.cpp hands the parts to
-// threads. The table exists once for each instruction set; best() picks the widest this machine has.
+// The CPU kernels as plain functions on pointers. They use no torch type, so they do not depend on torch's
+// ABI. Each function works on a part [begin, end) of its rows or elements; register.cpp distributes the parts
+// to threads. There is one table for each instruction set; best() returns the widest that this machine
+// supports.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,7 @@ namespace oneflow_cpu {
 
 enum class Dtype : int { f32, f64, bf16 };
 
-// Elementwise operators. Comment: inputs -> outputs; scalars.
+// Elementwise operators. The comments read: inputs -> outputs; scalars.
 enum class Point : int {
   quick_gelu,              // x -> y
   quick_gelu_backward,     // x dy -> dx
@@ -26,7 +27,7 @@ enum class Point : int {
   convex,                  // 8 corners -> y; eps
   convex_backward,         // 8 corners dy -> 8
   center_dist,             // 8 corners -> y
-  center_dist_backward,    // 8 corners dy -> 4: of b1's x, b2's x, b1's y, b2's y
+  center_dist_backward,    // 8 corners dy -> 4: gradients of b1_x, b2_x, b1_y, b2_y
   angle,                   // w1 h1 w2 h2 -> v; eps
   angle_backward,          // 4 inputs dv -> 4; eps
   ciou,                    // v iou rho2 c2 -> y alpha; eps
@@ -38,7 +39,7 @@ enum class Point : int {
 constexpr int kMaxOperands = 9;
 constexpr int kMaxScalars = 4;
 
-// How many inputs and outputs an elementwise operator has, and how many scalars it reads.
+// The numbers of inputs, outputs and scalars of an elementwise operator.
 struct PointOperands {
   int inputs, outputs, scalars;
 };
@@ -56,10 +57,10 @@ constexpr PointOperands kPointOperands[] = {
     {1, 1, 4},             // fake_quantize
 };
 static_assert(sizeof(kPointOperands) / sizeof(*kPointOperands) == static_cast<size_t>(Point::count));
-constexpr int64_t kSumRows = 64;  // rows of a bias's gradient that are summed in one float
+constexpr int64_t kSumRows = 64;  // rows of a bias gradient summed into one float
 
-// A step over blocks (blocks.h): to = op(a, b, c; scalar). Numbers of tensors, then of temporaries; of the
-// scalar; -1: none.
+// A step over blocks (blocks.h): to = op(a, b, c; scalar). `to`, a, b and c are indices into the tensors
+// followed by the temporaries, `scalar` is an index into the scalars; -1 means none.
 enum class Block : int {
   copy,
   neg,
@@ -85,24 +86,24 @@ struct BlockStep {
 };
 constexpr int kBlockTemporaries = 4;
 
-// y = sqrt(x) of n elements as torch computes it; null: as the processor does.
+// y = sqrt(x) of n elements, as torch computes it. If null, the processor's instruction is used.
 struct SquareRoots {
   void (*f32)(int n, const float* x, float* y);
   void (*f64)(int n, const double* x, double* y);
 };
 
-// Softmax over rows of n: t = keep ? scale * x : fill, keep from a byte mask or the lower triangle.
+// Softmax over rows of n columns: t = keep ? scale * x : fill. keep is a byte mask or the lower triangle.
 struct SoftmaxRows {
   int64_t n;  // columns
-  int64_t m;  // rows of the matrix the triangle is in
+  int64_t m;  // rows of each matrix, for the triangle
   double scale, fill;
   const uint8_t* mask;  // or null
-  int mask_dims;        // of the rows, without the columns
+  int mask_dims;        // dimensions of the mask, without the columns
   int64_t sizes[12], strides[12];
   int64_t mask_column;  // stride of the mask along the columns, 0 or 1
   bool tril;
   int64_t diagonal;
-  double p;  // dropout probability; 0: none
+  double p;  // dropout probability; 0 means no dropout
   uint64_t seed;
 };
 
@@ -113,8 +114,8 @@ struct RecurrentLayer {
   bool reverse;
 };
 
-// A window of an image of bytes (height, width, channels), `row` bytes from a row to the next; 1 or 3
-// channels.
+// A window of a uint8 image (height, width, channels) with 1 or 3 channels. `row` is the number of bytes from
+// one row to the next.
 struct ImageWindow {
   int64_t height, width, channels, row;
   bool mirror;
@@ -125,23 +126,23 @@ struct Kernels {
   const char* name;
   void (*pointwise)(Point, Dtype, const void* const* in, void* const* out, const double* scalars,
                     int64_t begin, int64_t end);
-  // y = gelu(x + bias); rows of length n. The bias is a row of n (per_row = 0) or one value a row: bias[row %
-  // per_row].
+  // y = gelu(x + bias), for rows of length n. The bias is one row of n values (per_row = 0) or one value for
+  // each row: bias[row % per_row].
   void (*bias_gelu)(Dtype, const void* x, const void* bias, void* y, int64_t n, int64_t per_row,
                     int64_t begin, int64_t end);
-  // sums (or null): the gradient of the bias in parts, in the type computed in; see bias_rows.
+  // sums (or null) receives partial sums of the bias gradient in the compute dtype; see bias_rows.
   void (*bias_gelu_backward)(Dtype, const void* x, const void* bias, const void* dy, void* dx, void* sums,
                              int64_t n, int64_t per_row, int64_t begin, int64_t end);
-  // y = (x + bias) * keep / (1 - p); with bias null, y = x * keep / (1 - p).
+  // y = (x + bias) * keep / (1 - p). A null bias counts as 0.
   void (*bias_dropout)(Dtype, const void* x, const void* bias, void* y, void* sums, int64_t n,
                        int64_t per_row, double p, uint64_t seed, int64_t begin, int64_t end);
   // softmax into y and, when p > 0, its dropout into dropped.
   void (*softmax)(Dtype, const SoftmaxRows&, const void* x, void* y, void* dropped, int64_t begin,
                   int64_t end);
-  // dx of dy (gradient of y, or null) and ddropped (gradient of dropped, or null).
+  // dx from dy (the gradient of y, or null) and ddropped (the gradient of dropped, or null).
   void (*softmax_backward)(Dtype, const SoftmaxRows&, const void* y, const void* dy, const void* ddropped,
                            void* dx, int64_t begin, int64_t end);
-  // keep ? scale * x : fill for the lower triangle of (rows, m, n); fill only where keep_fill.
+  // y = keep ? scale * x : fill, where keep is the lower triangle of (rows, m, n).
   void (*scale_tril)(Dtype, const void* x, void* y, int64_t m, int64_t n, int64_t diagonal, double scale,
                      double fill, int64_t begin, int64_t end);
   // adam, momentum and sgd on one tensor; see optimizer.h
@@ -150,42 +151,44 @@ struct Kernels {
   void (*momentum)(Dtype, void* model, const void* diff, void* buffer, const double* s, int64_t begin,
                    int64_t end);
   void (*sgd)(Dtype, void* model, const void* diff, const double* s, int64_t begin, int64_t end);
-  // f32 and f64. The steps over `given` tensors and temporaries.
+  // f32 and f64. Run the steps on `given` tensors, followed by the temporaries.
   void (*blocks)(Dtype, const SquareRoots&, const BlockStep*, int64_t count, void* const* tensors,
                  int64_t given, const double* scalars, int64_t begin, int64_t end);
-  // one (B, M, H) row of K: pairs turned by cos and sin; see rotary.h
+  // one (B, M, H) row of K elements: pairs rotated by cos and sin; see rotary.h
   void (*rotary)(Dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k, int64_t size,
                  int64_t part, bool interval, bool backward);
   // out[pair(i, j)] = x_i . x_j for j < i + self; one sample (f, e), and its gradient
   void (*dots)(Dtype, const void* x, void* out, int64_t f, int64_t e, bool self);
   void (*dots_backward)(Dtype, const void* x, const void* dout, void* dx, int64_t f, int64_t e, bool self);
-  // f32 and f64. The weight (gates * hidden, hidden) packed for the forward or backward pass; without `to`
-  // only the elements that takes.
+  // f32 and f64. Pack the weight (gates * hidden, hidden) for the forward or backward pass. If `to` is null,
+  // only return the number of elements needed.
   int64_t (*recurrent_pack)(Dtype, const void* weight, int64_t gates, int64_t hidden, bool backward,
                             void* to);
-  // given: the input's share of the gates; packed: the weight; gates are kept as they are after their
-  // functions.
+  // given: the input's part of the gates; packed: the packed weight; gates: receives the gates after their
+  // activation functions.
   void (*lstm)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* h0,
                const void* c0, void* gates, void* cells, void* hidden, int64_t begin, int64_t end);
-  // dhidden or null; dh and dc hold the gradients of the last step's and end as the first one's.
+  // dhidden may be null. On entry dh and dc hold the gradients of the final state; on return, those of the
+  // initial state.
   void (*lstm_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* gates,
                         const void* cells, const void* c0, const void* packed, void* dgates, void* dh,
                         void* dc, int64_t begin, int64_t end);
-  // bias, dhidden: or null; dh holds the gradient of the last step's and ends as what the first step's has of
-  // it (gru: besides the product with the weight).
+  // bias and dhidden may be null. On entry dh holds the gradient of the final state. On return it lacks the
+  // product of the first step: rnn leaves the gradient of the first result, gru the direct part of the
+  // initial state's gradient.
   void (*rnn)(Dtype, const RecurrentLayer&, bool relu, const void* given, const void* packed,
               const void* bias, const void* h0, void* hidden, int64_t begin, int64_t end);
   void (*rnn_backward)(Dtype, const RecurrentLayer&, bool relu, const void* dhidden, const void* hidden,
                        const void* packed, void* dgates, void* dh, int64_t begin, int64_t end);
-  // kept: four rows of hidden for each, see gru_rows; dturned: the gradient of bias + h w.
+  // kept: four rows of `hidden` values for each row, see gru_rows; dturned: the gradient of bias + h w.
   void (*gru)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* bias,
               const void* h0, void* kept, void* hidden, int64_t begin, int64_t end);
   void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden,
                        const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned,
                        void* dh, int64_t begin, int64_t end);
-  // planes (channels, height, width) = (image - mean) * scale, left and right exchanged where `mirror`.
+  // planes (channels, height, width) = (image - mean) * scale, flipped left to right if `mirror`.
   void (*image_planes)(const ImageWindow&, const uint8_t* image, float* planes);
-  // to (columns, rows) = from (rows, columns), turned; step, to_step: numbers from a row to the next.
+  // to (columns, rows) = transpose of from (rows, columns); step and to_step are row strides in elements.
   void (*transpose)(const float* from, int64_t step, int64_t rows, int64_t columns, float* to,
                     int64_t to_step);
 };

@@ -6,7 +6,7 @@ namespace {
 
 using torch::stable::parallel_for;
 
-// A matrix in memory: element (i, j) at i * row + j * column, one of which is 1.
+// A matrix in memory: element (i, j) is at i * row + j * column; one of the two strides is 1.
 struct Matrix {
   const float* data;
   int64_t rows, columns, row, column;
@@ -15,7 +15,7 @@ struct Matrix {
   int64_t size() const { return rows * columns; }
 };
 
-// The matrix row by row: itself, or a copy that `held` keeps.
+// The matrix in row-major order: itself, or a copy owned by `held`.
 Matrix by_rows(const Matrix& m, Numbers& held) {
   if (m.column == 1) return m;
   held = numbers(m.size());
@@ -23,7 +23,7 @@ Matrix by_rows(const Matrix& m, Numbers& held) {
   return {held.get(), m.rows, m.columns, m.columns, 1};
 }
 
-// out (a.rows, b.columns), dense, of matrices that lie row by row.
+// out (a.rows, b.columns), dense, from row-major matrices.
 void multiply_rows(const Matrix& a, const Matrix& b, float* out) {
   const int64_t m = a.rows, n = b.columns, k = a.columns;
   const int64_t down = (m + kRows - 1) / kRows, across = (n + kColumns - 1) / kColumns;
@@ -37,8 +37,8 @@ void multiply_rows(const Matrix& a, const Matrix& b, float* out) {
   });
 }
 
-// out (a.rows, b.columns), dense: what lies column by column is turned, or (b' a')' computed where turning
-// the result is less.
+// out (a.rows, b.columns), dense. Column-major operands are transposed first; if transposing the result is
+// cheaper, (b' a')' is computed instead.
 void multiply(const Matrix& a, const Matrix& b, float* out) {
   Numbers held_a, held_b;
   const int64_t results = a.rows * b.columns;
@@ -50,8 +50,8 @@ void multiply(const Matrix& a, const Matrix& b, float* out) {
   transpose(other.get(), a.rows, b.columns, a.rows, out);
 }
 
-// The last two dimensions of the tensor as a matrix, without its place; a tensor that lies neither row by row
-// nor column by column is copied into `held`.
+// The last two dimensions of the tensor as a matrix, without its address. A tensor that is neither row-major
+// nor column-major is copied into `held`.
 Matrix matrix_of(const Tensor& x, Tensor& held) {
   held = x;
   const int64_t d = x.dim() - 2, rows = x.size(d), columns = x.size(d + 1);
@@ -62,7 +62,7 @@ Matrix matrix_of(const Tensor& x, Tensor& held) {
   return {nullptr, rows, columns, row, column};
 }
 
-// The product of matrices, or of batches of them: the last two dimensions.
+// The product of matrices or of batches of matrices, over the last two dimensions.
 Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b) {
   const Checks check(name);
   check_operands(check, "a", a, "b", b, dims);

@@ -1,4 +1,4 @@
-// What the operators of the CPU kernels share.
+// Helpers shared by the CPU operators.
 #pragma once
 #include "../common.h"
 #include "kernels.h"
@@ -17,7 +17,7 @@ inline oneflow_cpu::Dtype dtype_of(const Tensor& x) {
   }
 }
 
-// Rows a thread gets at least, so that a part has some 16k elements.
+// The minimal number of rows for a thread, so that it gets about 16k elements.
 inline int64_t grain(int64_t n) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(n, 1)); }
 
 }  // namespace oneflow_ext

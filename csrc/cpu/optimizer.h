@@ -1,7 +1,8 @@
 // Optimizer steps on one tensor, in place. Scalars:
-//   adam: lr / bias correction 1, l2, beta1, beta2, sqrt(bias correction 2), eps, gradient scale, 1 - lr *
-//   weight decay momentum: +-lr, momentum, 1 - dampening, nesterov (0 or 1), gradient scale, 1 - lr * weight
-//   decay sgd: lr, weight decay, gradient scale
+//   adam: lr / bias correction 1, l2, beta1, beta2, sqrt(bias correction 2), eps, gradient scale,
+//         1 - lr * weight decay
+//   momentum: +-lr, momentum, 1 - dampening, nesterov (0 or 1), gradient scale, 1 - lr * weight decay
+//   sgd: lr, weight decay, gradient scale
 #pragma once
 #include "pointwise.h"
 

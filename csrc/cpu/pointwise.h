@@ -19,7 +19,7 @@ inline Vec<A> scalar(const double* s, int i) {
   return Vec<A>(static_cast<A>(s[i]));
 }
 
-// max and min as torch's maximum and minimum; for the gradient a tie is shared by halves.
+// max and min like torch.maximum and torch.minimum. In the gradient, equal inputs get one half each.
 template <class A>
 inline Vec<A> share_greater(const Vec<A>& a, const Vec<A>& b) {
   const Vec<A> one(A(1)), half(A(0.5)), zero(A(0));

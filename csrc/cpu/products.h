@@ -1,13 +1,13 @@
-// Products of float32 matrices in blocks, through the oneDNN kernel that libtorch_cpu exports for inductor's
-// own templates. torch multiplies float32 with MKL, which has no AVX-512 for processors that are not Intel's.
+// Blocked float32 matrix products, with the oneDNN kernel that libtorch_cpu exports for inductor's templates.
+// torch multiplies float32 with MKL, which does not use AVX-512 on processors of other vendors than Intel.
 #pragma once
 #include <memory>
 
 #include "operands.h"
 
 namespace at::native::cpublas {
-// C (M, N) = A (M, K) B (K, N), or C += with add_C; rows of ld_a, ld_b, ld_c numbers. Absent from torch
-// without oneDNN.
+// C (M, N) = A (M, K) B (K, N), or C += if add_C is set; ld_a, ld_b and ld_c are row strides in elements. The
+// symbol is missing if torch is built without oneDNN.
 __attribute__((weak)) void brgemm(int64_t M, int64_t N, int64_t K, int64_t ld_a, int64_t ld_b, int64_t ld_c,
                                   const bool add_C, const float* A, const float* B, float* C, bool is_vnni);
 }  // namespace at::native::cpublas
@@ -15,16 +15,16 @@ __attribute__((weak)) void brgemm(int64_t M, int64_t N, int64_t K, int64_t ld_a,
 namespace oneflow_ext {
 
 constexpr int64_t kRows = 64, kColumns = 256,
-                  kDepth = 256;  // of a block: B's part, 256 KB, stays in the second cache
-constexpr int64_t kTile = 16;    // columns that are turned together
+                  kDepth = 256;  // of a block: B's block of 256 KB fits in the L2 cache
+constexpr int64_t kTile = 16;    // columns transposed together
 
-// c (m, n) += a (m, k) b (k, n), or = where `first`.
+// c (m, n) += a (m, k) b (k, n), or = if `first` is set.
 inline void block(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_step, const float* b,
                   int64_t b_step, float* c, int64_t c_step, bool first) {
   at::native::cpublas::brgemm(m, n, k, a_step, b_step, c_step, !first, a, b, c, false);
 }
 
-// to (columns, rows) = the rows of `from`, `step` numbers apart, turned.
+// to (columns, rows) = transpose of `from`, whose rows are `step` elements apart.
 inline void transpose(const float* from, int64_t step, int64_t rows, int64_t columns, float* to) {
   torch::stable::parallel_for(
       0, (columns + kTile - 1) / kTile, std::max<int64_t>(1, 65536 / (kTile * std::max<int64_t>(rows, 1))),
@@ -37,7 +37,7 @@ inline void transpose(const float* from, int64_t step, int64_t rows, int64_t col
 using Numbers = std::unique_ptr<float[]>;
 inline Numbers numbers(int64_t count) { return Numbers(new float[count]); }
 
-// What the operators ask of torch and of their operands: two float32 tensors of one device, of `dims`
+// Check that torch has oneDNN, and that the operands are float32 tensors on one device with `dims`
 // dimensions.
 inline void check_operands(const Checks& check, const char* a_name, const Tensor& a, const char* b_name,
                            const Tensor& b, int64_t dims) {

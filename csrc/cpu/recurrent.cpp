@@ -1,5 +1,5 @@
-// The recurrences of RNN, LSTM and GRU layers as operators: one layer and direction, rows of the batch handed
-// to torch's threads.
+// The recurrences of RNN, LSTM and GRU layers as operators, one layer and direction a call. Rows of the batch
+// are distributed to torch's threads.
 #include "operands.h"
 
 #include <cstring>
@@ -16,7 +16,7 @@ void check_sizes(const Checks& check, const char* name, const Tensor& x, const c
                  const Tensor& like, std::initializer_list<int64_t> sizes) {
   check.same_options(name, x, like_name, like), check.shape(name, x, sizes);
 }
-// Rows of the batch are independent of each other.
+// Run f(begin, end) over the rows of the batch, which are independent of each other.
 template <class F>
 void over_rows(const RecurrentLayer& l, F&& f) {
   if (l.batch && l.hidden) parallel_for(0, l.batch, grain(l.steps * l.hidden * 4), f);
@@ -29,7 +29,7 @@ Tensor packed(const Tensor& weight, const RecurrentLayer& l, bool backward) {
   best().recurrent_pack(dtype_of(w), w.data_ptr(), gates, l.hidden, backward, to.data_ptr());
   return to;
 }
-// The cells in the workspace, which the gates begin.
+// The cells in the workspace; they follow the gates.
 void* cells_of(const Tensor& work) {
   return static_cast<char*>(work.data_ptr()) + work.numel() / 5 * 4 * work.element_size();
 }
@@ -38,7 +38,7 @@ void copy(const void* from, const Tensor& to, int64_t row) {
   if (bytes) std::memcpy(to.data_ptr(), static_cast<const char*>(from) + row * bytes, bytes);
 }
 
-// `to` becomes the gradient of the last state where there is one, else zeros.
+// Copy the gradient of the last state to `to`, or zeros if there is none.
 void begin_with(const Checks& check, const char* name, const std::optional<Tensor>& from, const Tensor& to) {
   if (from.has_value())
     check.alike(name, *from, "the state", to), copy(dense(*from).data_ptr(), to, 0);
@@ -50,7 +50,7 @@ std::optional<Tensor> dense_or_none(const std::optional<Tensor>& x) {
 }
 const void* data_or_null(const std::optional<Tensor>& x) { return x.has_value() ? x->data_ptr() : nullptr; }
 
-// given (T, B, gates H) and what goes with it.
+// Check given (T, B, gates H), the weight, bias and initial state of a forward call.
 RecurrentLayer layer_of(const Checks& check, const Tensor& given, int64_t gates, const Tensor& weight,
                         const std::optional<Tensor>& bias, const Tensor& h0, bool reverse) {
   check.wide("given", given), check.dims("given", given, 3);
@@ -65,7 +65,7 @@ RecurrentLayer layer_of(const Checks& check, const Tensor& given, int64_t gates,
   if (bias.has_value()) check_sizes(check, "bias", *bias, "given", given, {gates * l.hidden});
   return l;
 }
-// hidden (T, B, H) and what goes with it.
+// Check hidden (T, B, H), the weight and dhidden of a backward call.
 RecurrentLayer layer_back(const Checks& check, const Tensor& hidden, int64_t gates, const Tensor& weight,
                           const std::optional<Tensor>& dhidden, bool reverse) {
   check.wide("hidden", hidden), check.dims("hidden", hidden, 3);

@@ -1,20 +1,19 @@
-// The recurrence of one RNN, LSTM or GRU layer, forward and backward, for some rows of the batch through all
-// steps.
+// The recurrence of one RNN, LSTM or GRU layer, forward and backward: all steps for some rows of the batch.
 #pragma once
 #include "transpose.h"
 
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// A matrix (k, n) is packed as blocks of kBlock columns, each (k, kBlock), the last one padded by zeros: a
-// product reads it in order.
+// A matrix (k, n) is packed as blocks (k, kBlock) of columns, so that a product reads it sequentially. The
+// last block is padded with zeros.
 template <class A>
 constexpr int64_t kBlock = (Vec<A>::size() == 16 ? 4 : 2) * Vec<A>::size();
 template <class A>
 inline int64_t packed_size(int64_t k, int64_t n) {
   return (n + kBlock<A> - 1) / kBlock<A> * kBlock<A> * k;
 }
-// From a matrix (k, n) with rows `step` apart or, turned, from its transpose.
+// Pack a matrix (k, n) whose rows are `step` apart, or the transpose of `from` if `turned`.
 template <class A>
 inline void pack(const A* from, int64_t step, bool turned, int64_t k, int64_t n, A* to) {
   constexpr int64_t width = kBlock<A>;
@@ -29,8 +28,8 @@ inline void pack(const A* from, int64_t step, bool turned, int64_t k, int64_t n,
   }
 }
 
-// out_r = from_r (0 where null) + a_r . b over k, for R rows and one packed block of columns, `count` of them
-// there.
+// out_r = from_r (0 if null) + a_r . b over k, for R rows and one packed block of columns, of which `count`
+// exist.
 template <int R, class A>
 inline void product_block(const A* a, int64_t a_step, const A* b, int64_t k, const A* from, A* out,
                           int64_t step, int64_t count) {
@@ -61,8 +60,8 @@ inline void product_block(const A* a, int64_t a_step, const A* b, int64_t k, con
     }
 }
 
-// out (rows, n) = from (rows, n; 0 where null) + a (rows, k) b, b packed; from and out have rows `step`
-// apart.
+// out (rows, n) = from (rows, n; 0 if null) + a (rows, k) b, where b is packed. The rows of from and out are
+// `step` apart.
 template <class A>
 inline void product(int64_t rows, const A* a, int64_t a_step, const A* b, int64_t n, int64_t k, const A* from,
                     A* out, int64_t step) {
@@ -79,13 +78,13 @@ inline void product(int64_t rows, const A* a, int64_t a_step, const A* b, int64_
   }
 }
 
-// f(offset, count) over [0, n) a vector at a time.
+// Call f(offset, count) over [0, n), one vector at a time.
 template <class A, class F>
 inline void by_vector(int64_t n, F&& f) {
   for (int64_t i = 0; i < n; i += Vec<A>::size()) f(i, std::min<int64_t>(Vec<A>::size(), n - i));
 }
 
-// The index in time of the i-th step computed.
+// The time index of the i-th computed step.
 inline int64_t step_of(const RecurrentLayer& l, int64_t i) { return l.reverse ? l.steps - 1 - i : i; }
 
 template <class A>
@@ -145,7 +144,7 @@ inline void lstm_backward_rows(const RecurrentLayer& l, const A* dhidden, const 
   }
 }
 
-// h' = f(given + bias + h w), f tanh or relu.
+// h' = f(given + bias + h w), where f is tanh or relu.
 template <class A>
 inline void rnn_rows(const RecurrentLayer& l, bool relu, const A* given, const A* packed, const A* bias,
                      const A* h0, A* hidden, int64_t begin, int64_t end) {
@@ -187,8 +186,8 @@ inline void rnn_backward_rows(const RecurrentLayer& l, bool relu, const A* dhidd
   }
 }
 
-// r, z = logistic(given + bias + h w), n = tanh(given + r (bias + h w)), h' = (h - n) z + n; kept of a row:
-// r, z, bias + h w of n, n.
+// r, z = logistic(given + bias + h w), n = tanh(given + r (bias + h w)), h' = (h - n) z + n. `kept` stores
+// for each row: r, z, the (bias + h w) of n, and n.
 template <class A>
 inline void gru_rows(const RecurrentLayer& l, const A* given, const A* packed, const A* bias, const A* h0,
                      A* kept, A* hidden, int64_t begin, int64_t end) {
@@ -249,7 +248,7 @@ inline void gru_backward_rows(const RecurrentLayer& l, const A* dhidden, const A
   }
 }
 
-// f of a value of the type, if it is one the recurrences are computed in.
+// Call f with a value of the dtype, if the recurrences support it.
 template <class F>
 inline void recurrent_dispatch(Dtype dtype, F&& f) {
   dispatch(dtype, [&](auto t) {
@@ -257,8 +256,8 @@ inline void recurrent_dispatch(Dtype dtype, F&& f) {
   });
 }
 
-// The weight (gates hidden, hidden) as the forward pass reads it, its transpose, or the backward pass;
-// without `to` only the elements it takes.
+// Pack the weight (gates hidden, hidden) for the forward pass (which reads its transpose) or the backward
+// pass. If `to` is null, only return the number of elements needed.
 inline int64_t recurrent_pack(Dtype dtype, const void* weight, int64_t gates, int64_t hidden, bool backward,
                               void* to) {
   int64_t size = 0;

@@ -1,10 +1,11 @@
-// The CPU kernels as operators: contiguous inputs, new outputs, parts handed to torch's threads.
+// Register the CPU kernels as operators: make inputs contiguous, allocate outputs, distribute the work to
+// torch's threads.
 #include "operands.h"
 
 #include <cstring>
 
-// MKL's square roots where torch is built with it: libtorch_cpu computes with them, and they round otherwise
-// than the processor's.
+// MKL's square roots, if torch is built with MKL. libtorch_cpu uses them, and they round differently from the
+// processor's instruction.
 extern "C" {
 __attribute__((weak)) void vmsSqrt(int n, const float* x, float* y, long long mode);
 __attribute__((weak)) void vmdSqrt(int n, const double* x, double* y, long long mode);
@@ -68,14 +69,14 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias, int64_t axis) {
   return y;
 }
 
-// Parts of the gradient of the bias: (outer, channels) where it has a value a row, else (blocks of kSumRows
-// rows, channels).
+// Partial sums of the bias gradient: (outer, channels) if the bias has one value a row, else (blocks of
+// kSumRows rows, channels).
 Tensor fresh_sums(const Tensor& x, const BiasRows& r, int64_t axis) {
   const auto dtype = x.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : x.scalar_type();
   const int64_t blocks = r.in_row ? (r.rows + oneflow_cpu::kSumRows - 1) / oneflow_cpu::kSumRows : r.outer;
   return fresh(x, {blocks, x.size(axis)}, dtype);
 }
-// f(begin, end) over rows in whole blocks of kSumRows.
+// Call f(begin, end) over rows, in whole blocks of kSumRows.
 template <class F>
 void over_blocks(const BiasRows& r, F&& f) {
   constexpr int64_t block = oneflow_cpu::kSumRows;
@@ -129,7 +130,7 @@ Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
   const Tensor gd = dense(dy);
   const Tensor dx = fresh_like(dy);
   const uint64_t s = seed_of(seed);
-  int64_t done = 0;  // as rows of 4096, then of 64, then of 1: each starts at a multiple of its length
+  int64_t done = 0;  // rows of 4096, then 64, then 1 elements: each row starts at a multiple of its length
   for (int64_t n : {4096, 64, 1}) {
     const int64_t rows = dy.numel() / n;
     parallel_for(done / n, rows, grain(n), [&](int64_t a, int64_t b) {
@@ -155,7 +156,7 @@ std::tuple<Tensor, Tensor> bias_dropout_backward_sums(const Tensor& dy, int64_t 
   return {dx, sums};
 }
 
-// The kernels read a row of the mask as one value, or as values beside each other.
+// The kernels need mask rows of one value (stride 0) or of adjacent values (stride 1).
 std::optional<Tensor> in_rows(const std::optional<Tensor>& mask) {
   if (!mask.has_value() || mask->dim() == 0 || mask->size(mask->dim() - 1) < 2 ||
       mask->stride(mask->dim() - 1) <= 1)
@@ -325,7 +326,7 @@ oneflow_cpu::SquareRoots roots() {
           vmdSqrt ? +[](int n, const double* x, double* y) { vmdSqrt(n, x, y, mode); } : nullptr};
 }
 
-constexpr size_t kStepNumbers = 6;  // of a step of blocks_: operator, result, three operands, scalar
+constexpr size_t kStepNumbers = 6;  // fields of a step of blocks_: operator, result, three operands, scalar
 
 int operands_of(Block op) { return op < Block::add ? 1 : op < Block::addcmul ? 2 : 3; }
 
@@ -355,7 +356,7 @@ std::vector<BlockStep> steps_of(const Checks& check, const std::vector<int64_t>&
   return steps;
 }
 
-// Every element has its place, and all places together have no hole.
+// Whether the elements of x do not overlap and leave no gap in memory.
 bool is_dense(const Tensor& x) {
   if (x.is_contiguous()) return true;
   std::vector<std::pair<int64_t, int64_t>> dims;  // (stride, size)
@@ -378,7 +379,7 @@ bool same_strides(const Tensor& x, const Tensor& y) {
 }
 std::string strides_text(const Tensor& x) { return shape_text(x.strides().data(), x.strides().size()); }
 
-// Tensors and scalars of blocks_, parted into lanes of equal length.
+// The tensors and scalars of blocks_, divided into lanes of equal length.
 struct Lanes {
   const std::vector<Tensor>&written, &read;
   const std::vector<double>& own;
@@ -389,7 +390,8 @@ struct Lanes {
   const Tensor& first(size_t lane) const { return written[lane * writes()]; }
 };
 
-// The tensors that a lane writes have one dense layout; those it reads may have any.
+// Check that all tensors written by a lane have the same dense layout. Tensors that are only read may have
+// any layout.
 void check_lane(const Checks& check, const Lanes& lanes, size_t lane) {
   const size_t begin = lane * lanes.writes();
   const Tensor& first = lanes.first(lane);
@@ -446,11 +448,11 @@ void blocks(std::vector<Tensor> written, std::vector<Tensor> read, int64_t lanes
   const auto steps = steps_of(check, code, static_cast<int64_t>(parts.writes() + parts.reads()),
                               static_cast<int64_t>(common.size() + parts.scalars()));
   for (size_t lane = 0; lane < parts.count; ++lane)
-    check_lane(check, parts, lane);  // all before anything is written
+    check_lane(check, parts, lane);  // check all lanes before anything is written
   for (size_t lane = 0; lane < parts.count; ++lane) run_lane(parts, lane, steps, common);
 }
 
-// An image is one thread's work: readers call this in threads of their own.
+// One thread handles a whole image, because data readers call this function from their own threads.
 void crop_mirror_normalize(const Tensor& images, std::optional<Tensor> mirror, int64_t top, int64_t left,
                            std::vector<double> mean, std::vector<double> scale, const Tensor& out) {
   check_crop_mirror_normalize(images, mirror, top, left, mean, scale, out);

@@ -7,8 +7,8 @@
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// Pairs (a, b) at a = first, b = second: a' = a cos_a - b sin_a, b' = b cos_b + a sin_b; the gradient is the
-// transpose.
+// Rotate pairs (a, b), the first of them at indices `first` and `second`: a' = a cos_a - b sin_a, b' = b
+// cos_b + a sin_b. The backward pass applies the transpose.
 template <class T>
 inline void turn(const T* __restrict x, const Acc<T>* __restrict cos, const Acc<T>* __restrict sin,
                  T* __restrict y, int64_t first, int64_t second, int64_t count, int64_t step, bool backward) {
@@ -30,8 +30,8 @@ inline void turn(const T* __restrict x, const Acc<T>* __restrict cos, const Acc<
   }
 }
 
-// x and y hold k elements, cos and sin `size` in the type computed in; each `part` of them turns by itself;
-// the rest is copied.
+// x and y have k elements; cos and sin have `size` elements in the compute dtype. Each chunk of `part`
+// elements is rotated separately; elements from `size` on are copied.
 inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin, void* y, int64_t k,
                    int64_t size, int64_t part, bool interval, bool backward) {
   dispatch(dtype, [&](auto t) {
@@ -49,7 +49,7 @@ inline void rotary(Dtype dtype, const void* x, const void* cos, const void* sin,
   });
 }
 
-// out[r * step + c] = a_r . b_c of R rows from a and C from b, each of length n: R * C sums held in
+// out[r * step + c] = a_r . b_c for R rows of a and C rows of b, each of length n. The R * C sums stay in
 // registers.
 template <int R, int C, class A>
 inline void dot_block(const A* a, const A* b, int64_t n, A* out, int64_t step) {
@@ -71,7 +71,7 @@ inline void dot_block(const A* a, const A* b, int64_t n, A* out, int64_t step) {
     for (int c = 0; c < C; ++c) out[r * step + c] = total(sums[r][c]);
 }
 
-// Two rows by four columns at a time, into a square of which the lower triangle is copied out.
+// Compute two rows by four columns at a time into a buffer, and copy the lower triangle to `out`.
 inline void dots(Dtype dtype, const void* x, void* out, int64_t f, int64_t e, bool self) {
   dispatch(dtype, [&](auto t) {
     using T = decltype(t);

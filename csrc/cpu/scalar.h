@@ -1,4 +1,4 @@
-// Values of tensors in scalar loops.
+// Access to the values of tensors in scalar loops.
 #pragma once
 
 #include "../common.h"

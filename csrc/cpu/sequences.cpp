@@ -10,7 +10,7 @@ namespace {
 
 using torch::stable::parallel_for;
 
-// The class of the largest value; the first NaN counts as the largest, as torch.max.
+// The class with the largest value. The first NaN counts as the largest, as in torch.max.
 template <class T>
 int64_t best_class(const T* row, int64_t classes) {
   int64_t best = 0;
@@ -61,7 +61,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, cons
   const char* v = data<char>(vd);
   char* o = mutable_data<char>(of);
   int32_t* at = mutable_data<int32_t>(inverse);
-  // Open addressing in a table of at least twice the keys; a slot holds a unique index + 1.
+  // Open addressing in a table with at least two slots a key. A slot holds a unique index + 1.
   uint64_t room = 16;
   while (room < static_cast<uint64_t>(2 * n)) room *= 2;
   std::vector<int32_t> table(room, 0);
@@ -82,7 +82,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique_pairs(const Tensor& keys, cons
   }
   std::fill(u + used, u + n, int64_t(0));
   if (used < n)
-    std::memset(o + used * size, 0, (n - used) * size);  // not of a null pointer, even for nothing
+    std::memset(o + used * size, 0, (n - used) * size);  // memset of a null pointer is undefined, even for 0 bytes
   *mutable_data<int32_t>(count) = used;
   return {count, unique, of, inverse};
 }

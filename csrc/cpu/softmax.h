@@ -49,7 +49,7 @@ void softmax_of(const SoftmaxRows& r, const T* x, T* y, T* dropped, int64_t begi
       const uint8_t* mask = r.mask + mask_offset(r, row);
       if (r.mask_column) {
         for (int64_t i = 0; i < n; ++i) {
-          const A value = from[i] * scale;  // computed for all, so that there is no branch
+          const A value = from[i] * scale;  // computed for all elements, to avoid a branch
           t[i] = mask[i] ? value : fill;
         }
       } else if (*mask) {

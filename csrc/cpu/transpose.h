@@ -1,11 +1,11 @@
-// A matrix turned, a square of vectors at a time.
+// Transpose a matrix, one square of vectors at a time.
 #pragma once
 #include "vec.h"
 
 namespace oneflow_cpu {
 inline namespace CPU_CAPABILITY {
 
-// A square of vectors becomes its transpose by as many perfect shuffles of its rows as its size has bits.
+// Transpose a square of vectors: log2(size) perfect shuffles of its rows give the transpose.
 template <class A>
 inline void transpose_square(Vec<A> (&rows)[Vec<A>::size()]) {
   constexpr int size = Vec<A>::size();
@@ -17,7 +17,7 @@ inline void transpose_square(Vec<A> (&rows)[Vec<A>::size()]) {
   }
 }
 
-// to (columns, rows) = from (rows, columns), turned; `step` and `to_step` numbers from a row to the next.
+// to (columns, rows) = transpose of from (rows, columns); `step` and `to_step` are row strides in elements.
 template <class A>
 inline void transpose(const A* from, int64_t step, int64_t rows, int64_t columns, A* to, int64_t to_step) {
   constexpr int64_t size = Vec<A>::size();

@@ -1,4 +1,4 @@
-// Loops over at::vec for float, double and bfloat16 (which is computed in float). Included once an
+// Loops over at::vec for float, double and bfloat16 (which is computed in float). Included once for each
 // instruction set.
 #pragma once
 #include <ATen/cpu/vec/vec.h>
@@ -33,7 +33,7 @@ inline void dispatch(Dtype dtype, F&& f) {
 
 constexpr int64_t kChunk = 512;  // elements of a bfloat16 tensor converted at a time
 
-// `count` elements of a row of T as the type they are computed in: the row itself, or a copy in `buffer`.
+// `count` elements of a row of T in the compute dtype: the row itself, or a copy in `buffer`.
 template <class T>
 inline const Acc<T>* widen(const T* from, Acc<T>* buffer, int64_t count) {
   if constexpr (std::is_same_v<T, Acc<T>>) {
@@ -99,7 +99,8 @@ inline void loop(const std::array<const T*, NI>& in, const std::array<T*, NO>& o
   }
 }
 
-// e^x within 1.5 units of the last place, inlined: the library function would spill every vector register.
+// e^x within 1.5 ulp. It is inlined, because a call of the library function would spill every vector
+// register.
 template <class A>
 inline Vec<A> exponential(const Vec<A>& x) {
   return x.exp();
@@ -107,8 +108,8 @@ inline Vec<A> exponential(const Vec<A>& x) {
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
 template <>
 inline Vec<float> exponential(const Vec<float>& given) {
-  // x = n ln 2 + r. Below -87 the result is 0: a denormal one would take the processor some 150 cycles. Above
-  // 89 it is infinite. min and max take their second operand when one is nan.
+  // x = n ln 2 + r. Below -87 the result is 0, because a denormal result costs about 150 cycles. Above 89 it
+  // is infinite. The instructions for min and max return their second operand if one operand is NaN.
 #if defined(CPU_CAPABILITY_AVX512)
   const Vec<float> x = _mm512_max_ps(_mm512_set1_ps(-87.f), _mm512_min_ps(_mm512_set1_ps(89.f), given));
   const Vec<float> n =
@@ -148,7 +149,7 @@ template <class A>
 constexpr bool kWideFloat = false;
 #endif
 
-// The lanes of a vector in one number: f for two vectors, g for two numbers.
+// Reduce the lanes of a vector to one value: f combines two vectors, g two scalars.
 template <class A, class F, class G>
 inline A fold(const Vec<A>& v, F f, G g) {
   if constexpr (kWideFloat<A>) {
@@ -165,7 +166,7 @@ inline A total(const Vec<A>& v) {
   return fold(v, [](Vec<A> a, Vec<A> b) { return a + b; }, [](A a, A b) { return a + b; });
 }
 template <class A>
-inline A largest(const Vec<A>& v) {  // nan if a lane is
+inline A largest(const Vec<A>& v) {  // NaN if any lane is NaN
   return fold(
       v, [](Vec<A> a, Vec<A> b) { return at::vec::maximum(a, b); },
       [](A a, A b) { return b > a || b != b ? b : a; });
@@ -178,7 +179,7 @@ inline Vec<A> logistic(const Vec<A>& x) {
   return one / (one + exponential(x.neg()));
 }
 
-// tanh x, inlined: Cephes' polynomial up to 0.625, 1 - 2 / (1 + e^(2 |x|)) beyond.
+// tanh x, inlined: the polynomial of Cephes up to 0.625, and 1 - 2 / (1 + e^(2 |x|)) above.
 template <class A>
 inline Vec<A> hyperbolic_tangent(const Vec<A>& x) {
   if constexpr (kWideFloat<A>) {
@@ -194,8 +195,8 @@ inline Vec<A> hyperbolic_tangent(const Vec<A>& x) {
   }
 }
 
-// The share of a normal distribution above |x|, times e^(x^2 / 2): within 1e-7 by the sum of powers that
-// Abramowitz and Stegun number 7.1.26, as torch's vectorised erf.
+// P(Z > |x|) e^(x^2 / 2) for a standard normal Z, within 1e-7. Like torch's vectorized erf, it uses formula
+// 7.1.26 of Abramowitz and Stegun.
 inline Vec<float> tail(const Vec<float>& x) {
   const Vec<float> t = Vec<float>(1.f) / at::vec::fmadd(x.abs(), Vec<float>(0.231641888f), Vec<float>(1.f));
   Vec<float> y = at::vec::fmadd(Vec<float>(0.5307027145f), t, Vec<float>(-0.7265760135f));
@@ -208,8 +209,8 @@ inline Vec<float> tail(const Vec<float>& x) {
 template <class A>
 inline Vec<A> atan_ratio(const Vec<A>& a, const Vec<A>& b) {
   if constexpr (std::is_same_v<A, float>) {
-    // Of the smaller over the larger, by a polynomial within 1e-7 of its value; else what is missing to a
-    // right angle.
+    // A polynomial (error below 1e-7) gives the angle of smaller / larger. If |a| > |b|, the result is pi / 2
+    // minus that angle.
     const Vec<A> p = a.abs(), q = b.abs(), steep = p > q;
     const Vec<A> z = Vec<A>::blendv(p, q, steep) / Vec<A>::blendv(q, p, steep), u = z * z;
     Vec<A> y = at::vec::fmadd(Vec<A>(0.00292068929f), u, Vec<A>(-0.0163679179f));
@@ -228,7 +229,7 @@ template <class A>
 inline Vec<A> gelu(const Vec<A>& x) {
   if constexpr (kWideFloat<A>) {
     const Vec<A> size =
-        at::vec::clamp_max(x.abs(), Vec<A>(64.f));  // so that infinity times nothing is nothing
+        at::vec::clamp_max(x.abs(), Vec<A>(64.f));  // avoids infinity * 0
     return at::vec::clamp_min(x, Vec<A>(0.f)) - size * tail(x) * exponential(x * x * Vec<A>(-0.5f));
   } else {
     return Vec<A>(A(0.5)) * x * (Vec<A>(A(1)) + (x * Vec<A>(A(M_SQRT1_2))).erf());
@@ -244,7 +245,7 @@ inline Vec<A> gelu_slope(const Vec<A>& x) {
     return Vec<A>(A(0.5)) * (one + (x * Vec<A>(A(M_SQRT1_2))).erf()) + x * density * e;
   }
 }
-// The share of x that the tanh gelu keeps: (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)).
+// The factor of x in the tanh gelu: (1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)).
 template <class A>
 inline Vec<A> tanh_share(const Vec<A>& x) {
   const Vec<A> u = Vec<A>(A(M_SQRT2 * M_2_SQRTPI * 0.5)) * (x + Vec<A>(A(0.044715)) * x * x * x);

@@ -1,4 +1,5 @@
-// What the CUDA kernels share: launches on torch's current stream, types, reductions, Philox numbers.
+// Helpers shared by the CUDA kernels: launches on torch's current stream, types, reductions, Philox random
+// numbers.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,8 +19,8 @@ inline cudaStream_t stream_of(const Tensor& x) {
   return static_cast<cudaStream_t>(stream);
 }
 
-// Makes x's device the current one while it lives. torch's guard creates no context on the device that it
-// restores.
+// Make x's device the current one during its lifetime. torch's guard does not create a context on the device
+// that it restores.
 struct OnDevice {
   torch::stable::accelerator::DeviceGuard guard;
   explicit OnDevice(const Tensor& x) : guard(x.get_device()) {}
@@ -28,7 +29,7 @@ struct OnDevice {
 inline void check_cuda(const char* name, cudaError_t error) {
   STD_TORCH_CHECK(error == cudaSuccess, "oneflow::", name, ": ", cudaGetErrorString(error));
 }
-// Follows every launch: CUDA reports a refused launch only to the next cudaGetLastError.
+// Call this after every launch: CUDA reports a failed launch only through the next cudaGetLastError.
 inline void check_launch(const char* name) { check_cuda(name, cudaGetLastError()); }
 inline void fill_bytes(const char* name, const Tensor& x, int value, cudaStream_t stream) {
   check_cuda(name,
@@ -45,7 +46,7 @@ __device__ inline A minimum(A a, A b) {
   return a < b || a != a ? a : b;
 }
 
-// The type a tensor of T is computed in.
+// The compute dtype for a tensor of T.
 template <class T>
 struct AccOf {
   using type = float;
@@ -90,7 +91,7 @@ inline unsigned blocks_for(int64_t n) {
   for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < (n); \
        i += static_cast<int64_t>(gridDim.x) * blockDim.x)
 
-// N values that are loaded and stored at once: 16 bytes, where every address is a multiple of that.
+// N values that are loaded and stored together: 16 bytes, if all addresses are aligned to 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T v[N];
@@ -120,8 +121,8 @@ inline Drop drop_of(double p) {
   return {static_cast<uint32_t>(std::min(p * 4294967296.0, 4294967295.0)), p < 1 ? 1 / (1 - p) : 0.0};
 }
 
-// keep / (1 - p) of element `index`: the numbers of cpu/bias.h, so that CPU and GPU drop the same elements
-// for one seed.
+// keep / (1 - p) of element `index`. The random numbers equal those of cpu/bias.h, so CPU and GPU drop the
+// same elements for the same seed.
 template <class A>
 __device__ inline A dropout_factor(uint64_t seed, int64_t index, const Drop& drop) {
   const uint64_t counter = static_cast<uint64_t>(index / 64) * 16 + index % 16;
@@ -139,7 +140,7 @@ __device__ inline A dropout_factor(uint64_t seed, int64_t index, const Drop& dro
   return value >= drop.threshold ? static_cast<A>(drop.kept) : A(0);
 }
 
-// Sum or maximum over a block; every thread gets it. `shared` holds 33 values.
+// Sum or maximum over a block; every thread gets the result. `shared` holds 33 values.
 template <class A, class F>
 __device__ A block_reduce(A value, A* shared, F combine, A neutral) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;

@@ -1,5 +1,5 @@
 // nms, roi_align, the sampled columns of deform_conv2d and ctc_greedy_decode on CUDA. float32 and float64.
-// The rules for points at the border are those of cpu/detection.cpp.
+// Points at the border follow the rules of cpu/detection.cpp.
 #include <limits>
 
 #include "common.cuh"
@@ -18,13 +18,13 @@ void wide(const char* name, const Tensor& x, F&& f) {
 }
 
 // --------------------------------------------------------------------------- nms
-// Boxes [begin, end) of a list of n, which is walked a part at a time: the relation of all boxes takes n * n
+// Boxes [begin, end) of n. The list is processed in parts, because the overlaps of all boxes would take n * n
 // bits.
 struct NmsPart {
   int64_t begin, end, n, words, keep_n;
 };
-// Bit b of covers[(i - begin) * words + w]: box i removes the later box 64 w + b. Needless once keep_n boxes
-// are kept.
+// Bit b of covers[(i - begin) * words + w] is set if box i removes the later box 64 w + b. Skipped once
+// keep_n boxes are kept.
 template <class T>
 __global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, const int64_t* kept,
                                   NmsPart part, T limit) {
@@ -46,8 +46,8 @@ __global__ void nms_covers_kernel(const T* boxes, unsigned long long* covers, co
     covers[at] = bits;
   }
 }
-// One block walks the boxes in order. From part to part, `gone` holds a bit a box and `kept_before` the
-// number of boxes kept.
+// One block walks the boxes in order. Between parts, `gone` holds one bit for each box, and `kept_before` the
+// number of boxes kept so far.
 __global__ void nms_walk_kernel(const unsigned long long* covers, unsigned long long* gone,
                                 int64_t* kept_before, int8_t* keep, NmsPart part) {
   int64_t kept = *kept_before, i = part.begin;
@@ -142,15 +142,15 @@ struct Roi {
   bool aligned;
 };
 
-// The sampling points of a region along one dimension: point k of bin b lies at start + (b * points + k +
-// 0.5) * step.
+// The sampling points of a region along one dimension. Point k of bin b is at start + (b * points + k + 0.5)
+// * step.
 template <class T>
 struct Sampled {
   T start, step;
   int64_t points;
 
   __device__ T at(int64_t bin, int64_t k) const { return start + (bin * points + k + T(0.5)) * step; }
-  // The number of points of a bin that lie before `limit`, or before and at it. The points must ascend.
+  // The number of points of a bin below `limit`, or up to and including it. The points must be ascending.
   __device__ int64_t before(int64_t bin, T limit, bool and_at) const {
     int64_t low = 0, high = points;
     while (low < high) {
@@ -164,8 +164,8 @@ struct Sampled {
     return low;
   }
 };
-// A longer region has no points, as one that is not finite: float32 tells its points apart no more, and many
-// would fall on one pixel.
+// A longer region, like one that is not finite, gets no points: float32 could not tell its points apart, so
+// that many would fall on one pixel.
 constexpr double kMaxLength = 2147483648.0;
 template <class T>
 __device__ Sampled<T> sampled(const Roi& r, T low, T high, int64_t bins) {
@@ -179,8 +179,8 @@ __device__ Sampled<T> sampled(const Roi& r, T low, T high, int64_t bins) {
   s.step = s.points ? bin / s.points : T(0);
   return s;
 }
-// The points [begin, end) of a bin that may lie in [-1, size]: a bin far longer than the image has most of
-// its points outside.
+// The points [begin, end) of a bin that may be in [-1, size]. Most points of a bin far longer than the image
+// are outside.
 template <class T>
 __device__ void clip(const Roi& r, const Sampled<T>& s, int64_t bin, int64_t size, int64_t& begin,
                      int64_t& end) {
@@ -188,8 +188,8 @@ __device__ void clip(const Roi& r, const Sampled<T>& s, int64_t bin, int64_t siz
   if (r.ratio <= 0 && s.points > 64) begin = s.before(bin, T(-1), false), end = s.before(bin, T(size), true);
 }
 
-// One output element: forward reads the points of its bin, backward adds to them. A region that names no
-// image gives NaN and takes no gradient: the CPU's error would have to wait for the GPU.
+// One output element: forward reads the points of its bin, backward adds to them. A region with an invalid
+// image index gives NaN and no gradient, because raising the CPU's error would require waiting for the GPU.
 template <class T, bool backward>
 __global__ void roi_kernel(const T* x, const T* rois, T* y, Roi r) {
   GRID_LOOP(i, r.total) {
@@ -273,7 +273,7 @@ __device__ Corners<T> deform_corners(const Deform& d, const T* o, int64_t k, int
   return bordered<T>(y, x, d.height, d.width);
 }
 
-// A thread takes one (sample, group, tap, place) and its channels.
+// Each thread handles the channels of one (sample, group, tap, output pixel).
 template <class T>
 __global__ void deform_kernel(const T* x, const T* offset, const T* mask, T* out, Deform d, int64_t total) {
   GRID_LOOP(i, total) {
@@ -298,7 +298,7 @@ __global__ void deform_backward_kernel(const T* g, const T* x, const T* offset, 
                   o = ng * 2 * d.taps() * d.places();
     const Corners<T> q = deform_corners<T>(d, offset + o, k, p);
     const T m = mask ? mask[i] : T(1);
-    T dots[4] = {0, 0, 0, 0};  // over channels, of the gradient and each corner's value
+    T dots[4] = {0, 0, 0, 0};  // for each corner: the sum over channels of gradient * value
     for (int64_t j = 0; j < d.per_group; ++j) {
       const int64_t plane = ng * d.per_group + j;
       const T grad = g[(plane * d.taps() + k) * d.places() + p];
@@ -365,14 +365,14 @@ std::tuple<Tensor, Tensor, Tensor> deform_columns_backward(const Tensor& dcolumn
 }
 
 // --------------------------------------------------------------------------- ctc_greedy_decode
-// Whether class a's value is better than class b's: greater, NaN above every number; among equal ones the
-// lower class, as torch.max.
+// Whether class a beats class b, as in torch.max: by the greater value, where NaN is the greatest; for equal
+// values, by the lower class.
 template <class T>
 __device__ bool better(T value, int64_t at, T than, int64_t other) {
   const bool nan = value != value, other_nan = than != than;
   return nan || other_nan ? nan && (!other_nan || at < other) : value > than || (value == than && at < other);
 }
-// The best class of each step of each sample, and its value: a warp a row of x.
+// The best class of each step of each sample, and its value. One warp handles one row of x.
 template <class T>
 __global__ void ctc_best_kernel(const T* x, T* values, int64_t* classes, int64_t rows, int64_t c) {
   const int lane = threadIdx.x & 31;
@@ -392,7 +392,7 @@ __global__ void ctc_best_kernel(const T* x, T* values, int64_t* classes, int64_t
     if (lane == 0) values[r] = best, classes[r] = at;
   }
 }
-// The steps of a sample in order, by one thread: without blanks, the last class, and without repetitions.
+// One thread handles the steps of a sample in order. It drops blanks (the last class) and repetitions.
 template <class T>
 __global__ void ctc_collapse_kernel(const T* values, const int64_t* classes, const int64_t* lengths,
                                     int64_t* decoded, T* sums, int64_t steps, int64_t n, int64_t c,

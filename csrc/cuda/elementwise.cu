@@ -35,7 +35,7 @@ __device__ A quantized(A x, A scale, A zero_point, A low, A high) {
   return (minimum(maximum(rint(x / scale + zero_point), low), high) - zero_point) * scale;
 }
 
-// One element of operator `op`; the formulas of cpu/pointwise.h.
+// One element of operator `op`, with the formulas of cpu/pointwise.h.
 template <Point op, class A>
 __device__ void apply(const A* x, A* y, const double* s) {
   const A eps = A(s[0]);
@@ -134,7 +134,7 @@ __device__ void pointwise_pack(const Operands& o, int64_t p) {
 #pragma unroll
   for (int k = 0; k < NO; ++k) static_cast<Pack<T, N>*>(o.out[k])[p] = out[k];
 }
-// Packs of N, then the elements left over one by one.
+// Process packs of N elements, then the remaining elements one by one.
 template <class T, Point op, int NI, int NO, int N>
 __global__ void pointwise_kernel(Operands o, int64_t n) {
   GRID_LOOP(p, n / N) pointwise_pack<T, op, NI, NO, N>(o, p);
@@ -151,7 +151,7 @@ void launch(const Operands& o, const Tensor& like) {
   for (int k = 0; k < NO; ++k) packs = packs && aligned({o.out[k]});
   floating("pointwise", like, [&](auto t) {
     using T = decltype(t);
-    // Operators of many operands take packs of 8 bytes at most, for the registers they need.
+    // Operators with many operands use packs of at most 8 bytes, to limit the registers they need.
     constexpr int N = NI + NO > 4 ? std::max(1, kPack<T> / 4) : kPack<T>;
     if (packs)
       pointwise_kernel<T, op, NI, NO, N><<<blocks_for((n + N - 1) / N), kThreads, 0, stream_of(like)>>>(o, n);
@@ -187,7 +187,7 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
                   CASE(ciou_backward) CASE(fake_quantize)
 #undef CASE
                       case Point::count:
-    break;  // check_pointwise refuses it
+    break;  // check_pointwise raised an error
   }
   return out;
 }
@@ -224,8 +224,8 @@ Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_po
 
 // --------------------------------------------------------------------------- bias
 // mode 0: gelu(x + bias); 1: dy * slope(x + bias); 2: dropout(x + bias); 3: dropout(x). The bias of element i
-// is bias[i / inner % channels], counted in I. A pack of N has one bias (inner a multiple of N) or N
-// neighbouring ones (inner 1, channels a multiple of N).
+// is bias[i / inner % channels]; indices have type I. A pack of N has one bias value (inner is a multiple of
+// N) or N adjacent values (inner is 1, channels is a multiple of N).
 template <class T, int mode, int N, class I>
 __global__ void bias_kernel(const T* x, const T* bias, const T* dy, T* y, int64_t n, I inner, I channels,
                             Drop drop, const int64_t* seed) {
@@ -300,7 +300,7 @@ Tensor bias_dropout_backward(const Tensor& dy, double p, const Tensor& seed) {
 }
 
 // --------------------------------------------------------------------------- lower triangle, rotary
-// Positions are counted in I; a pack of N lies in one row.
+// Indices have type I; a pack of N lies in one row.
 template <class T, int N, class I>
 __global__ void tril_kernel(const T* x, T* y, int64_t total, I m, I n, int64_t diagonal, double scale,
                             double fill) {
@@ -352,13 +352,13 @@ struct RotaryShape {
   bool one_table, interval, backward;
 };
 
-// A thread turns one pair, or copies one element of the rest.
+// Each thread rotates one pair or copies one of the remaining elements.
 template <class T, class I>
 __global__ void rotary_kernel(const T* x, const Acc<T>* cos, const Acc<T>* sin, T* y, RotaryShape r) {
   const int64_t pairs = r.size / 2, items = pairs + r.k - r.size, total = r.b * r.m * r.h * items;
   const I items_i = static_cast<I>(items), h_i = static_cast<I>(r.h), m_i = static_cast<I>(r.m),
           half_i = static_cast<I>(r.part / 2);
-  GRID_LOOP(i, total) {  // positions are counted in I
+  GRID_LOOP(i, total) {  // indices are computed in I
     const I line = static_cast<I>(i) / items_i, place = line / h_i;
     const int64_t item = static_cast<I>(i) - line * items_i, ih = line - place * h_i, im = place % m_i,
                   ib = place / m_i;

@@ -1,4 +1,4 @@
-// Images of bytes, channels last, as planes of floats: a thread an output.
+// Convert uint8 images, channels last, to planes of floats: one thread for each output element.
 #include "common.cuh"
 
 namespace oneflow_ext {
@@ -6,7 +6,7 @@ namespace {
 
 struct Window {
   int64_t channels, height, width, top, left, image, row, column,
-      channel;  // sizes of the result, where the window starts, strides
+      channel;  // sizes of the result, start of the window, strides
   float mean[3], scale[3];
 };
 

@@ -1,4 +1,4 @@
-// Optimizer steps on CUDA: adam_, momentum_ and sgd_ update up to 64 tensors by one launch. Scalars as in
+// Optimizer steps on CUDA: adam_, momentum_ and sgd_ update up to 64 tensors with one launch. Scalars as in
 // cpu/optimizer.h.
 #include "common.cuh"
 
@@ -9,7 +9,8 @@ struct Scalars {
   double s[8];
 };
 
-// The tensors of one launch: of one dtype and device. m and v are null where the kind has none.
+// The tensors of one launch, all of one dtype and device. m and v are null if the optimizer has no such
+// state.
 constexpr int kUpdates = 64;
 template <class T>
 struct Updates {
@@ -20,7 +21,7 @@ struct Updates {
   int64_t n[kUpdates];
 };
 
-// kind 0 adam, 1 momentum, 2 sgd
+// kind: 0 is adam, 1 is momentum, 2 is sgd
 template <class A, int kind>
 __device__ inline void update(A& p, A d, A& m, A& v, const Scalars& c) {
   if constexpr (kind == 0) {
@@ -37,7 +38,7 @@ __device__ inline void update(A& p, A d, A& m, A& v, const Scalars& c) {
   }
 }
 
-// Block row y updates tensor y, N neighbouring elements at once.
+// Block row y updates tensor y, N adjacent elements at a time.
 template <class T, int kind, int N>
 __global__ void optimizer_kernel(Updates<T> list, Scalars c) {
   const int t = blockIdx.y;
@@ -58,7 +59,7 @@ __global__ void optimizer_kernel(Updates<T> list, Scalars c) {
   }
 }
 
-// Updates model[begin] to model[end - 1], at most kUpdates tensors of one dtype and device, by one launch.
+// Update model[begin] to model[end - 1] with one launch: at most kUpdates tensors of one dtype and device.
 template <int kind>
 void update_together(const char* name, const std::vector<Tensor>& model, const std::vector<Tensor>& diff,
                      const std::vector<Tensor>* m, const std::vector<Tensor>* v, const Scalars& scalars,

@@ -1,4 +1,4 @@
-// Masked softmax with dropout on CUDA: a block a row.
+// Masked softmax with dropout on CUDA: one block for each row.
 #include <limits>
 
 #include "common.cuh"

@@ -1,5 +1,6 @@
-// unique_pairs on CUDA: an open-addressing table in memory, its slots taken by atomic compare-and-swap; the
-// order is that of first occurrence, as on the CPU, whatever order the threads ran in.
+// unique_pairs on CUDA: a hash table with open addressing, whose slots are claimed by atomic
+// compare-and-swap. Results are in order of first occurrence, as on the CPU, whatever the order of the
+// threads.
 #include <array>
 
 #include "common.cuh"
@@ -9,7 +10,8 @@ namespace {
 
 using Word = unsigned long long;
 
-// slots[h] is an index of a key plus 1, lowest[h] the lowest index of that key, where[i] the slot of key i.
+// slots[h] is the index of a key plus 1, lowest[h] is the lowest index of that key, and where[i] is the slot
+// of key i.
 __global__ void insert_kernel(const int64_t* keys, Word* slots, Word* lowest, int64_t* where, int64_t n,
                               Word mask) {
   GRID_LOOP(i, n) {
@@ -26,7 +28,7 @@ __global__ void insert_kernel(const int64_t* keys, Word* slots, Word* lowest, in
 __global__ void first_kernel(const Word* lowest, const int64_t* where, int64_t* first, int64_t n) {
   GRID_LOOP(i, n) first[i] = lowest[where[i]] == static_cast<Word>(i);
 }
-// rank: how many first occurrences there are up to each key.
+// rank: the number of first occurrences up to and including each key.
 __global__ void write_kernel(const int64_t* keys, const char* values, const Word* lowest,
                              const int64_t* where, const int64_t* rank, int32_t* count, int64_t* unique,
                              char* of, int32_t* inverse, int64_t n, int64_t size) {

@@ -701,7 +701,7 @@ def ihfft(input: Tensor, n: _int = -1, dim: _int = -1, norm: str | None = None) 
     ...
 
 def image_flip(x: Any, flip_code: Any) -> Any:
-    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both.
+    """Return the images of a tensor buffer, flipped by code: 0 none, 1 left-right, 16 upside down, 17 both.
 
     The result is a tensor buffer of the same shape; each image has shape (height, width, channels).
     """
@@ -1227,8 +1227,8 @@ def tanh_grad(y: Tensor, dy: Tensor) -> _Tensor:
     ...
 
 def tensor_buffer_to_tensor(input: Tensor, instance_shape: Any, dtype: torch.dtype | None) -> Any:
-    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either
-    order.
+    """Return one tensor of the buffer's cells, which all have `instance_shape` and `dtype`. The two arguments
+    may come in either order.
     """
     ...
 

@@ -1,7 +1,7 @@
 """TensorBuffer: a batch whose cells are arrays of any shape, and record batches.
 
-In OneFlow these are tensors of the dtypes oneflow.tensor_buffer and oneflow.record; torch has no such
-dtypes, so here they are small classes with the shape, dtype and device of such a tensor.
+In OneFlow these are tensors of dtype oneflow.tensor_buffer and oneflow.record. torch has no such dtypes, so
+here they are small classes with a shape, dtype and device.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ tensor_buffer = CellType("tensor_buffer")
 
 
 class _Batch:
-    """Base of both batches: cells in some shape, on the host."""
+    """Base class of both batches: cells in some shape, on the host."""
 
     dtype: CellType
     placement = sbp = None
@@ -72,7 +72,7 @@ class _Batch:
         return self.shape[0]
 
     def _same(self, *args, **kwargs):
-        """Return the batch: cells stay on the host, and tensors of them can be moved."""
+        """Return the batch itself. Cells stay on the host; tensors created from them can be moved."""
         return self
 
     to = cpu = cuda = to_global = detach = contiguous = _same
@@ -126,7 +126,7 @@ class TensorBuffer(_Batch):
 
     @property
     def _tensor_buffer_shapes_and_dtypes(self):
-        """The shapes and the dtypes of the cells, as two lists."""
+        """Return the shapes and the dtypes of the cells, as two lists."""
         dtypes = [torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells]
         return [torch.Size(cell.shape) for cell in self.cells], dtypes
 
@@ -217,7 +217,7 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape):
 def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
     """Return a tensor for each cell, in the cell's shape.
 
-    out_shapes bound the elements, out_dtypes must agree.
+    out_shapes limit the number of elements; out_dtypes must match the dtypes of the cells.
 
     ValueError if the three lengths differ. RuntimeError for a cell that is larger or of another dtype.
     """

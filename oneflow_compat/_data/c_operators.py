@@ -10,7 +10,7 @@ from .buffers import tensor_buffer_to_tensor as whole
 
 
 def image_flip(x, flip_code):
-    """The images of a tensor buffer flipped by code: 0 not, 1 left-right, 16 upside down, 17 both.
+    """Return the images of a tensor buffer, flipped by code: 0 none, 1 left-right, 16 upside down, 17 both.
 
     The result is a tensor buffer of the same shape; each image has shape (height, width, channels).
     """
@@ -19,8 +19,8 @@ def image_flip(x, flip_code):
 
 @spelled("x=input")
 def tensor_buffer_to_tensor(input, instance_shape, dtype):
-    """One tensor of the buffer's cells, all of `instance_shape` and `dtype`; the two may come in either
-    order.
+    """Return one tensor of the buffer's cells, which all have `instance_shape` and `dtype`. The two arguments
+    may come in either order.
     """
     if isinstance(instance_shape, torch.dtype):
         instance_shape, dtype = dtype, instance_shape

@@ -20,7 +20,7 @@ def _read_annotations(path) -> dict:
 
 
 def _aspect(image):
-    """Return 1 or more for a portrait, 0 for a landscape image."""
+    """Return the aspect group of an image: 0 for landscape, 1 or more for portrait."""
     return image["height"] // image["width"]
 
 
@@ -72,7 +72,7 @@ class BatchStream:
             yield from order
 
     def __iter__(self):
-        """Yield batches. The image that waits longest decides the group of a batch; other groups wait."""
+        """Yield batches. The image that has waited longest decides the group of the next batch."""
         stream, waiting = self._stream(), []
         while True:
             batch, rest = [], []

@@ -25,8 +25,9 @@ def numeric(
 ) -> torch.Tensor:
     """Return a tensor (batch, *shape) of a numeric or bytes field.
 
-    A list of another length is an error, or with `pad` cut or filled up with zeros. Of a bytes field the
-    first bytes are taken, and too few are an error. Values are converted as C does (0.7 to int is 0).
+    A list of another length is an error; with `pad` it is truncated or padded with zeros. Of a bytes field
+    the first bytes are used, and too few bytes are an error. Values are converted as in C (0.7 becomes the
+    int 0).
     """
     count, out_dtype = int(np.prod(shape)), to_numpy_dtype(dtype)
     out = np.zeros((len(batch.cells), count), out_dtype)

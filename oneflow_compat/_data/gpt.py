@@ -52,11 +52,11 @@ class TokenFile:
         self._data = np.memmap(data, np.uint8, "r") if size else np.empty(0, np.uint8)
 
     def __len__(self):
-        """Return the count of documents."""
+        """Return the number of documents."""
         return len(self.documents) - 1
 
     def size(self, i: int) -> int:
-        """Return the count of tokens of a document."""
+        """Return the number of tokens of a document."""
         return int(self.sizes[int(self.documents[i]) : int(self.documents[i + 1])].sum())
 
     def document(self, i: int) -> np.ndarray:
@@ -68,7 +68,7 @@ class TokenFile:
 
 
 def split_documents(count: int, sizes: Sequence[int] | None, index: int | None) -> range:
-    """Return the documents of share `index` of `count` documents that are split in the ratio of `sizes`."""
+    """Return the documents of split `index`, if `count` documents are split in the ratio `sizes`."""
     if sizes is None:
         return range(count)
     if index is None or not 0 <= index < len(sizes):
@@ -83,9 +83,9 @@ class SampleStream:
 
     Orders agree with real OneFlow 0.9.0 for the same seed.
 
-    The documents are repeated as often as the samples need, and all repetitions are shuffled together. If the
-    last repetition gives few samples, it is shuffled separately, and its samples come last. The samples are
-    then put in random order.
+    The documents are repeated as often as needed for the samples, and all repetitions are shuffled together.
+    If the last repetition contributes few samples, it is shuffled separately, and its samples come last. Then
+    the samples are shuffled.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Images: decoding, random crops, resizing, on the host in a pool of threads.
 
-Decoding and resizing use OpenCV if it is installed: the results have OneFlow's bits, bicubic ones differ by
-at most one level. Otherwise Pillow decodes, with the same bits, and torch resizes, within one level of
-OpenCV. Images are numpy uint8 arrays (height, width, channels).
+Decoding and resizing use OpenCV if it is installed. The results are bitwise equal to OneFlow's, except that
+bicubic results differ by at most one level. Without OpenCV, Pillow decodes (bitwise equal) and torch resizes
+(within one level of OpenCV). Images are numpy uint8 arrays (height, width, channels).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def opencv() -> Any:
         import cv2
     except ImportError:
         return None
-    cv2.setNumThreads(1)  # the pool below is the parallelism
+    cv2.setNumThreads(1)  # images are processed in parallel by the pool below
     return cv2
 
 
@@ -36,7 +36,7 @@ _WORKERS = max(1, min(32, os.cpu_count() or 1))
 
 @functools.cache
 def _pool(process):
-    """Return the threads of a process: a forked worker of a DataLoader has none of its parent's."""
+    """Return the thread pool of this process. A forked DataLoader worker cannot use its parent's threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="oneflow-images")
@@ -113,11 +113,11 @@ def random_crop_window(
     area: tuple[float, float],
     aspect_ratio: tuple[float, float],
 ) -> tuple[int, int, int, int]:
-    """Return (top, left, height, width) of a crop with a random share of the area and a random width/height
-    ratio, like torchvision's RandomResizedCrop.
+    """Return (top, left, height, width) of a crop with a random area and a random width/height ratio, like
+    torchvision's RandomResizedCrop.
 
-    sampled: numbers in [0, 1), two for the position and two for each attempt. If no attempt fits, the crop is
-    the largest that the ratios allow.
+    sampled: random values in [0, 1), two for the position and two for each attempt. If no attempt fits, the
+    crop is the largest that the ratios allow.
     """
     down, right, *sizes = sampled
     low, high = math.log(aspect_ratio[0]), math.log(aspect_ratio[1])
@@ -152,7 +152,9 @@ def check_interpolation(interpolation_name: str) -> str:
 def resize(
     image: np.ndarray, width: int, height: int, interpolation: str = "bilinear", out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the image in another size, in `out` if passed. auto: area if it gets smaller, else bilinear."""
+    """Return the image resized, in `out` if passed. "auto" means area if the image gets smaller, else
+    bilinear.
+    """
     image_out = _resized(image, width, height, interpolation, out)
     if out is not None and image_out is not out:
         out[...] = image_out
@@ -208,7 +210,9 @@ def _resize_torch(image, width, height, interpolation):
 
 @functools.lru_cache(64)
 def _shares(size: int, out: int) -> np.ndarray:
-    """Row i: the share of each of `size` pixels in the i-th of `out` equal stretches."""
+    """Return a matrix (out, size). Row i has the weight of each pixel in the i-th of `out` equal
+    intervals.
+    """
     edges = np.arange(out + 1) * (size / out)
     pixel = np.arange(size)
     overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
@@ -218,7 +222,7 @@ def _shares(size: int, out: int) -> np.ndarray:
 def keep_aspect_size(
     width: int, height: int, target_size: int, min_size: int = 0, max_size: int = 0, resize_longer=False
 ) -> tuple[int, int]:
-    """Return (width, height) whose shorter (longer) side is `target_size`; max_size (min_size) bounds the
+    """Return (width, height) whose shorter (longer) side is `target_size`. max_size (min_size) limits the
     other side.
     """
     short, long = min(width, height), max(width, height)

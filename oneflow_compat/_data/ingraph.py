@@ -1,8 +1,8 @@
 """Readers and decoders inside nn.Graph's build().
 
-They are no tensor operators, so build() sees descriptions of their results. Each tensor at the end of a chain
-is one operator of the program, `oneflow_data.pull`, which runs the chain for the next batch. The first call
-gets the batch that the capture read.
+Readers and decoders are not tensor operators, so build() sees placeholders for their results. Each tensor at
+the end of a chain becomes one operator of the program, `oneflow_data.pull`, which runs the chain for the next
+batch. The first call uses the batch that the capture read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._errors import difference_hint
 from .._global.tensor import make_global, memory_of
 from .buffers import _Batch
 
-# the stage of a site keeps it alive
+# the stage keeps its site alive
 _sites: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
 _site_ids = itertools.count()
 
@@ -35,7 +35,7 @@ class Link:
 
 
 class Node:
-    """A stage and the links to its arguments; it runs once per tick."""
+    """A stage and the links to its arguments. It runs once per tick."""
 
     def __init__(self, stage: Stage, args: list, kwargs: dict):
         self.stage, self.args, self.kwargs = stage, args, kwargs
@@ -51,7 +51,7 @@ class Node:
 
 
 class Site:
-    """One operator in a program: counts its own calls."""
+    """One operator in a program. It counts its own calls."""
 
     def __init__(self, link: Link, example: torch.Tensor):
         example = memory_of(example)
@@ -83,7 +83,7 @@ class Promised(_Batch):
 
 
 def _operators():
-    """Return the operator, which the first use defines."""
+    """Return the operator; define it at the first use."""
     space = torch.ops.oneflow_data
     if not hasattr(space, "pull"):
         pull = torch.library.custom_op(
@@ -96,7 +96,7 @@ def _operators():
     return space.pull
 
 
-_turn = None  # an input of the program, so that no pass takes the operator for a constant
+_turn = None  # an input of the program, so that no pass folds the operator to a constant
 
 
 def call_in_graph(stage: Stage, args: tuple, kwargs: dict) -> Any:

@@ -1,15 +1,16 @@
 """OneRec files: framed flatbuffers messages, each a table of named tensors.
 
-A record is a header, the payload, padded to a multiple of 8 bytes, and the payload's xxHash64. The header is
-8 bytes `^ONEREC$`, 4 bytes 0, 4 bytes length of the payload, and the xxHash64 of these 16 bytes, big-endian.
-The payload is a flatbuffer with the identifier `1REC`:
+A record is a header, the payload (padded to a multiple of 8 bytes), and the xxHash64 of the payload. The
+header is 8 bytes `^ONEREC$`, 4 zero bytes, 4 bytes for the length of the payload, and the xxHash64 of these
+16 bytes, big-endian. The payload is a flatbuffer with the identifier `1REC`:
 
     Example { features: [Feature] }     sorted by key
     Feature { key: string; tensor: Tensor }
     Tensor  { shape: [int32]; data: union of Int8List, Int16List, Int32List, Int64List, Float32List,
               Float64List, StringList, BinaryList, each { values: [...] } }
 
-The layout was found by asking real OneFlow 0.9.0 what it reads; it has no published description.
+The format has no published description. It was derived by testing which files the original OneFlow 0.9.0
+reads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .buffers import TensorBuffer, to_numpy_dtype
 _HEAD = struct.Struct("<QII")
 _MAGIC = int.from_bytes(b"^ONEREC$", "little")
 _IDENTIFIER = b"1REC"
-# number of a table of the union -> dtype
+# index of a table in the union -> dtype
 _KINDS = {1: np.int8, 2: np.int16, 3: np.int32, 4: np.int64, 5: np.float32, 6: np.float64}
 _STRINGS = 7
 _DECODED = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
@@ -79,7 +80,7 @@ def _encode(record) -> bytes:
 
 
 def _values(builder, key, value):
-    """Return (number of the union's table, shape, vector) of one field."""
+    """Return (index of the table in the union, shape, vector) of one field."""
     texts = [value] if isinstance(value, str) else value
     if isinstance(texts, (list, tuple)) and texts and all(isinstance(v, str) for v in texts):
         return _STRINGS, [len(texts)], _offsets(builder, [builder.CreateString(v) for v in texts])
@@ -95,7 +96,9 @@ def _values(builder, key, value):
 
 
 def _table(builder, *fields):
-    """Return a table of offsets. A field between two offsets is the number of a union's table, one byte."""
+    """Return a table of offsets. A field between two offsets is the one-byte index of a table in the
+    union.
+    """
     has_union = len(fields) == 3
     builder.StartObject(len(fields))
     for slot, field in enumerate(fields):
@@ -127,7 +130,7 @@ def read_file(path: str, verify: bool = True) -> Iterator[tuple[np.ndarray, str]
     """Yield (payload as uint8 array, "file, record at byte n") of every record. Raise CorruptRecord if a
     record is damaged.
 
-    verify: the message is parsed too; length and digests are always checked.
+    verify: parse the message too. Lengths and digests are always checked.
     """
     view, at = memoryview(records._map(path)), 0
     while at < len(view):
@@ -200,7 +203,7 @@ def parse(payload: Any, where: str) -> dict:
         raise records.CorruptRecord(f"{where}: not a OneRec message: {error}") from None
 
 
-_MOST_TEXT = 64 << 20  # bytes of text that any message may have: many offsets may name one string
+_MOST_TEXT = 64 << 20  # bytes of text allowed in every message, because many offsets may refer to one string
 
 
 def _text(table, at, left) -> str:
@@ -243,7 +246,7 @@ def decode(
 
 
 def _check_decode(batch, dtype, shape, reshape, batch_padding) -> None:
-    """Raise an error for arguments that decode_onerec does not take."""
+    """Raise an error for arguments that decode_onerec does not support."""
     if not isinstance(batch, Batch):
         raise TypeError(f"decode_onerec takes what OneRecReader gives, found {type(batch).__name__}")
     if dtype not in _DECODED:

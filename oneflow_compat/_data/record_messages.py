@@ -1,8 +1,8 @@
-"""OFRecord messages with the part of protobuf's interface that code writing records uses.
+"""OFRecord messages with the part of protobuf's interface that programs use to write records.
 
 Fields: OFRecord.feature (a map whose entries are created on first access), Feature.bytes_list / float_list /
 double_list / int32_list / int64_list (setting one clears the others), XxxList.value (append, extend, [:] =).
-The bytes are those of protobuf's own encoder, with the names in order.
+The encoded bytes equal those of protobuf, with the names sorted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["OFRecord", "Feature", "BytesList", "FloatList", "DoubleList", "Int32
 
 
 class DecodeError(ValueError):
-    """The bytes are not such a message."""
+    """The bytes are not a message of this type."""
 
 
 class _Message:
-    """What all messages share."""
+    """Base class of all messages."""
 
     __slots__ = ()
 
@@ -208,7 +208,7 @@ class Feature(_Message):
         self._lists = {}
 
     def WhichOneof(self, group):
-        """The name of the list that is set, or None; the group is called kind."""
+        """Return the name of the list that is set, or None. The group is called kind."""
         if group != "kind":
             raise ValueError(f"Feature has no oneof field {group!r}; it has kind")
         for list_name, message in self._lists.items():
@@ -254,7 +254,7 @@ class Feature(_Message):
 
 
 class _Chosen(_Values):
-    """The values of one list of a Feature; a value that is set drops the other lists."""
+    """The values of one list of a Feature. Setting a value clears the other lists."""
 
     __slots__ = ("_feature", "_kind")
 
@@ -287,7 +287,7 @@ for _kind in _TYPES:
 
 
 class _Features(dict):
-    """The map `feature`: access creates a missing name."""
+    """The map `feature`. Access creates a missing entry."""
 
     def __missing__(self, name):
         if not isinstance(name, str):

@@ -1,6 +1,6 @@
 """Files of OFRecords: each record is its length (8 bytes, little-endian) and an OFRecord message.
 
-A data set is a folder of part files, <prefix><number>, the number with leading zeros if requested.
+A data set is a folder of part files <prefix><number>, optionally with leading zeros.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _checked(name):
 
 
 def _typed(name, value):
-    """Return (name of the list, values) that a record holds for a value."""
+    """Return (name of the list, values) under which a record stores a value."""
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -122,8 +122,8 @@ def _typed(name, value):
 
 
 def _list_for(array, has_dtype):
-    """Return the name of the list for an array. Python's numbers, which have no dtype, are stored in 32 bits
-    if they fit.
+    """Return the name of the list for an array. Python numbers, which have no dtype, are stored in 32 bits if
+    they fit.
     """
     if array.dtype.kind == "f":
         return "double_list" if has_dtype and array.dtype.itemsize == 8 else "float_list"
@@ -147,8 +147,8 @@ def _map(path):
 def read_file(path, on_corrupt: str = "raise") -> Iterator[Record]:
     """Yield the records of one part file.
 
-    on_corrupt="skip": a record that does not parse is left out; after an impossible length, the rest of the
-    file is left out. A warning names the file and the offset.
+    on_corrupt="skip": skip a record that does not parse; after an impossible length, skip the rest of the
+    file. A warning names the file and the offset.
     """
     data = _map(path)
     view, at, end = memoryview(data), 0, len(data)
@@ -168,7 +168,7 @@ def read_file(path, on_corrupt: str = "raise") -> Iterator[Record]:
 
 
 def _read_record(view, at, path):
-    """Return (record or None, what is wrong with it, its size or None if that cannot be known)."""
+    """Return (record or None, description of the defect, size or None if it is unknown)."""
     left = len(view) - at - 8
     if left < 0:
         return None, f"{left + 8} bytes are left, a record begins with 8", None
@@ -185,8 +185,8 @@ def _read_record(view, at, path):
 class RecordStream:
     """The endless stream of a data set's records: epoch after epoch, without a gap between them.
 
-    Files in order of their numbers; with shuffle_after_epoch in another order from the second epoch
-    on. Several ranks get neighbouring shares of the files. epoch counts from 0.
+    Files are read in the order of their numbers; with shuffle_after_epoch, in another order from the second
+    epoch on. Each rank reads a contiguous share of the files. epoch counts from 0.
     """
 
     def __init__(self, paths, shuffle_after_epoch=False, rank=0, ranks=1, on_corrupt="raise"):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 _MASK = 0xFFFFFFFF
-_SHIFTS = ((623, 11), (68, 7), (39, 5), (7, 3))  # least count -> t in the C++ standard
+_SHIFTS = ((623, 11), (68, 7), (39, 5), (7, 3))  # (smallest count, the value t of the C++ standard)
 
 
 def seed_sequence(values: Sequence[int], count: int) -> list[int]:
@@ -40,7 +40,7 @@ def seed_sequence(values: Sequence[int], count: int) -> list[int]:
 
 
 class Minstd:
-    """std::minstd_rand0 seeded through a seed sequence; the engine of the shuffle buffer and of crops."""
+    """std::minstd_rand0, seeded through a seed sequence. The shuffle buffer and the crops use it."""
 
     _M = 2147483647
 
@@ -90,7 +90,9 @@ class MersenneTwister:
                 return r // scale
 
     def shuffle(self, items: list) -> None:
-        """Shuffle in place as std::shuffle does: a large enough random number gives two positions."""
+        """Shuffle in place, as std::shuffle does: one random number gives two positions if it is large
+        enough.
+        """
         i = 1
         if len(items) >= 1 << 16:
             for i in range(1, len(items)):
@@ -109,8 +111,8 @@ class MersenneTwister:
 
 
 class ShuffleBuffer:
-    """Takes items from a stream in random order: a random item of the buffer, which the next of the stream
-    replaces.
+    """Yields the items of a stream in random order. Each step takes a random item of the buffer and puts the
+    next item of the stream in its slot.
     """
 
     def __init__(self, stream, size: int, seed: int):
@@ -127,7 +129,7 @@ class ShuffleBuffer:
 
 
 def epoch_shuffle(items: list, epoch: int) -> None:
-    """Shuffle a list of files in place, as OneFlow does with the number of an epoch."""
+    """Shuffle a list of files in place, as OneFlow does for an epoch."""
     MersenneTwister(524287 + epoch).shuffle(items)
 
 

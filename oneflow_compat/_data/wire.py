@@ -22,13 +22,13 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class WireError(ValueError):
-    """The bytes are not a message of this kind."""
+    """The bytes are not a message of this type."""
 
 
 # --------------------------------------------------------------------------- writing
 def varint(value: int) -> bytes:
     """Return an integer in base 128, lowest digit first."""
-    value &= 0xFFFFFFFFFFFFFFFF  # negative numbers take ten bytes
+    value &= 0xFFFFFFFFFFFFFFFF  # a negative number has ten bytes
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -114,7 +114,7 @@ def decode_list(list_name: str, data: bytes | memoryview) -> list[bytes] | np.nd
             continue
         if wire == _VARINT:
             parts.append(np.array([value], np.uint64).astype(np.int64))
-        elif dtype.kind == "f" and len(value) % dtype.itemsize == 0:  # packed, or one by one
+        elif dtype.kind == "f" and len(value) % dtype.itemsize == 0:  # packed or single
             parts.append(np.frombuffer(value, dtype))
         elif dtype.kind == "i" and wire == _BYTES:
             parts.append(_packed_varints(value))

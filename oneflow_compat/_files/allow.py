@@ -1,9 +1,9 @@
 """The names that a safe load may construct, each with the checked function that creates its values.
 
-A name that is absent is refused. A name of `VALUES` may stand in a file as a value and is never called.
-A name of a table of constructors is called through the constructor beside it, which checks every argument
-and charges what it allocates. torch's own additions (`torch.serialization.add_safe_globals`) hold too:
-those are the user's word, and they are called as they are.
+A name that is absent is refused. A name of `VALUES` may appear in a file as a value and is never called. A
+name of a table of constructors is called through its constructor, which checks every argument and charges
+what it allocates. Classes that the user allowed with `torch.serialization.add_safe_globals` are called
+unchanged, because the user trusts them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALIASES = {
     "torch.tensor": "torch._tensor",
 }
 
-# module: names. They stand beside tensors in checkpoints: a default factory, a dtype, the activation of a
+# module: names. Checkpoints contain them beside tensors: a default factory, a dtype, the activation of a
 # layer.
 VALUES = {
     "builtins": "list dict set tuple int float bool str bytes",
@@ -51,7 +51,7 @@ VALUES = {
 
 
 class Constructor:
-    """A name that a file may call; a file holds this object and never the function itself."""
+    """A name that a file may call. Objects of the file hold this wrapper, never the function itself."""
 
     __slots__ = ("name", "make")
 
@@ -78,7 +78,7 @@ def find(module: str, name: str) -> Any:
 
 @functools.cache
 def _constructors_of_values() -> dict:
-    """Return {id of a value: its Constructor} of the allowed values that a file may also call."""
+    """Return {id of value: Constructor} for the allowed values that a file may also call."""
     out = {}
     for module, names in VALUES.items():
         for name in names.split():
@@ -111,7 +111,7 @@ def new(target: Any, arguments: Any, budget: Budget) -> Any:
 
 
 def is_user_global(target: object) -> bool:
-    """Whether the user allowed this very object."""
+    """Whether the user allowed this object."""
     return any(target is item for item in user_globals().values())
 
 
@@ -147,7 +147,7 @@ def _from_type(budget, function, cls, arguments, state):
 
 
 def _wrapper(budget, cls, dtype, size, stride, offset, layout, device, requires_grad):
-    """Return a tensor of a subclass that holds no values, if the user allowed it."""
+    """Return a tensor of a subclass without values of its own, if the user allowed the subclass."""
     if not is_user_global(cls):
         raise RefusedError(
             f"it holds a tensor of class {getattr(cls, '__name__', cls)!r}, which a safe load does not make"

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all: written beside the target, flushed, then renamed onto it."""
+"""Files that appear complete or not at all. Each is written next to its target, flushed, then renamed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO
 
 
 def sync_folder(folder: str | os.PathLike) -> None:
-    """Make a rename inside `folder` survive a power cut (a no-op where folders cannot be opened)."""
+    """Make a rename inside `folder` survive a power cut. Do nothing if the system cannot open folders."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -83,8 +83,8 @@ def _try_lock(handle) -> bool:
 
 
 def _remove_leftovers(folder, prefix) -> None:
-    """Remove the temporary files of saves that were killed: those that no process has locked, an hour old or
-    older.
+    """Remove temporary files of killed saves: those that are at least an hour old and not locked by any
+    process.
     """
     names = [
         n
@@ -99,11 +99,11 @@ def _remove_leftovers(folder, prefix) -> None:
                     os.unlink(path)
 
 
-_FRESH = 3600  # seconds: file systems of networks may not know the locks of other machines
+_FRESH = 3600  # seconds; network file systems may not show the locks of other machines
 
 
 def umask() -> int:
-    """Return the mask of the modes of new files."""
+    """Return the umask of the process."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -10,15 +10,16 @@ from .errors import RefusedError
 
 ALLOWANCE = 64 << 20  # bytes that any file may need
 DATA_FACTOR = 4  # bytes of values for each byte of the file: read, unpacked, converted
-OBJECT_FACTOR = 64  # bytes of Python objects for each byte of a pickle: an empty dict takes two bytes there
-COLLISIONS = 32  # different keys of one hash
+OBJECT_FACTOR = 64  # bytes of Python objects for each byte of a pickle; an empty dict is two bytes there
+COLLISIONS = 32  # different keys that share one hash
 
 
 class Budget:
-    """Two allowances of one load: bytes of values, and bytes of Python objects (which bound its time too).
+    """Two allowances of one load: bytes of values, and bytes of Python objects. The second also limits the
+    time.
 
-    `late_values`: the values of storages follow after the pickle. `restore_tensor(tensor, location)` moves
-    a tensor that has no storage to the device that the load asks for.
+    `late_values`: the file stores the values of storages after the pickle. `restore_tensor(tensor, location)`
+    moves a tensor that has no storage to the device that the load asks for.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Budget:
         )
 
     def check_later(self, check: Callable[[], object]) -> None:
-        """Run `check()` when all values are read."""
+        """Run `check()` after all values are read."""
         self._checks.append(check)
 
     def finish(self) -> None:
@@ -64,7 +65,7 @@ class Budget:
             check()
 
     def require_values(self, subject: str) -> None:
-        """Refuse a subject that depends on values in a file where the values come later."""
+        """Refuse an object that depends on values, if the file stores the values after the pickle."""
         if self._late_values:
             raise RefusedError(f"altered: {subject} in a file of a torch that could not write one")
 

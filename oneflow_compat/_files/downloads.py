@@ -19,13 +19,13 @@ def shows_progress() -> bool:
 
 
 def announce(url: str, path: str | os.PathLike[str]) -> None:
-    """Write the line on stderr that stands above the progress bar."""
+    """Write the line above the progress bar to stderr."""
     print(f"oneflow: downloading {url} to {path}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def named_failures(url: str) -> Iterator[None]:
-    """Name the address in the error of a failed download. The class of the error stays torch's."""
+    """Add the URL to the error of a failed download. The error keeps torch's class."""
     try:
         yield
     except urllib.error.HTTPError as error:
@@ -52,7 +52,7 @@ def download_url_to_file(
     """Download the file at `url` to the path `dst`, with a progress bar on stderr.
 
     An existing file is replaced when the download is complete. `hash_prefix` is the beginning of the
-    expected SHA-256; another one raises RuntimeError. ONEFLOW_QUIET=1 hides the progress bar.
+    expected SHA-256; a mismatch raises RuntimeError. ONEFLOW_QUIET=1 hides the progress bar.
     """
     progress = progress and shows_progress()
     if progress:

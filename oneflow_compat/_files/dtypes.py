@@ -1,4 +1,4 @@
-"""OneFlow's numbers and names of element types, and the type of each on disk."""
+"""OneFlow's numbers and names of dtypes, and how each is stored on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROTO = {
     "kInt64": (6, torch.int64, np.int64),
     "kUInt8": (7, torch.uint8, np.uint8),
     "kFloat16": (9, torch.float16, np.float16),
-    # OneFlow turns bfloat16 into float32 on its way to disk
+    # OneFlow stores bfloat16 as float32
     "kBFloat16": (11, torch.bfloat16, np.float32),
     "kBool": (12, torch.bool, np.bool_),
     "kUInt16": (13, torch.uint16, np.uint16),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 class CheckpointError(RuntimeError):
     """A file cannot be read: it is truncated, altered or of another format.
 
-    `source` is the file, once it is named.
+    `source` is the file, if known.
     """
 
     source: object = None
@@ -43,7 +43,7 @@ def named_errors(source: object) -> Iterator[None]:
         ) from None
     except (OSError, ImportError) as error:
         if getattr(error, "errno", None) != errno.EINVAL:
-            raise  # of the system, not of the content
+            raise  # the error comes from the system, not from the content
         raise CheckpointError.of(
             source, "truncated or altered: it names an offset before its beginning"
         ) from None

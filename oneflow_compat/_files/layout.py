@@ -1,9 +1,9 @@
 """OneFlow's checkpoint folders.
 
 A checkpoint folder holds `pickled_data` (see `pickles`) and one folder per tensor with `meta` (text:
-shape and element type) and `out` (the values, little-endian, row-major). An older kind has no
-`pickled_data`: each sub-folder is one named variable. We add `crc32` to each tensor folder; OneFlow
-ignores it.
+shape and element type) and `out` (the values, little-endian, row-major). Older checkpoints have no
+`pickled_data`: each sub-folder is one named variable. We add a file `crc32` to each tensor folder, which
+OneFlow ignores.
 
 Replacing `pickled_data` is the commit: new tensors get new folder names, then `pickled_data` is replaced in
 one step, then the tensors of the old checkpoint are removed. A crash leaves a complete checkpoint.
@@ -111,8 +111,8 @@ def open_inside(root: str | None, *names: str) -> IO[bytes]:
 
 
 def read_tensor(folder: str, root: str | None = None) -> torch.Tensor:
-    """Read one tensor folder of `root`. Its size must agree with `meta`, and its values with `crc32`, if
-    there is such a file.
+    """Read one tensor folder of `root`. Its size must match `meta`; its values must match `crc32`, if that
+    file exists.
     """
     meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
     with named_errors(meta), open_inside(root, folder, META) as file:
@@ -129,7 +129,7 @@ def read_tensor(folder: str, root: str | None = None) -> torch.Tensor:
 
 
 def _read_values(file, data, shape, name) -> np.ndarray:
-    """Return the values of a data file, which has exactly the bytes of the shape."""
+    """Return the values of a data file, whose size must match the shape."""
     _, _, stored = dtypes.PROTO[name]
     size, count = os.fstat(file.fileno()).st_size, math.prod(shape)
     if name == "kBFloat16" and size == 2 * count and count:
@@ -170,7 +170,7 @@ class Writer:
     def add(self, tensor: torch.Tensor) -> str:
         name = f"tensor_{self._next}"
         self._next += 1
-        self.names.append(name)  # before writing, so that a failure removes a half-written folder too
+        self.names.append(name)  # before writing: a failure then removes the folder
         write_tensor(os.path.join(self.folder, name), tensor)
         return name
 
@@ -188,17 +188,17 @@ class Writer:
                 _remove_tensor(os.path.join(self.folder, name))
 
     def abandon(self) -> None:
-        """Remove what was written; the old checkpoint stays."""
+        """Remove everything that was written. The old checkpoint stays."""
         for name in self.names:
             shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
         self._lock()
         if self._is_new:
-            with contextlib.suppress(OSError):  # another process may have written into it meanwhile
+            with contextlib.suppress(OSError):  # another process may have written into the folder
                 os.rmdir(self.folder)
 
 
 def _remove_tensor(folder) -> None:
-    """Remove a tensor folder of an older checkpoint, and nothing a user put there."""
+    """Remove a tensor folder of an older checkpoint. Keep files that a user put there."""
     if not os.path.islink(folder) and set(os.listdir(folder)) <= {META, DATA, CHECK}:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -216,10 +216,10 @@ def tensor_folder(root: str, name: Any) -> str:
 
 
 def read_variables(root: str, safe: bool = True) -> dict[str, torch.Tensor]:
-    """Read the older kind of folder (no `pickled_data`): {variable name: tensor}."""
+    """Read a folder without `pickled_data`, OneFlow's older layout. Return {variable name: tensor}."""
     names = sorted(n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n, META)))
     marked = os.path.exists(os.path.join(root, LEGACY_MARK))
-    # the newer layout calls its tensors so
+    # tensor folders of the newer layout have such names
     if names and not marked and all(re.fullmatch(r"tensor_\d+", n) for n in names):
         raise CheckpointError.of(os.path.join(root, PICKLE), "missing; the checkpoint is incomplete")
     if not names and not marked:

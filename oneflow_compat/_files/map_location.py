@@ -1,4 +1,4 @@
-"""The devices that loaded tensors go to: map_location and global_src_rank of oneflow.load."""
+"""The devices of loaded tensors: map_location and global_src_rank of oneflow.load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def mover(map_location: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
 
 def spread(read: Callable[[], object], rank: int, map_location: object) -> object:
     """Return on every rank the object that `rank` reads, with its tensors global on that rank. If `rank`
-    raises, every rank raises, so that none waits.
+    raises, every rank raises, so that no rank waits forever.
     """
     obj = read() if _processes.get_world_size() == 1 else from_rank(rank, read, "load")
     if is_placement(map_location):
@@ -64,7 +64,7 @@ def map_tensors(obj: object, change: Callable[[torch.Tensor], torch.Tensor]) -> 
         if not isinstance(value, torch.Tensor | dict | list | tuple):
             return value
         if id(value) not in done:
-            done[id(value)] = value, value  # of a container within itself: the container
+            done[id(value)] = value, value  # within itself, a container is not replaced
             done[id(value)] = value, changed(value)
         return done[id(value)][1]
 

@@ -1,8 +1,9 @@
-"""Pickled layers: the torch.nn or oneflow.nn module of the same name, filled with the attributes of the file.
+"""Pickled layers: a torch.nn or oneflow.nn module of the same name with the attributes from the file.
 
-No constructor runs with values of a file. A layer starts as a copy of a template, which was constructed once
-with arguments fixed here. Then the file's attributes replace the template's. Some layers of OneFlow lack an
-attribute of torch's layer (a convolution has no `transposed`); it is derived from the attributes in the file.
+No constructor is called with values from a file. A layer starts as a copy of a template, which was
+constructed once with arguments fixed here. Then the file's attributes replace the template's. Some layers of
+OneFlow lack an attribute of torch's layer (a convolution has no `transposed`); it is derived from the
+attributes in the file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HOOKS = "hooks"
 _RENAMED = {"PixelShufflev2": "PixelShuffle"}
 _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
-_ELEMENTS = 4096  # of a tuple, list or dict among a layer's attributes
+_ELEMENTS = 4096  # the limit for a tuple, list or dict among a layer's attributes
 _FIXED = {
     nn.Embedding: (1, 1),
     nn.EmbeddingBag: (1, 1),
@@ -57,7 +58,7 @@ def layer_shell(module: str, name: str) -> type[LayerShell] | None:
     if of_oneflow:
         layer = getattr(ours, _RENAMED.get(name, name), None)
     elif module == "torch.nn" or module.startswith("torch.nn.modules."):
-        # parts of layers have no public name
+        # helper classes of layers have no public name
         layer = getattr(nn, name, None) or getattr(sys.modules.get(module), name, None)
     elif module.startswith(ours.__name__ + ".modules."):
         layer = getattr(importlib.import_module(ours.__name__), name, None)
@@ -94,7 +95,7 @@ def build(shell: LayerShell, state: object, trusted: bool = False) -> nn.Module:
 
 
 # --------------------------------------------------------------------------- the template
-_templates: dict[int, tuple[type, dict]] = {}  # by identity: a layer of ours equals torch's class of its name
+_templates: dict[int, tuple[type, dict]] = {}  # by id: our layers equal torch's classes
 
 
 def _template_of(cls) -> dict:
@@ -106,7 +107,7 @@ def _template_of(cls) -> dict:
 def _fresh_attributes(cls) -> dict:
     """Return the attributes of a layer that was constructed with the first arguments that fit."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of layers that torch deprecates
+        warnings.simplefilter("ignore")  # torch warns about deprecated layers
         for arguments in (getattr(cls, "_blank", None), _FIXED.get(cls), *_COMMON_ARGUMENTS):
             if arguments is not None:
                 with contextlib.suppress(Exception):  # the layer takes other arguments
@@ -136,7 +137,7 @@ def _table(cls, table, entries, template, of_oneflow) -> dict:
                 f"altered or hostile: {table} of a {cls.__name__} has {name!r}, the name of one of its"
                 " methods"
             )
-    # OneFlow leaves out what is None
+    # OneFlow omits entries that are None
     absent = dict.fromkeys(template) if of_oneflow and table != "_modules" else {}
     return type(template)({**absent, **entries})
 
@@ -164,8 +165,8 @@ def _check_attribute(cls, name, value) -> None:
 
 
 def _is_plain(value, depth=0) -> bool:
-    """Whether a value is one that torch's layers keep: plain, a tensor, a layer, an allowed function, or a
-    container of these.
+    """Whether a layer of torch may have the value as an attribute: a plain value, a tensor, a layer, an
+    allowed function, or a container of these.
     """
     if isinstance(value, (*_PLAIN, torch.Tensor, nn.Module)) or value is torch.Tensor:
         return True
@@ -184,7 +185,7 @@ def _is_plain(value, depth=0) -> bool:
 def _derive(loaded, state):
     """Set the attributes that torch's constructors compute."""
     if getattr(loaded, "divisor_override", None) == 0:
-        loaded.divisor_override = None  # OneFlow's 0
+        loaded.divisor_override = None  # OneFlow stores 0 for None
     if isinstance(getattr(loaded, "padding", None), list):
         loaded.padding = tuple(loaded.padding)
     if isinstance(loaded, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
@@ -212,7 +213,7 @@ def _derive_convolution(loaded, state) -> None:
 
 
 def _repeated_padding(loaded) -> tuple:
-    """Return the padding of each side, last dimension first, as torch.nn.functional.pad takes it."""
+    """Return the padding of each side, last dimension first, in the order of torch.nn.functional.pad."""
     if isinstance(loaded.padding, tuple):
         return tuple(n for n in reversed(loaded.padding) for _ in range(2))
     sides = [0, 0] * len(loaded.kernel_size)
@@ -225,7 +226,7 @@ def _repeated_padding(loaded) -> tuple:
 
 
 def _derive_recurrent(loaded, state) -> None:
-    """Set the names of the weights in torch's order, for the layers that the file has."""
+    """Set the weight names in torch's order, for the layers that the file has."""
     loaded.mode = state.get("mode", loaded.mode)
     layers = loaded.num_layers
     if type(layers) is not int or not 0 < layers <= len(loaded._parameters):
@@ -283,6 +284,6 @@ def reduced_without_local_hooks(module: nn.Module) -> tuple | None:
 def _can_be_pickled(hook) -> bool:
     try:
         pickle.dumps(hook)
-    except Exception:  # whatever a hook's own __reduce__ raises
+    except Exception:  # a hook's __reduce__ may raise anything
         return False
     return True

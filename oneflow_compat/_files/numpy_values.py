@@ -1,6 +1,6 @@
 """Checked constructors of numpy's arrays, scalars and dtypes.
 
-Only plain dtypes exist here: no objects, no fields, no subarrays.
+Only plain dtypes are supported: no objects, no fields, no subarrays.
 
 numpy's own `__setstate__` trusts its arguments (a wrong one crashes the process), so it is never called. An
 array is an `Array` shell until its state is read; then it is created from bytes of exactly the right length.
@@ -28,7 +28,7 @@ _STRINGS = "US"
 class Shell:
     """An object of a pickle whose state is not read yet.
 
-    `memo_keys` are its keys in the memo of the pickle.
+    `memo_keys` are the keys of the object in the memo of the pickle.
     """
 
     memo_keys: list[int]
@@ -112,7 +112,7 @@ def _dimensions(shape) -> tuple[int, ...]:
 
 
 def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
-    """Return a fresh array. The bytes must be exactly those of the shape."""
+    """Return a fresh array. The number of bytes must match the shape."""
     shape, dtype = _dimensions(shape), check_dtype(dtype)
     count = 1
     for d in shape:
@@ -131,7 +131,9 @@ def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
 
 
 def _small(shape):
-    """Return the shape of an array without elements. numpy multiplies its other dimensions."""
+    """Return the shape of an array without elements. Limit its other dimensions, because numpy multiplies
+    them.
+    """
     if any(d > 1 << 31 for d in shape):
         raise RefusedError(f"altered: the shape of an array is {shape}")
     return shape

@@ -1,9 +1,9 @@
 """OneFlow's pickles: protocol 4, tensors as `oneflow.Tensor` / `oneflow.nn.Parameter`.
 
-A tensor's state is {"path": folder name} in a checkpoint folder, and {"data": numpy array, "dtype",
-"device"} in a single file. pickle.Pickler writes a global only under its true name, so the writer derives
-from pickle._Pickler, Python's own implementation. A pickle ends with the opcode STOP. We append the CRC-32 of
-all bytes before, which readers ignore.
+A tensor's state is {"path": folder name} in a checkpoint folder, and {"data": numpy array, "dtype", "device"}
+in a single file. pickle.Pickler writes a global only under its real name, so the writer derives from
+pickle._Pickler, the implementation in Python. A pickle ends with the opcode STOP. We append a CRC-32 of all
+bytes before it, which other readers ignore.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _SBP = _stand_in("oneflow._oneflow_internal.sbp", "sbp")
 
 
 class Pickler(pickle._Pickler):
-    """Writes an object for OneFlow. `store(tensor)` writes a tensor to a folder and returns its name; without
-    it the values are in the pickle. `whole(tensor)` returns the full values of a global tensor.
+    """Writes an object for OneFlow. `store(tensor)` writes a tensor to a folder and returns the folder's
+    name; without `store` the pickle contains the values. `whole(tensor)` returns the full values of a global
+    tensor.
     """
 
     def __init__(self, file: IO[bytes], store: Callable | None = None, whole: Callable | None = None):
@@ -98,14 +99,14 @@ class Pickler(pickle._Pickler):
             device = "cuda" if tensor.is_cuda else "cpu"
             state = {"data": dtypes.to_numpy(plain), "dtype": tensor.dtype, "device": device}
         if parameter and not tensor.requires_grad:
-            state["requires_grad"] = False  # an addition of ours; OneFlow does not look at it
+            state["requires_grad"] = False  # our addition; OneFlow ignores it
         return state
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         if isinstance(obj, _Name):
             self._write_global(obj, *obj.where)
         elif (getattr(obj, "__module__", "") or "").startswith("numpy._core"):
-            # the name that numpy 1 knows as well
+            # a name that numpy 1 has too
             module = obj.__module__.replace("numpy._core", "numpy.core", 1)
             self._write_global(obj, module, name or obj.__qualname__)
         else:
@@ -152,7 +153,7 @@ class _DType(_State):
 
 
 class _Generator(_State):
-    """The random generator of a dropout; torch's generators cannot take its state."""
+    """The random generator of a dropout layer. torch's generators cannot use its state."""
 
 
 class _Placement(_State):
@@ -209,7 +210,7 @@ class _States:
     def value_of(self, shell: _State, state):
         """Return the value that a state describes."""
         if isinstance(shell, _Generator):
-            return None  # torch's default one
+            return None  # torch's default generator
         if isinstance(shell, _Tensor | _Parameter):
             loaded = self._tensor(state)
             if not shell.parameter:
@@ -230,7 +231,7 @@ class _States:
         return loaded if self._to_device is None else self._to_device(loaded)
 
     def _outer(self, name):
-        """Return a tensor of the folder. Each is expected once; further reads are charged."""
+        """Return a tensor of the folder. Each tensor is expected once; repeated reads are charged."""
         if self._folder_tensor is None:
             raise CheckpointError(
                 "its tensors are in a checkpoint folder; load the folder, not the file in it"
@@ -290,9 +291,7 @@ class SafeReader(Unpickler):
 
 
 class FullReader(pickle._Unpickler):
-    """Reads OneFlow's pickles and constructs any class that the file names, which runs code of the file's
-    choice.
-    """
+    """Reads OneFlow's pickles and constructs any class that the file names. This can run arbitrary code."""
 
     def __init__(self, file, states):
         super().__init__(file)
@@ -317,7 +316,7 @@ class FullReader(pickle._Unpickler):
         else:
             value = modules.build(target, state, trusted=True)
         self.stack[-1] = value
-        for index in reversed(self.memo):  # the memo got it just before its state
+        for index in reversed(self.memo):  # the object entered the memo just before its state
             if self.memo[index] is target:
                 self.memo[index] = value
                 break
@@ -326,7 +325,7 @@ class FullReader(pickle._Unpickler):
 
 
 def _check_sum(body: bytes, rest: bytes) -> None:
-    """Compare the checksum behind a pickle of ours; OneFlow's pickles have none."""
+    """Compare the checksum after the pickle. OneFlow's own pickles have none."""
     if not rest:
         return
     pickled = body[: len(body) - len(rest)]

@@ -60,7 +60,7 @@ def _complex(budget, *arguments):
 
 
 def _latin1(budget, string, encoding):
-    """Bytes, as protocol 2 writes them: codecs.encode(text, "latin1")."""
+    """Return bytes as protocol 2 writes them: codecs.encode(text, "latin1")."""
     if type(string) is not str or encoding not in ("latin1", "latin-1"):
         refuse("_codecs.encode", (string, encoding))
     budget.charge_data(len(string), "bytes")
@@ -248,11 +248,11 @@ CONSTRUCTORS: dict[str, Callable] = {
     "datetime.date": _moment(datetime.date),
     "datetime.time": _moment(datetime.time),
     "datetime.timedelta": _of_integers(datetime.timedelta, 3),
-    "datetime.timezone": _timezone,  # when a run was saved
+    "datetime.timezone": _timezone,  # checkpoints record when a run was saved
     "decimal.Decimal": _decimal,
     "fractions.Fraction": _fraction,
     "uuid.UUID": _empty(uuid.UUID),
-    **{f"pathlib.{name}": _path(name) for name in _PATHS},  # the folders of a run
+    **{f"pathlib.{name}": _path(name) for name in _PATHS},  # checkpoints record the folders of a run
     "argparse.Namespace": _empty(argparse.Namespace),
-    "types.SimpleNamespace": _empty(types.SimpleNamespace),  # the options of a run
+    "types.SimpleNamespace": _empty(types.SimpleNamespace),  # checkpoints record the options of a run
 }

@@ -24,7 +24,7 @@ class LoadOptions:
     map_location: Any
     to_device: Callable[[torch.Tensor], torch.Tensor] | None  # moves one tensor by map_location
     reads_torch_files: bool
-    arguments: dict  # those of torch.load and check_crc that the caller gave
+    arguments: dict  # arguments of torch.load, and check_crc, that the caller passed
 
     @property
     def is_safe(self) -> bool:
@@ -60,7 +60,7 @@ def read_source(source: str | os.PathLike | IO[bytes], options: LoadOptions) -> 
 def _read_folder(source, options):
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
-        from ..nn.graph.deploy import load_graph  # the engine is loaded for a saved graph only
+        from ..nn.graph.deploy import load_graph  # import cost: only a saved graph needs the engine
 
         return load_graph(source, options.map_location)
     root = source if options.is_safe else None
@@ -119,7 +119,7 @@ def _read_torch_file(file_format, file, name, options):
 
 
 def _torch_map_location(map_location):
-    """Return the map_location for torch, which restores "cpu" and not OneFlow's "cpu:0"."""
+    """Return the map_location for torch, which accepts "cpu" but not OneFlow's "cpu:0"."""
     if is_placement(map_location):
         return "cpu"
     is_cpu = not isinstance(map_location, dict) and str(map_location).startswith("cpu:")
@@ -127,7 +127,7 @@ def _torch_map_location(map_location):
 
 
 def _read_safely(file_format, file, mapped, arguments):
-    """Return the object in a torch file, built by the pickle machine of this package."""
+    """Return the object in a torch file, read with the unpickler of this package."""
     if file_format == "tar":
         raise RefusedError(
             "a torch file of before 2017 (tar), which a safe load does not read. If you trust the file, load"
@@ -147,14 +147,12 @@ def _read_safely(file_format, file, mapped, arguments):
     return torch_file.load_stream(file, size, **common)
 
 
-# messages of torch's readers about a damaged file
+# messages of torch's readers for damaged files
 _DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
 
 
 def _read_trusted(source, name, arguments):
-    """Return the object in a torch file that the user trusts, by torch.load, which runs code that the file
-    names.
-    """
+    """Return the object in a torch file that the user trusts. torch.load can run code that the file names."""
     arguments = {k: v for k, v in arguments.items() if k not in ("check_crc", "weights_only")}
     try:
         return torch.load(source, weights_only=False, **arguments)
@@ -200,7 +198,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 def size_of(file: IO[bytes]) -> int:
-    """Return the count of bytes from the current position to the end."""
+    """Return the number of bytes from the current position to the end."""
     here = file.tell()
     file.seek(0, os.SEEK_END)
     end = file.tell()

@@ -1,7 +1,7 @@
-"""safetensors files, with the checks of the library's own parser: the header describes every byte once.
+"""safetensors files, with the same checks as the library: the header must describe every byte exactly once.
 
-The library (optional) reads a file by its path. This reader also takes a file object. The tests compare what
-both accept.
+The library (optional) reads a file by its path. This reader also accepts a file object. Tests check that both
+accept the same files.
 """
 
 from __future__ import annotations

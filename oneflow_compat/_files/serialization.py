@@ -47,20 +47,19 @@ def save(
 
     The layouts are:
 
-    - by default torch's zip file. torch.load opens it, oneflow.load, and OneFlow's own load
-      (support_pytorch_format, if torch is installed beside OneFlow);
-    - with save_as_external_data=True (layout="folder"), or if the path is an existing folder or
-      ends with "/", OneFlow's folder, which OneFlow 0.7 to 1.0 opens without torch;
+    - by default torch's zip file. torch.load and oneflow.load open it, and so does the original OneFlow
+      (support_pytorch_format, if torch is installed too);
+    - OneFlow's folder layout with save_as_external_data=True (layout="folder"), or if the path is an existing
+      folder or ends with "/". OneFlow 0.7 to 1.0 opens it without torch;
     - with layout="pickle", OneFlow 1.0's single file: one pickle with the tensors as numpy arrays.
       pickle.load opens it if OneFlow 0.9 is imported.
 
-    path_or_buffer: str, path or binary file (not for the folder); `f` and `path` are other names for
-    it. Missing parent folders are created. global_dst_rank: only this rank writes (its
-    old name: consistent_dst_rank). Calls in torch's form are accepted: save(obj, f, pickle_module,
-    pickle_protocol).
-    OneFlow's formats keep values, shapes, dtypes and "is a Parameter"; torch's file also keeps
-    shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse
-    sparse and quantized tensors (NotImplementedError).
+    path_or_buffer: str, path or binary file (not for the folder layout); `f` and `path` are other names for
+    it. Missing parent folders are created. global_dst_rank: only this rank writes (old name:
+    consistent_dst_rank). Calls in torch's form are accepted: save(obj, f, pickle_module, pickle_protocol).
+    OneFlow's formats keep values, shapes, dtypes and whether a tensor is a Parameter. torch's file also keeps
+    shared storages, strides and requires_grad of plain tensors. The folder and the pickle refuse sparse and
+    quantized tensors (NotImplementedError).
 
     TypeError for both spellings of `global_dst_rank`.
     """
@@ -126,22 +125,22 @@ def load(
     check_crc=True,
     **pickle_load_args,
 ):
-    """Load an object that OneFlow, torch or safetensors saved. The content of the file tells its format.
+    """Load an object that OneFlow, torch or safetensors saved. The format is detected from the content.
 
-    Reads OneFlow's folders (also the older ones of named variables: a dict), OneFlow's single-file
-    pickles (also of a bare Tensor, Parameter or Module), torch's files of any age, and safetensors;
-    from a path or a binary file. `f` is another name for `path`.
+    Supported are OneFlow's folders (older folders of named variables give a dict), OneFlow's single-file
+    pickles (also of one Tensor, Parameter or Module), torch's files of any version, and safetensors. `path`
+    is a path or a binary file; `f` is another name for it.
 
     Safe by default: only tensors, containers, numpy values and the layers of torch.nn are constructed.
-    Another class is refused with pickle.UnpicklingError. weights_only=False loads any class that the file
-    names, which runs code of the file's choice. To allow one class of your own, use
+    Other classes are refused with pickle.UnpicklingError. weights_only=False loads any class that the file
+    names, which can run arbitrary code. To allow one class of your own, use
     torch.serialization.add_safe_globals([Class]). weights_only=True also refuses the layers in torch's files.
 
     map_location: device, "cpu", oneflow.placement (tensors become global), dict or callable as in
-    torch. global_src_rank: this rank reads and the tensors become global on it. support_pytorch_format=False
-    refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch file (mmap skips it too).
-    Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names
-    the file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
+    torch. global_src_rank: this rank reads, and the tensors become global tensors on it.
+    support_pytorch_format=False refuses torch's files. check_crc=False skips comparing the CRC-32s of a torch
+    file (mmap skips it too). Parameters are loaded as Parameters. CheckpointError (a RuntimeError) names the
+    file that is truncated or altered. A call in torch's form, load(f, map_location), is accepted.
 
     TypeError for a `global_src_rank` that is neither a rank nor a map_location.
     """
@@ -176,7 +175,7 @@ def load(
         return spread(read, global_src_rank, map_location)
     if not is_placement(map_location):
         return read()
-    with checking("load"):  # every rank reads for itself; where one raises, all raise
+    with checking("load"):  # every rank reads the file itself; if one raises, all raise
         return read()
 
 
@@ -221,7 +220,7 @@ def _whole(tensor):
 
 # --------------------------------------------------------------------------- writing
 class _WholePickler(pickle.Pickler):
-    """Python's pickler, saving global tensors as plain ones."""
+    """Python's pickler, except that global tensors are saved as plain tensors."""
 
     def reducer_override(self, obj):
         if isinstance(obj, torch.Tensor) and hasattr(obj, "_of_placement"):
@@ -235,7 +234,7 @@ class _WholePickler(pickle.Pickler):
 
 
 class _WholePickle(types.SimpleNamespace):
-    """What torch.save takes as pickle_module."""
+    """A pickle module for torch.save."""
 
     Pickler = _WholePickler
     dump, dumps, load, loads = pickle.dump, pickle.dumps, pickle.load, pickle.loads

@@ -1,5 +1,5 @@
-"""torch's files, read with the pickle machine of `unpickler`: zip files, and the streams that torch wrote
-before 2020.
+"""torch's files, read with the Unpickler of this package: zip files, and the streams that torch wrote before
+2020.
 
 Each storage is read once, from a member of exactly its size, so a file cannot name more bytes than it has.
 """
@@ -29,7 +29,7 @@ _CHUNK = 1 << 22
 
 # --------------------------------------------------------------------------- where storages go
 def _restorer(map_location):
-    """Return a function that moves a storage of a location to `map_location`, with torch's meaning."""
+    """Return a function that moves a storage from its saved location to `map_location`, as in torch.load."""
     if map_location is None:
         return _restore
     if isinstance(map_location, dict):
@@ -52,7 +52,7 @@ def _restorer(map_location):
 def _restore(storage, location):
     try:
         return torch.serialization.default_restore_location(storage, location)
-    except RuntimeError as error:  # of the device, not of the file
+    except RuntimeError as error:  # the error comes from the device, not from the file
         raise CheckpointError(str(error)) from None
 
 
@@ -61,7 +61,7 @@ def _is_meta(map_location) -> bool:
 
 
 class _Reader(Unpickler):
-    """The machine, with the storages of a torch file as its persistent values."""
+    """The Unpickler, with the storages of a torch file as persistent values."""
 
     def __init__(self, file, size, budget, storage, layers, encoding):
         super().__init__(file, size, budget, encoding=encoding, layers=layers)
@@ -71,7 +71,7 @@ class _Reader(Unpickler):
         if type(pid) is not tuple or len(pid) < 4:
             raise RefusedError("altered: a persistent id is not that of a storage")
         name = _text(pid[0])
-        if name == "module":  # files of before 2020: a class, and the source that torch compared
+        if name == "module":  # files before 2020: a class, and its source code, which torch compared
             return pid[1]
         is_storage = name == "storage" and len(pid) in (5, 6) and isinstance(pid[1], StorageClass)
         if not is_storage or type(pid[4]) is not int or pid[4] < 0:
@@ -104,7 +104,7 @@ def _fresh(nbytes: int):
 class _Archive:
     """The members of a torch zip file.
 
-    Names are unique, members do not overlap and have the size of the directory.
+    Names are unique. Members do not overlap and have the sizes given in the directory.
     """
 
     def __init__(self, file, size: int, check_crc: bool):
@@ -269,7 +269,7 @@ class _ZipStorages:
 
 
 def _tensor_restorer(restore):
-    """Return the form of `restore` for a tensor that has no storage in the file."""
+    """Return the variant of `restore` for a tensor that has no storage in the file."""
 
     def restore_tensor(tensor, location):
         return tensor.to(restore(torch.UntypedStorage(0), str(location)).device)
@@ -288,7 +288,9 @@ def _open(file, size, check_crc) -> _Archive:
 def load_stream(
     file: IO[bytes], size: int, map_location: Any = None, layers: bool = True, encoding: str = "utf-8"
 ) -> Any:
-    """Return the object in a torch file of before 2020: five pickles, then the values of the storages."""
+    """Return the object in a torch file written before 2020: five pickles, then the values of the
+    storages.
+    """
     restore = _restorer(map_location)
     budget = Budget(size, late_values=True, restore_tensor=_tensor_restorer(restore))
     storages = _StreamStorages(file, size, None if _is_meta(map_location) else restore)
@@ -298,7 +300,7 @@ def load_stream(
 
     if load() != _MAGIC or load() != _PROTOCOL:
         raise CheckpointError("truncated or altered: it does not begin as a torch file of before 2020")
-    load()  # sizes of C types where it was written
+    load()  # sizes of C types on the machine that wrote the file
     value = load()
     storages.read_values(load())
     budget.finish()
@@ -306,8 +308,8 @@ def load_stream(
 
 
 class _StreamStorages:
-    """The storages of a torch file of before 2020, whose values follow after the pickles. Without `restore`
-    they are on the device "meta".
+    """The storages of a torch file written before 2020. Their values follow after the pickles. Without
+    `restore` they are on the device "meta".
     """
 
     def __init__(self, file: IO[bytes], size: int, restore: Callable | None):

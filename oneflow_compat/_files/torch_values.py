@@ -1,7 +1,7 @@
 """Checked constructors of torch's tensors, in place of `torch._utils._rebuild_*`.
 
-torch's functions trust the sizes of a file: `set_` grows a storage, and `_empty_affine_quantized` allocates
-any size. Here every size is compared with the storage, so a tensor only reads bytes that its storage has.
+torch's functions trust the sizes in a file: `set_` grows a storage, and `_empty_affine_quantized` allocates
+any size. These constructors compare every size with the storage, so a tensor only reads bytes of its storage.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _parameter_with_state(budget, data, requires_grad, hooks, state):
 
 
 def set_attributes(tensor: torch.Tensor, state: object) -> torch.Tensor:
-    """Set the attributes that a user gave a tensor: plain values, under names that torch does not use."""
+    """Set attributes that a user added to a tensor: plain values, under names that torch does not use."""
     dicts = state if isinstance(state, tuple) else (state,)
     if len(dicts) > 2 or any(d is not None and type(d) is not dict for d in dicts):
         raise RefusedError("altered: the attributes of a tensor are no dict")
@@ -212,7 +212,7 @@ def _per_channel(size, dtype, scheme, scales, zero_points, axis):
 
 
 def _sparse(budget, layout, data):
-    """Return a sparse tensor. Its indices are compared with its size when all values are read."""
+    """Return a sparse tensor. Its indices are compared with its size after all values are read."""
     tensors, size = (data[:2], data[2]) if layout is torch.sparse_coo else (data[:3], data[3])
     for tensor in tensors:
         if check_tensor(tensor).layout is not torch.strided:
@@ -263,7 +263,7 @@ def _meta(budget, dtype, size, stride, requires_grad):
 
 
 def _from_cpu(budget, data, dtype, device, requires_grad):
-    """Return a tensor of a device without storages, from its copy on the CPU."""
+    """Return a tensor on a device without storages, created from its CPU copy."""
     data = check_tensor(data)
     if data.layout is not torch.strided:
         raise RefusedError("altered: the copy of a tensor of another device is not dense")
@@ -308,7 +308,7 @@ def _layout(budget, name):
 
 
 class StorageClass:
-    """The element type that a torch file gives a storage."""
+    """The dtype that a torch file gives a storage."""
 
     __slots__ = ("dtype",)
 

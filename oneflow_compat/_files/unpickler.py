@@ -1,8 +1,8 @@
-"""The pickle machine of safe loads: opcodes of protocols 2 to 5, names of `allow`, memory of a `Budget`.
+"""The unpickler of safe loads: opcodes of protocols 2 to 5, names of `allow`, memory of a `Budget`.
 
-It is Python's own machine (pickle._Unpickler) with a shorter table of opcodes. An opcode that calls, fills or
-changes an object is replaced by one that checks the object first. The machine reads OneFlow's pickles and the
-pickles in torch's files; torch's own safe machine lacks the opcodes that OneFlow writes and has no bounds.
+It is Python's pickle._Unpickler with a shorter table of opcodes. Each opcode that calls, fills or changes an
+object is replaced by a handler that checks the object first. It reads OneFlow's pickles and the pickles in
+torch's files. torch's own safe unpickler lacks opcodes that OneFlow writes, and has no memory limits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEADER = 56  # bytes of an empty list
 
 
 class _Bounded:
-    """A file of known size: a read of more bytes than are left is an error, and allocates nothing."""
+    """A file of known size. Reading more bytes than are left raises an error and allocates nothing."""
 
     def __init__(self, file, size: int):
         self._file, self._left = file, size
@@ -62,9 +62,9 @@ def _push_empty(make, size):
 
 
 class Unpickler(pickle._Unpickler):
-    """Load one pickle of `size` bytes at most.
+    """Load one pickle of at most `size` bytes.
 
-    `budget` bounds what it may allocate, `layers` admits torch.nn's modules.
+    `budget` limits what it may allocate, `layers` allows the modules of torch.nn.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Unpickler(pickle._Unpickler):
         super().load_mark()
 
     def load_frozenset(self) -> None:
-        items = self.pop_mark()  # which replaces self.append
+        items = self.pop_mark()  # pop_mark replaces self.append
         self.append(allow.CONSTRUCTORS["builtins.frozenset"](self.budget, items))
 
     def load_additems(self) -> None:

@@ -1,1 +1,1 @@
-"""Data only. `_bind.py` is the one reader."""
+"""Tables that describe the public API. They contain data only."""

@@ -1,9 +1,9 @@
-"""Names that mean the same in OneFlow and torch: the very same object.
+"""Names that mean the same in OneFlow and torch, and are the same object here.
 
-ALIASES[public namespace] = "name name ..."; the torch object is of the same name in torch.<namespace>.
-Nothing is bound from here (a name without a row falls through to torch anyway): the rows say which
-names are known to agree, for docs/api and for the test that proves each one by identity.
-Written by tests/tools/make_aliases.py.
+ALIASES[public namespace] = "name name ..."; the torch object has the same name in torch.<namespace>. Nothing
+is bound from this table, because names without a row fall back to torch. The rows list the names that are
+known to agree, for docs/api and for the test that checks each by identity. Written by
+tests/tools/make_aliases.py.
 """
 
 ALIASES = {

@@ -1,6 +1,6 @@
 """`oneflow._C`: module of ours -> names, as in functions.py.
 
-Every other name of _C is oneflow's or torch's own (see `_C`).
+Every other name of _C comes from oneflow or torch (see `_C`).
 """
 
 C_OPS = {

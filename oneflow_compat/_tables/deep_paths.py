@@ -1,7 +1,7 @@
-"""Modules of OneFlow that no file of this package holds: deep import paths, which only re-export.
+"""Deep import paths of OneFlow that only re-export and have no file in this package.
 
-Paths are full names. A target is a path from `oneflow`, "module:name" of this package, or a name of torch, of
-`oneflow_autotest` or of `builtins`.
+Paths are full names. A target is a path from `oneflow`, "module:name" of this package, or a name of torch,
+`oneflow_autotest` or `builtins`.
 """
 
 
@@ -10,7 +10,7 @@ def _rows(target: str, names: str) -> str:
     return " ".join(f"{name}={target}{name}" for name in names.split())
 
 
-# path: the module of this package that it is, the very same one
+# path: the module of this package that it returns
 SAME_MODULES = {
     f"oneflow.{path}": module
     for path, module in {
@@ -37,7 +37,7 @@ SAME_MODULES = {
     }.items()
 }
 
-# package without a file: its docstring
+# package without a file: docstring
 PACKAGES = {
     "oneflow.core": "oneflow.core: the protobuf messages that clients import by their deep paths.",
     "oneflow.core.common": "oneflow.core.common: the numbers of element types (data_type_pb2).",
@@ -93,7 +93,7 @@ _FRAMEWORK = {
     "unittest": f"check_multi_rank_docstr={_HELPERS}check_multi_rank_docstr",
 }
 _INTERNAL = {
-    # The exception classes of OneFlow's C++ module: classes of Python and torch that stand for them.
+    # The exception classes of OneFlow's C++ module, and the Python or torch classes that replace them.
     "exception": (
         "CheckFailedException=_errors:OneFlowError Exception=builtins.Exception"
         " IndexError=builtins.IndexError NotImplementedError=builtins.NotImplementedError"
@@ -279,7 +279,7 @@ _LEGACY = {
     "util": f"unique_str={_HELPERS}UniqueStr UniqueStr={_HELPERS}UniqueStr",
     "vm": "",  # OneFlow's instruction scheduler had no public names
 }
-# module of names: "name=target name ..."; a name alone is the name of `oneflow`
+# module: "name=target name ..."; a name without a target is the same name of `oneflow`
 NAMES = {
     **{f"oneflow.framework.{name}": row for name, row in _FRAMEWORK.items()},
     **{f"oneflow._oneflow_internal.{name}": row for name, row in _INTERNAL.items()},

@@ -1,10 +1,10 @@
 """The public names that `oneflow.set_dialect` switches.
 
 DIALECT[public name] = torch path: the meaning differs.
-EXTENDED[namespace] = "name name ...": ours takes all that torch's takes, and more. In torch's dialect it is
-torch's own nevertheless: a program compares functions and classes (`func is torch.add`, a table of what
-`__torch_function__` may be handed, `type(m) is nn.Dropout`). Functions that place global tensors, and files,
-stay ours in every dialect.
+EXTENDED[namespace] = "name name ...": our function accepts everything that torch's accepts, and more. In
+torch's dialect the name is still torch's object, because programs compare functions and classes (`func is
+torch.add`, a table of functions for `__torch_function__`, `type(m) is nn.Dropout`). Functions that create
+global tensors or access files are ours in every dialect.
 """
 
 DIALECT = {

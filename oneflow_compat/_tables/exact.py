@@ -1,5 +1,5 @@
-"""What `oneflow.set_dialect("oneflow-0.9")` exchanges: {name: "module:function"}, each a function from the
-present object to the other.
+"""Objects that `oneflow.set_dialect("oneflow-0.9")` replaces: {name: "module:function"}. Each function takes
+the current object and returns its replacement.
 """
 
 _O, _F, _R = "_exact.operators:", "_exact.functions:", "_exact.random:"

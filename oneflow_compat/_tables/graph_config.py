@@ -1,6 +1,6 @@
-"""Every option of nn.Graph's config: what it does here, or why it has no effect.
+"""Every option of nn.Graph's config: its effect, or the reason why it has none.
 
-GRAPH_CONFIG[method] = ("honoured" | "ignored" | "package" | "ours", what it does, or why it has no effect)
+GRAPH_CONFIG[method] = ("honoured" | "ignored" | "package" | "ours", its effect or the reason)
 docs/graph-options.md and the methods of ignored options are generated from these rows.
 """
 

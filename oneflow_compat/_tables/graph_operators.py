@@ -1,11 +1,10 @@
 """OneFlow's names for ATen's operators in a graph's job message, as recorded from OneFlow 0.9.0
 (`nn/graph/graph_proto.py`).
 
-{ATen's name: (OneFlow's, names of the tensor inputs in ATen's order, name of the output, {setting: (kind,
-position of ATen's argument, or a
-constant)})}. What takes more than that is in `nn/graph/graph_calls.py`; its operators stand here too where
-sizes that depend on values keep them out.
-An operator that is not here keeps ATen's name and argument names.
+{ATen's name: (OneFlow's name, names of the tensor inputs in ATen's order, name of the output, {setting:
+(kind, position of ATen's argument, or a constant)})}. Operators that need more than a row are in
+`nn/graph/graph_calls.py`. They have a row here too if `graph_calls` cannot handle sizes that depend on
+values. An operator without a row keeps ATen's name and argument names.
 """
 
 from __future__ import annotations

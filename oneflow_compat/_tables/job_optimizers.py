@@ -1,6 +1,4 @@
-"""How a graph's job message tells optimizers and schedules: {class: (message, {field: where its
-value is})}.
-"""
+"""Optimizers and schedules in a graph's job message: {class: (message, {field: location of its value})}."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Any
 _BETAS = {"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": "eps"}
 _ADAM = _BETAS | {"do_bias_correction": "do_bias_correction", "amsgrad": "amsgrad"}
 
-# fields are settings of a group of parameters; (setting, i) is one of a pair
+# a value names a setting of a parameter group; (setting, i) is one element of a pair
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD": (
         "momentum_conf",
@@ -30,7 +28,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-# fields are attributes of the schedule, or numbers
+# a value names an attribute of the schedule, or is a number
 SCHEDULES: dict[str, tuple[str, dict[str, Any]]] = {
     "CosineDecayLR": ("cosine_conf", {"decay_batches": "decay_steps", "alpha": "alpha"}),
     "CosineAnnealingLR": ("cosine_annealing_conf", {"t_max": "T_max", "eta_min": "eta_min"}),
@@ -79,7 +77,7 @@ _OTHERS = _FLOATS | _FLAGS | {"milestones": []}
 
 
 def messages(table) -> dict:
-    """{message: {field: default}} of a table."""
+    """Return {message: {field: default}} of a table."""
     fields = {}
     for message, names in table.values():
         fields.setdefault(message, {}).update({n: _OTHERS.get(n, 0) for n in names})

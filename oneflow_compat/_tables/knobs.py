@@ -1,7 +1,7 @@
-"""Runtime knobs of OneFlow that steer machinery torch does not have or steers itself.
+"""Runtime settings of OneFlow for mechanisms that torch does not have or controls itself.
 
-KNOBS[public name] = (default, type, why nothing follows from it). A call checks and stores the
-value, so it can be read back; the table of differences lists every row as ignored.
+KNOBS[public name] = (default, type, why it has no effect). A call checks and stores the value, so that it can
+be read back. The table of differences lists every row as ignored.
 """
 
 _NCCL = (

@@ -1,5 +1,5 @@
-"""Names of `oneflow.compatible.single_client` and where they live; which of them `oneflow.*` uses for
-something else.
+"""The names of `oneflow.compatible.single_client`, their modules, and which of them mean something else in
+`oneflow.*`.
 """
 
 MODULES = """
@@ -75,8 +75,8 @@ uint8
 Size Tensor device no_grad manual_seed
 """
 
-# In a job function these names of `oneflow.*` take the job-function form; outside they are today's.
-# A call whose arguments fit only today's form goes to today's function there too (see _names.py).
+# Inside a job function these names of `oneflow.*` have their job-function meaning; outside, their current
+# one. Inside too, a call whose arguments fit only the current function goes to that function (see _names.py).
 COLLIDING = {
     "oneflow": (
         """argsort argwhere broadcast_like builtin_op cast clamp clip concat ctc_loss diag
@@ -93,7 +93,8 @@ COLLIDING = {
     ),
 }
 
-# Names both APIs have that need no switch: {name: why}. COLLIDING and this list are closed by a test.
+# Names of both APIs that need no switch: {name: why}. A test checks that COLLIDING and this list are
+# complete.
 SAME = {
     "Generator": "today's takes the same argument",
     "autograd": "today's functions are torch's, with other keyword names",
@@ -120,7 +121,7 @@ _homes = None
 
 
 def home(name):
-    """ "module:name" of a public name, or None."""
+    """Return "module:name" of a public name, or None."""
     global _homes
     if _homes is None:
         homes = {}
@@ -144,7 +145,7 @@ def all_names():
 
 # `oneflow.python.<module>` of 0.2 to 0.4: the module of job functions that has its names ("" for the top
 # level).
-# A module that is not listed hands on to the top level.
+# Other modules forward to the top level.
 PYTHON_HOMES = {
     "experimental": "experimental",
     "framework.config_util": "config",

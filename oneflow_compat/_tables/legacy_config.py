@@ -1,4 +1,4 @@
-"""Settings of the job-function API: what each does here.
+"""Settings of the job-function API and their effects.
 
 FUNCTION_CONFIG[setter] = (default of its argument or None if required, "honoured" or "ignored", what or why);
 RESOURCE likewise for flow.config.* and ENV for flow.env.*. docs/legacy.md shows the tables.
@@ -123,7 +123,7 @@ FUNCTION_CONFIG = {
     "static_mem_alloc_policy_white_list.policy_time_line": (None, "ignored", _MEMORY),
 }
 
-# names of the arguments where they are not `value`
+# argument names other than `value`
 ARGUMENTS = {
     "optimizer_placement_optimization_mode": "mode",
     "train.optimizer_placement_optimization_mode": "mode",

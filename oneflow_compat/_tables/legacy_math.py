@@ -6,7 +6,7 @@ _M = "_math:"
 _R = "axis=None keepdims=False"
 
 MATH = {
-    # one argument
+    # unary functions
     "abs": ("torch.abs", "x"),
     "acos": ("torch.acos", "x"),
     "acosh": ("torch.acosh", "x"),
@@ -45,7 +45,7 @@ MATH = {
     "tan": ("torch.tan", "x"),
     "tanh": ("torch.tanh", "x"),
     "tanh_v2": ("torch.tanh", "x"),
-    # two arguments, either of them may be a number
+    # binary functions; either argument may be a number
     "add": (_M + "add", "x y"),
     "atan2": (_M + "atan2", "x y"),
     "divide": (_M + "divide", "x y"),
@@ -59,7 +59,7 @@ MATH = {
     "subtract": (_M + "subtract", "x y"),
     "xdivy": (_M + "xdivy", "x y"),
     "xlogy": (_M + "xlogy", "x y"),
-    # comparisons give int8
+    # comparisons return int8
     "equal": (_M + "equal", "x y"),
     "not_equal": (_M + "not_equal", "x y"),
     "less": (_M + "less", "x y"),
@@ -83,7 +83,7 @@ MATH = {
     "two_stage_reduce_max": (_M + "reduce_max", "x " + _R),
     "two_stage_reduce_min": (_M + "reduce_min", "x " + _R),
     "reduced_shape_elem_cnt": (_M + "reduced_shape_elem_cnt", "input_blob axis=None dtype=None"),
-    # the rest
+    # other functions
     "add_n": (_M + "add_n", "inputs"),
     "argmax": (_M + "argmax", "input axis=-1"),
     "broadcast_to_compatible_with": ("_array:broadcast_to_compatible_with", "x compatible"),

@@ -1,9 +1,8 @@
-"""Argument orders of OneFlow 0.1 to 0.4 that differ from 0.5's, and how a call tells which one it was written
-for.
+"""Argument orders of OneFlow 0.1 to 0.4 that differ from 0.5, and how a call is matched to its order.
 
-A call belongs to the first order in which each argument is of its parameter's kind: 0.5's own order first,
-then
-the rows of ORDERS from top to bottom. `old=new` names a parameter that 0.5 calls `new`; `old=` is dropped.
+A call matches the first order in which each argument has the kind of its parameter. The order of 0.5 is tried
+first, then the rows of ORDERS from top to bottom. `old=new` names a parameter that 0.5 calls `new`; `old=` is
+dropped.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ ORDERS: dict[str, dict[str, str]] = {
     "transpose": {"0.1-0.2": "a perm conjugate name"},
 }
 
-# parameters of the functions above that tell orders apart: what kind of value each one takes (None fits every
-# kind)
+# the kinds of values of the parameters that distinguish the orders above (None fits every kind)
 KINDS = {
     "blob": "bias",
     "bool": (
@@ -108,7 +106,7 @@ KINDS = {
     "generator": "generator",
 }
 
-# names of older versions that nothing here answers to: {why: names}; row legacy-removed of the differences
+# names of older versions that this package does not have: {why: names}; see the difference legacy-removed
 REMOVED = {
     "detection operators that only 0.1 had": (
         """detection.affine_channel detection.anchor_generate detection.box_decode

@@ -1,4 +1,4 @@
-"""What OneFlow's nn.Module, and the context of its autograd.Function, have and torch's lack.
+"""Attributes of OneFlow's nn.Module and of its autograd.Function context that torch lacks.
 
 MODULE[name] and CONTEXT[name] = (kind, "module:function", why), with the kinds of
 `_torch_attributes.add_attributes`.

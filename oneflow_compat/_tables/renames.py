@@ -1,9 +1,9 @@
 """torch's functions under OneFlow's argument names.
 
 RENAMES[public namespace][name] = (torch path, parameters)
-The parameters are OneFlow's, in order; `of=torch` where torch calls one otherwise, `name:default`
-where the default is not torch's to tell. torch takes those after a `|` by name only; OneFlow's callers
-may give them by position.
+The parameters are OneFlow's, in order: `oneflow_name=torch_name` if the names differ, `name:default` if torch
+does not provide the default. torch accepts the parameters after `|` only by keyword; OneFlow accepts them by
+position too.
 """
 
 RENAMES = {

@@ -1,7 +1,7 @@
-"""What OneFlow's Tensor has and torch's lacks or refuses: the whole difference of torch.Tensor.
+"""Attributes and calls of OneFlow's Tensor that torch.Tensor lacks or refuses.
 
 TENSOR[name] = (kind, "module:function", why); kind as in `_torch_attributes.add_attributes`. A row only turns
-an error into a result; it never changes what correct torch code gets (one exception: "__init__").
+an error into a result; it never changes the result of valid torch code (one exception: "__init__").
 """
 
 _G = "_global.tensor:"
@@ -60,10 +60,10 @@ TENSOR = {
     "kaiming_normal_": ("method", _M + "kaiming_normal_", "nn.init.kaiming_normal_"),
     "kaiming_uniform_": ("method", _M + "kaiming_uniform_", "nn.init.kaiming_uniform_"),
     "orthogonal_": ("method", _M + "orthogonal_", "nn.init.orthogonal_"),
-    # torch.Tensor(ndarray) and torch.Tensor(tensor) own their memory, as in OneFlow; torch's share it without
-    # saying so anywhere
+    # torch.Tensor(ndarray) and torch.Tensor(tensor) own their memory, as in OneFlow. In torch they share it,
+    # which is undocumented.
     "__init__": ("replace", _M + "init", "of a NumPy array: its own memory"),
-    # and constructors torch refuses
+    # constructor calls that torch refuses
     "__new__": (
         "replace",
         _M + "new",
@@ -72,7 +72,7 @@ TENSOR = {
             " requires_grad=; placement=, sbp="
         ),
     ),
-    # calls torch refuses
+    # calls that torch refuses
     "numpy": (
         "replace",
         _X + "numpy",

@@ -1,22 +1,22 @@
-"""Adjustments, made at import, for four libraries that expect OneFlow's tensors and modules to be other
-classes than torch's.
+"""Adjustments for four libraries that expect the classes of OneFlow's tensors and modules to differ from
+torch's. They are applied when the library is imported.
 
-einops asks each imported framework whether a tensor belongs to it. Our tensors are torch's, so the torch
-backend must accept them. The OneFlow backend of einops was written for tensors that are not torch tensors: it
-refuses the mean of bfloat16 and is not traced. The adjustment makes it decline every tensor. Checked with
-einops 0.6 to 0.8, whose own tests pass for its OneFlow backend too.
+einops asks each imported framework whether a tensor belongs to it. Our tensors are torch tensors, so einops
+must use its torch backend. Its OneFlow backend was written for other tensors: it refuses the mean of bfloat16
+and is not traced. The adjustment makes that backend decline every tensor. Checked with einops 0.6 to 0.8,
+whose tests of the OneFlow backend pass too.
 
-onediff keeps a torch module and the OneFlow module made from it in one module, and assigns the second as a
-plain attribute; ours is a torch module as well, so torch would register it as a child. Checked with onediff
-1.2.
+onediff stores a torch module and the OneFlow module converted from it in one module, and assigns the second
+as a plain attribute. Our modules are torch modules, so torch would register it as a child. Checked with
+onediff 1.2.
 
-onefx does not trace into modules whose class comes from oneflow.nn; ours come from torch.nn. It looks up the
-functions to record in the dicts of OneFlow's modules, which hold one of our names only after its first use.
-Checked with onefx 0.0.3.
+onefx does not trace into modules whose class comes from oneflow.nn; our classes come from torch.nn. It looks
+up the functions to record in the dicts of OneFlow's modules, but our modules contain a name only after its
+first use. Checked with onefx 0.0.3.
 
 flowflops removes its counters from a model but leaves its counting hooks, because OneFlow returned no hook
-handle. It then builds a graph of the model. OneFlow runs no hooks in a graph; ours runs them, and they would
-fail there. Checked with flowflops 0.0.1.
+handle. It then builds a graph of the model. OneFlow runs no hooks in a graph. This package runs them, and
+they would fail there. Checked with flowflops 0.0.1.
 
 Tests: tests/clients/test_torch_programs.py.
 """
@@ -81,7 +81,7 @@ _ADJUSTMENTS = {
 
 
 class _Finder:
-    """Find only these modules, as Python would, and run the adjustment after their import."""
+    """Find only these modules, with Python's finders, and run the adjustment after their import."""
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):
@@ -101,7 +101,7 @@ class _Finder:
 
 
 def install():
-    """Adjust libraries that are imported already, and those imported later."""
+    """Adjust the libraries, whether they are imported before or after this call."""
     for name, adjust in _ADJUSTMENTS.items():
         if name in sys.modules:
             adjust(sys.modules[name])

@@ -1,8 +1,8 @@
-"""Every defect of torch that this package mends.
+"""Every defect of torch that this package works around.
 
-A row names what torch does wrong, the first and the last affected version that was tried, and the function
-that mends it. `tests/core/test_torch_defects.py` has a reproducer for each row, which runs on plain torch.
-Its test fails once torch no longer has the defect. Then remove the mend, the reproducer and the row.
+A row names the defect, the first and the last affected version among those tried, and the function with the
+workaround. `tests/core/test_torch_defects.py` has a reproducer for each row, which runs on plain torch. Its
+test fails once torch no longer has the defect. Then remove the workaround, the reproducer and the row.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Defect:
-    """One defect of torch. `mend` is "file:function", the file relative to this package."""
+    """One defect of torch. `mend` is "file:function" of the workaround; the file is relative to this
+    package.
+    """
 
     what: str
     mend: str
     first_version: str = "2.11"
-    last_version: str | None = None  # None: the newest torch that was tried has the defect
+    last_version: str | None = None  # None: the newest tried version has the defect
 
     @property
     def file(self) -> str:
@@ -36,15 +38,15 @@ _REWRITES = "_graph/compile/inductor/rewrites.py:"
 
 EAGER = {
     "batch norm, gradient of one image": Defect(
-        "The CPU kernel of batch norm misreads the gradient of one image that lies pixel by pixel.",
+        "The CPU kernel of batch norm misreads a channels-last gradient of a single image.",
         "_ops/nn_norm.py:gradient_row_by_row",
     ),
     "batch norm, input of width 1": Defect(
-        "The CPU kernel of batch norm takes an input with a size of 1 for one in channels last.",
+        "The CPU kernel of batch norm treats an input with a size of 1 as channels last.",
         "_ops/nn_norm.py:with_right_gradient",
     ),
     "instance norm, gradient of a batch": Defect(
-        "The CPU kernel of instance norm misreads a gradient that lies pixel by pixel over the batch.",
+        "The CPU kernel of instance norm misreads a channels-last gradient of a batch.",
         "_ops/nn_norm.py:gradient_row_by_row",
     ),
     "pixel shuffle, empty batch": Defect(
@@ -52,7 +54,7 @@ EAGER = {
         "nn/modules/pixelshuffle.py:forward",
     ),
     "fused SGD, half precision": Defect(
-        "The fused SGD of the CPU leaves most elements of float16 and bfloat16 unchanged.",
+        "Fused SGD on the CPU leaves most elements of float16 and bfloat16 tensors unchanged.",
         "_graph/capture/update/forms.py:_half_on_cpu",
         last_version="2.13",
     ),
@@ -61,39 +63,39 @@ EAGER = {
 # DTensor, on two ranks
 DTENSOR = {
     "reductions over no dimension": Defect(
-        "A reduction over an empty list of dimensions fails; the list means all of them.",
+        "A reduction over an empty list of dimensions fails. The empty list means all dimensions.",
         _RULES + "reductions over no dimension",
     ),
     "logsumexp with keepdim": Defect(
-        "logsumexp names the remaining dimensions as if keepdim were False.",
+        "logsumexp numbers the remaining dimensions as if keepdim were False.",
         _RULES + "logsumexp with keepdim",
     ),
     "negative dim of cumsum": Defect(
-        "A negative dimension of cumsum is taken for one that is not sharded.",
+        "cumsum treats a negative dimension as not sharded.",
         _RULES + "negative dim",
         last_version="2.13",
     ),
     "mean of a class loss": Defect(
-        "The mean of nll_loss is the mean of the shards' means, which may ignore different targets.",
+        "The mean of nll_loss is the mean of the shards' means, but shards may ignore different targets.",
         _RULES + "means of class losses",
         last_version="2.13",
     ),
     "gradient of a mean": Defect(
-        "The gradients of mse_loss and its kin divide by the size of a shard.", _PARTIAL + "call"
+        "The gradients of mse_loss and similar losses divide by the size of a shard.", _PARTIAL + "call"
     ),
     "additions to partial tensors": Defect(
-        "Replicated integers are added to a partial tensor as fractions, which changes the dtype.",
+        "Replicated integers are divided before they are added to a partial tensor, which changes the dtype.",
         _RULES + "additions to partial tensors",
     ),
     "gather of other rows": Defect(
-        "gather takes the rows of each rank's shard for the first rows.", _RULES + "gather of other rows"
+        "gather treats the rows of each rank's shard as the first rows.", _RULES + "gather of other rows"
     ),
     "embedding gradient by frequency": Defect(
         "The gradient of an embedding counts the ids of a shard, not all ids.",
         _RULES + "embedding gradients by frequency",
     ),
     "convolution of sharded channels": Defect(
-        "A convolution takes shards of channels for samples.", _RULES + "convolutions"
+        "A convolution treats shards of channels as shards of samples.", _RULES + "convolutions"
     ),
     "division by partial tensors": Defect(
         "A division by a partial tensor divides by each summand.",
@@ -102,7 +104,7 @@ DTENSOR = {
         last_version="2.12",
     ),
     "selection from partial tensors": Defect(
-        "index_select from a partial tensor has the values of each rank's own indices only.",
+        "index_select from a partial tensor returns only the values of each rank's own indices.",
         _RULES + "selections from partial tensors",
         last_version="2.12",
     ),
@@ -113,11 +115,13 @@ INDUCTOR = {
     "softshrink of NaN": Defect("softshrink turns NaN into 0.", _FORMS + "_softshrink"),
     "sum with a multiple of a product": Defect("add(c, a @ b, alpha=-2) drops alpha.", _FORMS + "_sum"),
     "tensor written with a part of itself": Defect(
-        "h.index_add(0, i, h) reads rows that it has already added to.", _FIXES + "operands_kept"
+        "h.index_add(0, i, h) reads rows after it has added to them.", _FIXES + "operands_kept"
     ),
-    "remainder": Defect("x % y is x - floor(x / y) * y, which is not exact.", _FORMS + "_remainder"),
+    "remainder": Defect(
+        "x % y is computed as x - floor(x / y) * y, which is not exact.", _FORMS + "_remainder"
+    ),
     "floor division": Defect(
-        "x // y is the floor of the rounded quotient: 11.0 // 0.44 is 25.", _FORMS + "_floor_divide"
+        "x // y floors the rounded quotient: 11.0 // 0.44 gives 25.", _FORMS + "_floor_divide"
     ),
     "write through unfold": Defect(
         "A write through x.unfold() loses the elements between the windows.",
@@ -128,21 +132,21 @@ INDUCTOR = {
         _FORMS + "_avg_pool_backward",
     ),
     "nearest resizing": Defect(
-        "A resizing by a fractional factor uses the factor where eager mode uses the sizes.",
+        "A resize by a fractional factor uses the factor, but eager mode uses the sizes.",
         _FORMS + "_nearest_scales",
     ),
     "gradient of nearest resizing": Defect(
-        "The gradient of a resizing by a fractional factor uses other locations than forward.",
+        "The gradient of a resize by a fractional factor uses other locations than forward.",
         _FORMS + "_nearest_backward",
     ),
     "multilabel margin loss": Defect(
         "multilabel_margin_loss counts targets after the last label.", _FORMS + "_multilabel_margin"
     ),
     "multi margin loss of one row": Defect(
-        "multi_margin_loss of one row without reduction has one dimension.", _FORMS + "_multi_margin"
+        "multi_margin_loss of one row without reduction returns one dimension.", _FORMS + "_multi_margin"
     ),
     "write before a read in a fused loop": Defect(
-        "A product that reads scatter_add's result runs before it, if its loops are adapted to a softmax.",
+        "A product that reads scatter_add's result runs before it if its loops are fused with a softmax.",
         _FIXES + "dependencies_kept",
     ),
     "gradient of an inverse transform": Defect(

@@ -1,9 +1,9 @@
 """Every private name of torch that this package relies on: one row for each symbol.
 
 `tests/core/test_torch_private.py` checks that each symbol exists in the installed torch, and that the sources
-use no private name without a row. A symbol is a dotted path: through modules to a function, class or value,
-or to a private attribute of a class. The table is one file, because an upgrade of torch reads it from top to
-bottom.
+use no private name without a row. A symbol is a dotted path through modules to a function, class or value, or
+to a private attribute of a class. The table is one file, because a maintainer who upgrades torch reads it
+from top to bottom.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ROWS = (
     (
         "torch._utils",
         "_rebuild_wrapper_subclass",
-        "names that torch's files and the tensors of saved graphs hold",
+        "a name in torch's files and in saved graphs",
         "tests/files/test_allow.py",
     ),
-    ("torch", "_tensor", "names that torch's files hold", "tests/files/test_allow.py"),
+    ("torch", "_tensor", "a name in torch's files", "tests/files/test_allow.py"),
     ("torch", "_neg_view", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
     ("torch", "_mkldnn", "the name of a layout in a file", "tests/files/test_allow.py"),
     (
@@ -64,19 +64,19 @@ _ROWS = (
     (
         "torch._C",
         ("_DisableTorchDispatch _set_throw_on_mutable_data_ptr _set_warn_deprecated_on_mutable_data_ptr"),
-        "making a symbolic tensor, and the meta tensor inside it",
+        "creating a symbolic tensor and its inner meta tensor",
         "tests/graph/test_known_results.py",
     ),
     (
         "torch.Tensor",
         "_make_subclass",
-        "making a symbolic tensor without the checks of its constructor",
+        "creating a symbolic tensor without the checks of its constructor",
         "tests/graph/test_known_results.py",
     ),
     (
         "torch.utils._python_dispatch",
         "TorchDispatchMode _disable_current_modes _get_current_dispatch_mode",
-        "the dispatch mode that records ATen calls, and making a tensor outside of it",
+        "the dispatch mode that records ATen calls, and creating tensors outside of it",
         "tests/graph/test_semantics.py",
     ),
     (
@@ -116,25 +116,25 @@ _ROWS = (
     (
         "torch._C",
         "_len_torch_dispatch_stack",
-        "dispatch modes that an interrupted capture left on are taken off",
+        "remove dispatch modes that an interrupted capture left on",
         "tests/graph/test_interrupted_capture.py",
     ),
     (
         "torch.utils._python_dispatch",
         "_pop_mode",
-        "dispatch modes that an interrupted capture left on are taken off",
+        "remove dispatch modes that an interrupted capture left on",
         "tests/graph/test_interrupted_capture.py",
     ),
     (
         "torch._C",
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack",
-        "indices that are tensors are handled by a function mode, which stays out of recording",
+        "a function mode handles tensor indices and is not recorded",
         "tests/graph/test_torch_op_calls.py",
     ),
     (
         "torch._C",
         "_after_ADInplaceOrView_keyset",
-        "CUDA kernels with atomics raise torch's alert of deterministic algorithms",
+        "CUDA kernels with atomics raise torch's alert under deterministic algorithms",
         "tests/ops/test_ops_gpu.py",
     ),
     (
@@ -152,7 +152,7 @@ _ROWS = (
     (
         "torch._C",
         "_get_privateuse1_backend_name",
-        "whether the name of the private backend is free for OneFlow's mock device",
+        "whether the private backend can be renamed to OneFlow's mock device",
         "tests/core/test_refused_arguments.py",
     ),
     (
@@ -165,13 +165,13 @@ _ROWS = (
     (
         "torch._C",
         "_increment_version",
-        "telling autograd what a program wrote",
+        "telling autograd which tensors a program wrote",
         "tests/graph/test_semantics.py",
     ),
     (
         "torch.Tensor",
         "_nnz",
-        "a program does not know how many rows a sparse tensor has",
+        "the number of elements of a sparse tensor is unknown to a program",
         "tests/graph/test_sparse_tensors.py",
     ),
     (
@@ -195,7 +195,7 @@ _ROWS = (
     (
         "torch._C",
         "DispatchKey",
-        "a kernel's own operators are recorded (affine_grid under autocast)",
+        "recording the operators inside a kernel (affine_grid under autocast)",
         "tests/graph/test_contexts.py",
     ),
     (
@@ -223,7 +223,7 @@ _ROWS = (
     (
         "torch._C",
         "_DisableAutocast _is_any_autocast_enabled",
-        "autocast around a call adds no casts to those of the program",
+        "autocast around a call adds no casts to the program",
         "tests/graph/test_contexts.py",
     ),
     ("torch._ops", "OpOverload", "the targets of a program's nodes", "tests/graph/test_deploy.py"),
@@ -243,7 +243,7 @@ _ROWS = (
     (
         "torch._dynamo",
         "eval_frame",
-        "switch torch.compile off while build() is captured",
+        "disabling torch.compile while build() is captured",
         "tests/graph/test_fuzz_regressions.py",
     ),
     (
@@ -292,19 +292,19 @@ _ROWS = (
     (
         "torch._C",
         "_EnablePythonDispatcher",
-        "shapes of results in symbols; before torch 2.13 also formulas of gradients",
+        "symbolic shapes of results; before torch 2.13 also gradient formulas",
         "tests/graph/test_dynamic_dimensions.py",
     ),
     (
         "torch._C",
         "_DisablePythonDispatcher",
-        "recomputed operators are those of the first run",
+        "recomputation runs the same operators as the first run",
         "tests/graph/test_unknown_sizes.py",
     ),
     (
         "torch",
         "_check",
-        "sizes that depend on values and have to be equal",
+        "sizes that depend on values and must be equal",
         "tests/graph/test_unknown_sizes.py",
     ),
     (
@@ -342,7 +342,7 @@ _ROWS = (
     (
         "torch.utils._foreach_utils",
         "_foreach_supported_types",
-        "clipping takes symbolic gradients on a GPU together",
+        "clipping symbolic gradients on a GPU with multi-tensor kernels",
         "tests/graph/test_graph_gpu.py",
     ),
     (
@@ -354,7 +354,7 @@ _ROWS = (
     (
         "torch.distributed.tensor._sharding_prop",
         "ShardingPropagator",
-        "DTensor's search for rules stays out of the program",
+        "keeping DTensor's search for rules out of the program",
         "tests/ranks/test_ranks.py",
     ),
     (
@@ -372,7 +372,7 @@ _ROWS = (
     (
         "torch.distributed.ProcessGroup",
         "_get_sequence_number_for_group",
-        "which operators communicated, which the ranks compare",
+        "counting collectives, so that ranks can compare them",
         "tests/fuzz/fuzz_ranks.py",
     ),
     (
@@ -396,13 +396,13 @@ _ROWS = (
     (
         "torch._inductor.codegen.common",
         "DtypePropagationOpsHandler",
-        "compiling a region in less time",
+        "compiling a region faster",
         "tests/graph/test_inductor.py",
     ),
     (
         "torch._inductor.codecache",
         "CppWrapperCodeCache CppWrapperCodeCache.load_async",
-        "compiling a region in less time",
+        "compiling a region faster",
         "tests/graph/test_inductor.py",
     ),
     (
@@ -486,7 +486,7 @@ _ROWS = (
     (
         "torch._inductor.codegen.cpp",
         "OuterLoopFusedSchedulerNode",
-        "kernels of a fusion that fails are not generated again",
+        "not generating the kernels of a failed fusion again",
         "tests/graph/test_inductor_shortcuts.py",
     ),
     (
@@ -499,7 +499,7 @@ _ROWS = (
     (
         "torch.ops.aten",
         "_native_batch_norm_legit",
-        "batch norm that says that it writes the running statistics",
+        "batch norm whose schema says that it writes the running statistics",
         "tests/graph/test_inductor_semantics.py",
     ),
     (
@@ -523,13 +523,13 @@ _ROWS = (
     (
         "torch.utils._config_module",
         "_UNSET_SENTINEL",
-        "which of inductor's options the user has changed",
+        "finding the inductor options that the user changed",
         "tests/graph/test_program_cache.py",
     ),
     (
         "torch._guards",
         "GuardSource Source TracingContext tracing",
-        "the tracing context inductor expects",
+        "the tracing context that inductor expects",
         "tests/graph/test_auto_backend.py",
     ),
     (
@@ -567,13 +567,13 @@ _ROWS = (
     (
         "torch.optim.SGD",
         "_init_group",
-        "state of our SGD on torch's kernels",
+        "the state of our SGD on torch's kernels",
         "tests/optim/test_optim_golden.py",
     ),
     (
         "torch.optim.Adam",
         "_init_group",
-        "state of our Adam on torch's kernels",
+        "the state of our Adam on torch's kernels",
         "tests/optim/test_optim_golden.py",
     ),
     (
@@ -591,19 +591,19 @@ _ROWS = (
     (
         "torch._jit_internal",
         "_get_fn_overloads _qualified_name boolean_dispatched",
-        "functions TorchScript picks by a flag",
+        "functions that TorchScript selects by a flag",
         "tests/clients/test_pytorch_script.py",
     ),
     (
         "torch.jit._builtins",
         "_get_builtin_table",
-        "operators TorchScript knows by identity",
+        "operators that TorchScript recognizes by identity",
         "tests/clients/test_pytorch_script.py",
     ),
     (
         "torch.jit._script",
         "_get_overloads",
-        "overloads TorchScript picks by the types of arguments",
+        "overloads that TorchScript selects by argument types",
         "tests/clients/test_pytorch_script.py",
     ),
     (
@@ -628,7 +628,7 @@ _ROWS = (
     (
         "torch.utils._mode_utils",
         "no_dispatch",
-        "a global tensor's own shape changes in place with its DTensor's",
+        "changing the shape of a global tensor in place together with its DTensor",
         "tests/ranks/test_ranks.py",
     ),
     (
@@ -646,7 +646,7 @@ _ROWS = (
     (
         "torch.ops.aten",
         "_local_scalar_dense",
-        "reads of scalars of a global tensor of several ranks",
+        "reading a scalar of a global tensor of several ranks",
         "tests/ranks/test_ranks.py",
     ),
     (
@@ -694,13 +694,13 @@ _ROWS = (
     (
         "torch.nn.modules.module",
         "_global_forward_hooks _global_forward_pre_hooks",
-        "hooks of a capture are removed although an interrupt took their handles",
+        "removing hooks of a capture after an interrupt lost their handles",
         "tests/graph/test_interrupted_capture.py",
     ),
     (
         "torch.optim.optimizer",
         "_global_optimizer_pre_hooks",
-        "hooks of a capture are removed although an interrupt took their handles",
+        "removing hooks of a capture after an interrupt lost their handles",
         "tests/graph/test_interrupted_capture.py",
     ),
     (
@@ -712,13 +712,13 @@ _ROWS = (
     (
         "torch.distributed.tensor.placement_types",
         "_StridedShard",
-        "sizes of shards stay out of the program",
+        "keeping the sizes of shards out of the program",
         "tests/ranks/test_ranks.py",
     ),
     (
         "torch.hub",
         "_hub_dir",
-        "hub.load keeps torch's folder of repositories",
+        "hub.load uses torch's folder of repositories",
         "tests/data/test_hub_vision.py",
     ),
     (
@@ -730,19 +730,19 @@ _ROWS = (
     (
         "torch._C._dynamo.eval_frame",
         "_FrameAction _FrameExecStrategy reset_code set_code_exec_strategy set_eval_frame",
-        "frames of build() run as instrumented copies of their code",
+        "running frames of build() as instrumented copies of their code",
         "tests/graph/test_observe_bytecode.py",
     ),
     (
         "torch._C._dynamo.guards",
         "RootGuardManager",
-        "the base class that torch asks of what is stored with an instrumented copy",
+        "the base class that torch requires for objects stored with an instrumented copy",
         "tests/graph/test_observe_bytecode.py",
     ),
     (
         "torch._C",
         "_FunctionBase",
-        "attributes of autograd's nodes are no Python state",
+        "ignoring attributes of autograd nodes, which are not Python state",
         "tests/graph/test_observe_bytecode.py",
     ),
 )

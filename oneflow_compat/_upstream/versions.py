@@ -1,4 +1,4 @@
-"""The version of torch that runs, and the versions that this package was tested with."""
+"""The installed version of torch, and the versions that this package was tested with."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     with oneflow.mock_torch.enable():      # or enable() ... disable()
         import torch                       # is oneflow, with torch's dialect
 
-torch's own code, and this package, keep seeing the real torch: an `import` statement is redirected
-by the module it stands in, nothing in sys.modules is replaced. Only a file (not a package) that was
-imported under the mock is imported again by an `import` of it outside, as in OneFlow.
+torch's own code and this package keep importing the real torch: whether an `import` statement is redirected
+depends on the module that contains it, and nothing in sys.modules is replaced. A file (not a package) that
+was imported under the mock is imported again if it is imported outside the mock, as in OneFlow.
 """
 
 from .dummy import DummyModule

@@ -38,7 +38,7 @@ def main(argv):
 
 
 def _print_export(enables):
-    """Print the shell command that puts the mock's start-up folder on PYTHONPATH, or takes it off."""
+    """Print the shell command that adds the mock's start-up folder to PYTHONPATH or removes it."""
     startup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [startup] * enables + [path for path in inherited if path and path != startup]

@@ -1,4 +1,4 @@
-"""Placeholders for names that neither library has, in lazy mode."""
+"""Placeholders for names that neither library has (lazy mode)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .messages import error_msg
 
 
 class DummyModule(ModuleType):
-    """Any attribute of it exists, and it is empty and false; calling, indexing or entering it raises and
-    names what is missing.
+    """A placeholder that has every attribute and is empty and false. Calling, indexing or entering it raises
+    an error that names the missing module.
     """
 
     def __init__(self, name: str, verbose: bool = False):

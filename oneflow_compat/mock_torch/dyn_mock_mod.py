@@ -19,7 +19,7 @@ class DynamicMockModule(ModuleType):
 
     @classmethod
     def from_package(cls, main_pkg, *, lazy=True, verbose=False, extra_dict=None, required_dependencies=[]):
-        """Import `main_pkg` afresh under the mock; sys.modules gets its former entries back."""
+        """Import `main_pkg` again under the mock, then restore the former entries of sys.modules."""
 
         def guard():
             return enable(
@@ -53,7 +53,7 @@ class DynamicMockModule(ModuleType):
             return getattr(self._entity, name)
 
     def hijack(self, module_name: str, obj):
-        """Put `obj` in the place "a.b.c" inside the package."""
+        """Set the attribute "a.b.c" of the package to `obj`."""
         *path, last = module_name.split(".")
         owner = self._entity
         for part in path[1:] if path and path[0] == self.__name__ else path:

@@ -14,7 +14,7 @@ from .. import _env
 from .dummy import DummyModule
 from .messages import error_msg
 
-_REAL_SIDE = {  # importers that mean the module they name
+_REAL_SIDE = {  # libraries that always get the real torch
     "torch",
     "oneflow",
     "functorch",
@@ -23,12 +23,12 @@ _REAL_SIDE = {  # importers that mean the module they name
     "pickle",
     "pkgutil",
     "inspect",
-    "pyro",  # patches torch's own classes, and refuses a torch of another name
+    "pyro",  # patches torch's classes, and rejects a torch module of another name
 }
 _import = builtins.__import__
 _resolve_name = pkgutil.resolve_name
-_chosen = "oneflow"  # the dialect in force before the mock was turned on
-_stack: list = []  # what is in force: a _Config (enabled) or None (disabled); the last one holds
+_chosen = "oneflow"  # the dialect before the mock was enabled
+_stack: list = []  # a _Config (enabled) or None (disabled); the last entry is in force
 # files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
 _sides: dict = {}
 # global names that enable() switched: (id of the globals, name) -> (the globals, torch's module, oneflow's)
@@ -50,7 +50,7 @@ class _Config:
         self.only = {main_pkg, *required_dependencies} if main_pkg else None
 
     def target(self, name: str) -> str | None:
-        """Where the module `name` is redirected to."""
+        """Return the module that `name` is redirected to."""
         parts = name.split(".")
         for n in range(len(parts), 0, -1):
             to = self.names.get(".".join(parts[:n]))
@@ -96,8 +96,8 @@ def is_enabled() -> bool:
 
 
 def _importing_module(globals) -> str:
-    """The module an import stands in; for a plain call of __import__, and code without a name (exec, eval),
-    that of the caller.
+    """Return the module that contains an import. For a plain call of __import__, and for code without a
+    module name (exec, eval), return the caller's module.
     """
     name, frame = (globals or {}).get("__name__"), sys._getframe(2)
     while name is None and frame is not None:
@@ -106,11 +106,11 @@ def _importing_module(globals) -> str:
 
 
 def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
-    """Replace `builtins.__import__`: a redirected name gives the module that the mock names."""
+    """Import like `builtins.__import__`, except that a redirected name gives the module of the mock."""
     config = _current()
     is_statement = globals is not None and not isinstance(
         fromlist, list
-    )  # pickle passes a list or no globals
+    )  # pickle passes a list or omits the globals
     if is_statement and not level and name in _sides:
         return _import_side(name, config is not None, globals, locals, fromlist)
     if config is None or level or not config.concerns(_importing_module(globals)):
@@ -138,7 +138,7 @@ def _import_target(name, target, config):
         module = importlib.import_module(target)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{target}.".startswith(f"{error.name}."):
-            raise  # the module exists, but one that it imports does not
+            raise  # the module exists, but it imports a missing module
         if not config.lazy:
             raise MissingModule(f"{target}{error_msg} (imported as {name!r})", name=name) from None
         return DummyModule(target, config.verbose)
@@ -148,7 +148,7 @@ def _import_target(name, target, config):
 
 
 def _import_items(module, package, names):
-    """Import the names of a from-import that are no attributes of the module, as submodules of `package`."""
+    """Import the names of a from-import that are not attributes of the module as submodules of `package`."""
     for name in names:
         if name != "*" and not hasattr(module, name):
             _import_item(package, name)
@@ -165,8 +165,8 @@ def _import_item(package, item):
 
 
 def _note_side(importer):
-    """Remember a file that imports torch while it is itself being imported; packages stay as they were
-    imported first.
+    """Record a file that imports torch while the file is being imported. Packages are not recorded: they keep
+    their first import.
     """
     name, spec = importer.get("__name__", ""), importer.get("__spec__")
     if getattr(spec, "_initializing", False) and "." not in name and "__path__" not in importer:
@@ -174,8 +174,8 @@ def _note_side(importer):
 
 
 def _import_side(name, mocked, globals, locals, fromlist):
-    """Import a file that was imported under the mock: again where the mock is off, and the former module
-    where it is on.
+    """Import a file that was imported under the mock. If the mock is on, return the former module; if it is
+    off, import the file again.
     """
     sides = _sides[name]
     if sides.get(not mocked) is sys.modules.get(name) is not None:
@@ -189,7 +189,7 @@ def _import_side(name, mocked, globals, locals, fromlist):
 
 
 def _mocked_resolve_name(name):
-    """For unittest.mock.patch("torch.cuda.is_available"): what code under test calls torch."""
+    """Resolve names for unittest.mock.patch("torch.cuda.is_available") as the code under test sees torch."""
     config = _current()
     is_patching = sys._getframe(1).f_globals.get("__name__") == "unittest.mock"
     target = config.target(name) if config and is_patching else None
@@ -197,7 +197,9 @@ def _mocked_resolve_name(name):
 
 
 class _Switch:
-    """Shared by enable and disable: acts at once, and undoes itself when used as a context manager."""
+    """Base class of enable and disable. It takes effect immediately; as a context manager it is undone at the
+    end.
+    """
 
     def __init__(self, config, depth):
         was = is_enabled()
@@ -221,9 +223,9 @@ class _Switch:
 
 
 class enable(_Switch):
-    """Redirect `import torch` to oneflow, from here on or for a `with` block.
+    """Redirect `import torch` to oneflow, from now on or for a `with` block.
 
-    lazy: a missing name becomes a placeholder that raises when used; verbose: say so.
+    lazy: a missing name becomes a placeholder that raises when used; verbose: print each placeholder.
     extra_dict: more redirections, {"module": "other module"}. main_pkg: redirect only imports
     inside this package (and `required_dependencies`). mock_version: text for torch.__version__.
     Global names of the caller that hold torch or one of its modules are switched as well.
@@ -259,14 +261,14 @@ class enable(_Switch):
 
 
 class disable(_Switch):
-    """Let `import torch` yield the real torch again, from here on or for a `with` block."""
+    """Let `import torch` yield the real torch again, from now on or for a `with` block."""
 
     def __init__(self):
         super().__init__(None, 2)
 
 
 def _swap_globals(names: dict, config) -> dict:
-    """Switch the caller's torch modules to oneflow's (or back); returns what was there."""
+    """Switch the caller's torch modules to oneflow's (or back). Return the former values."""
     swap = _torch_name if config is None else _oneflow_module
     before = {}
     for key, value in list(names.items()):
@@ -282,7 +284,7 @@ def _swap_globals(names: dict, config) -> dict:
 
 
 def _oneflow_module(names, key, value, config):
-    """Return what the name `key` holds while `config` redirects; None leaves it."""
+    """Return the value of the name `key` while `config` is in force; None leaves it unchanged."""
     to = config.target(value.__name__) if value.__name__.partition(".")[0] == "torch" else None
     if to is None:
         return None
@@ -293,7 +295,7 @@ def _oneflow_module(names, key, value, config):
 
 
 def _torch_name(names, key, value, config):
-    """Return the torch module that enable() took out of the name `key`, or that an import would give."""
+    """Return the torch module that enable() replaced under the name `key`, or that an import would give."""
     _, torch_module, oneflow_module = _replaced.get((id(names), key), (None, None, None))
     if value is oneflow_module:
         return torch_module
@@ -304,7 +306,7 @@ def _torch_name(names, key, value, config):
 
 
 def _follow_dialect(was_enabled):
-    """torch's dialect while the mock is on; the one chosen before when it goes off."""
+    """Use torch's dialect while the mock is on, and the previous dialect when it is off."""
     global _chosen
     import oneflow
 
@@ -316,7 +318,9 @@ def _follow_dialect(was_enabled):
 
 
 class OneflowImporter:
-    """The redirection as an object: `find_spec` finds what a torch name is redirected to."""
+    """The redirection as an importer object: `find_spec` finds the module that a torch name is redirected
+    to.
+    """
 
     def find_spec(self, fullname, path=None, target=None):
         """Return the import spec of a module that this importer serves, else None."""
@@ -325,18 +329,18 @@ class OneflowImporter:
         return importlib.util.find_spec(to) if to else None
 
     def find_module(self, fullname, path=None):
-        """Return this importer if it serves the module, else None; the protocol before Python 3.4."""
+        """Return this importer if it serves the module, else None. This is the protocol before Python 3.4."""
         return self if self.find_spec(fullname) else None
 
     def create_module(self, spec):
-        """Return the module of oneflow that stands in for one of torch."""
+        """Return the oneflow module that replaces a torch module."""
         return importlib.import_module(spec.name)
 
     def exec_module(self, module):
-        """Nothing: the module has run already."""
+        """Do nothing, because the module has already run."""
 
     enable = property(lambda self: is_enabled())
-    delete_list: list[str] = []  # modules taken out of sys.modules while the mock is on: none
+    delete_list: list[str] = []  # OneFlow: modules removed from sys.modules; none here
 
 
 _importer = OneflowImporter()

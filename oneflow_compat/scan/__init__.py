@@ -1,7 +1,7 @@
-"""python -m oneflow.scan PATH...: what happens to this code base under this package?
+"""python -m oneflow.scan PATH...: report how a code base behaves with this package.
 
-The scan reads source text (ast) and never imports it. It judges every oneflow name, and every torch name as
-if `import torch` were `import oneflow as torch`. It ranks what it finds by the table of differences.
+The scan reads source text (ast) and never imports it. It checks every oneflow name, and every torch name as
+if `import torch` were `import oneflow as torch`. It ranks its findings by the table of differences.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from .uses import Use
 
 __all__ = ["FileNames", "Finding", "Location", "Report", "Skipped", "Use", "judge", "names_in", "scan"]
 
-RECURSION_LIMIT = 6000  # sums of a thousand terms are common in generated code
+RECURSION_LIMIT = 6000  # generated code often contains sums of a thousand terms
 
 
 def scan(paths: Iterable[str | os.PathLike], fix: bool = False) -> Report:
-    """Scan every .py file at or below `paths`. `fix` edits the calls that have a mechanical remedy."""
+    """Scan every .py file at or below `paths`. `fix` edits the calls that can be fixed automatically."""
     findings = Findings()
     report = Report([], 0, 0)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
     collects = gc.isenabled()
-    gc.disable()  # a collection walks all of torch after every few syntax trees, which are freed without it
+    gc.disable()  # speed: each collection walks all of torch, and freeing syntax trees needs none
     try:
         for file in files.python_files(paths, report.skipped):
             try:
                 _scan_file(file, findings, report, fix)
             except (
                 Exception
-            ) as error:  # a file of any content must not end the scan; RecursionError and MemoryError too
+            ) as error:  # no file content may end the scan, not even with RecursionError or MemoryError
                 report.skipped.append(Skipped(file, files.describe(error)))
     finally:
         if collects:

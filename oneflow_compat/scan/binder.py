@@ -38,7 +38,7 @@ class Binder(ast.NodeVisitor):
         self.probed: set[str] = set()
         self.stored: set[str] = set()
         self._scopes = [self.scope]
-        self._roots: list[tuple[str, str]] = []  # (name, root of a value that it is bound to)
+        self._roots: list[tuple[str, str]] = []  # (name, root of its value)
         self._visitors: dict[type, Callable] = {}
         self._branches = 0
         self._loops = 0
@@ -47,7 +47,7 @@ class Binder(ast.NodeVisitor):
         self._fallback = False
 
     def visit(self, node: ast.AST) -> None:
-        """Visit a node by a cached method: this is most of the time of a scan."""
+        """Visit a node through a cached method, because visits take most of the time of a scan."""
         cls = node.__class__
         visitor = self._visitors.get(cls)
         if visitor is None:
@@ -81,9 +81,9 @@ class Binder(ast.NodeVisitor):
             self._roots.append((name, _LIBRARY if binding.path else _root(binding.value)))
 
     def library_roots(self) -> frozenset[str]:
-        """Return the names that may stand for a library, or for something made by one.
+        """Return the names that may refer to a library or to an object from one.
 
-        The other loads need no resolution.
+        Other loads need no resolution.
         """
         bound_to = defaultdict(set)
         for name, root in self._roots:
@@ -165,7 +165,7 @@ class Binder(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self._operator(node.target, node.op, node, in_place=True)
-        if not isinstance(node.target, ast.Name):  # x += y leaves x what it is
+        if not isinstance(node.target, ast.Name):  # x += y keeps the meaning of x
             self.visit(node.target)
         self.visit(node.value)
 
@@ -388,9 +388,9 @@ class Binder(ast.NodeVisitor):
 
 
 def _root(node: ast.expr | None) -> str:
-    """The name at the start of a chain.
+    """Return the name at the start of a chain.
 
-    `_LIBRARY` for an import by a call and for alternatives; "" for another expression.
+    Return `_LIBRARY` for an import by a call and for alternatives, and "" for other expressions.
     """
     while True:
         if isinstance(node, ast.Attribute):

@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass
 from typing import Iterable, Iterator
 
-MAX_BYTES = 8 << 20  # a larger file holds data; its syntax tree would take gigabytes
+MAX_BYTES = 8 << 20  # larger files contain data; their syntax trees would take gigabytes
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
@@ -20,7 +20,7 @@ class Skipped:
 
 
 def python_files(paths: Iterable[str | os.PathLike], skipped: list[Skipped]) -> Iterator[str]:
-    """Yield every file among `paths` and every .py file below them, each one time.
+    """Yield every file among `paths` and every .py file below them, each once.
 
     Links to folders, hidden folders, virtual environments and installed packages below a path are left out.
     """

@@ -29,7 +29,7 @@ class Location:
 
 @dataclass
 class Finding:
-    """What a code base will notice, with its reason.
+    """One difference that affects a code base, with its reason.
 
     `id` is a row of the table of differences, a missing name, or `NOT_IN_TORCH`.
     """
@@ -59,7 +59,7 @@ class Findings:
         self.names: set[str] = set()
 
     def ranked(self) -> list[Finding]:
-        """Return the findings, the worst rank and the most uses at the start."""
+        """Return the findings, ordered by rank (worst first), then by number of uses."""
         return sorted(
             self._by_key.values(),
             key=lambda f: (RANKS.index(f.rank), f.id == NOT_IN_TORCH, -len(f.locations), f.id),
@@ -75,7 +75,7 @@ class Findings:
             self.names.add(use.name.replace("()", ""))
             target = lookup.find(use.name)
             library = use.name.partition(".")[0]
-            stays_torch = library == "torch" and "oneflow" in roots  # the file uses both, so torch is meant
+            stays_torch = library == "torch" and "oneflow" in roots  # the file uses both and means torch
             if target.missing:
                 if not _is_provided_for(use, target, names):
                     self._add_missing(file, use, target, stays_torch)
@@ -90,7 +90,7 @@ class Findings:
         if not use.name.startswith("torch."):
             self._locate(Finding("breaks", target.path, "oneflow", "", target.missing), location)
         elif not lookup.is_in_torch(target.path):
-            import torch  # the version is known only now
+            import torch  # only needed for the version
 
             reason = f"the installed torch {torch.__version__} does not have these names either"
             self._locate(Finding("breaks", NOT_IN_TORCH, "torch", "", reason), location)
@@ -127,12 +127,12 @@ class Findings:
 
     def _locate(self, finding: Finding, location: Location) -> None:
         kept = self._by_key.setdefault((finding.library, finding.id), finding)
-        if location not in kept.locations[-2:]:  # an operator and a method of one expression are the same use
+        if location not in kept.locations[-2:]:  # an operator and a method in one expression count as one use
             kept.locations.append(location)
 
 
 def _spelled(path: str, use: Use) -> str:
-    """The path in the words of the program's library."""
+    """Return the path with the name of the program's library."""
     return use.name.partition(".")[0] + path.removeprefix("oneflow")
 
 

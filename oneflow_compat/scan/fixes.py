@@ -1,6 +1,6 @@
 """Apply the edits of findings to source files.
 
-The edits are insertions at positions that `ast` reports, so the text around them keeps its form. The new text
+The edits are insertions at positions from `ast`, so the surrounding text keeps its formatting. The new text
 is parsed and compared with the intended syntax tree; an edit that gives another tree is dropped.
 """
 
@@ -20,7 +20,7 @@ EditedCall = tuple[ast.Call, list[Edit]]
 
 
 class _Source:
-    """A decoded source file whose characters are found by the positions of `ast`."""
+    """A decoded source file, with access to characters by the positions of `ast`."""
 
     def __init__(self, source: bytes):
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
@@ -28,7 +28,7 @@ class _Source:
         self._starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.content))]
 
     def offset(self, line: int, column: int) -> int:
-        """The index of the character at a line and a column that counts UTF-8 bytes."""
+        """Return the index of the character at a line and a column in UTF-8 bytes."""
         start = self._starts[line - 1]
         if self.content[start : start + column].isascii():
             return start + column
@@ -78,7 +78,7 @@ def _splices(source: _Source, call: ast.Call, edits: list[Edit]) -> list[_Splice
 
 
 def _argument_start(source: _Source, call: ast.Call, index: int) -> int:
-    """The start of a positional argument, with the parentheses around it."""
+    """Return the start of a positional argument, including parentheses around it."""
     start = source.span(call.args[index])[0]
     before = source.content[source.span(call.args[index - 1])[1] : start]
     after_comma = before.rpartition(",")[2]
@@ -86,9 +86,9 @@ def _argument_start(source: _Source, call: ast.Call, index: int) -> int:
 
 
 def _added_argument(source: _Source, call: ast.Call, argument: str) -> _Splice:
-    """The insertion of one more argument in the style of the call.
+    """Return the insertion of one more argument in the style of the call.
 
-    On the line of the last argument, or on a line of its own. Comments stay as they are.
+    The argument is added on the line of the last argument or on its own line. Comments are kept.
     """
     close = source.span(call)[1] - 1
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
@@ -142,7 +142,7 @@ def _new_value(edit: NameArgument | ReplaceArgument, value: ast.expr) -> ast.exp
 
 
 def write(file: str, source: bytes) -> None:
-    """Replace a file by new content of the same mode, at once."""
+    """Replace the content of a file atomically. Keep its mode."""
     target = os.path.realpath(file)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target))
     try:

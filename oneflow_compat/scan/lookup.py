@@ -1,6 +1,6 @@
-"""What a dotted name stands for in this package.
+"""Look up dotted names in this package.
 
-Whether it is there, and which rows of the table of differences are about it.
+The lookup tells whether a name exists, and which rows of the table of differences concern it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Iterator
 from .._tables.dialect import DIALECT
 from .._tables.differences import DIFFERENCES
 
-# Functions and methods that always return a tensor: the scan follows a value through these.
+# Functions and methods that always return a tensor. The scan follows values through them.
 TENSOR_FUNCTIONS = frozenset(
     f"oneflow.{name}"
     for name in """
@@ -47,8 +47,8 @@ INTEGER_OPERATORS = frozenset(
 class Target:
     """A looked-up name: its path from `oneflow`, its value, and why it is missing.
 
-    `is_instance`: the name is an object of the class `value`. `is_uncertain`: only a run can tell what the
-    name is.
+    `is_instance`: the name is an instance of the class `value`. `is_uncertain`: the value is only known at
+    run time.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Target:
     note: str = ""
     is_instance: bool = False
     is_uncertain: bool = False
-    owner: type | None = None  # the class whose attribute the name is
+    owner: type | None = None  # the class that has the attribute
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def _attribute(target: Target, attribute: str) -> Target:
             return _submodule(path, str(error))
         if owner is not None:
             return Target(path, missing=f"{target.path} has no attribute {attribute!r}")
-        return Target(path, is_uncertain=True)  # an attribute of a value: only a run can tell
+        return Target(path, is_uncertain=True)  # an attribute of a value is only known at run time
     except (Exception, SystemExit) as error:
         return Target(path, note=f"reading it raised {type(error).__name__}", is_uncertain=True)
 
@@ -131,7 +131,7 @@ def _submodule(path: str, reason: str) -> Target:
 
 
 def _private_submodule(path: str, reason: str) -> Target:
-    """Find a private module without importing it: torch's internal ones may start compilers or
+    """Find a private module without importing it, because internal modules of torch may start compilers or
     end the process.
     """
     try:
@@ -163,9 +163,7 @@ def is_in_torch(name: str) -> bool:
 # --------------------------------------------------------------------------- rows of the table of differences
 @functools.cache
 def _rows() -> tuple[dict, dict, dict]:
-    """Row ids by path, by the identity of a function or class, and, with the class, by the name
-    of a method.
-    """
+    """Return row ids by path, by the identity of a function or class, and by class and method name."""
     by_path, by_object, by_method = defaultdict(list), defaultdict(list), defaultdict(list)
     for id, row in DIFFERENCES.items():
         for path in row["names"]:
@@ -185,12 +183,12 @@ def _identity(value: Any) -> int:
 def row_ids(target: Target) -> list[str]:
     """Return the ids of the rows about a name.
 
-    By its path, its object, the class it comes from, or the module around it.
+    Rows are matched by the path, the object, the class or the module of the name.
     """
     by_path, by_object, by_method = _rows()
     ids = dict.fromkeys(by_path.get(target.path, ()))
     parts = target.path.split(".")
-    for length in range(2, len(parts)):  # a row of a module is about everything in it
+    for length in range(2, len(parts)):  # a row of a module concerns everything in it
         outer = ".".join(parts[:length])
         if outer in by_path and isinstance(find(outer).value, ModuleType):
             ids.update(dict.fromkeys(by_path[outer]))
@@ -201,12 +199,14 @@ def row_ids(target: Target) -> list[str]:
     elif callable(target.value):
         ids.update((id, None) for id in by_object.get(_identity(target.value), ()))
     if target.owner is not None and target.path in INTEGER_OPERATORS:
-        return []  # these rows are about integers, and the source does not say what the tensor holds
+        return []  # these rows concern integers, and the source does not show the dtype of the tensor
     return list(ids)
 
 
 def dialect_target(path: str) -> str:
-    """Torch's name that set_dialect("torch") gives instead of ours; "" if it switches nothing."""
+    """Return torch's name that set_dialect("torch") selects instead of ours, or "" if the name is not
+    switched.
+    """
     return DIALECT.get(path, "")
 
 

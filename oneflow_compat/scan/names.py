@@ -1,8 +1,7 @@
 """The oneflow and torch names that one file uses, resolved by scope.
 
 A name is dotted: "oneflow.nn.Linear". "()" marks a call, so
-"oneflow.ones().sum" is the method `sum` of what `oneflow.ones()` returns.
-A name that could stand for something else is left out.
+"oneflow.ones().sum" is the method `sum` of the result of `oneflow.ones()`. Ambiguous names are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .uses import Load, Use, imported_by_call, is_library
 MAX_CALLS = 8  # calls in one chain of names; longer chains are left out
 MAX_DEPTH = 40  # aliases of aliases
 MAX_LENGTH = 400  # characters of a name
-MAX_MEANINGS = 4  # names that one expression may stand for
+MAX_MEANINGS = 4  # names that one expression may refer to
 MAX_BINDINGS = 60  # statements that may bind a name at one use
 
 
@@ -29,7 +28,7 @@ MAX_BINDINGS = 60  # statements that may bind a name at one use
 class FileNames:
     """The uses of one file.
 
-    `probed` and `stored` are the attributes that it asks hasattr() about, and those it sets.
+    `probed` are the attributes that the file tests with hasattr(), `stored` those that it sets.
     """
 
     uses: list[Use]
@@ -67,9 +66,9 @@ def _uses_of(load: Load, resolver: _Resolver) -> list[Use]:
 
 # --------------------------------------------------------------------------- resolution
 class _Resolver:
-    """Finds the dotted names that an expression stands for.
+    """Finds the dotted names that an expression refers to.
 
-    There are several if branches bind it differently, and none if that is uncertain.
+    There are several if branches bind it differently, and none if the binding is uncertain.
     """
 
     def __init__(self) -> None:
@@ -98,7 +97,7 @@ class _Resolver:
         return paths if is_short and len(paths) <= MAX_MEANINGS else ()
 
     def _base(self, node: ast.expr, scope: Scope, position: Position, in_loop: bool) -> tuple[str, ...]:
-        """Return the paths of an expression that is no attribute and no call."""
+        """Return the paths of an expression that is neither an attribute nor a call."""
         if isinstance(node, ast.Name):
             return self._name(node.id, scope, position, in_loop)
         if not isinstance(node, ast.IfExp):
@@ -146,7 +145,7 @@ class _Resolver:
 
 @lru_cache(maxsize=64)
 def _public_names(module: str) -> frozenset[str]:
-    """The names that `from module import *` binds."""
+    """Return the names that `from module import *` binds."""
     target = find("oneflow" + module[module.find(".") :] if "." in module else "oneflow").value
     listed = getattr(target, "__all__", None)
     return frozenset(listed if listed is not None else (n for n in dir(target) if not n.startswith("_")))

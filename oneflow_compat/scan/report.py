@@ -1,4 +1,4 @@
-"""The report of a scan, as text that fits on a screen, as full text, and as JSON."""
+"""The report of a scan: a summary that fits on one screen, the full text, and JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEANING = {
 
 @dataclass
 class Report:
-    """What a scan found."""
+    """The findings of a scan."""
 
     findings: list[Finding]
     files: int
@@ -34,7 +34,9 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: at most cosmetic findings. 1: something breaks. 3: numbers change. 2: no file was read."""
+        """Return 0 for cosmetic findings at most, 1 if something breaks, 3 if numbers change, 2 if no file
+        was read.
+        """
         if not self.files:
             return 2
         return 1 if self.of_rank("breaks") else 3 if self.of_rank("changes numbers") else 0
@@ -100,7 +102,9 @@ def _count(count: int, noun: str) -> str:
 
 
 def summary(report: Report) -> str:
-    """The report on one screen: the worst findings of the two upper ranks, and how many are cosmetic."""
+    """Return a one-screen report: the worst findings of the two upper ranks, and the number of cosmetic
+    findings.
+    """
     width = max(60, min(shutil.get_terminal_size((110, 24)).columns, 140)) - 1
     lines = []
     for rank in RANKS[:-1]:
@@ -117,7 +121,7 @@ def summary(report: Report) -> str:
 
 
 def full(report: Report) -> str:
-    """Every finding with the row's text and every location."""
+    """Return every finding with the text of its row and every location."""
     lines = []
     for rank in RANKS:
         findings = report.of_rank(rank)

@@ -1,8 +1,7 @@
-"""Which calls a row of the table of differences is about, and the edit that makes both libraries agree.
+"""Which calls a row of the table of differences concerns, and the edit that makes both libraries agree.
 
-A row without a rule is about every use of its names. A row with rules is about the calls that one of them
-matches.
-The argument positions and defaults in a rule are those of the library that the program was written for.
+A row without rules concerns every use of its names. A row with rules concerns the calls that match one of
+them. The argument positions and defaults in a rule are those of the library that the program was written for.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Union
 # --------------------------------------------------------------------------- edits
 @dataclass(frozen=True)
 class AddKeyword:
-    """Add `keyword=value` behind the last argument."""
+    """Add `keyword=value` after the last argument."""
 
     keyword: str
     value: str
@@ -64,7 +63,7 @@ def _argument(call: ast.Call, keyword: str, index: int | None) -> ast.expr | Non
 class Omitted:
     """The call leaves an argument to its default, and the defaults differ.
 
-    `default` is the one of the program's library.
+    `default` is the default of the program's library.
     """
 
     keyword: str
@@ -80,7 +79,7 @@ class Omitted:
 
 @dataclass(frozen=True)
 class Passed:
-    """The call passes an argument, other than the literals that make no difference."""
+    """The call passes an argument that is not one of the harmless literals."""
 
     keyword: str
     index: int | None = None
@@ -96,7 +95,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Positional:
-    """The call passes arguments by position from `start` on, where the libraries order them differently."""
+    """The call passes arguments by position from `start` on, and the libraries order them differently."""
 
     start: int
     keywords: tuple[str, ...]
@@ -126,7 +125,7 @@ class NumberAsFlag:
         if len(call.args) != self.index + 1 or _is_open(call):
             return []
         constant = call.args[self.index]
-        assert isinstance(constant, ast.Constant)  # matches() asked
+        assert isinstance(constant, ast.Constant)  # matches() checked this
         return [ReplaceArgument(self.index, self.keyword, str(bool(constant.value)))]
 
 
@@ -146,7 +145,7 @@ class FlagByPosition:
 
 @dataclass(frozen=True)
 class ValuesOfVariables:
-    """The call makes a tensor of something other than literals, without a dtype."""
+    """The call creates a tensor from non-literal values without a dtype."""
 
     def matches(self, call: ast.Call | None) -> bool:
         if call is None or not call.args or _argument(call, "dtype", None) is not None:
@@ -173,7 +172,9 @@ class Called:
 
 @dataclass(frozen=True)
 class Never:
-    """The row is about another name of the same library only, or needs what a source does not show."""
+    """The row concerns another name of the same library only, or depends on facts that the source does not
+    show.
+    """
 
     def matches(self, call: ast.Call | None) -> bool:
         return False
@@ -202,7 +203,7 @@ RULES: dict[str, dict[str, tuple[Rule, ...] | dict[str, tuple[Rule, ...]]]] = {
         },
         "norm-matrix": {
             "norm": (Never(),)
-        },  # for OneFlow programs the row is about the method; see METHODS_ONLY
+        },  # for OneFlow programs the row concerns the method; see METHODS_ONLY
         "real-imag-attributes": (Called(),),
         "sgd-maximize": (Passed("maximize", 6, (False,)),),
         "categorical-logits": (Passed("logits", 1, (None,)),),
@@ -228,12 +229,12 @@ RULES: dict[str, dict[str, tuple[Rule, ...] | dict[str, tuple[Rule, ...]]]] = {
     },
 }
 
-# Rows that are about methods of tensors for a program of that library, although they list a function too.
+# Rows that concern tensor methods in a program of that library, although they list a function too.
 METHODS_ONLY = frozenset({("oneflow", "norm-matrix")})
 
 
 def rules_of(library: str, id: str, name: str) -> tuple[Rule, ...] | None:
-    """Return the rules of a row for one name; None if the row is about every use of the name."""
+    """Return the rules of a row for one name, or None if the row concerns every use of the name."""
     if (library, id) in METHODS_ONLY and ".Tensor." in name:
         return None
     rules = RULES[library].get(id)

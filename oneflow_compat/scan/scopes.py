@@ -12,7 +12,7 @@ from typing import Iterator
 
 Position = tuple[int, int]
 START: Position = (0, 0)
-TOO_MANY = 500  # bindings of one name in one scope; which of them hold is not worked out
+TOO_MANY = 500  # bindings of one name in one scope; with more, all of them are considered
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,8 @@ class Binding:
     path: str = ""
     value: ast.expr | None = None
     certain: bool = False
-    is_remote: bool = False  # made by another scope, through `global` or `nonlocal`
-    is_fallback: bool = False  # made in the handler of a failed import
+    is_remote: bool = False  # bound by another scope, through `global` or `nonlocal`
+    is_fallback: bool = False  # bound in the handler of a failed import
 
     @property
     def is_none(self) -> bool:
@@ -54,7 +54,7 @@ class Scope:
         return scope
 
     def home_of(self, name: str) -> Scope:
-        """The scope that a statement in this scope binds `name` in."""
+        """Return the scope in which a statement of this scope binds `name`."""
         return self.redirected.get(name, self)
 
     def declare(self, names: list[str], is_global: bool) -> None:

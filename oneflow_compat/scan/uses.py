@@ -1,4 +1,4 @@
-"""The uses of library names in a file: what the binder collects and the resolver names."""
+"""The uses of library names in a file: the binder collects them, the resolver names them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Use:
     column: int
     call: ast.Call | None = field(default=None, compare=False, repr=False)
     mentioned: bool = (
-        False  # an import, an alias, an annotation or an isinstance(): the name must exist, no more
+        False  # an import, an alias, an annotation or an isinstance() call: the name only has to exist
     )
-    guarded: bool = False  # the program provides for a missing name
+    guarded: bool = False  # the program handles a missing name
     stored: bool = False  # the program sets the name
 
 
 @dataclass(eq=False)
 class Load:
-    """An expression that may be a library's name, with the scope that decides."""
+    """An expression that may be a library's name, and its scope."""
 
     node: ast.expr
     root: str
@@ -45,7 +45,7 @@ def is_library(path: str) -> bool:
 
 
 def imported_by_call(node: ast.Call) -> str:
-    """The module in `importlib.import_module("torch.nn")` and its like; else ""."""
+    """Return the module in `importlib.import_module("torch.nn")` and similar calls, else ""."""
     function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if function not in IMPORT_FUNCTIONS or not node.args or not isinstance(node.args[0], ast.Constant):
         return ""

@@ -1,5 +1,5 @@
-"""Put on PYTHONPATH by `eval $(python -m oneflow.mock_torch enable)`: the first `import torch` of a program
-turns the mock on.
+"""Enable the mock at the first `import torch` of a program. `eval $(python -m oneflow.mock_torch enable)`
+puts this folder on PYTHONPATH.
 """
 
 import builtins

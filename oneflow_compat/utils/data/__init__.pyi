@@ -102,7 +102,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 def read_ofrecord(path: Any, on_corrupt: str = 'raise') -> Any:
     """Yield the records of one part file.
 
-    on_corrupt="skip": a record that does not parse is left out; after an impossible length, the rest of the
-    file is left out. A warning names the file and the offset.
+    on_corrupt="skip": skip a record that does not parse; after an impossible length, skip the rest of the
+    file. A warning names the file and the offset.
     """
     ...
