@@ -1,11 +1,11 @@
-"""Where this package differs from OneFlow, or from torch: {id: row}.
+"""The differences between this package and OneFlow or torch: {id: row}.
 
-Fields of a row: the public names it is about, what OneFlow does, what happens here, why, and the test.
+A row has the public names, what OneFlow does, what this package does, the reason, and the test.
 
-`severity` ranks the row for a program written for each library (`python -m oneflow.scan` reads it):
+`severity` ranks the row for programs written for each library (`python -m oneflow.scan` reads it):
 
 - "breaks": the call raises.
-- "changes numbers": the call gives other values, and ordinary programs meet them.
+- "changes numbers": the call gives other values in ordinary programs.
 - "cosmetic": text, layout, dtype, speed, or input that ordinary programs do not have.
 - "superset": the program keeps its meaning.
 """
@@ -73,9 +73,7 @@ DIFFERENCES = {
     },
     "sgd-maximize": {
         "names": ["oneflow.optim.SGD"],
-        "oneflow": (
-            "maximize is ignored without momentum; with momentum the weight decay is turned around too"
-        ),
+        "oneflow": "maximize is ignored without momentum; with momentum it also reverses the weight decay",
         "here": "torch's: maximize always negates the gradient, weight decay still shrinks",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
@@ -85,8 +83,7 @@ DIFFERENCES = {
         "names": ["oneflow.optim.Adam", "oneflow.optim.AdamW"],
         "oneflow": "do_bias_correction (not in torch), contiguous_params, fused",
         "here": (
-            "all honoured; fused=False leaves the choice of kernels to torch; torch's keywords are"
-            " accepted too"
+            "all are supported; fused=False lets torch choose the kernels; torch's keywords are accepted too"
         ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -114,7 +111,7 @@ DIFFERENCES = {
             "0.9.0's CPU kernel raises the accumulator to lr_power instead of -lr_power and diverges with its"
             " own default"
         ),
-        "here": "the FTRL-proximal formula; equal to OneFlow with the sign of lr_power turned",
+        "here": "the FTRL-proximal formula; equal to OneFlow's with the opposite sign of lr_power",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/optim/test_optim_golden.py::test_ftrl_trajectory",
@@ -130,10 +127,10 @@ DIFFERENCES = {
     "lr-scale": {
         "names": ["oneflow.optim.Optimizer"],
         "oneflow": (
-            "lr_scale of a parameter group multiplies its rate in graphs; eager steps of 0.9.0 do not look"
-            " at it"
+            "lr_scale of a parameter group multiplies its learning rate in graphs; eager steps of 0.9.0"
+            " ignore it"
         ),
-        "here": "it multiplies the rate in both",
+        "here": "it multiplies the learning rate in both",
         "reason": "eager and graph steps of one optimizer give the same numbers",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_lr_scale.py::test_a_group_learns_at_its_own_scale",
@@ -163,10 +160,10 @@ DIFFERENCES = {
             " Adam count as one step; in a graph two groups end the process"
         ),
         "here": (
-            "torch's: twice in one group warns and updates twice (two steps of Adam), in two groups is a"
-            " ValueError"
+            "torch's: a parameter listed twice in one group warns and is updated twice (two steps of Adam);"
+            " in two groups it is a ValueError"
         ),
-        "reason": "a second update is a mistake of the caller; torch says so",
+        "reason": "a second update is a mistake of the caller, and torch reports it",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/optim/test_refused_parameters.py::test_a_parameter_listed_twice",
     },
@@ -185,10 +182,10 @@ DIFFERENCES = {
         "names": ["oneflow.optim.Optimizer.step"],
         "oneflow": "nn.Graph compiles the step",
         "here": (
-            "nn.Graph compiles it; under torch.compile step() runs eagerly, since Dynamo knows plain dicts as"
-            " groups only"
+            "nn.Graph compiles it; under torch.compile step() runs eagerly, because Dynamo supports only"
+            " plain dicts as parameter groups"
         ),
-        "reason": "ParamGroup is a subclass of dict; set_dialect('torch') gives torch's optimizers",
+        "reason": "ParamGroup is a subclass of dict; set_dialect('torch') selects torch's optimizers",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/optim/test_optim_steps.py::test_torch_compile_runs_the_step",
     },
@@ -197,7 +194,7 @@ DIFFERENCES = {
         "names": ["oneflow.optim.lr_scheduler.LRScheduler"],
         "oneflow": "last_step and verbose arguments; subclasses define get_lr(self, base_lr, step)",
         "here": (
-            "both spellings and both protocols (told apart by the number of arguments); the state has both"
+            "both names and both protocols (distinguished by the number of arguments); the state has both"
             " names"
         ),
         "reason": "superset",
@@ -207,11 +204,11 @@ DIFFERENCES = {
     "lr-closed-form": {
         "names": ["oneflow.optim.lr_scheduler.LRScheduler", "oneflow.optim.lr_scheduler.ChainedScheduler"],
         "oneflow": (
-            "every scheduler computes the rate from the initial rate; two schedulers stepped one after the"
-            " other: the last wins"
+            "every scheduler computes the rate from the initial rate; if two schedulers step one after the"
+            " other, the last one wins"
         ),
-        "here": "OneFlow's meaning; ChainedScheduler combines them, also with torch's",
-        "reason": "documented get_lr(base_lr, step); torch's schedulers change the present rate instead",
+        "here": "OneFlow's meaning; ChainedScheduler combines schedulers, including torch's",
+        "reason": "documented get_lr(base_lr, step); torch's schedulers change the current rate instead",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/optim/test_lr_scheduler.py::test_chained_with_a_member_of_torch_is_torchs",
     },
@@ -229,14 +226,14 @@ DIFFERENCES = {
     "lr-sequential": {
         "names": ["oneflow.optim.lr_scheduler.SequentialLR"],
         "oneflow": "a later scheduler sees the global step unless interval_rescaling (torch: restarts at 0)",
-        "here": "OneFlow's; with a member of torch's, torch's",
+        "here": "OneFlow's; torch's if a member is a torch scheduler",
         "reason": "documented default",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_optim_golden.py::test_schedule",
     },
     "lr-cawr": {
         "names": ["oneflow.optim.lr_scheduler.CosineAnnealingWarmRestarts"],
-        "oneflow": "decay_rate and restart_limit in the fifth and sixth place",
+        "oneflow": "decay_rate and restart_limit are the fifth and sixth argument",
         "here": "OneFlow's positions; torch's fractional step(epoch) works",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -254,7 +251,7 @@ DIFFERENCES = {
     "gradscaler": {
         "names": ["oneflow.amp.GradScaler"],
         "oneflow": "(init_scale, growth_factor, backoff_factor, growth_interval), for nn.Graph only",
-        "here": "the same, and torch's methods; a string in the first place means torch's positions",
+        "here": "the same, and torch's methods; a string as the first argument selects torch's positions",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/amp/test_amp.py::test_grad_scaler_positions_of_both_libraries",
@@ -273,7 +270,7 @@ DIFFERENCES = {
             "checkpoint(function, *args) does not re-enter autograd (torch does unless use_reentrant=False)"
         ),
         "here": "as OneFlow; use_reentrant=True is torch's",
-        "reason": "superset: weights and inputs in a dict get gradients where no argument needs one",
+        "reason": "superset: weights and inputs in a dict get gradients even if no argument requires one",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/autograd/test_autograd.py::test_checkpoint_does_not_reenter",
     },
@@ -287,7 +284,9 @@ DIFFERENCES = {
     },
     "inference-mode": {
         "names": ["oneflow.inference_mode", "oneflow.autograd.inference_mode"],
-        "oneflow": "tensors made inside are ordinary (torch: may not be changed or enter autograd later)",
+        "oneflow": (
+            "tensors created inside are ordinary (torch: they may not be changed or used in autograd later)"
+        ),
         "here": "no_grad(), or enable_grad() with False",
         "reason": "OneFlow programs use such tensors later",
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
@@ -295,7 +294,7 @@ DIFFERENCES = {
     },
     "set-grad-enabled-call": {
         "names": ["oneflow.set_grad_enabled", "oneflow.autograd.set_grad_enabled"],
-        "oneflow": "the plain call changes nothing; the argument is called is_train",
+        "oneflow": "the plain call has no effect; the argument is called is_train",
         "here": "torch's effect; both names of the argument",
         "reason": "an undocumented quirk",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -306,7 +305,7 @@ DIFFERENCES = {
         "oneflow": (
             "the fourth argument is fused, the fifth error_if_nonfinite (torch: error_if_nonfinite, foreach)"
         ),
-        "here": "OneFlow's positions; fused is left to torch",
+        "here": "OneFlow's positions; torch decides about fused",
         "reason": "documented signature",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": "tests/optim/test_nn_utils.py::test_clip_grad_norm_positions_and_value",
@@ -315,14 +314,14 @@ DIFFERENCES = {
     "global-rules": {
         "names": ["oneflow.Tensor.to_global", "oneflow.nn.Module.to_global"],
         "oneflow": (
-            "each operator chooses the rules of its result by OneFlow's signatures; the parts of an uneven"
-            " split differ by one at most"
+            "each operator chooses the SBP of its result by OneFlow's signatures; the chunks of an uneven"
+            " split differ by at most one"
         ),
         "here": (
-            "torch's DTensor chooses (cat, indexing, batch norm, ... may give other rules, the values are the"
-            " same); parts are those of torch.chunk: 4 on 3 ranks are 2, 2, 0. On one rank a result keeps the"
-            " rules of its operand; where the number of dimensions changes, split becomes partial_sum or"
-            " broadcast"
+            "torch's DTensor chooses (cat, indexing, batch norm, ... may give another SBP, the values are"
+            " the same); chunks are those of torch.chunk: 4 rows on 3 ranks are 2, 2, 0. On one rank a"
+            " result keeps the SBP of its operand; if the number of dimensions changes, split becomes"
+            " partial_sum or broadcast"
         ),
         "reason": "global tensors of several ranks are torch's DTensors",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -331,38 +330,38 @@ DIFFERENCES = {
     "one-rank-rules": {
         "names": ["oneflow.Tensor.sbp"],
         "oneflow": (
-            "on one rank too each operator chooses: split + broadcast is broadcast, split(0).t() is split(1),"
-            " relu(partial_sum) is split(0)"
+            "each operator chooses the SBP on one rank too: split + broadcast is broadcast, split(0).t() is"
+            " split(1), relu(partial_sum) is split(0)"
         ),
         "here": (
-            "the result keeps the rules of its first global operand that is not broadcast: split(0),"
+            "the result keeps the SBP of its first global operand that is not broadcast: split(0),"
             " split(0), partial_sum; the values are the same"
         ),
-        "reason": "a global tensor of one rank is an ordinary tensor with marks, at the cost of one",
+        "reason": "a global tensor on one rank is an ordinary tensor with SBP attributes, and costs no more",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_differences_eager.py::test_rules_of_results_on_one_rank",
     },
     "global-with-local": {
         "names": ["oneflow.Tensor.to_global", "oneflow.Tensor.is_global"],
-        "oneflow": "an operator of a global and a local tensor raises RuntimeError",
+        "oneflow": "an operator with a global and a local tensor raises RuntimeError",
         "here": "the same on several ranks; on one rank the local tensor counts as a global one",
-        "reason": "both are ordinary tensors there; a check would slow every call",
+        "reason": "both are ordinary tensors on one rank; a check would slow down every call",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_differences_eager.py::test_a_local_tensor_joins_a_global_one_on_one_rank",
     },
     "graph-schedule": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
         "oneflow": (
-            "a graph computes the rates by a schedule of its own; optimizer and schedule in Python stay as"
-            " they are, and their step() only changes what Python shows"
+            "a graph computes the rates with an internal schedule; the optimizer and schedule in Python do"
+            " not change, and their step() only affects what Python shows"
         ),
         "here": (
-            "a call of the graph steps the schedule itself, so Python shows the next rate; a step() of the"
-            " program right after a call is taken for the same step"
+            "a call of the graph steps the Python schedule, so Python shows the next rate; a step() by the"
+            " program right after a call counts as the same step"
         ),
         "reason": (
             "eager steps and graph steps share one optimizer and one schedule; programs that step the"
-            " schedule for the display (libai) train with OneFlow's rates"
+            " schedule only for display (libai) train with OneFlow's rates"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_surface.py::test_a_step_of_the_schedule_by_the_program_counts_once",
@@ -370,32 +369,32 @@ DIFFERENCES = {
     "graph-python": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": (
-            "Python is looked at once, when the graph is built: attributes, closures and tensors bound anew"
-            " later are not seen"
+            "Python is read once, when the graph is built: attributes, closures and tensors that are"
+            " rebound later have no effect"
         ),
         "here": (
-            "a number, flag, function, submodule or requires_grad that build() read and that is another one"
-            " at a later call makes another program; a tensor bound anew is read; train() and eval() stay as"
-            " they were at the first call, as in OneFlow"
+            "if a number, flag, function, submodule or requires_grad that build() read has changed at a"
+            " later call, the graph uses another program; a rebound tensor is read; train() and eval() keep"
+            " their state of the first call, as in OneFlow"
         ),
-        "reason": "what a program computes should not depend on when it was captured",
+        "reason": "results should not depend on the time of the capture",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_python_state.py",
     },
     "graph-state-writes": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": (
-            "of what build() writes in place only copy_(), BatchNorm's statistics and the optimizer's update"
-            " outlive the call; results are copies"
+            "of all in-place writes of build(), only copy_(), BatchNorm's statistics and the optimizer's"
+            " update persist after the call; results are copies"
         ),
         "here": (
-            "writes to arguments and captured tensors stay inside the call, as in OneFlow; writes to"
-            " parameters, buffers and attributes of modules and of the graph persist; a result that is an"
-            " argument or state is that tensor"
+            "writes to arguments and captured tensors do not persist, as in OneFlow; writes to parameters,"
+            " buffers and attributes of modules and of the graph do; a result that is an argument or state"
+            " is the same tensor"
         ),
         "reason": (
-            "counters, averages and caches in modules give eager's values; set_dialect('torch') lets every"
-            " write through"
+            "counters, averages and caches in modules have the values of eager mode; under"
+            " set_dialect('torch') every write persists"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_callers_tensors.py",
@@ -407,22 +406,20 @@ DIFFERENCES = {
             " after the call"
         ),
         "here": (
-            "backward() is possible without an optimizer; p.grad is after a call what it was before, and a"
-            " backward() that nothing depends on is warned about"
+            "backward() works without an optimizer; a call does not change p.grad, and a backward() whose"
+            " gradients are unused warns"
         ),
-        "reason": "build() may return gradients; eager gradients and graph steps do not disturb each other",
+        "reason": "build() may return gradients; eager gradients and graph steps are independent",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/graph/test_modules_and_gradients.py",
     },
     "graph-output-buffers": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": (
-            "results are written in turn into two lists of buffers, _outputs_tensor_tuple_buffer, whose size"
-            " set_outputs_buffer_size changes, and copied out of them"
+            "results are written alternately to two lists of buffers, _outputs_tensor_tuple_buffer, and"
+            " copied from them; set_outputs_buffer_size changes the number"
         ),
-        "here": (
-            "no such attribute: each call returns tensors of its own; set_outputs_buffer_size has no effect"
-        ),
+        "here": "no such attribute: each call returns new tensors; set_outputs_buffer_size has no effect",
         "reason": "buffers that outlive the call would hold the memory of two calls, and cost a copy",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_internals.py::test_results_of_calls_share_no_buffer",
@@ -430,12 +427,12 @@ DIFFERENCES = {
     "graph-module-results": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": (
-            "build() that returns a module is an error; harnesses tell module classes by their __module__ and"
-            " construct them outside"
+            "a build() that returns a module is an error; test harnesses recognize module classes by their"
+            " __module__ and construct them outside"
         ),
         "here": (
-            "a module that build() returns is handed back, with real tensors; a parameter of the graph"
-            " is_lazy inside build() however it is reached"
+            "a module that build() returns is returned with real tensors; a parameter of the graph is_lazy"
+            " inside build(), whichever way it is accessed"
         ),
         "reason": (
             "module classes are torch's, and the tensors are the same objects inside and outside of build()"
@@ -445,10 +442,12 @@ DIFFERENCES = {
     },
     "graph-optimizers": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
-        "oneflow": "its own optimizers, as operators of the graph; SparseAdam and Adafactor are torch's",
+        "oneflow": (
+            "OneFlow's optimizers are operators of the graph; SparseAdam and Adafactor exist only in torch"
+        ),
         "here": (
-            "optimizers that decide by values of gradients or weights (LBFGS, SparseAdam, sparse gradients in"
-            " Adagrad, Adafactor) are an error in a graph"
+            "optimizers that branch on values of gradients or weights (LBFGS, SparseAdam, sparse gradients"
+            " in Adagrad, Adafactor) are an error in a graph"
         ),
         "reason": "a program has fixed shapes and no branches; step them in eager mode",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -457,13 +456,14 @@ DIFFERENCES = {
     "graph-sparse-rows": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
         "oneflow": (
-            "is_sparse=True: SGD, Adam and AdamW (without bias correction) change the rows that one gather"
+            "is_sparse=True: SGD, Adam and AdamW (without bias correction) update the rows that one gather"
             " read; an error for other optimizers"
         ),
         "here": (
-            "the rows whose gradient is not all zero, for every optimizer, and Adam's bias correction holds"
+            "every optimizer updates the rows whose gradient is not all zero, and Adam applies its bias"
+            " correction"
         ),
-        "reason": "gradients are dense here; do_bias_correction=False gives OneFlow's numbers",
+        "reason": "gradients are dense here; do_bias_correction=False gives OneFlow's values",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/graph/test_sparse_rows.py",
     },
@@ -472,20 +472,21 @@ DIFFERENCES = {
         "oneflow": "-",
         "here": (
             "graph.save() and export() refuse a graph whose optimizer branches on its step number (RAdam,"
-            " ...), export() also one whose build() branches on values of integer arguments or small buffers;"
-            " save() keeps the programs of the values seen"
+            " ...); export() also refuses a build() that branches on values of integer arguments or small"
+            " buffers; save() stores the programs for the values that occurred"
         ),
         "reason": (
-            "such a program is one of several, chosen anew before each call; an exported file holds one"
+            "such a graph has several programs and selects one before each call; an exported file contains"
+            " only one"
         ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/graph/test_deploy.py",
     },
     "knobs": {
         "names": ["oneflow.boxing", "oneflow.backends.cudnn", "oneflow.remat"],
-        "oneflow": "switches of its collectives, of cuDNN and of rematerialisation",
-        "here": "the value is checked and remembered, nothing follows",
-        "reason": "the machinery they steer is torch's, which steers itself",
+        "oneflow": "switches for its collectives, cuDNN and rematerialization",
+        "here": "the value is checked and stored, without effect",
+        "reason": "torch controls these mechanisms itself",
         "severity": {"oneflow": "cosmetic", "torch": "cosmetic"},
         "test": "tests/core/test_knobs.py",
     },
@@ -493,7 +494,7 @@ DIFFERENCES = {
         "names": ["oneflow.env.init_rdma"],
         "oneflow": "switches its transport to RDMA",
         "here": "raises UnsupportedError; rdma_is_initialized() is False",
-        "reason": "NCCL and Gloo choose their transport themselves",
+        "reason": "NCCL and Gloo choose their transport",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_knobs.py",
     },

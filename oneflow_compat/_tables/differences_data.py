@@ -10,13 +10,13 @@ DATA = {
             " object the file names"
         ),
         "here": (
-            "one file in torch's format by default, OneFlow's folder with save_as_external_data (or where the"
+            "one file in torch's format by default, OneFlow's folder with save_as_external_data (or if the"
             " path is a folder), its pickle with layout='pickle'; load is safe unless weights_only=False;"
             " CRC-32s are checked; saving is atomic"
         ),
         "reason": (
-            "torch.load, this load, and OneFlow's load (which reads torch's files where torch is installed)"
-            " all open the default; nothing runs on loading"
+            "torch.load, oneflow.load and the original OneFlow (which reads torch's files if torch is"
+            " installed) all open the default; loading runs no code"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/files/test_save.py::test_which_layout",
@@ -24,8 +24,8 @@ DATA = {
     "save-parameter-flag": {
         "names": ["oneflow.save", "oneflow.load"],
         "oneflow": "a frozen Parameter comes back with requires_grad=True",
-        "here": "it stays frozen (a key that OneFlow does not look at)",
-        "reason": "a frozen backbone should not start to train",
+        "here": "it stays frozen (stored under a key that OneFlow ignores)",
+        "reason": "a frozen backbone should stay frozen",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/files/test_save.py::test_frozen_parameters_and_one_tensor_twice",
     },
@@ -39,7 +39,7 @@ DATA = {
     },
     "sampler-init": {
         "names": ["oneflow.utils.data.Sampler"],
-        "oneflow": "Sampler(data_source), and subclasses pass it on",
+        "oneflow": "Sampler(data_source), and subclasses pass the argument on",
         "here": (
             "a subclass of torch's Sampler that accepts the argument; torch's samplers are instances of it"
         ),
@@ -50,8 +50,8 @@ DATA = {
     "utils-vision": {
         "names": ["oneflow.utils.vision"],
         "oneflow": "transforms and data sets of 0.5, later moved to the package flowvision",
-        "here": "flowvision's own objects; an error names the package where it is not installed",
-        "reason": "one implementation, kept by others",
+        "here": "flowvision's objects; if the package is not installed, an error names it",
+        "reason": "flowvision maintains the implementation",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/data/test_hub_vision.py::test_mnist_from_files",
     },
@@ -64,11 +64,11 @@ DATA = {
         ],
         "oneflow": "readers and decoders may be part of nn.Graph's build()",
         "here": (
-            "they may, as host operators of the program; between them only their own outputs, unchanged, may"
-            " pass (another tensor is an error), and they do not run ahead of the program"
+            "allowed, as host operators of the program; they accept only unchanged outputs of each other"
+            " (another tensor is an error), and do not prefetch"
         ),
         "reason": (
-            "records and images are no tensors; only what leaves the last of them is part of the program"
+            "records and images are not tensors; only the results of the last stage are part of the program"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/data/test_ofrecord.py::test_pipeline_inside_a_graph",
@@ -79,33 +79,33 @@ DATA = {
             "oneflow.nn.OFRecordImageDecoderRandomCrop",
             "oneflow.nn.OFRecordImageGpuDecoderRandomCropResize",
         ],
-        "oneflow": "flips and windows from its own random streams",
+        "oneflow": "flips and crop windows from OneFlow's random streams",
         "here": (
-            "repeatable by random_seed, of the same distribution, but other ones; the order of records is"
-            " OneFlow's"
+            "other random values of the same distribution, repeatable with random_seed; the order of"
+            " records is OneFlow's"
         ),
-        "reason": "the distribution is what is documented",
+        "reason": "only the distribution is documented",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/data/test_ofrecord.py::test_random_crops",
     },
     "record-padding": {
         "names": ["oneflow.nn.OFRecordRawDecoder"],
         "oneflow": (
-            "dim1_varying_length leaves what is behind the values uninitialised, and a bytes field that is"
-            " too short is read beyond its end"
+            "dim1_varying_length leaves the memory after the values uninitialized, and a bytes field that"
+            " is too short is read beyond its end"
         ),
-        "here": "zeros behind the values; too few bytes are an error",
-        "reason": "uninitialised memory is a defect",
+        "here": "zeros after the values; too few bytes are an error",
+        "reason": "reading uninitialized memory is a defect",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/data/test_ofrecord.py::test_values",
     },
     "batch-align-layout": {
         "names": ["oneflow.nn.image.batch_align"],
         "oneflow": (
-            "in eager mode values lie as for the largest image of the batch, under the declared shape: mixed"
-            " up unless both agree"
+            "in eager mode values are laid out for the largest image of the batch but have the declared"
+            " shape, so they are scrambled unless both agree"
         ),
-        "here": "each image in the upper left corner of the declared shape",
+        "here": "each image is in the upper left corner of the declared shape",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/data/test_ofrecord.py::test_decoded_images_are_oneflows",
@@ -116,12 +116,12 @@ DATA = {
             f"{_OE}.make_cached_host_mem_store_options",
             f"{_OE}.make_cached_ssd_store_options",
         ],
-        "oneflow": "rows on the GPU, in host memory or in its own table on disk, cached on the GPU",
+        "oneflow": "rows are on the GPU, in host memory or in OneFlow's table on disk, cached on the GPU",
         "here": (
-            "rows in host memory, or in LMDB with recent rows in host memory; looked-up rows go to the device"
-            " of the ids"
+            "rows are in host memory, or in LMDB with recent rows in host memory; looked-up rows go to the"
+            " device of the ids"
         ),
-        "reason": "a key-value store kept by others; the same rows whatever the store",
+        "reason": "LMDB is maintained elsewhere; every store gives the same rows",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/embedding/test_one_embedding.py::test_disk_trains_as_memory",
     },
@@ -131,10 +131,9 @@ DATA = {
             f"{_OE}.make_persistent_table_reader",
             f"{_OE}.make_persistent_table_writer",
         ],
-        "oneflow": "its own binary format",
+        "oneflow": "a binary format of OneFlow",
         "here": (
-            "numpy files with a CRC-32 each, in a folder that appears whole or not at all; any store reads"
-            " them"
+            "numpy files, each with a CRC-32, in a folder that is written atomically; any store reads them"
         ),
         "reason": "OneFlow's format is tied to its table on disk",
         "severity": {"oneflow": "breaks", "torch": "superset"},
@@ -142,17 +141,17 @@ DATA = {
     },
     "one-embedding-optimizers": {
         "names": [f"{_OE}.Optimizer"],
-        "oneflow": "SGD, Adam, Adagrad, FTRL on rows",
+        "oneflow": "SGD, Adam, Adagrad and FTRL for rows",
         "here": "the same and AdamW; nesterov, dampening, amsgrad and other optimizers are an error",
-        "reason": "a row keeps the states of these formulas",
+        "reason": "rows store the states of these optimizers",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/embedding/test_one_embedding.py::test_wrong_optimizers",
     },
     "one-embedding-shuffle": {
         "names": [f"{_OE}.MultiTableEmbedding", f"{_OE}.MultiTableMultiColumnEmbedding"],
-        "oneflow": "rows are spread over ranks",
+        "oneflow": "rows are distributed over ranks",
         "here": "one rank; more are an error",
-        "reason": "no rows move between processes",
+        "reason": "the exchange of rows between processes is not implemented",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/embedding/test_one_embedding.py::test_more_ranks_are_refused",
     },

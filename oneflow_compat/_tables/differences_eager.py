@@ -71,10 +71,10 @@ EAGER = {
             "oneflow.eye",
         ],
         "oneflow": (
-            "0 and 1 stand for flags (x.sum(1, 1)), True stands for a number, a tensor for the list of its"
+            "0 and 1 are accepted as flags (x.sum(1, 1)), True as a number, and a tensor as the list of its"
             " rows (vstack(x))"
         ),
-        "here": "torch's TypeError; keepdim=True, a number, [*x]",
+        "here": "torch's TypeError; pass keepdim=True, a number, or [*x]",
         "reason": "undocumented; checking each call of these functions would cost more than it gives",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
@@ -90,9 +90,9 @@ EAGER = {
             "oneflow.nn.functional.avg_pool1d",
         ],
         "oneflow": (
-            "takes integers (glu), a size of one element for all dimensions (adaptive_max_pool3d(x, (2,))),"
-            " mode='bicubic' of volumes, bool operands (fmod, %), an output_padding that reaches the stride"
-            " (the modules of transposed convolutions), the first of two paddings (avg_pool1d)"
+            "accepts integers (glu), one size for all dimensions (adaptive_max_pool3d(x, (2,))),"
+            " mode='bicubic' for volumes, bool operands (fmod, %), an output_padding as large as the stride"
+            " (transposed convolution modules), and uses the first of two paddings (avg_pool1d)"
         ),
         "here": "torch's error",
         "reason": (
@@ -106,7 +106,8 @@ EAGER = {
         "names": ["oneflow.Tensor.__sub__", "oneflow.Tensor.__truediv__", "oneflow.Tensor.__add__"],
         "oneflow": "bool / 2 is an integer division; bool + True counts (2)",
         "here": (
-            "torch's: division is floating; differences of bool tensors, which torch refuses, are OneFlow's"
+            "torch's: division gives floating point; differences of bool tensors, which torch refuses, give"
+            " OneFlow's result"
         ),
         "reason": (
             "Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes them"
@@ -128,7 +129,7 @@ EAGER = {
         "names": ["oneflow.neg", "oneflow.sign", "oneflow.square"],
         "oneflow": "float32 for integer tensors",
         "here": (
-            "the dtype is kept, as in torch; neg of a bool tensor, which torch refuses, gives the default"
+            "the dtype is kept, as in torch; neg() of a bool tensor, which torch refuses, gives the default"
             " dtype (-mask raises, as in torch)"
         ),
         "reason": (
@@ -141,18 +142,18 @@ EAGER = {
     "hot-methods": {
         "names": ["oneflow.Tensor.size", "oneflow.Tensor.to", "oneflow.Size", "oneflow.dtype"],
         "oneflow": "x.size(idx=0), x.to(other=y), Size(iterable=[1]), float32.bytes",
-        "here": "torch's x.size(dim=0), x.to(y), Size([1]), float32.itemsize; by position both are the same",
+        "here": "torch's x.size(dim=0), x.to(y), Size([1]), float32.itemsize; positional calls agree",
         "reason": (
-            "the objects are torch's, and no program known to us uses these keywords; wrapping size() and"
-            " to() would slow every program"
+            "the objects are torch's, and we know no program that uses these keywords; wrapping size() and"
+            " to() would slow down every program"
         ),
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
     "tensor-of-number": {
         "names": ["oneflow.Tensor", "oneflow.FloatTensor", "oneflow.LongTensor"],
-        "oneflow": "Tensor(np.int64(3)) and Tensor(np.array(3)) hold the number",
-        "here": "torch's: three elements, as Tensor(3); oneflow.tensor holds the number",
+        "oneflow": "Tensor(np.int64(3)) and Tensor(np.array(3)) contain the value 3",
+        "here": "torch's: a tensor of three elements, as for Tensor(3); use oneflow.tensor",
         "reason": "Tensor methods and operators keep torch's meaning",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
@@ -160,8 +161,8 @@ EAGER = {
     "norm-mixed": {
         "names": ["oneflow.nn.LayerNorm", "oneflow.nn.BatchNorm1d", "oneflow.nn.functional.layer_norm"],
         "oneflow": "float64 data with float32 weights is accepted on the CPU",
-        "here": "torch's error; module.double() or x.float()",
-        "reason": "the modules are torch's, and a mixture is nearly always an oversight",
+        "here": "torch's error; call module.double() or x.float()",
+        "reason": "the modules are torch's, and mixed dtypes are almost always a mistake",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
     },
@@ -176,7 +177,7 @@ EAGER = {
     "integer-parameter": {
         "names": ["oneflow.nn.Parameter"],
         "oneflow": "Parameter(integer tensor) is accepted",
-        "here": "with requires_grad=False, as in torch; without it torch's error",
+        "here": "accepted with requires_grad=False, as in torch; otherwise torch's error",
         "reason": "integers have no gradient",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_functions_golden.py::test_case",
@@ -189,15 +190,15 @@ EAGER = {
             "oneflow.relu",
             "oneflow.add",
         ],
-        "oneflow": "functions of a transposed tensor give a result laid out row by row",
-        "here": "torch's: laid out as the operands; view() of such a result works, as a copy",
-        "reason": "superset; a view of a transposed tensor itself is refused by both",
+        "oneflow": "functions of a transposed tensor return a row-major result",
+        "here": "torch's: the result has the layout of the operands; view() of such a result returns a copy",
+        "reason": "superset; both refuse view() of the transposed tensor itself",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
     "int-clamp": {
         "names": ["oneflow.clamp", "oneflow.clip"],
-        "oneflow": "an integer tensor keeps its dtype, the bounds are truncated",
+        "oneflow": "an integer tensor keeps its dtype and the bounds are truncated",
         "here": "torch's promotion",
         "reason": (
             "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
@@ -217,7 +218,7 @@ EAGER = {
             "oneflow.softmax",
             "oneflow.log_softmax",
         ],
-        "oneflow": "NaN is not propagated; the result depends on the order",
+        "oneflow": "NaN is not propagated; the result depends on the element order",
         "here": "torch's: NaN propagates and sorts last",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -225,7 +226,7 @@ EAGER = {
     },
     "empty-reduce": {
         "names": ["oneflow.mean", "oneflow.prod", "oneflow.std", "oneflow.amax", "oneflow.amin"],
-        "oneflow": "of empty or single-element tensors: 0",
+        "oneflow": "the result for empty or single-element tensors is 0",
         "here": "torch's: nan, 1, an error",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -255,7 +256,7 @@ EAGER = {
     },
     "lgamma-prod-grad": {
         "names": ["oneflow.lgamma", "oneflow.prod", "oneflow.norm", "oneflow.sqrt", "oneflow.atan2"],
-        "oneflow": "gradients at special points differ (0 for NaN, ties shared, lgamma always 0)",
+        "oneflow": "gradients at special points differ (0 for NaN, shared between ties, always 0 for lgamma)",
         "here": "torch's gradients",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -285,7 +286,7 @@ EAGER = {
     },
     "version-counter": {
         "names": ["oneflow.Tensor.backward"],
-        "oneflow": "no check that a saved tensor was changed",
+        "oneflow": "no check whether a saved tensor was changed",
         "here": "torch's check: RuntimeError at backward",
         "reason": "the gradient would be wrong",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -293,10 +294,10 @@ EAGER = {
     },
     "np-interop": {
         "names": ["oneflow.Tensor.__array__"],
-        "oneflow": "an array or NumPy number on the left gives an array",
+        "oneflow": "an array or NumPy scalar on the left gives an array",
         "here": (
             "array + - * ** // % @ & | ^ tensor, which torch refuses, give an array; comparisons, array /"
-            " tensor, NumPy numbers and ufuncs give a tensor"
+            " tensor, NumPy scalars and ufuncs give a tensor"
         ),
         "reason": (
             "superset; Tensor methods and operators keep torch's meaning; set_dialect('oneflow-0.9') changes"
@@ -326,11 +327,11 @@ EAGER = {
     "np-float64-scalar": {
         "names": ["oneflow.tensor", "oneflow.as_tensor"],
         "oneflow": (
-            "NumPy floating scalars, lists of them and lists of floating arrays get the default dtype (torch:"
-            " their own)"
+            "NumPy floating scalars, lists of them and lists of floating arrays become the default dtype"
+            " (torch: keep their dtype)"
         ),
         "here": "OneFlow's; an array keeps its dtype",
-        "reason": "Python and NumPy numbers are the same number",
+        "reason": "NumPy scalars behave like Python numbers",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": (
             "tests/core/test_functions_creation.py::"
@@ -339,16 +340,16 @@ EAGER = {
     },
     "error-classes": {
         "names": ["oneflow"],
-        "oneflow": "each refusal has a class of error and a text",
+        "oneflow": "each invalid call has an error class and a message",
         "here": (
-            "whether a call raises and the class are OneFlow's in nine of ten recorded misfit calls"
-            " (tests/golden/refused_calls.json names the others); texts are never compared. A class that both"
-            " libraries' programs catch derives from both (an empty parameter list is an IndexError and a"
-            " ValueError). AttributeError of OneFlow's Python layer is a TypeError here"
+            "nine of ten recorded invalid calls raise OneFlow's error class"
+            " (tests/golden/refused_calls.json names the others); messages are not compared. If programs of"
+            " both libraries catch an error, its class derives from both (an empty parameter list is an"
+            " IndexError and a ValueError). AttributeError from OneFlow's Python layer is TypeError here"
         ),
         "reason": (
-            "elsewhere the function is torch's own: a check of each argument would slow every call, and"
-            " dtypes or shapes that only OneFlow refuses are a superset"
+            "other functions are torch's: a check of each argument would slow down every call, and"
+            " accepting dtypes or shapes that only OneFlow refuses is a superset"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_misfit_arguments_are_refused_as_recorded",
@@ -356,14 +357,14 @@ EAGER = {
     "mock-device": {
         "names": ["oneflow.device", "oneflow.placement"],
         "oneflow": (
-            "device('mock') and placement('mock', [0]) exist; tensors on it end the process, but for empty"
-            " and to()"
+            "device('mock') and placement('mock', [0]) exist; tensors on it end the process, except for"
+            " empty() and to()"
         ),
         "here": (
-            "both exist, and take the name of torch's private backend when first asked for; every tensor on"
-            " it is a RuntimeError"
+            "both exist, and rename torch's private backend when first used; every tensor on it raises"
+            " RuntimeError"
         ),
-        "reason": "torch has no allocator for it",
+        "reason": "torch has no allocator for this device",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_refused_arguments.py::test_a_mock_device_is_a_type_without_tensors",
     },
@@ -384,10 +385,13 @@ EAGER = {
     "cuda-missing": {
         "names": ["oneflow.cuda.current_device", "oneflow.cuda.set_device", "oneflow.cuda.synchronize"],
         "oneflow": (
-            "without CUDA they answer the local rank and None; other names of oneflow.cuda end the process"
+            "without CUDA they return the local rank and None; other names of oneflow.cuda end the process"
         ),
-        "here": "the three answer the same; the others raise torch's error",
-        "reason": "torch's functions; set_dialect('torch') gives torch's three as well",
+        "here": "these three return the same; the others raise torch's error",
+        "reason": (
+            "the others are torch's functions; set_dialect('torch') selects torch's versions of these three"
+            " too"
+        ),
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/core/test_refused_arguments.py::test_the_current_device_without_cuda_is_the_rank",
     },
@@ -416,7 +420,7 @@ EAGER = {
     "device-index": {
         "names": ["oneflow.device"],
         "oneflow": "device('cuda') is cuda:0, device('cpu') is cpu:0",
-        "here": "device('cuda') is cuda:0; 'cpu' and 'cpu:0' have no number, since tensors report it so",
+        "here": "device('cuda') is cuda:0; 'cpu' and 'cpu:0' have no index, because tensors report none",
         "reason": "x.device == oneflow.device('cuda') must hold",
         "severity": {"oneflow": "cosmetic", "torch": "cosmetic"},
         "test": "tests/core/test_namespace.py::test_device",
@@ -425,19 +429,19 @@ EAGER = {
         "names": ["oneflow.__version__", "oneflow.version.__version__"],
         "oneflow": "OneFlow's version",
         "here": (
-            "1.0.0, which a check written for torch takes for an old torch; torch's version under mock_torch"
-            " and set_dialect('torch')"
+            "1.0.0, which a version check written for torch reads as an old torch; torch's version under"
+            " mock_torch and set_dialect('torch')"
         ),
-        "reason": "programs written for OneFlow ask for OneFlow's version",
+        "reason": "programs written for OneFlow check OneFlow's version",
         "severity": {"oneflow": "superset", "torch": "breaks"},
         "test": "tests/clients/test_pytorch_names.py::test_the_version_a_program_sees",
     },
     "jit-noop": {
         "names": ["oneflow.jit.script", "oneflow.script"],
-        "oneflow": "script and ignore give back their argument",
+        "oneflow": "script and ignore return their argument",
         "here": (
-            "oneflow.script does; oneflow.jit.script compiles, and gives back what TorchScript cannot compile"
-            " (an error in torch's dialect)"
+            "oneflow.script does; oneflow.jit.script compiles, and returns its argument if TorchScript"
+            " cannot compile it (an error in torch's dialect)"
         ),
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -445,20 +449,20 @@ EAGER = {
     },
     "function-identity": {
         "names": ["oneflow.add", "oneflow.matmul", "oneflow.cat", "oneflow.nn.functional.relu"],
-        "oneflow": "functions of its own",
+        "oneflow": "its own functions",
         "here": (
-            "a function that takes more than torch's is another object: __torch_function__ is handed torch's;"
-            " the same object after set_dialect('torch')"
+            "a function that accepts more than torch's is another object; __torch_function__ receives"
+            " torch's; after set_dialect('torch') both are the same object"
         ),
-        "reason": "superset; programs that look functions up in tables of their own are PyTorch programs",
+        "reason": "superset; only PyTorch programs look up functions in tables",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/clients/test_third_party.py::test_a_table_of_functions_for_torch_function",
     },
     # ------------------------------------------------------------------ functions: both callers are served
     "where-scalar": {
         "names": ["oneflow.where"],
-        "oneflow": "a Python float is float64 and decides the dtype; integer conditions are accepted",
-        "here": "integer conditions are accepted; numbers take torch's dtype",
+        "oneflow": "a Python float counts as float64 and decides the dtype; integer conditions are accepted",
+        "here": "integer conditions are accepted; Python numbers follow torch's promotion",
         "reason": "no program relies on the float64",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
@@ -466,7 +470,7 @@ EAGER = {
     "std-false": {
         "names": ["oneflow.std", "oneflow.var"],
         "oneflow": "std(x, False) reduces dim 0",
-        "here": "torch's: unbiased=False over everything",
+        "here": "torch's: unbiased=False over all dimensions",
         "reason": (
             "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
             " recorded call shows it"
@@ -488,7 +492,7 @@ EAGER = {
             "oneflow.max",
             "oneflow.min",
         ],
-        "oneflow": "numbers on either side; max(x, True) is max(x, 1)",
+        "oneflow": "numbers are accepted on either side; max(x, True) is max(x, 1)",
         "here": "accepted",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -496,9 +500,9 @@ EAGER = {
     },
     "int-masks": {
         "names": ["oneflow.where", "oneflow.masked_fill", "oneflow.masked_select"],
-        "oneflow": "masks of any dtype; int8 tensors index",
+        "oneflow": "masks of any dtype; int8 tensors can be used as an index",
         "here": "masks of any dtype; an int8 index raises, as in torch",
-        "reason": "superset; indexing is too hot to wrap",
+        "reason": "superset; indexing is too performance-critical to wrap",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
     },
@@ -519,8 +523,8 @@ EAGER = {
     },
     "softmax-dim": {
         "names": ["oneflow.softmax", "oneflow.log_softmax"],
-        "oneflow": "dim may be left out",
-        "here": "accepted: 0 for 0-, 1- and 3-dimensional tensors, else 1",
+        "oneflow": "dim is optional",
+        "here": "optional; the default is 0 for 0-, 1- and 3-dimensional tensors, else 1",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_value",
@@ -535,9 +539,11 @@ EAGER = {
     },
     "tie-gradients": {
         "names": ["oneflow.Tensor.min", "oneflow.Tensor.max", "oneflow.min", "oneflow.max"],
-        "oneflow": "min(dim) and max(dim) share the gradient among equal extrema: [0, 0.5, 0.5]",
-        "here": "torch's: the element at the returned index takes all: [0, 1, 0]; amin and amax share it",
-        "reason": "the functions are torch's own; the index that they return names one element",
+        "oneflow": "min(dim) and max(dim) divide the gradient among equal extrema: [0, 0.5, 0.5]",
+        "here": (
+            "torch's: the element at the returned index gets all of it: [0, 1, 0]; amin and amax divide it"
+        ),
+        "reason": "the functions are torch's, and they return the index of one element",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_differences_eager.py::test_the_returned_index_takes_the_gradient_of_a_tie",
     },
@@ -560,7 +566,7 @@ EAGER = {
     "mixed-matmul": {
         "names": ["oneflow.matmul", "oneflow.mm", "oneflow.bmm", "oneflow.Tensor.__matmul__"],
         "oneflow": "operands of different dtypes are accepted",
-        "here": "computed in the common dtype",
+        "here": "accepted; computed in the common dtype",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
@@ -601,8 +607,8 @@ EAGER = {
             "oneflow.arange",
         ],
         "oneflow": (
-            "bernoulli is float32, randint_like int64; zeros_like drops strides; hann_window(1) is int64;"
-            " arange of floats is float32 whatever the default dtype"
+            "bernoulli gives float32, randint_like int64; zeros_like drops strides; hann_window(1) gives"
+            " int64; arange of floats gives float32, whatever the default dtype"
         ),
         "here": "torch's dtypes and strides; bernoulli(dtype=) is accepted",
         "reason": (
@@ -622,7 +628,7 @@ EAGER = {
     },
     "linspace-int": {
         "names": ["oneflow.linspace"],
-        "oneflow": "with an integer dtype one element is missing",
+        "oneflow": "one element is missing for an integer dtype",
         "here": "torch's",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
@@ -642,10 +648,10 @@ EAGER = {
         ],
         "oneflow": "a CPU generator of its own (MT19937, sequential)",
         "here": (
-            "torch's generators: a seed gives other numbers; set_dialect('oneflow-0.9') gives OneFlow's on"
-            " the CPU"
+            "torch's generators: a seed gives other numbers; set_dialect('oneflow-0.9') selects OneFlow's"
+            " generator on the CPU"
         ),
-        "reason": "torch's streams are those of PyTorch programs and of its kernels",
+        "reason": "PyTorch programs and torch's kernels expect torch's streams",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_golden_calls.py::test_known_difference",
     },
@@ -653,12 +659,12 @@ EAGER = {
         "names": ["oneflow.Tensor.type", "oneflow.set_default_tensor_type", "oneflow.FloatTensor"],
         "oneflow": "'oneflow.FloatTensor'",
         "here": (
-            "accepted where a type is asked for; t.type() says 'torch.FloatTensor'; isinstance(t,"
+            "accepted as an argument; t.type() returns 'torch.FloatTensor'; isinstance(t,"
             " oneflow.FloatTensor) works as in torch"
         ),
         "reason": (
-            "t.type() is torch's own method, whose text PyTorch programs compare; t.type() of a dtype or of"
-            " either string converts, so programs that only convert need no text"
+            "t.type() is torch's method, and PyTorch programs compare its result; t.type(dtype) and"
+            " t.type(either string) convert"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_row",
@@ -693,9 +699,9 @@ EAGER = {
     # served
     "numpy-requires-grad": {
         "names": ["oneflow.Tensor.numpy"],
-        "oneflow": "works for tensors that require grad, on the GPU, and bfloat16 (float32)",
-        "here": "the same; a copy in these cases as in OneFlow, shared memory where torch shares it",
-        "reason": "loss.numpy() is everywhere in OneFlow code",
+        "oneflow": "works for tensors that require grad, tensors on the GPU, and bfloat16 (as float32)",
+        "here": "the same; a copy in these cases, as in OneFlow; otherwise the memory is shared, as in torch",
+        "reason": "OneFlow programs often call loss.numpy()",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": (
             "tests/core/test_tensor_table.py::"
@@ -705,7 +711,7 @@ EAGER = {
     "leaf-inplace": {
         "names": ["oneflow.Tensor.uniform_", "oneflow.Tensor.normal_", "oneflow.Tensor.copy_"],
         "oneflow": "allowed on a leaf that requires grad",
-        "here": "allowed, not recorded",
+        "here": "allowed, and not recorded by autograd",
         "reason": "superset",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": (
@@ -724,14 +730,14 @@ EAGER = {
     "tensor-where": {
         "names": ["oneflow.Tensor.where"],
         "oneflow": "cond.where(x, y)",
-        "here": "both: a boolean first argument is torch's x.where(cond, y), else OneFlow's",
-        "reason": "superset; ambiguous only for boolean values, where torch's meaning holds",
+        "here": "both: torch's x.where(cond, y) if the first argument is boolean, else OneFlow's",
+        "reason": "superset; for boolean tensors the call is ambiguous, and torch's meaning is used",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/core/test_tensor_table.py::test_where_with_a_boolean_condition_argument_stays_torchs",
     },
     "deepcopy-grad": {
         "names": ["oneflow.Tensor.__deepcopy__"],
-        "oneflow": "a plain tensor loses requires_grad; a non-leaf is copied; so does a pickled one",
+        "oneflow": "a copied or pickled plain tensor loses requires_grad; a non-leaf is copied",
         "here": "a non-leaf is copied detached; a leaf keeps requires_grad, as in torch",
         "reason": "superset",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -783,7 +789,7 @@ EAGER = {
     },
     "instancenorm-running": {
         "names": ["oneflow.nn.InstanceNorm2d"],
-        "oneflow": "track_running_stats keeps buffers that are never updated or used",
+        "oneflow": "track_running_stats creates buffers that are never updated or used",
         "here": "torch's",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
@@ -792,7 +798,7 @@ EAGER = {
     # ------------------------------------------------------------------ text and errors
     "str-dtype": {
         "names": ["oneflow.dtype", "oneflow.Size", "oneflow.Tensor"],
-        "oneflow": "'oneflow.float32', dtype always printed",
+        "oneflow": "'oneflow.float32'; the dtype is always printed",
         "here": "torch's text",
         "reason": "the objects are torch's",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -800,7 +806,7 @@ EAGER = {
     },
     "exceptions": {
         "names": ["oneflow._oneflow_internal.exception.Exception"],
-        "oneflow": "its own exception class for autograd errors",
+        "oneflow": "a separate exception class for autograd errors",
         "here": (
             "torch's RuntimeError, ValueError, IndexError; our errors are subclasses of RuntimeError, and of"
             " AssertionError where OneFlow asserts (optimizers, schedules, graph settings, creation"
@@ -825,8 +831,9 @@ EAGER = {
             "oneflow.Tensor.__len__",
         ],
         "oneflow": (
-            "wrong arguments pass: topk clamps k, a dimension may be named twice, an index out of range gives"
-            " zeros, a window may be larger than its input, dropout takes p=2, len() of a 0-d tensor is 0"
+            "invalid arguments are accepted: topk clamps k, a dimension may appear twice, an index out of"
+            " range gives zeros, a window may be larger than its input, dropout accepts p=2, len() of a 0-d"
+            " tensor is 0"
         ),
         "here": "torch's checks",
         "reason": "they reject broken programs only",
@@ -848,15 +855,15 @@ EAGER = {
             "torch's attributes: x.real, x.imag; oneflow.real(x) and oneflow.imag(x) are the same in both"
         ),
         "reason": (
-            "a result that serves both meanings must be a tensor that can be called: a subclass, which slows"
-            " every operator on it, or a Tensor.__call__, which makes callable(tensor) true everywhere"
+            "supporting both would require a callable tensor: a subclass would slow down its operators, and"
+            " Tensor.__call__ would make callable(tensor) true everywhere"
         ),
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_functions.py::test_parts_of_complex_numbers_are_attributes",
     },
     "no-grad-misc": {
         "names": ["oneflow.no_grad"],
-        "oneflow": "`as` gives the object; a decorated generator runs with grad",
+        "oneflow": "`as` binds the context object; a decorated generator runs with grad",
         "here": "torch's",
         "reason": (
             "an undocumented quirk; torch's meaning stays, set_dialect('oneflow-0.9') changes it where a"
@@ -879,8 +886,8 @@ EAGER = {
         ],
         "oneflow": (
             "crashes and wrong results of 0.9.0: rolls, repeat_interleave(x, 0), narrow from -1, fill_ and"
-            " zero_ of a strided view, layer_norm with a weight alone, padding='same' of even kernels,"
-            " products over no elements"
+            " zero_ of a strided view, layer_norm with a weight but no bias, padding='same' with even"
+            " kernels, products over no elements"
         ),
         "here": "torch's results",
         "reason": "a defect of OneFlow 0.9.0",
@@ -891,12 +898,12 @@ EAGER = {
         "names": ["oneflow.Tensor", "oneflow.FloatTensor"],
         "oneflow": "Tensor(ndarray) and Tensor(tensor) copy",
         "here": (
-            "copies, and so does torch.Tensor(ndarray or tensor) once oneflow is imported; torch alone shares"
-            " the memory of a float32 array, and of a tensor"
+            "copies, and so does torch.Tensor(ndarray or tensor) once oneflow is imported; torch alone"
+            " shares the memory of a float32 array or tensor"
         ),
         "reason": (
-            "the class is torch's, and torch documents no sharing for it; torch.from_numpy and"
-            " torch.as_tensor share as ever"
+            "the class is torch's, and torch does not document the sharing; torch.from_numpy and"
+            " torch.as_tensor still share"
         ),
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
         "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
@@ -904,26 +911,24 @@ EAGER = {
     # ------------------------------------------------------------------ deep paths
     "remat-runtime": {
         "names": ["oneflow._oneflow_internal.remat"],
-        "oneflow": "tensors are evicted and computed again within a memory budget; counters tell how often",
-        "here": "the counters are 0, evict() and the count of CPU memory raise UnsupportedError",
-        "reason": "torch evicts nothing; torch.utils.checkpoint recomputes activations where asked",
+        "oneflow": "tensors are evicted and recomputed within a memory budget; counters report how often",
+        "here": "the counters are 0; evict() and the CPU memory counter raise UnsupportedError",
+        "reason": "torch evicts nothing; torch.utils.checkpoint recomputes activations on request",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_rematerialisation_counts_nothing_and_evicts_nothing",
     },
     "raw-reader-order": {
         "names": ["oneflow.nn.RawReader"],
-        "oneflow": "blocks of records in an order drawn from random_seed",
-        "here": "blocks in another order, the same one for the same random_seed",
-        "reason": "the order is OneFlow's random stream, which 0.9.0 does not document",
+        "oneflow": "blocks of records in a random order derived from random_seed",
+        "here": "blocks in another order, which is the same for the same random_seed",
+        "reason": "the order depends on OneFlow's random stream, which 0.9.0 does not document",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_raw_reader_gives_every_record_once_an_epoch",
     },
     "infer-compiler": {
         "names": ["oneflow.framework.infer_compiler"],
         "oneflow": "translates a torch module and its tensors into OneFlow's and keeps both",
-        "here": (
-            "the torch module itself runs in an nn.Graph; package_names, dynamic and size have nothing to do"
-        ),
+        "here": "the torch module itself runs in an nn.Graph; package_names, dynamic and size have no effect",
         "reason": "modules and tensors are torch's; a graph keeps one program per input signature",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
@@ -933,7 +938,7 @@ EAGER = {
         "oneflow": (
             "its C++ graph builder, open to tests: the current job, feed and fetch operators, compiling"
         ),
-        "here": "a job built by hand gives shapes and dtypes (lazy tensors); it cannot be compiled",
+        "here": "a manually built job gives shapes and dtypes (lazy tensors) but cannot be compiled",
         "reason": "a graph is captured by torch.fx; there is no second builder",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
@@ -941,7 +946,7 @@ EAGER = {
     "graph-hooks": {
         "names": ["oneflow.nn.Graph", "oneflow.nn.Module.register_forward_hook"],
         "oneflow": "forward hooks and forward pre-hooks of modules do not run in a graph",
-        "here": "they run when the graph is built, and what they compute is part of the program",
+        "here": "they run when the graph is captured, and their computations are part of the program",
         "reason": "a graph computes what eager mode computes (weight_norm and spectral_norm are hooks)",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/clients/test_graph_internals.py::test_forward_hooks_are_part_of_a_graph",
@@ -949,12 +954,12 @@ EAGER = {
     "graph-job-message": {
         "names": ["oneflow.nn.Graph"],
         "oneflow": (
-            "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and after"
-            " its compiler's passes"
+            "_graph_proto, _full_graph_proto and _compiled_graph_proto are the job before, between and"
+            " after the compiler passes"
         ),
         "here": (
-            "all three, and the OPERATOR lines of print(graph), list the captured program under OneFlow's"
-            " operator and setting names where it has them, else under ATen's; for reading only"
+            "all three, and the OPERATOR lines of print(graph), list the captured program with OneFlow's"
+            " operator and setting names, or ATen's if OneFlow has none; they are read-only"
         ),
         "reason": "programs are fx graphs of ATen operators; converters and tests read the job",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},

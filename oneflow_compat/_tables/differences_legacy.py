@@ -17,17 +17,17 @@ LEGACY = {
             " lists with one array per device"
         ),
         "here": (
-            "one device does the work: placements, views and distributions are checked and honoured on it;"
+            "one device runs everything: placements, views and distributions are checked and applied on it;"
             " lists have one array; more than one machine or array is an error"
         ),
-        "reason": "several devices come with global tensors",
+        "reason": "use global tensors for several devices",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
     },
     "legacy-list-shape": {
         "names": [f"{_S}.typing.ListNumpy.Placeholder"],
-        "oneflow": "inside the job blob.shape is the declared upper bound",
-        "here": "it is the shape of the array given; each new shape is captured once",
+        "oneflow": "blob.shape inside the job is the declared upper bound",
+        "here": "it is the shape of the passed array; each new shape is captured once",
         "reason": "programs are compiled per input signature",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_list_inputs_may_be_shorter",
@@ -35,10 +35,8 @@ LEGACY = {
     "legacy-callback": {
         "names": [f"{_S}.typing.Callback"],
         "oneflow": "the handler is called later, from another thread",
-        "here": (
-            "the call has computed its results already; the handler is called at once, in the caller's thread"
-        ),
-        "reason": "a program is one synchronous call; the order of handlers stays the order of calls",
+        "here": "the results are already computed; the handler is called immediately, in the caller's thread",
+        "reason": "a program is one synchronous call; handlers still run in the order of the calls",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_job.py::test_return_annotations",
     },
@@ -50,17 +48,17 @@ LEGACY = {
             f"{_S}.image.decode",
         ],
         "oneflow": "results whose shape depends on values have dynamic shapes inside the static job",
-        "here": "a job using such an operator runs op by op in each call instead of as one program",
-        "reason": (
-            "the values of a job's results have fixed shapes in its program; nn.Graph takes such operators"
-        ),
+        "here": "a job with such an operator runs op by op in each call, not as one program",
+        "reason": "the program of a job has fixed shapes; nn.Graph supports such operators",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_value_dependent_operators",
     },
     "legacy-time-shape": {
         "names": [f"{_S}.unpack", f"{_S}.repeat", f"{_S}.pack", f"{_S}.acc"],
         "oneflow": "operators between unpack (or repeat) and pack (or acc) run once per micro batch",
-        "here": "pack and acc take directly what unpack and repeat returned; anything in between is an error",
+        "here": (
+            "pack and acc accept only direct results of unpack and repeat; operators in between are an error"
+        ),
         "reason": "a program has no inner time loop",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
@@ -74,8 +72,11 @@ LEGACY = {
             "oneflow.stateful_op",
         ],
         "oneflow": "builds any of OneFlow's operators by its type name",
-        "here": "the common ones, the names of flow.math, and those of a loaded library (torch.ops.oneflow)",
-        "reason": "the other operators have their function in the API",
+        "here": (
+            "the common operators, the names of flow.math, and operators of a loaded library"
+            " (torch.ops.oneflow)"
+        ),
+        "reason": "the API has functions for the other operators",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_array.py::test_errors_say_what_is_wrong",
     },
@@ -99,14 +100,14 @@ LEGACY = {
         "names": [f"{_S}.assign"],
         "oneflow": "the assignment is ordered among the other operators",
         "here": "assignments take effect when the call ends, after gradients and updates",
-        "reason": "gradients are taken at the values the forward saw",
+        "reason": "gradients are computed at the values that forward used",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/legacy/test_legacy_variables.py::test_assign_takes_effect_when_the_call_ends",
     },
     "legacy-bbox-flip": {
         "names": [f"{_S}.detection.object_bbox_flip", f"{_S}.detection.object_segmentation_polygon_flip"],
         "oneflow": "flip_code may be a blob",
-        "here": "the number 1 (left-right); a blob is an error",
+        "here": "flip_code must be 1 (left-right); a blob is an error",
         "reason": "OneFlow defined no other code for boxes",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_data.py::test_boxes_and_polygons",
@@ -114,8 +115,8 @@ LEGACY = {
     "legacy-data-readers": {
         "names": [f"{_S}.data.megatron_gpt_mmap_data_loader"],
         "oneflow": "continues a Megatron data set from saved progress",
-        "here": "an error that says what to use instead",
-        "reason": "a job keeps no record of the data it read",
+        "here": "an error that names the alternative",
+        "reason": "a job does not record which data it has read",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_data.py::test_what_readers_refuse",
     },
@@ -131,8 +132,8 @@ LEGACY = {
         "names": [f"{_S}.experimental.custom_op_module"],
         "oneflow": "builds C++ and Python operators against OneFlow's headers",
         "here": (
-            "an error; torch.library and torch.utils.cpp_extension build operators, config.load_library loads"
-            " them"
+            "an error; use torch.library and torch.utils.cpp_extension to build operators, and"
+            " config.load_library to load them"
         ),
         "reason": "OneFlow's kernel interface does not exist here",
         "severity": {"oneflow": "breaks", "torch": "superset"},
@@ -150,16 +151,16 @@ LEGACY = {
         "names": [f"{_S}.serving.InferenceSession.compile", f"{_S}.saved_model.ModelBuilder"],
         "oneflow": "saved models are OneFlow operator lists (protocol buffers)",
         "here": (
-            "saved models are torch.export programs beside a JSON description and a snapshot; OneFlow's own"
-            " are an error"
+            "saved models are torch.export programs with a JSON description and a snapshot; models saved by"
+            " OneFlow are an error"
         ),
-        "reason": "an operator list cannot be run by other software",
+        "reason": "other software cannot run these operator lists",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/legacy/test_legacy_files.py::test_saved_model_and_inference_session",
     },
     "legacy-summary-viewer": {
         "names": [f"{_S}.summary.Graph", f"{_S}.summary.Projector"],
-        "oneflow": "writes files of OneFlow's own viewer",
+        "oneflow": "writes files for OneFlow's viewer",
         "here": "writes JSON; scalars, images, histograms and texts go to a TensorBoard event file",
         "reason": "the viewer no longer exists",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -167,7 +168,7 @@ LEGACY = {
     },
     "legacy-lazy-adam": {
         "names": [f"{_S}.optimizer.LazyAdam", f"{_S}.FunctionConfig.indexed_slices_optimizer_conf"],
-        "oneflow": "updates the rows named by the indices of a gather's gradient",
+        "oneflow": "updates the rows that a gather has read",
         "here": "updates the rows whose gradient is not all zero",
         "reason": "gradients are dense here; the two differ for a row that was gathered with a zero gradient",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -179,11 +180,11 @@ LEGACY = {
     "legacy-adam-correction": {
         "names": [f"{_S}.optimizer.AdamW", f"{_S}.optimizer.Adam", f"{_S}.optimizer.LazyAdam"],
         "oneflow": (
-            "0.4 puts the bias correction into the learning rate, so that it scales the weight decay and"
-            " epsilon too; 0.5 corrects m and v"
+            "0.4 applies the bias correction to the learning rate, so it also scales the weight decay and"
+            " epsilon; 0.5 corrects m and v"
         ),
         "here": "0.5's rule; without weight decay and with a small epsilon, 0.4's values are the same",
-        "reason": "the versions disagree, and a call does not tell which one it was written for",
+        "reason": "the versions disagree, and a call does not show which version it was written for",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": (
             "tests/legacy/test_legacy_update_rules.py::"
@@ -193,15 +194,15 @@ LEGACY = {
     "legacy-versions": {
         "names": [f"{_S}.nn.conv2d", f"{_S}.nn.max_pool2d", f"{_S}.math.top_k", f"{_S}.image.target_resize"],
         "oneflow": (
-            "argument orders changed between 0.1 and 0.5, and the layouts that nn.* takes for granted between"
+            "argument orders changed between 0.1 and 0.5, and the default layout of nn.* changed between"
             " 0.1 (NHWC) and 0.2 (NCHW)"
         ),
         "here": (
-            "a call is told apart by the types of its arguments (_tables/legacy_orders.py); where types do"
-            " not tell, 0.5's order holds: top_k(x, n) means an axis if x has it, else k. Layouts that are"
-            " not given are NCHW"
+            "the types of the arguments decide which order is used (_tables/legacy_orders.py); if they do"
+            " not decide, 0.5's order is used: n in top_k(x, n) is an axis if x has that axis, else k. The"
+            " default layout is NCHW"
         ),
-        "reason": "a program does not say which version it was written for",
+        "reason": "a program does not show which version it was written for",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_calls_of_every_version_reach_their_parameters",
     },
@@ -211,24 +212,24 @@ LEGACY = {
             "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic"
             " shapes"
         ),
-        "here": "absent; REMOVED in _tables/legacy_orders.py lists them",
-        "reason": "0.5, whose API this is, had dropped them, or they served several devices",
+        "here": "not available; REMOVED in _tables/legacy_orders.py lists them",
+        "reason": "version 0.5, whose API this is, had removed them, or they required several devices",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_every_function_is_there_or_listed_as_removed",
     },
     "legacy-stale-variables": {
         "names": [f"{_S}.experimental.ssp_variable_proxy", f"{_S}.FunctionConfig.enable_ssp"],
-        "oneflow": "a stage may compute with values that are up to buffer_size - 1 updates old",
-        "here": "every step computes with the current values; enable_ssp is ignored",
-        "reason": "stages run one after the other, so nothing is gained by old values",
+        "oneflow": "a stage may use values that are up to buffer_size - 1 updates old",
+        "here": "every step uses the current values; enable_ssp is ignored",
+        "reason": "stages run one after the other, so old values would not help",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_older.py::test_ssp_variable_proxy_hands_out_current_values",
     },
     "legacy-integer-losses": {
         "names": [f"{_S}.math.reduce_mean", f"{_S}.nn.L1Loss", f"{_S}.nn.MSELoss"],
-        "oneflow": "the mean of an integer blob multiplies its sum by 1 / n as an integer, which is 0",
+        "oneflow": "the mean of an integer blob is its sum times the integer 1 / n, which is 0",
         "here": "the mean, rounded toward zero, in the same dtype; a loss of integers has no gradient",
-        "reason": "zero for every mean is of no use",
+        "reason": "a mean that is always zero is useless",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/legacy/test_legacy_older.py::test_losses_of_integer_blobs",
     },

@@ -44,16 +44,17 @@ NN = {
             "both orders, by the type in those slots; a lone bool in slot 3 of kl_div is OneFlow's log_target"
         ),
         "reason": (
-            "the types tell the callers apart, but for kl_div's bool, where the documented signature holds"
+            "the types distinguish the calls, except for kl_div's bool, which follows the documented"
+            " signature"
         ),
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_functions",
     },
     "label-shapes": {
         "names": ["oneflow.nn.CrossEntropyLoss", "oneflow.nn.functional.cross_entropy"],
-        "oneflow": "labels of any shape, one for each row of scores; another count ends the process",
+        "oneflow": "labels of any shape, one for each row of scores; a different number ends the process",
         "here": "dimensions of size 1 may be added or left out: (4, 1) or (1, 4) for (4,); others raise",
-        "reason": "labels of shape (H, W) for scores of (W, C, H) are a mistake more often than a wish",
+        "reason": "labels of shape (H, W) for scores of shape (W, C, H) are more likely a mistake",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_label_shapes.py::test_labels_with_extra_dimensions_of_size_one",
     },
@@ -81,7 +82,7 @@ NN = {
     "gumbel-order": {
         "names": ["oneflow.nn.functional.gumbel_softmax"],
         "oneflow": "(x, tau=1, dim=None, hard=False, generator=None); dim=None follows softmax's rule",
-        "here": "OneFlow's; a bool in slot 3 is torch's hard, then a missing dim is torch's -1",
+        "here": "OneFlow's; a bool in slot 3 is torch's hard, and dim then defaults to torch's -1",
         "reason": "documented signature",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_gumbel_softmax_in_torch_order",
@@ -96,7 +97,7 @@ NN = {
             "arguments 6 and 7 are return_indices and ceil_mode (torch: the reverse), then data_format"
         ),
         "here": "OneFlow's order",
-        "reason": "documented signature; both are bools, so no type tells the callers apart",
+        "reason": "documented signature; both are bools, so types cannot distinguish the calls",
         "severity": {"oneflow": "superset", "torch": "changes numbers"},
         "test": _T + "test_nn_callers.py::test_max_pool_has_return_indices_before_ceil_mode",
     },
@@ -108,10 +109,10 @@ NN = {
             "oneflow.nn.functional.unfold",
         ],
         "oneflow": (
-            "channels_last moves the channels to the last dimension of data and weight; 0.9.0's CPU kernels"
-            " then read conv and avg_pool memory wrongly"
+            "channels_last moves the channels to the last dimension of data and weight; with it, the CPU"
+            " kernels of conv and avg_pool in 0.9.0 read memory incorrectly"
         ),
-        "here": "the same shapes, with right numbers",
+        "here": "the same shapes, with correct values",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_modules.py::test_channels_last_conv_is_the_permuted_conv",
@@ -124,10 +125,10 @@ NN = {
             "oneflow.nn.AdaptiveAvgPool2d",
             "oneflow.nn.CropMirrorNormalize",
         ],
-        "oneflow": "made while ONEFLOW_ENABLE_NHWC is 1, the modules take and give (N, H, W, C)",
+        "oneflow": "modules created while ONEFLOW_ENABLE_NHWC is 1 take and return (N, H, W, C)",
         "here": (
-            "the variable is not read; module.to(memory_format=oneflow.channels_last) lays memory out so, the"
-            " functions take channel_pos= or data_format="
+            "the variable is not read; module.to(memory_format=oneflow.channels_last) selects this memory"
+            " layout, and the functions accept channel_pos= or data_format="
         ),
         "reason": "the classes are torch's, whose channels_last keeps the shapes",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -145,15 +146,15 @@ NN = {
     },
     "trunc-normal": {
         "names": ["oneflow.nn.init.trunc_normal_"],
-        "oneflow": "numbers outside [a, b] are clamped to the bounds",
-        "here": "torch's: numbers are drawn inside [a, b]",
+        "oneflow": "samples outside [a, b] are clamped to the bounds",
+        "here": "torch's: values are sampled inside [a, b]",
         "reason": "an undocumented quirk; for the usual std=0.02 with bounds at 2 there is no difference",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": _T + "test_nn_differences.py::test_trunc_normal_does_not_clamp",
     },
     "orthogonal-init": {
         "names": ["oneflow.nn.init.orthogonal_"],
-        "oneflow": "returns a new tensor and leaves its argument alone",
+        "oneflow": "returns a new tensor and does not change its argument",
         "here": "torch's: in place",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
@@ -173,8 +174,8 @@ NN = {
         "names": ["oneflow.nn.BatchNorm1d", "oneflow.nn.BatchNorm2d", "oneflow.nn.functional.batch_norm"],
         "oneflow": "training with one value per channel is allowed; the running variance becomes NaN",
         "here": (
-            "allowed; the running variance takes 0 for the variance of one value. momentum=None is torch's:"
-            " ValueError"
+            "allowed; the running variance counts the variance of one value as 0. momentum=None raises"
+            " torch's ValueError"
         ),
         "reason": "superset; flowvision trains RexNet and Inception with one image",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -188,11 +189,11 @@ NN = {
             "oneflow.nn.InstanceNorm3d",
             "oneflow.nn.functional.batch_norm",
         ],
-        "oneflow": "the gradient is right whatever its layout",
+        "oneflow": "the gradient is correct for every layout",
         "here": (
-            "the same; torch's own (2.11 to 2.15, CPU) is wrong for one image whose gradient comes through"
-            " flatten(2).transpose(1, 2), for a batch whose height or width is 1 where input or gradient lie"
-            " channels last, and that of an instance norm for a batch through flatten(2).permute(2, 0, 1)"
+            "the same; torch's gradient (2.11 to 2.15, CPU) is wrong for one image whose gradient comes"
+            " through flatten(2).transpose(1, 2), for a batch of height or width 1 if input or gradient are"
+            " channels last, and for an instance norm of a batch through flatten(2).permute(2, 0, 1)"
         ),
         "reason": (
             "a defect of torch's kernel: in image models with a convolutional stem, trained one image at a"
@@ -230,14 +231,14 @@ NN = {
             "oneflow.nn.Embedding",
         ],
         "oneflow": (
-            "generator=, h_upscale_factor=, inplace=, value=0, parameters=, divisor_override=0 for none,"
-            " positional device and dtype"
+            "generator=, h_upscale_factor=, inplace=, value=0, parameters=, divisor_override=0 meaning"
+            " none, positional device and dtype"
         ),
         "here": (
             "accepted, besides torch's arguments; the classes are subclasses of torch's, and isinstance()"
             " knows torch's own modules"
         ),
-        "reason": "both callers are served",
+        "reason": "both kinds of calls work",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
     },
@@ -286,7 +287,7 @@ NN = {
     },
     "depend-order": {
         "names": ["oneflow.nn.functional.depend"],
-        "oneflow": "in a graph, orders its first argument after the second",
+        "oneflow": "in a graph, the first argument runs after the second",
         "here": "returns its first argument",
         "reason": "eager calls and captured programs run in the order of the source",
         "severity": {"oneflow": "superset", "torch": "superset"},
@@ -300,8 +301,8 @@ NN = {
             "oneflow.nn.Upsample",
         ],
         "oneflow": (
-            "other texts: tuples for numbers, PixelShufflev2, nothing for some modules, repeated blocks"
-            " printed one by one"
+            "other text: tuples instead of numbers, PixelShufflev2, no details for some modules, repeated"
+            " blocks printed separately"
         ),
         "here": "torch's texts",
         "reason": "cosmetic",
@@ -315,7 +316,7 @@ NN = {
             "oneflow.nn.Upsample",
             "oneflow.nn.BCEWithLogitsLoss",
         ],
-        "oneflow": "kernel_size, stride, padding are stored as tuples; pos_weight is no buffer",
+        "oneflow": "kernel_size, stride and padding are stored as tuples; pos_weight is not a buffer",
         "here": "torch's: as given; pos_weight is in state_dict()",
         "reason": "the objects are torch's",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -323,7 +324,7 @@ NN = {
     },
     "packed-lengths": {
         "names": ["oneflow.nn.utils.rnn.pad_packed_sequence"],
-        "oneflow": "the lengths come back as float32",
+        "oneflow": "the lengths are returned as float32",
         "here": "torch's: int64",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},

@@ -10,8 +10,8 @@ OPS = {
         ],
         "oneflow": "masks come from OneFlow's CUDA generator",
         "here": (
-            "masks come from torch's generator: one draw seeds a Philox stream (kernels), or torch's dropout"
-            " (without the kernel library); the three differ"
+            "masks come from torch's generator: one sample seeds a Philox stream (kernels), or torch's"
+            " dropout is used (without the kernel library); all three give different masks"
         ),
         "reason": (
             "random streams are not part of the meaning; torch.manual_seed and a generator argument repeat"
@@ -40,16 +40,16 @@ OPS = {
         "oneflow": (
             "in the affine scheme a negative zero point (a range above 0) is wrapped into an unsigned byte"
         ),
-        "here": "the zero point is used as it is",
+        "here": "the zero point is used unchanged",
         "reason": "a defect of OneFlow 0.9.0: its own observer gives such zero points",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_negative_zero_points_are_kept",
     },
     "ops-softmax-cross-entropy-gradient": {
         "names": ["oneflow._C.softmax_cross_entropy"],
-        "oneflow": "the gradient is softmax - label, right for labels that sum to 1",
-        "here": "the derivative, whatever the labels sum to",
-        "reason": "the same for probabilities; else OneFlow's is no derivative",
+        "oneflow": "the gradient is softmax - label, which is correct for labels that sum to 1",
+        "here": "the derivative, whatever the sum of the labels",
+        "reason": "both agree for probabilities; otherwise OneFlow's value is not the derivative",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_softmax_cross_entropy_gradient_is_the_derivative",
     },
@@ -57,7 +57,7 @@ OPS = {
         "names": ["oneflow._C.one_embedding_unique_key_value_pair", "oneflow._C.one_embedding_id_shuffle"],
         "oneflow": "unique ids in the order of a GPU hash table",
         "here": "in order of first occurrence (kernel), or ascending (plain torch)",
-        "reason": "the order is not specified; the inverse indices say which is which",
+        "reason": "the order is not specified; the inverse indices map ids to positions",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
         "test": "tests/ops/test_ops_kernels.py::test_unique_key_value_pair",
     },
@@ -65,7 +65,7 @@ OPS = {
         "names": ["oneflow.roc_auc_score", "oneflow._C.roc_auc_score"],
         "oneflow": "with several groups of equal scores the area is wrong",
         "here": "a pair of equal scores counts half",
-        "reason": "a defect of OneFlow 0.9.0: 0.345 where counting the pairs gives 0.405",
+        "reason": "a defect of OneFlow 0.9.0: it gives 0.345, but counting the pairs gives 0.405",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_roc_auc_counts_pairs",
     },
@@ -76,12 +76,12 @@ OPS = {
             "oneflow._C.one_embedding_embedding_put",
         ],
         "oneflow": (
-            "embedding_name finds a store a handler opened; first rows are made from embedding_tables,"
-            " state_initializer and seed"
+            "embedding_name selects a store that a handler opened; embedding_tables, state_initializer and"
+            " seed initialize new rows"
         ),
         "here": (
-            "it finds a living one_embedding of that name, whose own tables, optimizer and seed make the"
-            " first rows"
+            "it selects an existing one_embedding of that name; the tables, optimizer and seed of the"
+            " embedding initialize new rows"
         ),
         "reason": "a store belongs to its embedding here",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
@@ -95,7 +95,7 @@ OPS = {
         ],
         "oneflow": "ids are partitioned over ranks",
         "here": "one rank; more raise NotImplementedError",
-        "reason": "the exchange between ranks is not written",
+        "reason": "the exchange between ranks is not implemented",
         "severity": {"oneflow": "breaks", "torch": "superset"},
         "test": "tests/ops/test_ops_meaning.py::test_shuffles_gather_and_scatter_back",
     },
