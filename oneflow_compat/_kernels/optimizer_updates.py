@@ -69,7 +69,8 @@ def multi_tensor_sgd_update(
     if not model:
         return
     if _fits(model, diff):
-        return kernels.run.sgd_(model, diff, [learning_rate_val, weight_decay, scale])
+        kernels.run.sgd_(model, diff, [learning_rate_val, weight_decay, scale])
+        return
     torch._foreach_add_(model, _gradients(model, diff, scale, weight_decay), alpha=-learning_rate_val)
 
 
@@ -103,7 +104,8 @@ def multi_tensor_momentum_update(
             scale,
             1 - learning_rate_val * weight_decay,
         ]
-        return kernels.run.momentum_(model, diff, buffers, scalars)
+        kernels.run.momentum_(model, diff, buffers, scalars)
+        return
     grads = _gradients(model, diff, scale)
     torch._foreach_mul_(buffers, momentum)
     torch._foreach_add_(buffers, grads, alpha=1 - dampening)
@@ -155,7 +157,8 @@ def multi_tensor_adam_update(
             scale,
             1 - learning_rate_val * weight_decay,
         ]
-        return kernels.run.adam_(model, diff, m, v, scalars)
+        kernels.run.adam_(model, diff, m, v, scalars)
+        return
     grads = _gradients(model, diff, scale, l2)
     torch._foreach_lerp_(m, grads, 1 - beta1)
     torch._foreach_mul_(v, beta2)
