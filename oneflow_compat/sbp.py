@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from ._errors import RefusedType
 
@@ -12,33 +13,33 @@ class sbp:
 
     __slots__ = ("_kind", "_dim")
 
-    def __init__(self, name, dim=None):
+    def __init__(self, name: str, dim: Any = None) -> None:
         self._kind, self._dim = name, dim
 
-    def __call__(self):
+    def __call__(self) -> sbp:
         return self
 
-    def _ToAttrStr(self):
+    def _ToAttrStr(self) -> str:
         return {"split": f"S({self._dim})", "broadcast": "B", "partial_sum": "P"}[self._kind]
 
-    def __eq__(self, value):
+    def __eq__(self, value: object) -> bool:
         return isinstance(value, sbp) and (self._kind, self._dim) == (value._kind, value._dim)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((self._kind, self._dim))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"oneflow.sbp.split(dim={self._dim})" if self._kind == "split" else f"oneflow.sbp.{self._kind}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _make, (self._kind, self._dim)
 
 
-def _make(name, dim):
+def _make(name: str, dim: int | None) -> sbp:
     return split(dim) if name == "split" else (broadcast if name == "broadcast" else partial_sum)
 
 
-def split(dim=None, **kwargs):
+def split(dim: Any = None, **kwargs: Any) -> sbp:
     """The rule that cuts a tensor along `dim` (0 to 5); `axis=` is an older spelling.
 
     TypeError unless `dim` is one int. RuntimeError for an int outside 0..5.

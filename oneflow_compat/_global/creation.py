@@ -38,7 +38,7 @@ def _method(name: str, make: FromFull) -> Callable[..., Any]:
         requires_grad: bool = False,
         **kwargs: Any,
     ) -> torch.Tensor:
-        plain = _plain.get(name) or getattr(torch.Tensor, name)
+        plain: Callable[..., torch.Tensor] = _plain.get(name) or getattr(torch.Tensor, name)
         if current() is SYMBOLIC:
             return plain(self, *args, requires_grad=requires_grad, **kwargs)
         if name in ("new_zeros", "new_ones") and not args and "size" not in kwargs:

@@ -53,16 +53,19 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     __torch_dispatch__.
     """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # torch does it, too
     new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
         lambda full, placement, rules: from_full(full, placement, check_rules(rules, placement, full.dim()))
     )
     # computes an operator on global tensors: rules.operators.call, which dtensor.py sets
     run_operator: ClassVar[Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]]
+    _own: DTensor
+    _origin: views.Origin | None
+    _is_param: bool  # as torch.nn.Parameter marks parameters of other classes
 
     @staticmethod
-    def __new__(cls: type[GlobalDTensor], dtensor: DTensor, requires_grad: bool = False) -> Any:
-        tensor = torch.Tensor._make_wrapper_subclass(
+    def __new__(cls: type[GlobalDTensor], dtensor: DTensor, requires_grad: bool = False) -> GlobalDTensor:
+        tensor: GlobalDTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             dtensor.shape,
             strides=dtensor.stride(),
@@ -74,7 +77,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
         return tensor
 
     @property
-    def _dtensor(self) -> Any:
+    def _dtensor(self) -> DTensor:
         """The DTensor."""
         if self._origin is not None:
             views.refresh(self)
@@ -84,11 +87,26 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     def _dtensor(self, dtensor: DTensor) -> None:
         self._own, self._origin = dtensor, None
 
-    device_mesh = property(lambda self: self._own.device_mesh)
-    placements = property(lambda self: self._own.placements, doc="torch's placements")
-    _local_tensor = property(lambda self: self._dtensor._local_tensor)
-    _of_placement = property(lambda self: placement_of_mesh[self.device_mesh])
-    _of_sbp = property(lambda self: rules_of(self.placements))
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        return self._own.device_mesh
+
+    @property
+    def placements(self) -> tuple[TorchPlacement, ...]:
+        """torch's placements."""
+        return self._own.placements
+
+    @property
+    def _local_tensor(self) -> torch.Tensor:
+        return self._dtensor._local_tensor
+
+    @property
+    def _of_placement(self) -> Placement:
+        return placement_of_mesh[self.device_mesh]
+
+    @property
+    def _of_sbp(self) -> tuple[sbp.sbp, ...]:
+        return rules_of(self.placements)
 
     @classmethod
     def around(cls, local: torch.Tensor, like: GlobalDTensor) -> GlobalDTensor:
@@ -96,7 +114,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
         return cls(DTensor(local, like._dtensor._spec, requires_grad=False), like.requires_grad)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares a function
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return cls.run_operator(func, args, kwargs or {})
@@ -106,7 +124,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
             value = to_local(moved(value, self._of_placement, (sbp.broadcast,) * self.device_mesh.ndim))
         self._write(lambda local: local.__setitem__(map_tensors(full_tensor, index), value))
 
-    def fill_diagonal_(self, value: float, wrap: bool = False) -> GlobalDTensor:
+    def fill_diagonal_(self, value: complex, wrap: bool = False) -> GlobalDTensor:
         self._write(lambda local: local.fill_diagonal_(value, wrap))
         return self
 
@@ -121,33 +139,33 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     @property
     def data(self) -> Any:
         """Tensor.data; an assignment replaces the wrapped DTensor."""
-        return torch.Tensor.data.__get__(self)
+        return _descriptor("data").__get__(self)
 
     @data.setter
     def data(self, value: Any) -> None:
-        torch.Tensor.data.__set__(self, value)
+        _descriptor("data").__set__(self, value)
         if not capturing():  # under capture, the values are copied
             self._dtensor = value._dtensor
 
     @property
     def grad(self) -> Any:
         """The gradient, with the tensor's own sbp."""
-        grad = torch.Tensor.grad.__get__(self)
+        grad = _descriptor("grad").__get__(self)
         if grad is not None and not isinstance(grad, GlobalDTensor):  # zeros that a formula made
             grad = replicate(grad, self.device_mesh)
-            torch.Tensor.grad.__set__(self, grad)
+            _descriptor("grad").__set__(self, grad)
         if isinstance(grad, GlobalDTensor) and grad._of_sbp != zero.rules(self) and not grad.requires_grad:
             grad = redistribute(grad, self._of_placement, zero.rules(self))
-            torch.Tensor.grad.__set__(self, grad)
+            _descriptor("grad").__set__(self, grad)
         return grad
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        torch.Tensor.grad.__set__(self, value)
+        _descriptor("grad").__set__(self, value)
 
     @grad.deleter
     def grad(self) -> None:
-        torch.Tensor.grad.__delete__(self)
+        _descriptor("grad").__delete__(self)
 
     def full_tensor(self) -> torch.Tensor:
         """Return the full tensor as an ordinary tensor, as DTensor.full_tensor does."""
@@ -167,7 +185,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
             return object.__format__(self, format_spec)
         return format(read(self, "Tensor.__format__"), format_spec)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""
         )
@@ -183,13 +201,17 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GlobalDTensor:
-        copy = wrap_shard(
-            self._local_tensor.clone(), self.device_mesh, self.placements, self.shape
-        ).requires_grad_(self.requires_grad)
+        copy = wrap_shard(self._local_tensor.clone(), self.device_mesh, self.placements, self.shape)
+        copy.requires_grad_(self.requires_grad)
         if getattr(self, "_is_param", False):
             copy._is_param = True
         memo[id(self)] = copy
         return copy
+
+
+def _descriptor(name: str) -> Any:
+    """Return the descriptor of an attribute of torch.Tensor, which a capture may have replaced."""
+    return getattr(torch.Tensor, name)
 
 
 def map_tensors(function: Callable[[GlobalDTensor], Any], tree: Any) -> Any:
@@ -243,13 +265,15 @@ def from_shard(local: torch.Tensor, placement: Placement, rules: SBP, shape: Seq
 def full_tensor(tensor: GlobalDTensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor on every rank of the world."""
     mesh = tensor.device_mesh
+    world: Any = dist.group.WORLD
+    full: torch.Tensor
     with torch.no_grad():
         if is_member(mesh):
             full = tensor._dtensor.full_tensor()
         else:
             full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
-        if group_of_mesh[mesh] is not dist.group.WORLD:
-            full = broadcast_from(full, first_rank(mesh), dist.group.WORLD)
+        if group_of_mesh[mesh] is not world:
+            full = broadcast_from(full, first_rank(mesh), world)
     return full
 
 
@@ -315,17 +339,19 @@ def _becomes_summands(tensor: GlobalDTensor, targets: Sequence[TorchPlacement], 
 
     The shards, padded with zeros, are then the summands of the partial tensor, in OneFlow's form.
     """
-    old = tensor.placements
+    placements = tensor.placements
+    own = placements[axis]
     return (
-        isinstance(old[axis], Shard)
-        and all(p == t for i, (p, t) in enumerate(zip(old, targets)) if i != axis)
-        and sum(isinstance(p, Shard) and p.dim == old[axis].dim for p in old) == 1
+        isinstance(own, Shard)
+        and all(p == t for i, (p, t) in enumerate(zip(placements, targets)) if i != axis)
+        and sum(isinstance(p, Shard) and p.dim == own.dim for p in placements) == 1
     )
 
 
 def _padded_shard(tensor: GlobalDTensor, axis: int, coordinate: Sequence[int]) -> torch.Tensor:
     """Return a rank's shard along a mesh dimension in a full tensor of zeros."""
-    shard, dim = tensor._local_tensor, tensor.placements[axis].dim
+    own: Any = tensor.placements[axis]
+    shard, dim = tensor._local_tensor, own.dim
     step = -(-tensor.shape[dim] // tensor.device_mesh.shape[axis])
     out = shard.new_zeros((*shard.shape[:dim], tensor.shape[dim], *shard.shape[dim + 1 :]))
     out.narrow(dim, min(coordinate[axis] * step, tensor.shape[dim]), shard.shape[dim]).copy_(shard)
@@ -355,7 +381,9 @@ def moved(
     tensor: GlobalDTensor, placement: Placement, rules: SBP, grad_rules: SBP | None = None
 ) -> GlobalDTensor:
     """Move a global tensor to another placement or sbp; its gradient takes the sbp `grad_rules` first."""
-    return _Move.apply(tensor, placement, tuple(rules), grad_rules and tuple(grad_rules))
+    grad_rules = grad_rules and tuple(grad_rules)
+    out: GlobalDTensor = _Move.apply(tensor, placement, tuple(rules), grad_rules)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _FromLocal(torch.autograd.Function):
@@ -396,7 +424,10 @@ def from_local_of_shape(
     if local.device.type != placement.type:
         local = local.to(placement.type)
     with transfer("to_global"):
-        return _FromLocal.apply(local, placement, tuple(rules), tuple(shape))
+        out: GlobalDTensor = _FromLocal.apply(  # type: ignore[no-untyped-call]
+            local, placement, tuple(rules), tuple(shape)
+        )
+    return out
 
 
 class _ToLocal(torch.autograd.Function):
@@ -424,13 +455,16 @@ def to_local(tensor: GlobalDTensor) -> torch.Tensor:
 
     On a rank without data, all sizes are 0; a tensor without dimensions is 0.0.
     """
-    return _ToLocal.apply(tensor)
+    local: torch.Tensor = _ToLocal.apply(tensor)  # type: ignore[no-untyped-call]
+    return local
 
 
 def _rebuild(
     local: torch.Tensor, shape: Sequence[int], placement: Placement, rules: SBP, requires_grad: bool
 ) -> GlobalDTensor:
-    return from_shard(local, placement, rules, shape).requires_grad_(requires_grad)
+    tensor = from_shard(local, placement, rules, shape)
+    tensor.requires_grad_(requires_grad)
+    return tensor
 
 
 _rebuild.__module__ = "oneflow._global.dtensor"  # a pickle names the module that also loads the operators

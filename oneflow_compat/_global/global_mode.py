@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 
 class Mode(NamedTuple):
@@ -44,14 +44,18 @@ def symbolic_kernels() -> contextlib.AbstractContextManager[Any]:
     return _pushed(SYMBOLIC) if stack else contextlib.nullcontext()
 
 
-def outside_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def outside_mode(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Wrap `function` so that it runs outside of global_mode: torch's own code makes ordinary tensors."""
 
     @functools.wraps(function)
-    def call(*args: Any) -> Any:
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         if not stack:
-            return function(*args)
+            return function(*args, **kwargs)
         with off():
-            return function(*args)
+            return function(*args, **kwargs)
 
     return call

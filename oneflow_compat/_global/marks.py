@@ -30,17 +30,26 @@ else:
 class Global(_GlobalMembers):
     """Base of the classes of global tensors."""
 
-    _of_placement: Placement
-    _of_sbp: tuple[Rule, ...]
+    if TYPE_CHECKING:  # attributes of GlobalTensor, properties of GlobalDTensor
+
+        @property
+        def _of_placement(self) -> Placement: ...
+
+        @property
+        def _of_sbp(self) -> tuple[Rule, ...]: ...
 
 
 class OfSeveralRanks(Global):
     """Base of the global tensors of several ranks."""
 
-    _local_tensor: torch.Tensor
-    device_mesh: DeviceMesh
+    if TYPE_CHECKING:  # members of GlobalDTensor
+        _origin: Any
 
-    if TYPE_CHECKING:
+        @property
+        def _local_tensor(self) -> torch.Tensor: ...
+
+        @property
+        def device_mesh(self) -> DeviceMesh: ...
 
         @classmethod
         def around(cls, local: torch.Tensor, like: Any) -> Any: ...

@@ -128,9 +128,10 @@ def is_member(mesh: DeviceMesh) -> bool:
 # --------------------------------------------------------------------------- shards
 def broadcast_from(tensor: torch.Tensor, source: int, group: dist.ProcessGroup) -> torch.Tensor:
     """Return the tensor of rank `source` on every rank of the group."""
-    return funcol.wait_tensor(
+    received: torch.Tensor = funcol.wait_tensor(
         funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)
-    ).view(tensor.shape)
+    )
+    return received.view(tensor.shape)
 
 
 def shard_of(full: torch.Tensor, mesh: DeviceMesh, targets: Sequence[TorchPlacement]) -> torch.Tensor:

@@ -79,7 +79,8 @@ def _fitting(sbp: Any, tensor: torch.Tensor) -> Any:
 
 
 def _numbers_of(tensor: torch.Tensor) -> list[int]:
-    return of_several_ranks().describe_shard(tensor)
+    numbers: list[int] = of_several_ranks().describe_shard(tensor)
+    return numbers
 
 
 def _agreed_shapes(
@@ -129,6 +130,8 @@ def _first_state(
     if len(args) > 1 or kwargs.get("hx") is not None or not isinstance(x, OfSeveralRanks):
         return None
     sizes = [module.hidden_size]
+    lead: tuple[int, ...]
+    new_zeros: Callable[..., torch.Tensor] = x.new_zeros
     if isinstance(module, torch.nn.RNNBase):
         layers = module.num_layers * (2 if module.bidirectional else 1)
         lead = (layers, x.shape[0 if module.batch_first else 1]) if x.ndim == 3 else (layers,)
@@ -136,7 +139,7 @@ def _first_state(
     else:
         lead = x.shape[:-1]
         sizes *= 2
-    h, c = (x.new_zeros((*lead, n), sbp=[broadcast] * len(x.sbp)) for n in sizes)
+    h, c = (new_zeros((*lead, n), sbp=[broadcast] * len(x.sbp)) for n in sizes)
     return (x,), {**kwargs, "hx": (h, c) if isinstance(module, (torch.nn.LSTM, torch.nn.LSTMCell)) else h}
 
 

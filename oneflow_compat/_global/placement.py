@@ -43,12 +43,12 @@ def _mock_module() -> types.ModuleType:
             "a device of type 'mock' holds no tensors: it is a name for tests; use 'cpu' or 'cuda'"
         )
 
-    module: Any = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
-    module.is_available, module.device_count, module._is_in_bad_fork, module._lazy_init = (
-        lambda: False,
-        lambda: 0,
-        lambda: False,
-        refuse,
+    module = types.ModuleType("torch.mock", "OneFlow's device type for tests.")
+    vars(module).update(
+        is_available=lambda: False,
+        device_count=lambda: 0,
+        _is_in_bad_fork=lambda: False,
+        _lazy_init=refuse,
     )
     return module
 

@@ -44,7 +44,8 @@ def make_results_global(outputs: Callable[..., Any], placed: dict[Any, Any]) -> 
 
 def _around(local: torch.Tensor, placement: Placement, rules: Any, shape: Any) -> torch.Tensor:
     if several():
-        return of_several_ranks().from_shard(local, placement, rules, shape)
+        out: torch.Tensor = of_several_ranks().from_shard(local, placement, rules, shape)
+        return out
     return make_global(local, placement, rules)
 
 

@@ -74,7 +74,7 @@ class GlobalTensor(Global, torch.Tensor):
             return object.__format__(self, format_spec)
         return format(self.to_local().detach(), format_spec)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
         values = repr(self.to_local().detach())
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""
@@ -91,7 +91,7 @@ def of_several_ranks() -> types.ModuleType:
 
 
 def _plain() -> set[Any]:
-    T = torch.Tensor
+    T: Any = torch.Tensor  # torch declares the values of its properties
     return {T.numpy, T.item, T.tolist, T.is_leaf.__get__, T.shape.__get__, T.dtype.__get__, T.device.__get__}
 
 
@@ -101,7 +101,7 @@ _VIEWS = tuple(
 )
 
 
-def view_or_copy(view: Callable[..., Any]) -> Callable[..., Any]:
+def view_or_copy(view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Wrap `view` so that it copies a tensor whose memory allows no view.
 
     OneFlow's global tensors and the tensors of a graph are always contiguous.
@@ -127,7 +127,8 @@ def part_of_rank(full: torch.Tensor, placement: Placement, rules: Any) -> torch.
     rules = check_rules(rules, placement, full.dim())
     if not several() or _processes.get_rank() not in placement.ranks:
         return full
-    return of_several_ranks().shard_of_rank(full, placement, rules, _processes.get_rank())
+    shard: torch.Tensor = of_several_ranks().shard_of_rank(full, placement, rules, _processes.get_rank())
+    return shard
 
 
 def first_global(values: Any) -> Any:
@@ -174,7 +175,8 @@ def _rules_for(out: torch.Tensor, source: Any) -> tuple[Any, ...]:
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor on every rank."""
     if isinstance(tensor, OfSeveralRanks):
-        return of_several_ranks().full_tensor(tensor)
+        full: torch.Tensor = of_several_ranks().full_tensor(tensor)
+        return full
     return to_local(tensor)
 
 
@@ -198,13 +200,14 @@ def make_global(
     rules = check_rules(rules, placement, tensor.dim())
     if several():
         ranks = of_several_ranks()
+        out: torch.Tensor
         if isinstance(tensor, OfSeveralRanks):
-            return ranks.moved(tensor, placement, rules)
-        return (
-            ranks.from_full(tensor, placement, rules)
-            if whole
-            else ranks.from_local(tensor, placement, rules, shape)
-        )
+            out = ranks.moved(tensor, placement, rules)
+        elif whole:
+            out = ranks.from_full(tensor, placement, rules)
+        else:
+            out = ranks.from_local(tensor, placement, rules, shape)
+        return out
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
@@ -323,16 +326,20 @@ def _to_global_of_ranks(
         else:
             asked.same(tensor="local", placement=placement, sbp=rules)
             asked.tell(*ranks.describe_shard(self))
+    out: torch.Tensor
     if moves:
         with transfer("Tensor.to_global"):
-            return ranks.moved(self.clone() if copy else self, placement, rules, grad_sbp)
-    local = self.clone() if copy else self
+            out = ranks.moved(self.clone() if copy else self, placement, rules, grad_sbp)
+        return out
+    local: torch.Tensor = self.clone() if copy else self
     if check_meta is False:
-        return ranks.from_local(local, placement, rules, _even_shape(local, placement, rules))
-    dtype, shape = ranks.agreed_shape(asked.told, placement, rules)
-    if _processes.get_rank() not in placement.ranks:
-        local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
-    return ranks.from_local(local, placement, rules, shape)
+        shape = _even_shape(local, placement, rules)
+    else:
+        dtype, shape = ranks.agreed_shape(asked.told, placement, rules)
+        if _processes.get_rank() not in placement.ranks:
+            local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
+    out = ranks.from_local(local, placement, rules, shape)
+    return out
 
 
 def _is_at_home(self: Any, placement: Placement | None, sbp: Any) -> bool:
@@ -373,13 +380,14 @@ def to_local(self: Any, *, copy: bool = False) -> torch.Tensor:
     """Return the shard of this rank as an ordinary tensor; RuntimeError on a local tensor."""
     if not is_global(self):
         raise RuntimeError("to_local() needs a global tensor, found a local one; use the tensor as it is")
+    local: torch.Tensor
     if isinstance(self, OfSeveralRanks):
         local = of_several_ranks().to_local(self)
         return local.clone() if copy else local
     with torch._C.DisableTorchFunctionSubclass():
         if is_symbolic(self):
             local = torch.ops.aten.alias(self)
-            del local._of_placement, local._of_sbp
+            del local._of_placement, local._of_sbp  # type: ignore[attr-defined]
         else:
             local = self.as_subclass(torch.Tensor)
         return local.clone() if copy else local

@@ -18,7 +18,7 @@ import torch
 
 from .. import sbp
 from .collectives import nested
-from .marks import OfSeveralRanks
+from .marks import Global, OfSeveralRanks
 
 aten = torch.ops.aten
 _LIKE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.empty_like.default}
@@ -35,7 +35,7 @@ def splitting(least: int) -> Iterator[None]:
         _least.pop()
 
 
-def rules(tensor: Any) -> tuple[sbp.sbp, ...]:
+def rules(tensor: Global) -> tuple[sbp.sbp, ...]:
     """Return the sbp of the gradient and the state of a parameter.
 
     It is split(0) along the first dimension of the placement, or the parameter's own sbp.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from .._global.tensor import OfSeveralRanks
+from .._global.marks import OfSeveralRanks
 from .._torchscript import teach
 from . import partial_fc
 from ._signature import spelled

@@ -39,7 +39,7 @@ def by_dtensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: D
     """Return DTensor's result as a global tensor, or the result on the full tensors if DTensor has none."""
     holders: dict[Any, Any] = {}  # id of a DTensor -> the global tensor that wraps it
 
-    def unwrap(tensor: Any) -> DTensor:
+    def unwrap(tensor: GlobalDTensor) -> DTensor:
         holders[id(tensor._dtensor)] = tensor
         return tensor._dtensor
 

@@ -20,9 +20,9 @@ aten = torch.ops.aten
 
 def on_full_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh) -> Any:
     """Run an operator on the full tensors, on every rank, and write the shards of the tensors it writes."""
-    full_tensors: dict[Any, Any] = {}
+    full_tensors: dict[int, tuple[GlobalDTensor, torch.Tensor]] = {}
 
-    def full(t: Any) -> torch.Tensor:
+    def full(t: GlobalDTensor) -> torch.Tensor:
         if id(t) not in full_tensors:
             full_tensors[id(t)] = (t, full_tensor(t))
         return full_tensors[id(t)][1]

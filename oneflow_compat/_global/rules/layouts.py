@@ -99,7 +99,7 @@ def _empty_shards(shape: Sequence[int], placements: Sequence[Any], sizes: Sequen
 
 def mesh_of_all(func: Any, tree: Any) -> DeviceMesh:
     """Return the mesh of all global tensors. Raise RuntimeError if they have several."""
-    mesh: Any = None
+    mesh: DeviceMesh = None  # type: ignore[assignment]  # one of the arguments is global
     for t in pytree.tree_leaves(tree):
         if isinstance(t, GlobalDTensor):
             if mesh is not None and t.device_mesh != mesh:

@@ -6,6 +6,7 @@ the view are repeated on the base, and the view is refreshed after writes to the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ class Origin(NamedTuple):
     """The base of a copied view, the function that makes the view, and autograd's count of writes then."""
 
     base: OfSeveralRanks
-    view: object
+    view: Callable[[torch.Tensor], torch.Tensor]
     version: int
 
 
@@ -31,16 +32,25 @@ def remember(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     several = isinstance(out, (list, tuple))
     for i, copy in enumerate(out if several else [out]):
         if copy is not base and (base._origin is not None or not _share_memory(copy, base)):
-            view = (
-                (lambda full, i=i: func(full, *args[1:], **kwargs)[i])
-                if several
-                else lambda full: func(full, *args[1:], **kwargs)
-            )
+            view = functools.partial(_view, func, args[1:], kwargs, i if several else None)
             copy._origin = Origin(base, view, base._version)
 
 
-def _share_memory(a: Any, b: Any) -> bool:
-    return a._local_tensor.untyped_storage()._cdata == b._local_tensor.untyped_storage()._cdata
+def _view(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    index: int | None,
+    full: torch.Tensor,
+) -> torch.Tensor:
+    """Return the view of a tensor, or this one of its views."""
+    out: Any = func(full, *args, **kwargs)
+    view: torch.Tensor = out if index is None else out[index]
+    return view
+
+
+def _share_memory(a: OfSeveralRanks, b: OfSeveralRanks) -> bool:
+    return bool(a._local_tensor.untyped_storage()._cdata == b._local_tensor.untyped_storage()._cdata)
 
 
 def write_through(copy: Any) -> None:
@@ -63,7 +73,7 @@ def refresh(copy: Any) -> None:
 
 
 def _all_of(base: Any) -> torch.Tensor:
-    full = base._dtensor.full_tensor()
+    full: torch.Tensor = base._dtensor.full_tensor()
     return full.contiguous() if base.is_contiguous() else full
 
 

@@ -193,7 +193,7 @@ class AttributeReads:
             self._note_entry(entry)
             length = (Length(value), len, len(value), f"len({label})", False)
             self.entries.setdefault((id(value), len), length)
-            for k, v in value.items() if type(value) is not list else enumerate(value):
+            for k, v in value.items() if is_dict(value) else enumerate(value):
                 self._value(value, k, v, f"{label}[{k!r}]", attribute, depth + 1)
         elif _has_fields(value):
             self._note_entry(entry)
@@ -206,13 +206,10 @@ class AttributeReads:
             function = function.__wrapped__
         if isinstance(function, types.MethodType):
             function = function.__func__
-        code = getattr(function, "__code__", None)
-        if (
-            not isinstance(function, types.FunctionType)
-            or code in self.functions
-            or skipped(code.co_filename)
-            or len(self.functions) > 200
-        ):
+        if not isinstance(function, types.FunctionType):
+            return
+        code = function.__code__
+        if code in self.functions or skipped(code.co_filename) or len(self.functions) > 200:
             return
         self.functions[code] = function
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):

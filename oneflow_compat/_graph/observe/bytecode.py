@@ -35,6 +35,10 @@ _CACHE = dis.opmap.get("CACHE")
 _BACKWARD = frozenset(code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name)
 
 
+# (line, end line, column, end column) of an instruction
+Position = tuple[int | None, int | None, int | None, int | None]
+
+
 class Instruction:
     """One instruction without its EXTENDED_ARG prefixes and inline caches.
 
@@ -45,7 +49,9 @@ class Instruction:
 
     def __init__(self, name: Any, arg: Any = 0) -> None:
         self.opcode = name if isinstance(name, int) else dis.opmap[name]
-        self.arg, self.target, self.position = arg, None, None
+        self.arg = arg
+        self.target: Instruction | None = None
+        self.position: Position | None = None
 
     @property
     def name(self) -> str:
@@ -86,7 +92,7 @@ def _jump_target(instruction: Instruction, end: Any) -> Any:
     return end + 2 * (-instruction.arg if instruction.opcode in _BACKWARD else instruction.arg)
 
 
-def _positions(code: CodeType) -> dict[Any, Any]:
+def _positions(code: Any) -> dict[int, Position]:
     """Return {offset: (line, end line, column, end column)}."""
     if VERSION < (3, 11):
         return {
@@ -97,7 +103,9 @@ def _positions(code: CodeType) -> dict[Any, Any]:
     return {2 * index: position for index, position in enumerate(code.co_positions())}
 
 
-def rebuild(code: Any, instructions: Any, starts: Any, constants: Any, extra_stack: Any) -> types.CodeType:
+def rebuild(
+    code: CodeType, instructions: Any, starts: Any, constants: Any, extra_stack: Any
+) -> types.CodeType:
     """Return the code with other instructions.
 
     `starts` maps the offsets of the old code to instructions of the new list.
@@ -186,13 +194,14 @@ def _locations(code: CodeType, instructions: Sequence[Instruction], sizes: Any) 
             if current is None:
                 table.append(0x80 | 15 << 3 | units)
                 continue
-            has_columns = column is not None and end_column is not None and end_line is not None
-            table.append(0x80 | (14 if has_columns else 13) << 3 | units)
+            columns: tuple[int, ...] = ()
+            if column is not None and end_column is not None and end_line is not None:
+                columns = (end_line - current, column + 1, end_column + 1)
+            table.append(0x80 | (14 if columns else 13) << 3 | units)
             delta, line = current - line, current
             _varint(table, (-delta << 1) | 1 if delta < 0 else delta << 1)
-            if has_columns:
-                for value in (end_line - current, column + 1, end_column + 1):
-                    _varint(table, value)
+            for value in columns:
+                _varint(table, value)
     return bytes(table)
 
 
@@ -205,7 +214,7 @@ def _varint(table: Any, value: Any) -> None:
 
 def _exception_table(code: Any, starts: Any, offsets: Any, length: Any) -> Any:
     table = bytearray()
-    for entry in dis._parse_exception_table(code):
+    for entry in getattr(dis, "_parse_exception_table")(code):  # noqa: B009 -- of Python 3.11 and later
         start = offsets[id(starts[entry.start])]
         end = offsets[id(starts[entry.end])] if entry.end in starts else length
         target = offsets[id(starts[entry.target])]

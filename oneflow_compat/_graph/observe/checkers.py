@@ -28,7 +28,7 @@ from .sources import (
 )
 
 try:
-    from . import _guards  # csrc/guards.cpp
+    from . import _guards  # type: ignore[attr-defined]  # csrc/guards.cpp
 except ImportError:  # not built: there was no compiler
     _guards = None
 
@@ -47,7 +47,7 @@ class PythonChecker:
 
     def __init__(self, groups: Any) -> None:
         self.groups = groups
-        self.scope = {"MISSING": MISSING, "contents": contents, "same": is_same_picture}
+        self.scope: dict[str, Any] = {"MISSING": MISSING, "contents": contents, "same": is_same_picture}
         lines = []
         for index, group in enumerate(groups):
             self.scope[f"o{index}"] = group.owner
@@ -61,7 +61,7 @@ class PythonChecker:
         code += "  except (KeyError, IndexError, ValueError, AttributeError):\n    return slow(start)\n"
         self.scope["slow"] = self._slow
         exec(compile(code, "<guards>", "exec"), self.scope)
-        self._from = self.scope["first_change_from"]
+        self._from: Callable[[int], int | None] = self.scope["first_change_from"]
 
     def first_change(self) -> int | None:
         """Return the index of the first group with a source that holds another object, or None."""
@@ -195,7 +195,7 @@ def _layout_test(guards: Any) -> Callable[[], bool]:
 
 def _has_plain_attributes(owner: Any) -> bool:
     """Whether getattr() on the object runs no Python: a function, a plain class, or an object with slots."""
-    readers = object.__getattribute__, types.FunctionType.__getattribute__
+    readers: tuple[Any, ...] = object.__getattribute__, types.FunctionType.__getattribute__
     return type(owner) is type or type(owner).__getattribute__ in readers
 
 

@@ -67,7 +67,8 @@ class observed_frames:
         self.setters: dict[Any, Any] = {}
         self.thread = threading.get_ident()
         self._keep_on()
-        self.before = eval_frame.set_eval_frame(self._decide)
+        decide: Any = self._decide  # it returns a tuple, and torch declares a class
+        self.before = eval_frame.set_eval_frame(decide)
         return self
 
     def __exit__(self, *exc: Any) -> None:

@@ -11,7 +11,7 @@ import types
 from types import CodeType
 from typing import Any
 
-from .bytecode import VERSION, Instruction, decode, rebuild
+from .bytecode import VERSION, Instruction, Position, decode, rebuild
 from .instructions import CONTENTS_OF_TOP, MAKES_BOOL, READS
 
 _NO_COPY = VERSION < (3, 11)
@@ -27,12 +27,19 @@ class Site:
 
     __slots__ = ("code", "counts", "is_user", "name", "position")
 
-    def __init__(self, code: Any, name: Any, position: Any, is_user: Any, counts: Any = False) -> None:
+    def __init__(
+        self,
+        code: CodeType,
+        name: str | None,
+        position: Position | None,
+        is_user: bool,
+        counts: bool = False,
+    ) -> None:
         self.code, self.name, self.position, self.is_user = code, name, position, is_user
         self.counts = counts
 
     @property
-    def code_location(self) -> tuple[Any, ...]:
+    def code_location(self) -> tuple[str, int, str]:
         """(file, line, function)."""
         line = self.position[0] if self.position else None
         return self.code.co_filename, line or self.code.co_firstlineno, self.code.co_name
@@ -40,9 +47,10 @@ class Site:
     @property
     def expression(self) -> str:
         """The source text of the instruction, or the name that it reads."""
-        if self.position and self.position[2] is not None and self.position[0] == self.position[1]:
-            line = linecache.getline(self.code.co_filename, self.position[0]).encode()
-            expression = line[self.position[2] : self.position[3]].decode(errors="replace")
+        line, end_line, column, end_column = self.position or (None, None, None, None)
+        if line is not None and column is not None and line == end_line:
+            code = linecache.getline(self.code.co_filename, line).encode()
+            expression = code[column:end_column].decode(errors="replace")
             if expression:
                 return expression
         return self.name or self.code.co_name
@@ -113,8 +121,11 @@ class _Builder:
         site = Site(self.code, name, instruction.position, self.is_user, _counts(instruction, following))
         return [*self._hook("cell", (), site, load), instruction]
 
-    def _name_of_cell(self, arg: int) -> Any:
-        return self.cells[arg] if VERSION < (3, 11) else self.code._varname_from_oparg(arg)
+    def _name_of_cell(self, arg: int) -> str:
+        if VERSION < (3, 11):
+            return self.cells[arg]
+        name: str = getattr(self.code, "_varname_from_oparg")(arg)  # noqa: B009 -- of Python 3.11 and later
+        return name
 
     def _call_hook(self, call: Any) -> Any:
         """The hook of a call: the callable, then its arguments."""

@@ -264,7 +264,8 @@ def _operands(left: Any, right: Any, site: Any) -> None:
 def _comparison(left: Any, right: Any, site: Any) -> None:
     _contents(left, site)
     _contents(right, site)
-    if type(left).__eq__ is object.__eq__ and type(left) not in FREE:
+    own: Any = type(left).__eq__
+    if own is object.__eq__ and type(left) not in FREE:
         _identity(left, right, site)
 
 

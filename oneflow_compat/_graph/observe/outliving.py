@@ -43,11 +43,8 @@ def outliving(
     `created` is what `made_by_build()` returned. Nothing else may hold the objects while this runs.
     """
     references = collections.Counter(id(guard.owner) for guard in guards)
-    for guard in guards:
-        values = guard.value if guard.access == CONTENTS and type(guard.value) is tuple else (guard.value,)
-        references.update(map(id, values))
+    references.update(id(value) for guard in guards for value in _values_of(guard))
     references.update(id(value) for value, *_ in opaque)
-    values = guard = None
     owners = [guard.owner for guard in guards] + [value for value, *_ in opaque]
     objects = _with_what_build_made([value for value in owners if not _is_older(value, created)], created)
     del owners
@@ -113,3 +110,8 @@ def _count_in_loop() -> Any:
 
 
 _BY_THIS_LOOP = _count_in_loop()  # the dict, the variable of the loop, the argument of getrefcount()
+
+
+def _values_of(guard: Guard) -> tuple[Any, ...]:
+    """Return the objects that a guard holds as its value."""
+    return guard.value if guard.access == CONTENTS and type(guard.value) is tuple else (guard.value,)

@@ -118,8 +118,8 @@ class PythonGuards:
         return True
 
     def _fails_for_settings(self) -> bool:
-        self.changed, *values = changed_setting(self.settings, torch_settings(self.records_gradients))
-        self.change = Change(self.changed, *map(_shown, values), None)
+        self.changed, old, new = changed_setting(self.settings, torch_settings(self.records_gradients))
+        self.change = Change(self.changed, _shown(old), _shown(new), None)
         return False
 
     def _next_change(self, index: Any) -> Any:
@@ -176,12 +176,12 @@ _TEST_OF = {
 
 def grouped(guards: Any) -> list[Group]:
     """Return the groups of guards that one test answers each."""
-    groups: dict[Any, Any] = {}
+    groups: dict[Any, Group] = {}
     for guard in guards:
         test = _TEST_OF.get(guard.access, guard.access)
         if guard.access == CONTENTS:
             test = _contents_test(guard)
-        key = (test, id(guard.owner), None if test in ("dict", "class", "object") else guard.key)
+        key: Any = (test, id(guard.owner), None if test in ("dict", "class", "object") else guard.key)
         if test == LAYOUT and is_compared_with_others(guard.owner):
             key = (test, None, None)
         elif test == LAYOUT:
@@ -239,7 +239,7 @@ class _Adoption:
             return id(old) not in self.guards.pinned and is_same_plain(old, new)
         return self.accepts_object(old, new)
 
-    def accepts_elements(self, old: Any, new: Any) -> Any:
+    def accepts_elements(self, old: Any, new: Any) -> bool:
         old, new = tuple.__iter__(old), tuple.__iter__(new)
         old, new = list(old), list(new)
         return len(old) == len(new) and all(map(self.accepts, old, new))
@@ -280,7 +280,7 @@ class _Adoption:
             return None
         successors: dict[Any, Any] = {}
         owners = {id(owner): target for owner, target in self._replaced_owners()}
-        pairs = (
+        pairs: Iterator[tuple[Guard, Any, Any]] = (
             (guard, *pair)
             for guard in self.guards.tensor_guards
             for pair in _tensor_pairs(guard.value, guard.read(owners.get(id(guard.owner), guard.owner)))

@@ -84,7 +84,9 @@ class Reads(CallReads):
         self.modules: set[Any] = set()
         self.unfollowed: dict[Any, Any] = {}  # (label, location) -> (site, what it is)
         self.opaque: list[Any] = []  # (object, site, what it is): no guard if it outlives build()
-        self.make_visible = self.leave_out = lambda code: None  # of the frames that are observed
+        # set by the frames that are observed
+        self.make_visible: Callable[[Any], None] = lambda code: None
+        self.leave_out: Callable[[types.CodeType], None] = lambda code: None
 
     # -- guards --------------------------------------------------------------------------
     def add(self, access: Any, owner: Any, key: Any, value: Any, label: str | None, site: Any) -> None:
@@ -240,7 +242,7 @@ class Reads(CallReads):
             label = f"{module.__name__}.__getattr__"
             self.add(ITEM, vars(module), "__getattr__", vars(module).get("__getattr__", MISSING), label, site)
 
-    def imported_module(self, scope: dict, name: str, level: int, site: Any) -> None:
+    def imported_module(self, scope: dict[str, Any], name: str, level: int, site: Any) -> None:
         """Guard which module an import statement gets, if it was imported before."""
         if level:
             name = importlib.util.resolve_name("." * level + name, scope.get("__package__") or "")
@@ -364,7 +366,7 @@ class Reads(CallReads):
         return True
 
     def other_contents(self, value: Any, site: Any, depth: int) -> None:
-        cls = type(value)
+        cls: Any = type(value)
         what = unfollowed_object(value)
         if cls is types.GeneratorType:
             self.leave_out(value.gi_code)

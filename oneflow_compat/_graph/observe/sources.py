@@ -15,13 +15,16 @@ import types
 import weakref
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ..program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
 from .free_classes import VIEWS
+
+if TYPE_CHECKING:
+    from .instrument import Site
 
 _HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
 _POINTER_BYTES = tuple.__itemsize__
@@ -57,7 +60,9 @@ class Guard:
 
     __slots__ = ("access", "key", "name", "owner", "site", "value")
 
-    def __init__(self, access: Any, owner: Any, key: Any, value: Any, label: str | None, site: Any) -> None:
+    def __init__(
+        self, access: str, owner: Any, key: Any, value: Any, label: str | None, site: Site | None
+    ) -> None:
         self.access, self.owner, self.key, self.value = access, owner, key, value
         self.name, self.site = label, site
 
@@ -103,7 +108,7 @@ def _attribute(owner: Any, name: str) -> Any:
     return object.__getattribute__(owner, name)
 
 
-_READERS = {
+_READERS: dict[Any, Callable[[Any, Any], Any]] = {
     ITEM: lambda owner, key: dict.get(owner, key, MISSING),
     MODE: lambda owner, key: dict.get(owner, key, MISSING),
     CONTAINS: lambda owner, key: dict.__contains__(owner, key),

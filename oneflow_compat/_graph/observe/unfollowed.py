@@ -63,7 +63,7 @@ _KNOWN_PACKAGES = frozenset(
 def unfollowed_call(function: Any, owner: Any, name: str) -> str | None:
     """Return what a call of a C function reads that has no guard, or None."""
     module = owner.__name__ if type(owner) is types.ModuleType else None
-    row = _FUNCTIONS.get(module)
+    row = _FUNCTIONS.get(module) if module is not None else None
     if row is not None and name not in _NO_CLOCK and (row[1] is None or name in row[1]):
         return row[0]
     if module in ("posix", "nt") and name in _FILE_FUNCTIONS:

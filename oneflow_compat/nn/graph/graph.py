@@ -15,7 +15,8 @@ from ... import _graph
 from ..._errors import RefusedType, StateError
 from ..._global.collectives import checking
 from ..._global.failures import is_lost, lost
-from ..._global.tensor import OfSeveralRanks, of_several_ranks, several
+from ..._global.marks import OfSeveralRanks, several
+from ..._global.tensor import of_several_ranks
 from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained

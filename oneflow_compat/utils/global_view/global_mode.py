@@ -14,9 +14,10 @@ import oneflow
 
 from ..._global import creation
 from ..._global import global_mode as _mode
+from ..._global.marks import check_rules, is_global
 from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
-from ..._global.tensor import check_rules, is_global, make_global
+from ..._global.tensor import make_global
 from ..._ops.creation import make
 
 if TYPE_CHECKING:
