@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 import torch
 
+from ..._tables.statistics_writes import STATISTICS_WRITES
+
 aten = torch.ops.aten
-# These write their running statistics, which their schemas do not say. If DTensor moves one, it would write
-# the copy.
-UNDECLARED_WRITES = {
-    aten.native_batch_norm.default,
-    aten.cudnn_batch_norm.default,
-    aten.miopen_batch_norm.default,
-}
+# If DTensor moves one of their running statistics, it would write the copy.
+UNDECLARED_WRITES = {operator.attrgetter(name)(aten) for name in STATISTICS_WRITES}
 # function -> position of its `dim`; DTensor takes a negative dimension for one that is not sharded
 DIM_POSITIONS = dict.fromkeys(
     [getattr(aten, n).default for n in ("cumprod", "cumprod_", "cumsum", "cumsum_", "logcumsumexp")], 1

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from ..._tables.statistics_writes import STATISTICS_WRITES
+
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
@@ -106,10 +108,7 @@ def _has_no_bool_mask(dtypes: ArgumentTypes) -> bool:
 # names of operators -> facts. A name without an overload means all that write no `out` and take no dtype
 _ROWS: tuple[tuple[str, Operator], ...] = (
     # -- writes
-    (
-        "native_batch_norm.default cudnn_batch_norm.default miopen_batch_norm.default",
-        Operator(written_statistics=(3, 4, 5)),
-    ),
+    *((name, Operator(written_statistics=positions)) for name, positions in STATISTICS_WRITES.items()),
     (
         "set_.source_Tensor resize_.default resize_as_.default as_strided_.default t_.default"
         " transpose_.default squeeze_.dim squeeze_.dims unsqueeze_.default squeeze_.default",
