@@ -53,7 +53,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     __torch_dispatch__.
     """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # torch does it, too
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
         lambda full, placement, rules: from_full(full, placement, check_rules(rules, placement, full.dim()))
     )
@@ -185,7 +185,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
             return object.__format__(self, format_spec)
         return format(read(self, "Tensor.__format__"), format_spec)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""
         )
@@ -382,7 +382,9 @@ def moved(
 ) -> GlobalDTensor:
     """Move a global tensor to another placement or sbp; its gradient takes the sbp `grad_rules` first."""
     grad_rules = grad_rules and tuple(grad_rules)
-    out: GlobalDTensor = _Move.apply(tensor, placement, tuple(rules), grad_rules)  # type: ignore[no-untyped-call]
+    out: GlobalDTensor = _Move.apply(  # type: ignore[no-untyped-call]
+        tensor, placement, tuple(rules), grad_rules
+    )
     return out
 
 

@@ -79,8 +79,8 @@ def _fitting(sbp: Any, tensor: torch.Tensor) -> Any:
 
 
 def _numbers_of(tensor: torch.Tensor) -> list[int]:
-    numbers: list[int] = of_several_ranks().describe_shard(tensor)
-    return numbers
+    description: list[int] = of_several_ranks().describe_shard(tensor)
+    return description
 
 
 def _agreed_shapes(

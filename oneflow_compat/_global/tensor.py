@@ -74,7 +74,7 @@ class GlobalTensor(Global, torch.Tensor):
             return object.__format__(self, format_spec)
         return format(self.to_local().detach(), format_spec)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
         values = repr(self.to_local().detach())
         extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
             ", requires_grad=True" if self.requires_grad else ""

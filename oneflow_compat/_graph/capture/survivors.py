@@ -57,7 +57,7 @@ class LostTensor(RecordedTensor):
     ) -> Any:
         return cls.__torch_function__(function, types, args, kwargs)
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]  # torch's has no types
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]  # torch: untyped
         return f"<{self._loss}>"
 
 
