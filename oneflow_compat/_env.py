@@ -10,10 +10,10 @@ import os
 # name: (default, meaning)
 VARIABLES = {
     "ONEFLOW_EXT": ("1", "0: do not load the library of custom kernels, run plain torch"),
-    "ONEFLOW_EXT_PATH": ("", "another library of custom kernels, as a sanitizer build"),
+    "ONEFLOW_EXT_PATH": ("", "path of another library of custom kernels, such as a sanitizer build"),
     "ONEFLOW_DIALECT": (
         "oneflow",
-        "whose meaning holds where OneFlow and torch disagree: oneflow, torch or oneflow-0.9",
+        "whose behavior is used if OneFlow and torch disagree: oneflow, torch or oneflow-0.9",
     ),
     "ONEFLOW_DISABLE_MOCK_TORCH": ("", "1: oneflow.mock_torch.enable() redirects nothing"),
     "ONEFLOW_GRAPH_BACKEND": (
@@ -23,9 +23,9 @@ VARIABLES = {
     "ONEFLOW_GRAPH_BLOCKS": (
         "",
         (
-            "float32 products and convolutions that inductor's programs compute on the CPU: 1: by oneDNN's"
-            " kernels for blocks, 0: as torch does; empty: by the faster, which those are on processors with"
-            " AVX-512 that are not Intel's"
+            "kernels for float32 products and convolutions of inductor's programs on the CPU: 1: oneDNN's"
+            " block kernels, 0: torch's; empty: the faster ones (oneDNN's on AVX-512 processors of other"
+            " vendors than Intel)"
         ),
     ),
     "ONEFLOW_GRAPH_KEEP_MEMORY": (
@@ -35,43 +35,46 @@ VARIABLES = {
             " mode"
         ),
     ),
-    "CXX": ("", "C++ compiler of inductor; empty: g++, clang++ or c++, the first that is installed"),
+    "CXX": ("", "C++ compiler of inductor; empty: the first installed of g++, clang++ and c++"),
     "ATEN_CPU_CAPABILITY": (
         "",
         "default, avx2 or avx512: instruction set of torch's kernels and ours; empty: the processor's widest",
     ),
     "GLIBC_TUNABLES": (
         "",
-        "if it or a variable `MALLOC_..._THRESHOLD_` sets malloc, ONEFLOW_GRAPH_KEEP_MEMORY changes nothing",
+        (
+            "if this variable or `MALLOC_..._THRESHOLD_` configures malloc, ONEFLOW_GRAPH_KEEP_MEMORY has"
+            " no effect"
+        ),
     ),
     "ONEFLOW_CACHE_DIR": (
         "",
         (
-            "folder of compiled programs, which must belong to the user alone; empty: oneflow/programs in"
+            "folder of compiled programs, which only the user may write; empty: oneflow/programs in"
             " XDG_CACHE_HOME"
         ),
     ),
     "ONEFLOW_CACHE_SIZE": (
         "1024",
-        "largest size of that folder in MiB; the programs used longest ago are removed; 0: keep none",
+        "largest size of that folder in MiB; the least recently used programs are removed; 0: keep none",
     ),
     "ONEFLOW_QUIET": ("", "1: no lines on stderr when a graph is compiled, no progress bar of downloads"),
     "ONEFLOW_DEBUG_MODE": (
         "",
         "1: each training graph writes its learning rates to log/HOST/PID-train_step2lr.csv",
     ),
-    "ONEFLOW_LEGACY_CPU": ("", 'job functions placed on "gpu" run on the CPU where there is no CUDA device'),
+    "ONEFLOW_LEGACY_CPU": ("", 'job functions placed on "gpu" run on the CPU if there is no CUDA device'),
     "RANK": ("0", "number of this process, set by the launcher"),
     "LOCAL_RANK": ("0", "number of this process on its node, set by the launcher"),
     "WORLD_SIZE": ("1", "number of processes, set by the launcher"),
     "LOCAL_WORLD_SIZE": ("", "number of processes on this node, set by the launcher"),
-    "MASTER_ADDR": ("", "address of the process that the others meet, set by the launcher"),
+    "MASTER_ADDR": ("", "address of the process that the others connect to, set by the launcher"),
     "MASTER_PORT": ("", "port of that process, set by the launcher"),
     "ONEFLOW_TIMEOUT_SECONDS": (
         "",
         (
-            "how long a rank waits for the others in a collective call; empty: torch's time, 30 minutes on"
-            " the CPU"
+            "how long a rank waits for the others in a collective call; empty: torch's timeout, 30 minutes"
+            " on the CPU"
         ),
     ),
     "ONEFLOW_CHECK_COLLECTIVES": (
@@ -82,21 +85,21 @@ VARIABLES = {
     "XDG_CACHE_HOME": ("", "the user's cache folder; empty: ~/.cache"),
     "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": (
         "",
-        (
-            "1: oneflow.load without weights_only loads any class, as torch.load does then; only for files"
-            " you trust"
-        ),
+        "1: oneflow.load without weights_only loads any class, as torch.load does; only for files you trust",
     ),
     "TORCH_FORCE_WEIGHTS_ONLY_LOAD": (
         "",
-        "1: every oneflow.load is one with weights_only=True, as of torch.load",
+        "1: every oneflow.load uses weights_only=True, like torch.load",
     ),
     "ONEFLOW_TEST_DEVICE_NUM": ("1", "devices a test may use, read by oneflow.unittest"),
     "ONEFLOW_TEST_CPU_ONLY": ("", "tests run on the CPU only, read by oneflow.unittest"),
     "ONEFLOW_TEST_NODE_NUM": ("", "nodes a test may use, read by oneflow.unittest"),
     "ONEFLOW_TEST_NODE_LIST": (
         "",
-        "addresses of the nodes, with commas; their number counts where ONEFLOW_TEST_NODE_NUM is not set",
+        (
+            "addresses of the nodes, separated by commas; their number is used if ONEFLOW_TEST_NODE_NUM is"
+            " not set"
+        ),
     ),
     "ONEFLOW_TEST_ENABLE_EAGER": ("", "1: oneflow.unittest.env.eager_execution_enabled() is true"),
     "ONEFLOW_TEST_ENABLE_TYPING_CHECK": ("", "1: oneflow.unittest.env.typing_check_enabled() is true"),

@@ -240,7 +240,7 @@ NN = {
         ),
         "reason": "both kinds of calls work",
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
+        "test": _T + "test_nn_callers.py::test_classes_replace_torchs_classes",
     },
     "kw-F": {
         "names": [
@@ -307,7 +307,7 @@ NN = {
         "here": "torch's texts",
         "reason": "cosmetic",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": _T + "test_nn_callers.py::test_classes_stand_for_torchs",
+        "test": _T + "test_nn_callers.py::test_classes_replace_torchs_classes",
     },
     "module-attrs": {
         "names": [

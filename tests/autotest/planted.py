@@ -1,4 +1,4 @@
-"""A library with planted bugs: oneflow, except for the names given."""
+"""A library with planted bugs: oneflow, with some names replaced."""
 
 import types
 

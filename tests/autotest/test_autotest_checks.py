@@ -1,4 +1,4 @@
-"""Every check fails, with its own message, on a library with the bug it is there for."""
+"""Every check fails with its own message on a library that has the corresponding bug."""
 
 import pytest
 import torch

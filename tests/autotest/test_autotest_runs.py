@@ -1,4 +1,6 @@
-"""How cases are drawn: counting, refusals, seeds, shrinking, replay from the database, the printed script."""
+"""How cases are sampled and rerun: counting, refusals, seeds, shrinking, replay from the database, the
+printed script.
+"""
 
 import os
 import random as python_random

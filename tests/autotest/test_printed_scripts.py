@@ -1,4 +1,4 @@
-"""The printed script of every kind of failure fails when it is run, for the same reason, and passes without the bug."""
+"""The printed script of every kind of failure reproduces the failure, and passes without the bug."""
 
 import ast
 import json

@@ -1,4 +1,5 @@
-"""What inductor costs and saves: the first figures of the backend auto (oneflow_compat/_graph/compile/auto.py).
+"""Measure the compile time and the savings of inductor: the initial estimates of the backend auto
+(oneflow_compat/_graph/compile/auto.py).
 
 OMP_NUM_THREADS=1 python tests/benchmarks/compile_costs.py        # writes tests/golden/compile_costs.json, with an empty compiler cache
 """

@@ -4,9 +4,10 @@
     python tests/benchmarks/graph.py --tables step --models mlp,gpt2 --cases sgd-small,infer-large
     python tests/benchmarks/graph.py --tables first,memory,overhead --oneflow /path/to/a/python/with/oneflow-0.9
 
-Variants are called in turns and medians are printed, so that a change of the machine's load hits all alike. A turn of
-a short step is up to 20 calls after one that is not counted: a training loop calls one step again and again and finds
-it in the caches, which the other variants empty. --json keeps the minima too. On a machine that others use, --clock cpu counts this process's CPU time instead.
+Variants run in turns and medians are printed, so that changes of the machine's load affect all variants
+equally. A turn of a short step is one warm-up call and up to 20 measured calls. The warm-up call fills the
+caches again after the other variants, as in a training loop. --json keeps the minima too. On a machine that
+others use, --clock cpu counts this process's CPU time instead.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def prepared(model_name, case, device, samples=None):
 
 
 def steps_table(args):
-    """{case: {model: {variant: {median_ms, min_ms}}}}, printed as it is measured."""
+    """{case: {model: {variant: {median_ms, min_ms}}}}, printed after each measurement."""
     sync = torch.cuda.synchronize if args.device == "cuda" else (lambda: None)
     found = {}
     for case in args.cases:

@@ -1,4 +1,5 @@
-"""A peer that runs under real OneFlow's interpreter: reads a case, then answers each "step" line with its wall and CPU seconds.
+"""A benchmark process for the original OneFlow: it reads a case, then answers each "step" line with wall and
+CPU seconds.
 
 ONEFLOW_PYTHON tests/benchmarks/graph_oneflow.py MODEL OPTIMIZER SIZE [FLOWVISION_FOLDER]
 """
@@ -48,7 +49,7 @@ def main():
         p for p in sys.path if os.path.abspath(p or ".") != os.path.dirname(os.path.abspath(__file__))
     ]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the libraries print is not an answer
+    os.dup2(2, 1)  # output of the libraries must not be read as an answer
     import oneflow as flow
 
     if len(sys.argv) > 4:

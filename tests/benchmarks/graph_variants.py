@@ -1,4 +1,4 @@
-"""The peers of the nn.Graph benchmark: a callable step(*batch) of each."""
+"""The compared variants of the nn.Graph benchmark: a callable step(*batch) for each."""
 
 import copy
 import importlib.util
@@ -62,7 +62,9 @@ def torch_step(name, model, loss_of, make_optimizer):
 
 
 class OneFlowPeer:
-    """Real OneFlow's nn.Graph in a process of its own; a call runs one step there and `wall` and `cpu` are the seconds it measured."""
+    """The original OneFlow's nn.Graph in a separate process. A call runs one step there; `wall` and `cpu` are
+    its measured seconds.
+    """
 
     def __init__(self, python, model, optimizer, n):
         spec = importlib.util.find_spec("flowvision")

@@ -1,4 +1,4 @@
-"""What the guards of a graph cost in each call: the prologue, its parts, and the whole call.
+"""Measure the cost of a graph's guards per call: the prologue, its parts, and the full call.
 
     python tests/benchmarks/guards.py [--modules 50] [--against PATH ...]
 
@@ -39,7 +39,7 @@ def main():
 
 
 def in_child(checkout, modules):
-    """Measure a checkout in a process of its own, with its own interpreter if it has one."""
+    """Measure a checkout in a separate process, with the interpreter of the checkout if it has one."""
     interpreter = checkout / ".venv/bin/python"
     command = [str(interpreter) if interpreter.exists() else sys.executable, "-W", "ignore", __file__]
     command += ["--measure", "--modules", str(modules)]

@@ -1,4 +1,4 @@
-"""Cost of a job-function step over the same nn.Graph step: python tests/benchmarks/legacy.py [backend]
+"""Compare a job-function step with the same nn.Graph step: python tests/benchmarks/legacy.py [backend]
 
 The last rows are the CPU time of categorical_ordinal_encoder for 20,000 ids and a table of 400,000.
 

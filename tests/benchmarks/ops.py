@@ -387,7 +387,7 @@ def forward(name, inputs, ours, plain, bound, a, sync):
         target = torch.ones_like(source)
         functions["copy"] = (
             (lambda: target.copy_(source)) if in_place else source.clone
-        )  # a fresh result where the operator gives one
+        )  # a fresh result if the operator returns one
         return dict(zip(functions, rounds(list(functions.values()), a.seconds, sync)))
 
 

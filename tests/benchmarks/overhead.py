@@ -1,8 +1,10 @@
-"""What oneflow costs over torch: import time, alias rows, renamed functions, a ResNet-18 training step.
+"""Measure the overhead of oneflow over torch: import time, alias rows, renamed functions, a ResNet-18
+training step.
 
     python tests/benchmarks/overhead.py [--quick]
 
-Everything is measured side by side in one run, the two sides interleaved, medians; exit status 1 when a bound is missed.
+Both sides run interleaved in one process, and medians are compared. The exit status is 1 if a limit is
+exceeded.
 """
 
 import argparse

@@ -1,9 +1,11 @@
-"""What each rewrite of a graph is worth: a training step with every option on, against the same without one pass.
+"""Measure the benefit of each rewrite of a graph: a training step with every option on, against the same step
+without one pass.
 
     python tests/benchmarks/rewrites.py [--cases gpt2,clip,...] [--rounds 15] [--inference] [--device cpu|cuda]
 
-A figure is the time without the pass over the time with it: 1.20 means that the step takes a fifth longer without.
-Rounds are interleaved over the variants and medians are compared; numbers are comparable within one case only.
+A figure is the time without the pass divided by the time with it: 1.20 means that the step is 20% slower
+without the pass. Rounds of the variants are interleaved and medians are compared. Figures are comparable
+within one case only.
 """
 
 import argparse

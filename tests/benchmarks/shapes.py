@@ -1,4 +1,4 @@
-"""One program for many lengths: how many programs, how fast at each length, how much memory.
+"""One program for many lengths: the number of programs, the speed at each length, the memory.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/shapes.py                       # aten and inductor, GPT and LSTM steps
     OMP_NUM_THREADS=1 python tests/benchmarks/shapes.py --backend aten --lengths 50

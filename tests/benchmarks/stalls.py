@@ -1,4 +1,4 @@
-"""How long a training loop under the backend auto waits for the compiler: its longest step.
+"""Measure how long a training loop under the backend auto waits for the compiler: its longest step.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/stalls.py                       # transformer and ResNet-50
     OMP_NUM_THREADS=1 python tests/benchmarks/stalls.py --models transformer --after 100

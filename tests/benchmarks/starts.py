@@ -1,4 +1,4 @@
-"""How soon the first training step is there: cold, and in a second process with warm caches.
+"""Measure the time to the first training step: cold, and in a second process with warm caches.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/starts.py                          # both models, nn.Graph and torch.compile
     OMP_NUM_THREADS=1 python tests/benchmarks/starts.py --models transformer --turns 5

@@ -1,4 +1,6 @@
-"""Graphs of client programs run on the aten backend unless they choose one: instant start, the reference numbers."""
+"""Graphs of client programs use the aten backend by default, because it starts immediately and gives the
+reference values.
+"""
 
 import pytest
 

@@ -1,6 +1,7 @@
-"""Runs the examples of torch's docstrings and prints what each statement gave, as JSON: `python docstrings.py torch|mock PART PARTS`.
+"""Run the examples of torch's docstrings and print the result of each statement as JSON: `python
+docstrings.py torch|mock PART PARTS`.
 
-With "mock" the names come from oneflow under mock_torch. Each docstring runs in a process of its own.
+With "mock" the names come from oneflow under mock_torch. Each docstring runs in a separate process.
 """
 
 import ast

@@ -1,9 +1,9 @@
 """Train 20 families of models at five sizes each, eager and in nn.Graph: python tests/clients/dynamic_families.py [NAME ...]
 
 Two sizes of each batch differ from call to call: the number of samples, the length of sequences, or height and width of
-images. On aten the losses, weights and buffers of all five steps equal eager's bit for bit. Another backend rounds
-otherwise, so both modes start each step from equal weights, and the largest relative error of a loss and of a step's
-change of the weights is printed.
+images. On aten the losses, weights and buffers of all five steps equal eager's bit for bit. Other backends
+round differently. For them both modes start each step from equal weights, and the script prints the largest
+relative errors of a loss and of a weight update.
 
     make families BACKEND=aten       # about a minute
     make families                    # inductor: each family is compiled two to six times, about half an hour

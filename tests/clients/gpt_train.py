@@ -1,6 +1,7 @@
-"""A small GPT trained the way PyTorch programs do it: config, model, batches, schedule, checkpoint, sampling.
+"""A small GPT training program in the style of PyTorch programs: config, model, batches, schedule,
+checkpoint, sampling.
 
-Written against torch only. `test_gpt.py` also runs it with `import oneflow as torch`.
+It uses torch only. `test_gpt.py` also runs it with `import oneflow as torch`.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Reading a graph's job message."""
+"""Helpers that read a graph's job message."""
 
 
 def value(attribute):

@@ -1,4 +1,6 @@
-"""Families of models that train at five sizes each: eager's bits on aten, eager's values within rounding on inductor."""
+"""Families of models train at five sizes each: bitwise equal to eager on aten, equal within rounding on
+inductor.
+"""
 
 import shutil
 

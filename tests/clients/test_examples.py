@@ -1,4 +1,4 @@
-"""The tutorial programs of docs/examples run and do what they say."""
+"""The tutorial programs of docs/examples run and give the documented results."""
 
 import importlib.util
 import sys

@@ -1,4 +1,6 @@
-"""flowvision around its models: transforms on images and tensors, augmentation policies, mixing, schedules, clipping, folders of images."""
+"""flowvision without its models: transforms of images and tensors, augmentation policies, mixing, schedules,
+clipping, image folders.
+"""
 
 import random
 
@@ -53,7 +55,7 @@ def test_functional_transforms_of_images_and_tensors_agree(name):
 
 @pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "original-mstd0.5", "v0", "augmix-m5-w4-d2"])
 def test_augmentation_policies(policy):
-    random.seed(0)  # some draws of "v0" ask for a posterization to 0 bits, which Pillow 13 refuses
+    random.seed(0)  # "v0" sometimes samples a posterization to 0 bits, which Pillow 13 refuses
     np.random.seed(0)
     steps = create_transform(
         16,

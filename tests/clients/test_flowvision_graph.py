@@ -1,7 +1,9 @@
-"""flowvision's models in nn.Graph: one of each family captured with its training step, the others (segmentation, style transfer, detection) trained for a step.
+"""flowvision's models in nn.Graph.
 
-Captures run on meta tensors: every operator of forward, backward and update is checked, no number is computed. Detectors branch
-on sizes, which OneFlow 0.9.0 takes in no graph; the loss of FCOS reads a value (`.item()`), so this one only detects.
+One model of each classification family is captured with its training step on meta tensors, which checks every
+operator of forward, backward and update without computing values. Segmentation, style transfer and detection
+models train for a step. Detectors branch on sizes, which OneFlow 0.9.0 does not support in a graph. The loss
+of FCOS reads a value (`.item()`), so FCOS only runs inference.
 """
 
 import contextlib

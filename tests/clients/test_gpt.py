@@ -22,7 +22,7 @@ def program(path):
 
 @pytest.fixture
 def matmul_precision():
-    """The program allows TF32, which holds for the whole process."""
+    """The program allows TF32, which is a setting of the process."""
     before = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(before)

@@ -1,4 +1,6 @@
-"""What OneFlow's own test files ask of a graph beyond its API: scopes, sessions, jobs by hand, settings as messages."""
+"""Graph internals that OneFlow's test files use: scopes, sessions, manually built jobs, settings as
+messages.
+"""
 
 import re
 

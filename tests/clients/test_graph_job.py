@@ -1,4 +1,6 @@
-"""The operators of a graph's job message: those of OneFlow 0.9.0, and together they compute what the graph computes."""
+"""The operators of a graph's job message equal those of OneFlow 0.9.0, and compute the same results as the
+graph.
+"""
 
 import pytest
 from job_messages import value

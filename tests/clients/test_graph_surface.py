@@ -1,4 +1,4 @@
-"""nn.Graph as OneFlow's own test files use it: order of calls, tracing flag, saving."""
+"""nn.Graph as OneFlow's test files use it: order of calls, tracing flag, saving."""
 
 import pytest
 
@@ -158,7 +158,9 @@ def test_a_mask_is_turned_round_in_a_graph(bool_tensor):
 
 
 def test_a_step_of_the_schedule_by_the_program_counts_once():
-    """libai's trainer steps the schedule after each call of the graph, so that Python shows the rate; OneFlow's graph has a schedule of its own."""
+    """libai's trainer steps the schedule after each call of the graph, so that Python shows the rate;
+    OneFlow's graph has an internal schedule.
+    """
     weight = nn.Parameter(flow.zeros(1))
     optimizer = flow.optim.SGD([weight], lr=1.0)
     schedule = flow.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)

@@ -1,4 +1,6 @@
-"""Where the eager API lived before 0.6: programs of that time say `import oneflow.experimental as flow`."""
+"""The namespace of the eager API before 0.6: programs of that time use `import oneflow.experimental as
+flow`.
+"""
 
 import importlib
 

@@ -1,4 +1,6 @@
-"""torch models and torch optimizers in nn.Graph: ten training steps are eager's, bit for bit, on the backend aten."""
+"""torch models and torch optimizers in nn.Graph: ten training steps are bitwise equal to eager on the aten
+backend.
+"""
 
 import copy
 

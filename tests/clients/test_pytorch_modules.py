@@ -1,4 +1,4 @@
-"""Modules whose oneflow class only adds to torch's: what libraries that know torch's class alone see."""
+"""Modules whose oneflow class extends torch's class, as seen by libraries that know only torch's class."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""TorchScript of programs that say `import oneflow as torch`."""
+"""TorchScript in programs with `import oneflow as torch`."""
 
 from typing import Dict, List, Optional, Tuple
 

@@ -1,4 +1,6 @@
-"""What published PyTorch libraries do with torch itself: tables of its functions, lists of its classes, star imports."""
+"""How published PyTorch libraries use the torch namespace: tables of functions, lists of classes, star
+imports.
+"""
 
 import importlib
 

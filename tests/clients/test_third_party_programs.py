@@ -1,4 +1,6 @@
-"""The table of tests/clients/third_party.py: programs of public libraries train alike eager and in a graph, and a failure is one."""
+"""The table of tests/clients/third_party.py: programs of public libraries train equally in eager mode and in
+a graph, and failures are reported.
+"""
 
 import pytest
 import third_party

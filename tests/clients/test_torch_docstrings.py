@@ -1,4 +1,4 @@
-"""The examples of torch's own docstrings give under mock_torch what they give with torch."""
+"""The examples in torch's docstrings give the same results under mock_torch as with torch."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_equal_to_torch(part):
     expected, got = run("torch", part), run("mock", part)
     assert len(expected) > 200
     unlike = [name for name in expected if got[name] != expected[name] and name not in UNLIKE]
-    if unlike:  # what torch itself does not give twice says nothing
+    if unlike:  # results that torch itself does not reproduce prove nothing
         again = run("torch", part)
         unlike = [name for name in unlike if again[name] == expected[name]]
     assert not unlike, {

@@ -1,4 +1,6 @@
-"""view() after transpose, slice or chunk: OneFlow's global tensors and the tensors of a graph are contiguous, so clients (libai) do it freely."""
+"""view() after transpose, slice or chunk. Client programs (libai) rely on it, because in OneFlow global
+tensors and tensors in graphs are contiguous.
+"""
 
 import pytest
 

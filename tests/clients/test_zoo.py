@@ -1,4 +1,6 @@
-"""Reduced programs as model zoos write them: three steps in eager mode and the same three as one program give the same numbers, bit for bit."""
+"""Reduced programs in the style of model zoos: three steps in eager mode and in a graph give bitwise equal
+values.
+"""
 
 import copy
 import itertools

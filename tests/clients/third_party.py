@@ -1,10 +1,10 @@
 """Train models of public libraries eager and in nn.Graph, and print a table: python tests/clients/third_party.py [NAME ...]
 
-Each program takes a few steps on random data with the same seed in both modes. A program passes if both modes give
-equal losses (to 1e-5, relative) and the losses are finite. Libraries that are not installed are listed as missing,
-with the command that installs them; so are modules that a library imports. All but libai (whose installation needs
-pybind11 and --no-build-isolation): pip install flowvision einops vit-pytorch transformers safetensors
-Exit status 1 if a program fails. `--backend` chooses the backend of nn.Graph.
+Each program runs a few steps on random data with the same seed in both modes. A program passes if the losses
+are finite and agree to a relative error of 1e-5. Libraries that are not installed are listed as missing, with
+the command that installs them; so are modules that a library imports. All but libai (whose installation needs
+pybind11 and --no-build-isolation): pip install flowvision einops vit-pytorch transformers safetensors Exit
+status 1 if a program fails. `--backend` chooses the backend of nn.Graph.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Program:
 
 
 def pictures(size: int, count: int = STEPS, batch: int = 2) -> list:
-    """Random pictures and class numbers."""
+    """Random images and class indices."""
     return [(flow.randn(batch, 3, size, size), flow.randint(0, CLASSES, (batch,))) for _ in range(count)]
 
 
@@ -100,7 +100,7 @@ def flowvision_smoothing():
 
     criterion = LabelSmoothingCrossEntropy(smoothing=0.1)
     model = mobilenet_v3_small(num_classes=CLASSES)
-    model.classifier[2] = nn.Identity()  # dropout draws other numbers in the second run
+    model.classifier[2] = nn.Identity()  # dropout samples other masks in the second run
     return Training(
         model,
         pictures(32),

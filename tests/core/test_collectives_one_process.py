@@ -1,4 +1,4 @@
-"""comm and oneflow._C's collectives with one process: the identity, and errors that say so."""
+"""Collectives of comm and oneflow._C in a single process: they return their input or raise a clear error."""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""The dialect "oneflow-0.9": the recorded calls equal but for a short list, OneFlow's CPU stream, and everything put back."""
+"""The dialect "oneflow-0.9": recorded calls agree except for a short list, random numbers are OneFlow's CPU
+stream, and leaving the dialect restores everything.
+"""
 
 import subprocess
 import sys

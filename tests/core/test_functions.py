@@ -1,4 +1,6 @@
-"""Top-level functions: what OneFlow accepts and torch refuses, both spellings, and torch's own calls unchanged."""
+"""Top-level functions: arguments that only OneFlow accepts, both libraries' argument names, and unchanged
+torch calls.
+"""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Alias rows: the very same object as torch's, one test a row; and no row where a function of ours stands."""
+"""Alias rows: each name is the same object as torch's, and no name with our own function has a row."""
 
 import importlib
 import inspect

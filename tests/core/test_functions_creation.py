@@ -173,7 +173,7 @@ def test_global_mode_reaches_creation():
             lambda **k: flow.arange(3, **k),
             lambda **k: flow.as_tensor([1.0], **k),
         ):
-            made = make(device=flow.zeros(2).device)  # what a model written for one device does
+            made = make(device=flow.zeros(2).device)  # as in a model written for one device
             assert made.is_global and made.placement == CPU and made.sbp == (B,)
         assert flow.zeros(2, device="meta").placement.type == "meta"
         with global_mode(False):

@@ -1,4 +1,6 @@
-"""Edge cases of functions and methods against numbers recorded from OneFlow 0.9.0 (tests/golden/functions.json)."""
+"""Edge cases of functions and methods against values recorded from OneFlow 0.9.0
+(tests/golden/functions.json).
+"""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 """680 calls recorded from OneFlow 0.9.0 (tests/golden/calls) replayed: equal, or a named difference.
 
-KNOWN lists for each row of the differences table the calls it explains. It is strict both ways: a call
-that is not listed must be equal, a listed one must differ.
+KNOWN lists the calls that each row of the differences table explains. A call that is not listed must agree; a
+listed call must differ.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""`import torch` redirected to oneflow, and only where user code says it."""
+"""`import torch` is redirected to oneflow, but only in user code."""
 
 import pickle
 import shlex
@@ -171,7 +171,7 @@ def test_a_file_is_another_module_outside(tmp_path, monkeypatch):
         assert f() == "oneflow"
     assert (
         type(pickle.loads(pickle.dumps(C()))) is C
-    )  # what was imported stays, until the program imports it again
+    )  # imported names stay until the program imports them again
     from mock_example_file import f as outside
 
     assert outside() == "torch" and f() == "oneflow"

@@ -1,4 +1,4 @@
-"""Names, modules and internals that OneFlow's own test harness and tests look at."""
+"""Names, modules and internals that OneFlow's test harness and tests use."""
 
 import importlib
 import inspect

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A copy of what git tracks, so that a build leaves nothing behind in the checkout."""
+    """A copy of the tracked files, so that a build leaves no files in the checkout."""
     copy = tmp_path_factory.mktemp("source")
     files = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -97,7 +97,7 @@ print(oneflow.nn.functional.relu(oneflow.ones(2)).sum().item())
 
 
 def test_an_isolated_build_finds_the_torch_of_the_environment():
-    """pip builds where the environment's own packages are out of sight; without torch there the kernels were left out."""
+    """pip builds in an isolated environment. It once lacked torch there, and the kernels were left out."""
     code = f"""
 import importlib.util, pathlib, sys
 there = str(pathlib.Path(importlib.util.find_spec("torch").origin).parents[1])

@@ -1,4 +1,4 @@
-"""Calls that OneFlow 0.9.0 refuses on a CPU: the class of the error is OneFlow's, and often torch's too."""
+"""Calls that OneFlow 0.9.0 refuses on a CPU raise OneFlow's error class, which often is torch's too."""
 
 import json
 import re
@@ -173,7 +173,7 @@ def outcomes(call):
     return {"ok"}
 
 
-# Before torch 2.13, torch takes text or None for the name of a dimension and refuses it with a RuntimeError.
+# Before torch 2.13, torch reads text or None as the name of a dimension and raises RuntimeError.
 HAS_NAMED_DIMENSIONS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
 NAMED_DIMENSION = re.compile(r"\(o\(2,3\)\)\.(all|any|mean|sum|cumsum|index_add)\(('a'|None)")
 
@@ -186,7 +186,9 @@ def accepted(call, expected):
 
 @pytest.mark.parametrize("part", range(8))
 def test_misfit_arguments_are_refused_as_recorded(part):
-    """One argument of a documented function does not fit: OneFlow's outcome, or the other one that is recorded beside it."""
+    """A documented function with one invalid argument has OneFlow's outcome, or the recorded other outcome of
+    this package.
+    """
     wrong = {
         call: (expected, sorted(found))
         for call, expected in list(CALLS.items())[part::8]

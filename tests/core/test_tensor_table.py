@@ -1,4 +1,4 @@
-"""The Tensor table: each row turns an error into OneFlow's result, and is the whole difference of torch.Tensor."""
+"""The Tensor table: each row turns an error into OneFlow's result, and torch.Tensor has no other changes."""
 
 import copy
 import operator
@@ -46,7 +46,7 @@ def original(name):
     return getattr(torch.Tensor, name).__oneflow_original__
 
 
-# what torch's own method refuses -> what the row gives
+# call that torch's method refuses -> result of the row
 ROWS = {
     "numpy": (lambda: leaf().numpy(), [1.0, 2.0, -3.0]),
     "numpy non-leaf": (lambda: (leaf() * 2).numpy(), [2.0, 4.0, -6.0]),
@@ -500,7 +500,7 @@ def test_initialisers():
     assert w.xavier_uniform_() is w and w.abs().max() <= (6 / 96) ** 0.5
     assert (
         abs(w.kaiming_normal_(nonlinearity="relu").std().item() - (2 / 32) ** 0.5) < 0.02
-    )  # 2048 draws: about 6 standard errors
+    )  # 2048 samples: about 6 standard errors
     assert torch.allclose(w.orthogonal_().T @ w, torch.eye(32), atol=1e-5)  # float32 QR of 64 x 32
     a, b = torch.empty(8, 3, 3, 4), torch.empty(8, 4, 3, 3)
     assert (

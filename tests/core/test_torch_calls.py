@@ -1,4 +1,6 @@
-"""Calls found in torch's own operator samples (torch.testing._internal) that once gave something else here."""
+"""Regression tests: calls from torch's operator samples (torch.testing._internal) that once gave another
+result.
+"""
 
 import pytest
 import torch

@@ -1,5 +1,6 @@
-"""Each defect of torch that this package mends is still there. A test fails once torch no longer has it: then remove the mend, the row of
-`_upstream/defects.py` and the reproducer here."""
+"""Each defect of torch that this package works around still exists. A test fails once torch has fixed the
+defect: then remove the workaround, the row of `_upstream/defects.py` and the reproducer here.
+"""
 
 import os
 import re

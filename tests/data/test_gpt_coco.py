@@ -1,4 +1,4 @@
-"""GPTIndexedBinDataReader on Megatron files and COCOReader on a small annotation file, both made here."""
+"""GPTIndexedBinDataReader and COCOReader on small generated files."""
 
 import importlib.util
 import json

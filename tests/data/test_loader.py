@@ -1,4 +1,4 @@
-"""oneflow.utils.data against what real OneFlow 0.9.0 gave (recorded in the tests), and its names."""
+"""oneflow.utils.data against results of OneFlow 0.9.0 (recorded in the tests), and its names."""
 
 import collections
 import subprocess

@@ -1,4 +1,6 @@
-"""OFRecord files and the pipeline against what real OneFlow 0.9.0 made of the same files (tests/golden/ofrecord)."""
+"""OFRecord files and the pipeline against results of OneFlow 0.9.0 for the same files
+(tests/golden/ofrecord).
+"""
 
 import json
 import pathlib

@@ -1,4 +1,6 @@
-"""OneRec files: written, read in real OneFlow's order, decoded as it does; every damage names file and offset."""
+"""OneRec files: writing, reading in OneFlow's order, decoding; errors for damaged files name the file and
+offset.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The Python blocks of a Markdown page, and a run of them as one program."""
+"""Extract the Python blocks of a Markdown page and run them as one program."""
 
 import re
 import sys

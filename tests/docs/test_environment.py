@@ -1,4 +1,4 @@
-"""docs/environment.md has a row for every environment variable that is read, and no row of another one."""
+"""docs/environment.md has a row for every environment variable that is read, and no other rows."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from oneflow import _env
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([A-Z_0-9]+)` \|", PAGE, re.M)
-# Files that read other variables than those of the tables, and why.
+# Files that read variables outside the tables, and why.
 OTHER_READERS = {
     "oneflow_compat/_env.py": "the reader",
     "autotest/config.py": "the reader of oneflow_autotest",

@@ -1,4 +1,4 @@
-"""The generated pages are current, and every link in the documentation leads somewhere."""
+"""The generated pages are current, and every link in the documentation has a target."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""The API pages say of every function and class of this package what it raises, and what shapes it takes."""
+"""The API pages document the errors and input shapes of every function and class of this package."""
 
 import ast
 import builtins

@@ -1,6 +1,7 @@
 """The workflows of .github name make targets, files and jobs that exist, and their scripts are valid shell.
 
-No runner is here, so a renamed target or file would be noticed at the next release only.
+The workflows do not run here, so a renamed target or file would otherwise be noticed only at the next
+release.
 """
 
 import itertools

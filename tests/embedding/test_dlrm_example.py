@@ -1,4 +1,4 @@
-"""docs/examples/dlrm.py learns, in eager and in Graph alike, and restarts from its snapshot."""
+"""docs/examples/dlrm.py trains in eager mode and in nn.Graph, and restarts from its snapshot."""
 
 import importlib.util
 import pathlib

@@ -1,4 +1,4 @@
-"""oneflow.one_embedding: rows on first sight, training in eager and in Graph, snapshots, stores."""
+"""oneflow.one_embedding: new rows, training in eager mode and in nn.Graph, snapshots, stores."""
 
 import copy
 import os
@@ -410,7 +410,9 @@ SCALERS = {
 @pytest.mark.parametrize("scaler", SCALERS)
 @pytest.mark.parametrize("clip", [None, 0.02])
 def test_a_graph_updates_rows_as_a_dense_table(tmp_path, steps, scaler, clip):
-    """Accumulation, loss scaling and clipping do to rows what they do to parameters; two look-ups are one step of Adam."""
+    """Accumulation, loss scaling and clipping treat rows like parameters; two look-ups are one step of
+    Adam.
+    """
     ours, dense = twins(tmp_path)
     graphs = []
     for model in (ours, dense):

@@ -1,4 +1,4 @@
-"""Shared by the tests of files: the recorded checkpoints and how to compare with them."""
+"""Helpers of the file tests: the recorded checkpoints and comparisons with them."""
 
 import json
 import pathlib

@@ -1,7 +1,7 @@
-"""Hostile files of every format: each asks a load to run code, to crash, or to take memory or time without bound.
+"""Hostile files of every format. Each tries to make a load run code, crash, or use unlimited memory or time.
 
-`hostile(folder)` writes them and yields (name, path). The pickles are assembled by hand and put into each container
-that holds one: a single file, a folder, torch's zip file, torch's stream of before 2020.
+`hostile(folder)` writes them and yields (name, path). The pickles are assembled by hand and put into each
+container format: a single file, a folder, torch's zip file, torch's stream of before 2020.
 """
 
 import io

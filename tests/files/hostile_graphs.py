@@ -1,7 +1,8 @@
 """Saved graphs that attack their reader: hostile_graphs(marker) yields (name, files) for each.
 
-`files` maps the names in the folder to bytes, or to a Link. A payload that runs makes the file `marker`. No graph of these may load,
-except those named in CALLED: they are valid, and a call of them must end in an ordinary error or result.
+`files` maps the names in the folder to bytes, or to a Link. A payload that runs creates the file `marker`.
+None of these graphs may load, except those named in CALLED. These are valid, and calling them must give an
+ordinary error or result.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Masked(nn.Graph):
 
 
 def legit_graphs():
-    """{name: files} of the graphs that the hostile ones are made from."""
+    """{name: files} of the valid graphs from which the hostile graphs are derived."""
     torch.manual_seed(0)
     saved = {}
     for name, graph in (("infer", Infer()), ("train", Train()), ("masked", Masked())):

@@ -1,7 +1,8 @@
-"""Loads saved graphs in a process of its own and prints what became of each: python hostile_runner.py FOLDER, a folder of folders.
+"""Load saved graphs in a separate process and print the outcome of each: python hostile_runner.py FOLDER, a
+folder of folders.
 
-One JSON line a graph: its name, the error (class and text) or the result of a call, seconds of CPU, MiB that the process grew, and modules
-that were imported meanwhile.
+The output is one JSON line for each graph: its name, the error (class and text) or the result of a call, CPU
+seconds, growth of the process in MiB, and modules imported by the load.
 """
 
 import json

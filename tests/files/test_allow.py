@@ -1,4 +1,4 @@
-"""What a safe load constructs: a test for every entry of the table, saved and loaded in each container."""
+"""Objects that a safe load constructs: every entry of the table is saved and loaded in each container."""
 
 import argparse
 import collections

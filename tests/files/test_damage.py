@@ -1,4 +1,6 @@
-"""Damaged and hostile files: an error that names the file, nothing executed, the old checkpoint whole."""
+"""Damaged and hostile files raise an error that names the file, execute nothing, and leave the old checkpoint
+intact.
+"""
 
 import os
 import pickle
@@ -127,7 +129,9 @@ def test_truncated(tmp_path, layout, keep):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_altered_values(tmp_path, layout):
-    """One flipped bit in the values: the folder and the pickle have a check of ours, torch's zip has one that torch does not look at."""
+    """One flipped bit in the values: our checksum protects the folder and the pickle; torch's zip has one
+    that torch does not check.
+    """
     path = _make(tmp_path, layout)
     file = path / "tensor_0" / "out" if layout == "folder" else path
     body = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Saves that fail or are killed, for every layout that is written: the old content stays whole."""
+"""Failed or killed saves leave the old content intact, for every layout."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""oneflow.load on what real OneFlow 0.9.0 wrote, on torch's files, on safetensors."""
+"""oneflow.load for files of OneFlow 0.9.0, torch and safetensors."""
 
 import io
 import json

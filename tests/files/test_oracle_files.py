@@ -1,4 +1,6 @@
-"""Both ways with real OneFlow: ONEFLOW_ORACLE names an interpreter that imports it (0.9.0 or newer)."""
+"""Exchange files with the original OneFlow in both directions. ONEFLOW_ORACLE names an interpreter that can
+import it (0.9.0 or newer).
+"""
 
 import os
 import subprocess

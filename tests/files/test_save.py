@@ -1,4 +1,4 @@
-"""oneflow.save: layouts, round trips, torch's call forms, what OneFlow does with paths."""
+"""oneflow.save: layouts, round trips, torch's call forms, OneFlow's handling of paths."""
 
 import argparse
 import collections
@@ -57,7 +57,7 @@ def test_whole_module_and_optimizer(tmp_path, layout):
 
 
 def test_which_layout(tmp_path):
-    """A file by default; the folder on request, and where a folder is meant."""
+    """A file by default; a folder on request, or if the path is a folder."""
     flow.save(torch.ones(1), tmp_path / "a")
     assert torch.load(tmp_path / "a").tolist() == [1]
     flow.save(torch.ones(1), tmp_path / "b", save_as_external_data=True)

@@ -1,4 +1,6 @@
-"""Random training programs as source text: drawn statement by statement, each tried in eager before it is kept."""
+"""Random training programs as source text. They are generated statement by statement; a statement is kept if
+it runs in eager mode.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Statement:
 @dataclass(frozen=True)
 class Program:
     """Parameters and inputs by name and expression, statements, names of the results (the loss is made of the floating ones), and
-    what makes optimizer, schedule and clipping."""
+    what makes optimizer, schedule and clipping.
+    """
 
     seed: int
     parameters: dict
@@ -87,7 +90,7 @@ class Program:
 
 
 class Draw:
-    """What the operators' table draws from: sizes, names of tensors so far, numbers."""
+    """The context from which the operators' table samples: sizes, names of tensors so far, numbers."""
 
     def __init__(self, seed, sizes):
         self.rng = random.Random(seed)
@@ -136,7 +139,7 @@ class Draw:
         return self.tensor(lambda t: broadcasts(t.shape, shape))
 
     def like(self, name):
-        """The name of a tensor of the same shape, another where there is one."""
+        """The name of a tensor of the same shape, another tensor if there is one."""
         shape = self.values[name].shape
         same = [n for n, t in self.values.items() if t.shape == shape and t.is_floating_point()]
         return self.rng.choice([n for n in same if n != name] or same)
@@ -152,7 +155,8 @@ def broadcasts(a, b):
 
 def draw_program(seed, length=24, sizes=(1, 2, 3, 4, 5, 7, 8, 16, 17), unknown=False, branches=False):
     """A program of `length` statements that trains in eager; the same for the same arguments. `unknown`: with sizes that depend on values, and
-    `branches`: with branches that do."""
+    `branches`: with branches that do.
+    """
     draw = Draw(seed, sizes)
     program = Program(
         seed,

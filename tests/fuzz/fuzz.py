@@ -1,7 +1,8 @@
 """Random training programs, eager against nn.Graph: python tests/fuzz/fuzz.py --backend inductor --seeds 0:100
 
-Each program is drawn from its seed, trains three steps in eager and in a graph in a process of its own, and results, parameters and
-buffers must agree. A program that does not is made smaller and written to --out as a script that shows it. Exit status 1 where any did not.
+Each program is generated from its seed and trains three steps in eager mode and in a graph, in a separate
+process. Results, parameters and buffers must agree. A failing program is shrunk and written to --out as a
+script. The exit status is 1 if any program failed.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ TOLERANCE = {
 
 
 def difference(program, backend, dtype, options="", reopen=False):
-    """What differs first between eager and the graph, or None."""
+    """The first difference between eager and the graph, or None."""
     torch.set_default_dtype(dtype)
     tolerance = next(t for name, t in TOLERANCE.items() if name in f"{program.source()} dtype={dtype}")
     try:
         expected = train(*program.load(), STEPS, reopen=reopen)
     except (
         Exception
-    ) as error:  # drawn for the numbers of its seed: with others a size or an index may not fit
+    ) as error:  # generated for the values of its seed: with other values a size or an index may be invalid
         return f"not run: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     try:
         found = train(*program.load(), STEPS, backend, options, reopen)
@@ -77,7 +78,7 @@ def difference(program, backend, dtype, options="", reopen=False):
 
 
 def in_child(function, limit):
-    """The function's result, computed in a process of its own; "crash ..." or "slow" where there is none."""
+    """The function's result, computed in a separate process; "crash ..." or "slow" if there is none."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -3,9 +3,10 @@
     python tests/fuzz/fuzz_files.py --seeds 0:1000 --seconds 600
 
 First the hostile corpus (`HOSTILE`), then damaged files: every format of `FORMATS`, cut at each sixteenth, then one damage
-for each seed (flipped bits, declared sizes, cuts, swapped and repeated ranges). A child loads the file and uses what it gets. It may give an
-error of `oneflow.CheckpointError`'s family that names the file, or content; for a format with check sums the content is
-the right one. Anything else is printed with the command that repeats it, and the exit status is 1.
+for each seed (flipped bits, declared sizes, cuts, swapped and repeated ranges). A child process loads the
+file and uses the result. A load passes if it raises an error derived from `oneflow.CheckpointError` that
+names the file, or returns content; for a format with checksums the content must be correct. Any other outcome
+is printed with the command that repeats it, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _flip(body, rng):
 
 
 def _declare(body, rng):
-    """Write a large number over a place where one may stand."""
+    """Overwrite a possible position of a number with a large number."""
     size = rng.choice((1, 2, 4, 8))
     number = rng.choice(
         (
@@ -397,7 +398,7 @@ def _compared(value, expected):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of one file. `detail` says more; `grown` and `seconds` are what its load took."""
+    """The outcome of one file, with details; `grown` and `seconds` are the memory and time of its load."""
 
     kind: str
     detail: str

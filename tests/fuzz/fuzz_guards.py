@@ -109,7 +109,7 @@ def try_calls(eager, other, caught, words, tolerance):
 
 
 def apply_change(program, rng, share, eager, other):
-    """Draw changes until one applies to both worlds; return its name and words."""
+    """Sample changes until one applies to both worlds; return its name and words."""
     while True:
         name, change, words = draw_change(program, rng, share)
         seed = rng.random()

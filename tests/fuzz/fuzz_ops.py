@@ -1,9 +1,10 @@
 """Random calls of every custom operator: python tests/fuzz/fuzz_ops.py --seeds 0:100000
 
-A seed is a call (operator_calls.py) of tensors between protected pages (guarded.py), made in a child process. A call may be accepted or
-refused. It fails where the process ends, where it takes longer than --limit seconds, where an error does not name the operator, the
-argument and what was found, where the result depends on the layout of the arguments, where the fake kernel gives another shape,
-stride or dtype, and where the gradient raises. A failure prints its seed and the command that repeats it; exit status 1.
+A seed is a call (operator_calls.py) of tensors between protected pages (guarded.py), made in a child process.
+A call may be accepted or refused. It fails if the process ends, if it takes longer than --limit seconds, if
+an error does not name the operator, the argument and the value found, if the result depends on the layout of
+the arguments, if the fake kernel gives another shape, stride or dtype, or if the gradient raises. A failure
+prints its seed and the command that repeats it, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from oneflow._kernels import _ext, gradients
 from oneflow_autotest.summary import Progress
 
 CALLS_A_CHILD = 2000
-MEMORY = 1 << 28  # that a child may allocate besides what it started with
+MEMORY = 1 << 28  # that a child may allocate in addition to its initial memory
 TOO_LARGE = (
     "can't allocate memory",
     "bad_alloc",
@@ -107,7 +108,7 @@ class Caller:
         for check in checks if copies is not None else []:
             try:
                 difference = check(call, op, arguments, copies, result)
-            except (RuntimeError, MemoryError) as error:  # the check needs memory of its own
+            except (RuntimeError, MemoryError) as error:  # the check itself needs memory
                 return refusal(op, error)
             if difference:
                 return Outcome(check.__name__[1:].replace("_", " "), difference)

@@ -52,7 +52,7 @@ class UserError(Exception):
 
 
 class Program:
-    """What one rank has for the entry points: tensors, a folder, and what it is to do in the failing call."""
+    """The state of one rank for the entry points: tensors, a folder, and its action in the failing call."""
 
     def __init__(self, folder):
         self.rank, self.world, self.folder, self.way = (
@@ -526,7 +526,7 @@ class Run:
         }
 
     def problems(self, hung):
-        """What went wrong, as lines."""
+        """The failures, as lines."""
         kind, named = self.name.split("/")[1], ENTRIES[self.name.split("/")[0]][2]
         for rank in hung:
             yield f"rank {rank} hung:\n{self._log(rank)[-2500:]}"

@@ -1,4 +1,4 @@
-"""Python facts that a random program reads, and how each of them changes: the catalog of the fuzzer of guards.
+"""The catalog of the guard fuzzer: Python facts that a random program reads, and how each of them changes.
 
 A fact has text for the program's file, a statement of the module's __init__, an expression that reads it in forward,
 and statements that change it. `N` in a text is the number of the fact, which makes its names unique. The statements
@@ -250,7 +250,7 @@ FACTS = (
     Fact("flag set by build", "onceN_(self, y)", ("model.aN_ = False", "del model.aN_; model.aN_ = False"), "def onceN_(model, y):\n    if not model.aN_:\n        model.aN_ = True\n        return y * 2\n    return y\n", "self.aN_ = False", "aN_"),
 )  # fmt: skip
 
-# what cannot be followed, and has to be announced
+# changes that cannot be followed and must cause a warning
 ANNOUNCED = (
     Fact("random object", "y * RNGN_.random()", ("pass",), "RNGN_ = random.Random(0)\n", word="random"),
     Fact("counter", "y * next(COUNTN_)", ("pass",), "COUNTN_ = itertools.count(1)\n", word="COUNTN_"),

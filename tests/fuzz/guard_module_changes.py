@@ -1,7 +1,8 @@
-"""Changes of modules between calls, for the fuzzer of guards.
+"""Changes of modules between calls, for the guard fuzzer.
 
-Each takes the world (model, optimizer) and a random.Random, and changes one fact. It runs with the same random
-numbers in eager's world and in the graph's. A change that does not apply to the model raises `Inapplicable`.
+Each change takes the world (model, optimizer) and a random.Random, and changes one fact. It runs with the
+same random numbers in the eager world and in the graph's world. A change that does not apply to the model
+raises `Inapplicable`.
 """
 
 from __future__ import annotations

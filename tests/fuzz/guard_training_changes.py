@@ -1,4 +1,6 @@
-"""Changes of optimizers, schedules and arguments between calls, for the fuzzer of guards; see guard_module_changes."""
+"""Changes of optimizers, schedules and arguments between calls, for the guard fuzzer; see
+guard_module_changes.
+"""
 
 from __future__ import annotations
 

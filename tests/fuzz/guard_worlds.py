@@ -1,4 +1,6 @@
-"""Random programs for the fuzzer of guards: a file, a module, an optimizer, and steps in eager, as a graph or compiled."""
+"""Random programs for the guard fuzzer: a file, a module, an optimizer, and steps in eager mode, as a graph
+or compiled.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ BODIES = {
         self.body = nn.Sequential(nn.Linear(4, 4), Recurrent(nn.LSTM(4, 4)), nn.ReLU(), nn.Linear(4, 4))
 """,
 }
-# models of installed packages, drawn for some programs where the packages are
+# models of packages, sampled for some programs if the packages are installed
 MODELS = {
     "gpt2": ("transformers", """
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -156,7 +158,7 @@ def drawn_body(rng: random.Random) -> str:
 
 
 class Program:
-    """The text of a random program, drawn by its seed."""
+    """The text of a random program, generated from its seed."""
 
     def __init__(self, seed: int):
         rng = random.Random(seed)
@@ -298,7 +300,8 @@ class World:
         return [*named, *(v for state in states for v in state.values() if isinstance(v, torch.Tensor))]
 
     def rounding_steps(self) -> list[torch.Tensor | None]:
-        """For each tensor of `tensors`, where its gradient is zero up to rounding; None where it has none.
+        """For each tensor of `tensors`, the elements whose gradient is zero up to rounding; None if it has no
+        gradient.
 
         The gradient of attention's key bias is zero in exact arithmetic: the bias adds the same number to all
         scores of a query, and softmax ignores it. Adam and Adagrad divide a gradient by its own magnitude, so they

@@ -1,4 +1,4 @@
-"""Tensors in memory with a page on either side that nobody may read or write: an access out of bounds ends the process."""
+"""Tensors between two protected memory pages: an access out of bounds ends the process."""
 
 from __future__ import annotations
 

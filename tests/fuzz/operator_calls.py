@@ -1,7 +1,9 @@
-"""Random calls of the custom operators: a call that fits, with up to three of its arguments changed to ones that may not.
+"""Random calls of the custom operators: a valid call with up to three arguments replaced by possibly invalid
+ones.
 
-A `Call` is data (shapes, strides, dtypes, numbers), drawn from a seed without looking at the operators' code; `Call.arguments`
-makes tensors of it. The call that fits comes from BUILDERS, which has one function for each operator.
+A `Call` is data (shapes, strides, dtypes, numbers), sampled from a seed without using the operators' code;
+`Call.arguments` creates the tensors. The valid call comes from BUILDERS, which has one function for each
+operator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What random programs are made of: each entry draws its tensors and arguments and gives the text of one expression, write or layer."""
+"""The building blocks of random programs. Each entry samples its tensors and arguments and returns the text
+of one expression, write or layer.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ class Unfit(Exception):
 
 def table(*templates):
     """Entries from texts: {a} a floating tensor, {b} one that broadcasts with it, {c} one of its shape, {cond} a condition of its shape,
-    {d} and {e} two of its dimensions, {r} {s} numbers, {k} a small whole number, {flag} a bool."""
+    {d} and {e} two of its dimensions, {r} {s} numbers, {k} a small whole number, {flag} a bool.
+    """
 
     def entry(template):
         def text(g):
@@ -501,7 +504,8 @@ WRITES = write(
     "{a}.data.add_({r})",
 )
 
-# whose branches depend on values: integers of the inputs, computed ones, sizes, and whether numbers are finite
+# branches that depend on values: integers of the inputs, computed integers, sizes, and whether values are
+# finite
 BRANCHES = table(
     "{a} * {r} if n0.max() > 2 else {a} - {b}",
     "{a} if (n0 == {k}).any() else {a}.sin()",
@@ -599,7 +603,7 @@ MODULES = [
     layer("nn.Flatten()", low=2),
 ]
 
-# the shape {} is drawn with 2 to 4 dimensions; None of those that stand for other shapes
+# the shape {} is sampled with 2 to 4 dimensions
 INPUTS = [
     "torch.randn({})",
     "torch.randn({}).transpose(0, 1)",

@@ -1,4 +1,4 @@
-"""A failing program made smaller, and written as a script."""
+"""Shrink a failing program and write it as a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training import loss_of, train
 
 
 def kind_of(said):
-    """What must stay while a program is made smaller: a crash, an error of this class, or other numbers."""
+    """The failure that shrinking must preserve: a crash, an error of this class, or different values."""
     return said and ("numbers" if " after step " in said else said.split(":")[0])
 
 
@@ -53,7 +53,7 @@ def smaller(program):
 
 
 def without(program, i):
-    """Programs without statement i, and the one that ends with it."""
+    """Programs without statement i, and the program that ends with it."""
     statement, rest = program.statements[i], program.statements[:i] + program.statements[i + 1 :]
     if (
         statement.out is None

@@ -1,4 +1,4 @@
-"""The random programs: they train alike in eager and in a graph, and a failure becomes a small script that shows it."""
+"""Random programs train equally in eager mode and in a graph, and a failure becomes a small script."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""A fixed part of what fuzz_files.py loads: hostile files, files cut short, damaged files."""
+"""A fixed subset of the files of fuzz_files.py: hostile, truncated and damaged files."""
 
 import sys
 

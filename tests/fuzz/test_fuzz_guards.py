@@ -1,4 +1,6 @@
-"""The fuzzer of guards: a fixed corpus of changes that graphs follow, and self-tests that plant a missed change."""
+"""The guard fuzzer: a fixed corpus of changes that graphs follow, and self-tests with a planted missed
+change.
+"""
 
 import collections
 

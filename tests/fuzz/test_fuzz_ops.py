@@ -1,4 +1,4 @@
-"""A fixed part of `make fuzz-ops`, and that it reports what it is there to find."""
+"""A fixed subset of `make fuzz-ops`, and self-tests that check its reports."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""How a program is trained; scripts that show a failure hold the text of these functions."""
+"""How a program is trained. Scripts that reproduce a failure contain the source of these functions."""
 
 import copy
 import tempfile

@@ -1,8 +1,9 @@
 """Calls of top-level functions and Tensor methods at the edges: 0-d, empty, strided, broadcast, integer; with gradients.
 
 Used by record_functions.py (under OneFlow 0.9.0) and by tests/core/test_functions_golden.py. `flow` is the
-module; f(shape) a float32 tensor, p(shape) one between 0 and 1, i(shape) an int64 one, b(shape) a bool one, the same
-numbers in both libraries; g(fn, *tensors) gives the result of fn and the gradients of sum(result * weights) for its tensors.
+module; f(shape) is a float32 tensor, p(shape) a float32 tensor with values between 0 and 1, i(shape) an int64
+tensor, b(shape) a bool tensor, with the same values in both libraries. g(fn, *tensors) returns the result of
+fn and the gradients of sum(result * weights) for its tensors.
 """
 from pathlib import Path
 

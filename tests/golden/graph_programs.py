@@ -1,6 +1,7 @@
-"""Programs whose results decide what nn.Graph does: run with real OneFlow by record_graph.py, and here by tests/graph/test_recorded_programs.py.
+"""Programs whose OneFlow results define the behavior of nn.Graph. record_graph.py runs them with the original
+OneFlow, tests/graph/test_recorded_programs.py with this package.
 
-Each function takes the module `flow` and returns lists, numbers and texts.
+Each function takes the module `flow` and returns lists, numbers and strings.
 """
 
 

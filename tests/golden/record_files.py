@@ -1,4 +1,4 @@
-"""Record pickled modules of real OneFlow 0.9.0 and what they compute. Run with its interpreter:
+"""Record pickled modules of OneFlow 0.9.0 and their results. Run with its interpreter:
 
     ORACLE-PYTHON tests/golden/record_files.py tests/golden/modules
 """

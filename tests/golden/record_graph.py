@@ -1,4 +1,4 @@
-"""Record what the programs of graph_programs.py give with real OneFlow 0.9.0 into graph.json.
+"""Record the results of the programs of graph_programs.py with OneFlow 0.9.0 into graph.json.
 
     REAL_ONEFLOW_PYTHON tests/golden/record_graph.py
 """

@@ -1,4 +1,4 @@
-"""Record what real OneFlow 0.9.0's OFRecord pipeline makes of small record files. Run with its interpreter:
+"""Record the results of OneFlow 0.9.0's OFRecord pipeline for small record files. Run with its interpreter:
 
     ORACLE-PYTHON tests/golden/record_ofrecord.py tests/golden/ofrecord
 

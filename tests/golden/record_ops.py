@@ -1,4 +1,4 @@
-"""Writes ops_c.json beside it: run with a Python that has real OneFlow 0.9.0. One process a case, since OneFlow may abort."""
+"""Record ops_c.json with OneFlow 0.9.0. Each case runs in a separate process, because OneFlow may abort."""
 import json
 import os
 import subprocess

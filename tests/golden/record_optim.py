@@ -1,4 +1,4 @@
-"""Record optimizer and scheduler numbers of real OneFlow 0.9.0 into optim_*.json beside this file.
+"""Record optimizer and scheduler results of OneFlow 0.9.0 into optim_*.json beside this file.
 
 Run it with an interpreter that has real OneFlow:  python record_optim.py
 Each case is Python text that tests/optim replays with `flow` bound to this package.

@@ -2,8 +2,8 @@
 
     ORACLE-PYTHON tests/golden/record_readers.py tests/golden/readers.json
 
-The test makes the same files with make_tokens and make_coco. Cases stay where real OneFlow answers: it aborts
-after the last sample, and for polygons of fewer than four points.
+The test makes the same files with make_tokens and make_coco. Cases avoid inputs for which OneFlow aborts:
+reading after the last sample, and polygons of fewer than four points.
 """
 import json
 import os

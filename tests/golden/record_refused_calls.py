@@ -1,8 +1,9 @@
-"""Record which calls OneFlow refuses, and with what class of error: OneFlow 0.9.0's python record_refused_calls.py refused_calls.json
+"""Record which calls OneFlow refuses, and the class of each error: OneFlow 0.9.0's python
+record_refused_calls.py refused_calls.json
 
-Each call of the file is a documented function with one argument that does not fit. The first entry of its list becomes
-"ok" or the name of the class; a second entry is what this package does where that differs. A call that ends the
-process is to be taken out of the file.
+Each call of the file is a documented function with one invalid argument. The first entry of its list becomes
+"ok" or the name of the class. A second entry is the behavior of this package, if it differs. Remove calls
+that end the process from the file.
 """
 import json
 import sys

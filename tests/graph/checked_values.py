@@ -1,4 +1,6 @@
-"""Functions with checks of values, in a file of their own: pytest rewrites the assertions of test files."""
+"""Functions with checks of values. They are in a separate file, because pytest rewrites the assertions of
+test files.
+"""
 
 import torch
 

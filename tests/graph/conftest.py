@@ -1,4 +1,6 @@
-"""Graphs in these tests run on the aten backend unless they choose one: instant start, the reference numbers."""
+"""Graphs in these tests use the aten backend by default, because it starts immediately and gives the
+reference values.
+"""
 
 import os
 
@@ -13,5 +15,5 @@ os.environ.setdefault(
 
 @pytest.fixture(autouse=True)
 def the_same_numbers_in_any_order():
-    """A test draws what it draws alone, whichever tests ran before it in its process."""
+    """A test samples the same random numbers whichever tests ran before it in its process."""
     torch.manual_seed(0)

@@ -1,7 +1,7 @@
 """Models whose arguments change their sizes: name -> (module, batch of a size, loss, programs for five sizes).
 
-Two programs are a static one for the first size and one with symbols for the other four. More programs are
-those that torch's own kernels or Python need: the reason stands beside the number.
+The usual number is two: a static program for the first size and a symbolic one for the other four. If torch's
+kernels or Python need more programs, the reason is beside the number.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Shared by the graph tests: the same training loop in eager torch and as an nn.Graph, compared bit for bit."""
+"""Helpers of the graph tests: the same training loop in eager torch and as an nn.Graph, compared bitwise."""
 
 import copy
 

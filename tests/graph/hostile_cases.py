@@ -1,4 +1,6 @@
-"""A build function that reads Python, a change between two calls, and what the graph made of the change."""
+"""A build function that reads Python state, a change between two calls, and the graph's reaction to the
+change.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs programs as instrumented copies of their bytecode: `python observe_programs.py`, in any Python, without torch."""
+"""Run programs as instrumented copies of their bytecode: `python observe_programs.py`, in any Python, without
+torch.
+"""
 
 import dis
 import importlib.util
@@ -132,7 +134,7 @@ def instrumented(code, hooks, instrument):
 
 
 def recording_hooks(instructions, seen):
-    """A hook for each kind of read that notes the operands; those of 3.10 pick them from a tuple."""
+    """A hook for each kind of read that records the operands; the hooks for 3.10 get them from a tuple."""
     hooks = {}
     for name in {read.hook for read in instructions.READS.values()}:
 

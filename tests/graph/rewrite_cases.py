@@ -1,6 +1,6 @@
-"""Shared by the tests of rewrites: graphs with every option on, judged against float64.
+"""Helpers of the rewrite tests: graphs with every option on, compared with float64.
 
-A rewritten program may be no further from float64 than the program as captured, up to a few units of the last place.
+The error of a rewritten program may exceed that of the captured program by at most a few ulps.
 """
 
 import pytest
@@ -54,7 +54,7 @@ def graph_of(function, tensors, set_config=everything, backward=True, skip=()):
 
 
 def weights(out):
-    """A gradient that is no constant and exact in every dtype."""
+    """A gradient that is not constant and is exact in every dtype."""
     return (torch.arange(out.numel(), device=out.device) % 7 - 3).to(out.dtype).view(out.shape)
 
 
@@ -83,7 +83,7 @@ def assert_rewritten(function, tensors, appear, vanish, set_config=everything, b
     for e, a, b in zip(exact, captured, got):
         unit = torch.finfo(dtype).eps * e.abs().max().item()
         assert b.dtype is dtype and b.shape == e.shape
-        room = 8 if dtype is torch.float64 else 4  # the reference is no more exact than float64 itself
+        room = 8 if dtype is torch.float64 else 4  # the reference is only as exact as float64
         assert (b.double() - e).abs().max().item() <= (a.double() - e).abs().max().item() + room * unit
     return graph
 

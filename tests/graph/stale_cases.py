@@ -1,4 +1,4 @@
-"""A module, its graph and its eager twin: whether a change between two calls is followed."""
+"""A module, its graph and its eager copy, to test whether the graph follows a change between two calls."""
 
 import warnings
 
@@ -38,7 +38,7 @@ def graph_of(module, body=None):
 
 
 def check(module, change, body=None, calls=1):
-    """The graph gives what eager gives, before the change and after it, and warns of nothing."""
+    """The graph equals eager before and after the change, and gives no warning."""
     graph, eager = graph_of(module, body)
     x = torch.randn(3, 4)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The default backend: aten at once, inductor when it pays."""
+"""The default backend starts with aten and switches to inductor when that pays off."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""The update of an optimizer block by block (backends/blocks.py): the same bits, in a few calls."""
+"""Optimizer updates block by block (_graph/compile/update_blocks.py) give the same bits in a few calls."""
 
 import copy
 
@@ -54,7 +54,9 @@ def batches(n=10, *shape):
 
 
 def calls(graph):
-    """The calls of blocks_ in the graph's program, and the elementwise operators left beside them, but for those of counters."""
+    """The calls of blocks_ in the graph's program, and the remaining elementwise operators except those of
+    counters.
+    """
     nodes = [
         n
         for n in update_blocks.in_blocks(graph.program).graph.nodes
@@ -134,7 +136,9 @@ def test_layouts(make):
 
 
 def trained_beside_eager(make_model):
-    """A graph of AdamW after five steps equal to eager's. Both models are made anew: a copy would lose how their memory is laid out."""
+    """A graph of AdamW after five steps equal to eager's. Both models are newly constructed, because a copy
+    would lose their memory layout.
+    """
     torch.manual_seed(0)
     eager = make_model()
     torch.manual_seed(0)
@@ -200,7 +204,7 @@ def test_what_cannot_be_taken_leaves_the_rest():
 
 
 def test_a_value_read_between_two_steps_is_that_of_then():
-    """An optimizer that looks at a parameter in the middle of its update runs as it is written."""
+    """The update of an optimizer that reads a parameter in the middle of its update is not reordered."""
 
     class Looks(torch.optim.Optimizer):
         def __init__(self, params):

@@ -1,4 +1,6 @@
-"""What build() writes to tensors of its caller stays inside the call (OneFlow's numbers: test_recorded_programs.py); state persists."""
+"""Writes of build() to tensors of its caller do not persist after the call; writes to state do (OneFlow's
+results: test_recorded_programs.py).
+"""
 
 import copy
 import warnings

@@ -1,4 +1,4 @@
-"""Options of optimizers that change before each call: one program serves them all, with eager's bits."""
+"""Optimizer options that change before each call: one program serves all values, bitwise equal to eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checks of values in build(): those that raise become checks of the program; numbers drawn outside torch are warned about."""
+"""Checks of values in build() that raise become checks of the program. Random numbers sampled outside torch
+give a warning.
+"""
 
 import random
 
@@ -13,7 +15,7 @@ import oneflow as flow
 
 
 @pytest.mark.parametrize("check", [finite, in_range, one_of_two, names_the_row])
-def test_a_check_is_made_in_every_call(check):
+def test_a_check_runs_in_every_call(check):
     layer = nn.Linear(3, 3)
 
     def build(x):
@@ -103,7 +105,7 @@ def test_other_branches_on_values_stay_errors(function):
 @pytest.mark.parametrize(
     "draw, whose", [(random.random, "Python's random module"), (np.random.rand, "NumPy's generator")]
 )
-def test_numbers_drawn_outside_torch(draw, whose):
+def test_random_numbers_sampled_outside_torch_warn(draw, whose):
     with pytest.warns(UserWarning, match=whose):
         graph_of(lambda x: x * draw())(torch.ones(3))
 
@@ -123,6 +125,6 @@ def test_numbers_an_optimizer_draws_outside_torch():
         )
 
 
-def test_numbers_drawn_in_torch(recwarn):
+def test_random_numbers_sampled_in_torch_do_not_warn(recwarn):
     graph_of(lambda x: x * torch.rand(()))(torch.ones(3))
     assert not [w for w in recwarn if "draws numbers" in str(w.message)]

@@ -1,4 +1,4 @@
-"""What programs of other packages do in build(), cut down to plain torch: each test is one such finding."""
+"""Regression tests from programs of other packages, reduced to plain torch."""
 
 import copy
 
@@ -185,7 +185,7 @@ class Keeps(nn.Linear):
         return out, total
 
 
-def test_what_a_module_keeps_is_its_own():
+def test_attributes_of_a_module_are_copies():
     """The second program wrote into the first call's argument and result, and into one tensor for two attributes."""
 
     def run(in_graph):
@@ -222,8 +222,10 @@ def test_two_attributes_on_one_tensor_are_bound_apart():
     lambda m, y: m.weight.data.t(),
     lambda m, y: m.other[0],
 ], ids=["computed of it", "another", "the same", "a view of the same", "another view", "a real one"])  # fmt: skip
-def test_an_attribute_on_the_memory_of_a_parameter_is_bound_anew(anew):
-    """What build() bound to it was dropped: writing it there would have written the parameter."""
+def test_an_attribute_in_the_memory_of_a_parameter_is_rebound(anew):
+    """The tensor that build() bound to the name was dropped: writing it there would have written the
+    parameter.
+    """
 
     class Views(nn.Linear):
         def __init__(self):
@@ -239,7 +241,9 @@ def test_an_attribute_on_the_memory_of_a_parameter_is_bound_anew(anew):
 
 
 class Late(nn.Linear):
-    """A part that is made when it is first needed, as loss modules of reinforcement learning make their estimators."""
+    """A module that is created on first use, like the estimators of loss modules in reinforcement
+    learning.
+    """
 
     def __init__(self):
         super().__init__(4, 2)
@@ -257,13 +261,13 @@ class Late(nn.Linear):
         return out + self.part(out) * self.part.factor + self.part.noise
 
 
-def test_a_module_made_in_the_first_call():
+def test_a_module_created_in_the_first_call_persists():
     graphed = same_as_eager(one_loss, Late, inputs(3, 4))
     assert type(graphed.part[0].weight) is nn.Parameter and graphed.part[0].bias.requires_grad
     assert torch.isfinite(graphed.eval()(inputs(3, 4)[0])).all()
 
 
-def test_a_module_made_in_a_call_that_fails_is_gone():
+def test_a_module_created_in_a_failed_call_is_removed():
     module = Late()
     graph = graph_of(one_loss(module), torch.optim.SGD(module.parameters(), lr=0.1), module=module)
     with pytest.raises(ValueError, match="one row"):
@@ -272,8 +276,10 @@ def test_a_module_made_in_a_call_that_fails_is_gone():
     assert torch.isfinite(graph(inputs(3, 4)[0]))
 
 
-def test_a_dict_bound_anew_in_every_call(monkeypatch):
-    """A cache of the last results, made anew in each forward pass: each dict once made another program."""
+def test_a_dict_rebound_in_every_call(monkeypatch):
+    """A cache of the last results, created again in each forward pass: each new dict once caused another
+    program.
+    """
     captures, run = [], Capture.run
     monkeypatch.setattr(Capture, "run", lambda self: captures.append(1) or run(self))
 
@@ -397,7 +403,7 @@ class Criterion:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_an_object_made_in_the_first_call(keep):
+def test_an_object_created_in_the_first_call_persists(keep):
     class Detector(nn.Linear):
         criterion = None
 

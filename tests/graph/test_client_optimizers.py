@@ -1,4 +1,4 @@
-"""Where optimizers of other packages keep their numbers and tensors: nn.Graph follows it, or refuses by name."""
+"""nn.Graph follows the state of optimizers of other packages, or refuses it with its name."""
 
 from collections import deque
 
@@ -145,7 +145,7 @@ def test_numbers_of_options_are_the_optimizers_own():
 
 
 @pytest.mark.parametrize("make", [AnotherFirstStep, TensorInGroup])
-def test_a_first_step_that_overflows_is_made_again(make):
+def test_a_first_step_that_overflows_is_repeated(make):
     def trained(in_graph):
         torch.manual_seed(0)
         layer = nn.Linear(4, 2)

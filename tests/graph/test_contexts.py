@@ -1,4 +1,4 @@
-"""Graphs called under what a program may have switched on around them."""
+"""Graphs called inside contexts: autocast, modes, transforms, torch.compile."""
 
 import pytest
 import torch
@@ -65,8 +65,10 @@ class Positions(nn.Linear):
 
 
 @pytest.mark.parametrize("backend", ["aten", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_what_is_computed_without_autocast_stays_so(backend, tmp_path):
-    """The program has its casts; autocast around its call adds none, neither to one that was made without."""
+def test_operators_computed_without_autocast_get_no_casts(backend, tmp_path):
+    """The program has its own casts. Autocast around a call adds none, also for a program that was captured
+    without autocast.
+    """
     torch.manual_seed(0)
     module = Positions(8, 8)
     graph, plain = Predict(module, backend), Predict(module, backend)
@@ -116,7 +118,7 @@ def test_a_search_for_nan_in_gradients_does_not_stop_a_capture(model):
 @pytest.mark.parametrize(
     "transform", [torch.vmap, lambda f: torch.func.grad(lambda t: f(t).sum())], ids=["vmap", "grad"]
 )
-def test_a_transform_around_a_graph_is_an_error_that_says_so(model, transform):
+def test_a_transform_around_a_graph_raises_a_clear_error(model, transform):
     graph = Predict(model)
     with pytest.raises(RuntimeError, match="under a transform of torch.func"):
         transform(graph)(x)

@@ -1,4 +1,6 @@
-"""What a program does on a GPU, as far as it shows without one: symbolic tensors on "cuda", and torch.cuda's functions replaced."""
+"""GPU code paths, tested without a GPU: symbolic tensors on "cuda", with the functions of torch.cuda
+replaced.
+"""
 
 import contextlib
 
@@ -268,7 +270,7 @@ def recordings(monkeypatch):
 
 
 def on_gpu(program):
-    """The program with its slots said to be on a GPU; its operators run where the tensors are."""
+    """The program with its slots marked as on a GPU; its operators run on the device of the tensors."""
     from dataclasses import replace
 
     return program.with_(
@@ -303,7 +305,7 @@ def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
         batches = [torch.randn(5, 6) for _ in range(4)]
         losses = [graph(b) for b in batches]
         with torch.no_grad():
-            model[0].weight.data = model[0].weight.data.clone()  # other memory: recorded anew
+            model[0].weight.data = model[0].weight.data.clone()  # other memory: recorded again
         return [*losses, graph(batches[0]), *model.state_dict().values()]
 
     expected = train(False)

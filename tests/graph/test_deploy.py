@@ -1,4 +1,4 @@
-"""Graphs on disk: a fresh process runs them without their class; damaged files are refused."""
+"""Saved graphs: a fresh process runs them without their class; damaged files are refused."""
 
 import copy
 import json

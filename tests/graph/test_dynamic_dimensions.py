@@ -1,4 +1,6 @@
-"""One program for many sizes of the arguments: eager's bits at every size, guards, and what needs a program per size."""
+"""One program for many argument sizes: bitwise equal to eager at every size, guards, and operators that need
+a program for each size.
+"""
 
 import copy
 import gc
@@ -242,7 +244,7 @@ def test_layouts_decide_as_in_eager_mode():
     assert len(graph._engine.programs) <= 10
 
 
-def test_a_program_that_symbols_cannot_capture_is_made_for_each_size_without_an_error():
+def test_without_a_symbolic_capture_each_size_has_a_program_and_no_error():
     function = lambda x: x * {(3, 3): 1}.get(tuple(x.shape), 2)  # a dict hashes the sizes
     graph = Inference(function)
     for n in (4, 3, 7, 3, 4):

@@ -1,4 +1,4 @@
-"""Resized images whose batch, channels and sizes all vary: one program, with eager's bits."""
+"""Resized images with varying batch, channels and sizes: one program, bitwise equal to eager."""
 
 import pytest
 import torch

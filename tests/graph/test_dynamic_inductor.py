@@ -1,4 +1,6 @@
-"""One compiled region for many sizes: within rounding of eager, variants by guards, the program cache, the default backend."""
+"""One compiled region for many sizes: equal to eager within rounding, variants selected by guards, the
+program cache, the default backend.
+"""
 
 import copy
 import shutil

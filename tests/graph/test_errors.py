@@ -1,4 +1,4 @@
-"""Errors of a graph name the cause, the user's own line and a remedy, and leave everything as it was."""
+"""Errors of a graph name the cause, the line of the user's code and a remedy, and change no state."""
 
 import copy
 import json

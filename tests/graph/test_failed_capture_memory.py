@@ -1,4 +1,4 @@
-"""A capture that fails keeps no tensor alive: neither after its error was dropped, nor in the error itself."""
+"""A failed capture keeps no tensor alive, neither in the error nor after the error is freed."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""flow._C.fused_* called inside build(): the same numbers on the aten and the inductor backend."""
+"""flow._C.fused_* inside build() gives the same values on the aten and inductor backends."""
 
 import pytest
 import torch
@@ -84,7 +84,9 @@ def boxes(a, b):
     ids=["transformer", "boxes"],
 )
 def test_inductor_agrees_with_aten(function, shapes):
-    """Also the masks of dropout, which the kernels draw from the same seed. An operator that returns a list crashed inductor's C++ wrapper."""
+    """This includes dropout masks, which the kernels sample from the same seed. An operator that returns a
+    list crashed inductor's C++ wrapper.
+    """
     torch.manual_seed(0)
     tensors = [torch.randn(*s) for s in shapes]
     assert torch.allclose(

@@ -1,4 +1,4 @@
-"""Programs that once gave other numbers in a graph than in eager, or broke something: each test is one such finding."""
+"""Regression tests from the fuzzer: programs that once differed from eager mode in a graph, or failed."""
 
 import copy
 import threading
@@ -471,7 +471,7 @@ def test_a_trained_parameter_as_an_argument_is_refused():
     step(inputs()[0], model.bias.detach())
 
 
-def test_an_empty_optimizer_state_loaded_between_calls_begins_anew():
+def test_an_empty_optimizer_state_loaded_between_calls_restarts_the_state():
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     eager = copy.deepcopy(model)

@@ -1,4 +1,6 @@
-"""Layers of global tensors in graphs whose build() runs inside global_mode (all answers are real OneFlow 0.9.0's)."""
+"""Layers with global tensors in graphs whose build() runs inside global_mode. The expected values come from
+OneFlow 0.9.0.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""nn.Graph on a GPU: the aten backend and CUDA graphs give eager's numbers bit for bit, inductor's are close; random numbers, scaling, saving."""
+"""nn.Graph on a GPU: the aten backend and CUDA graphs are bitwise equal to eager, inductor is close; random
+numbers, loss scaling, saving.
+"""
 
 import copy
 import os
@@ -191,7 +193,9 @@ def no_dropout(make):
 @pytest.mark.parametrize("model", ["mlp", "conv", "lstm", "gpt"])
 @pytest.mark.parametrize("cudagraph", [False, True])
 def test_inductor_is_close(model, cudagraph, monkeypatch):
-    """Without dropout, whose numbers inductor draws by itself. Three steps: rounding grows with each."""
+    """Without dropout, because inductor samples other masks. Only three steps, because rounding errors
+    grow.
+    """
     monkeypatch.setitem(MODELS, model, lambda make=MODELS[model]: no_dropout(make))
     close = lambda a, b: torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-4)
     both(model, OPTIMIZERS["sgd"], close, count=3, backend="inductor", enable_cudagraph=cudagraph)
@@ -339,7 +343,7 @@ def test_eager_and_graph_steps_mix():
     assert {s["step"].item() for s in optimizer.state.values()} == {4.0}
 
 
-def test_a_model_that_moves_is_captured_anew():
+def test_a_model_that_moves_is_captured_again():
     model, batches = batches_of(MLP, 1)
     x, y = batches[0]
 
@@ -395,7 +399,7 @@ def test_checkpoints_hold_cuda_tensors(tmp_path):
 
 
 def test_fused_kernels_of_rewritten_compositions_are_close():
-    """A masked softmax long enough for a kernel of its own, forward and backward, on the aten backend."""
+    """A masked softmax that is long enough for the kernel, forward and backward, on the aten backend."""
     model, _ = batches_of(GPT, 1)
     batches = [
         (torch.randint(40, (2, 64), device=DEVICE), torch.randint(40, (128,), device=DEVICE))

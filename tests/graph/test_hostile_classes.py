@@ -1,4 +1,6 @@
-"""Programs with special methods, registries of classes and swapped modules: a change between two calls is followed, or was named."""
+"""Programs with special methods, registries of classes and swapped modules: the graph follows a change
+between two calls, or a warning named it.
+"""
 
 from __future__ import annotations
 

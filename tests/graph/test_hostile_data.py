@@ -1,4 +1,6 @@
-"""Programs that read containers, buffers and other execution contexts: a change between two calls is followed, or was named."""
+"""Programs that read containers, buffers and other execution contexts: the graph follows a change between two
+calls, or a warning named it.
+"""
 
 from __future__ import annotations
 

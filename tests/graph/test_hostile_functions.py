@@ -1,4 +1,6 @@
-"""Functions, attribute dicts and objects of the standard library that change: the change is followed, or was named."""
+"""Functions, attribute dicts and objects of the standard library that change: the graph follows the change,
+or a warning named it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs that use Python's language in unusual ways: a change between two calls is followed, or was named."""
+"""Programs that use Python's language in unusual ways: the graph follows a change between two calls, or a
+warning named it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs whose attribute lookups run Python: a change between two calls is followed, or was named."""
+"""Programs whose attribute lookups run Python: the graph follows a change between two calls, or a warning
+named it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that change in unusual ways between two calls: the change is followed."""
+"""Modules that change in unusual ways between two calls: the graph follows the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs that look at functions, classes and objects of the interpreter: a change between two calls is followed, or was named."""
+"""Programs that look at functions, classes and objects of the interpreter: the graph follows a change between
+two calls, or a warning named it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs that read settings, files and memory outside the graph: a change between two calls is followed, or was named."""
+"""Programs that read settings, files and memory outside the graph: the graph follows a change between two
+calls, or a warning named it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs that use hooks, transforms, subclasses and modes of torch: a change between two calls is followed."""
+"""Programs that use hooks, transforms, subclasses and modes of torch: the graph follows a change between two
+calls.
+"""
 
 from __future__ import annotations
 

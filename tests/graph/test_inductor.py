@@ -1,4 +1,4 @@
-"""The inductor backend against eager: the same training up to rounding, random numbers of its own."""
+"""The inductor backend against eager: training agrees up to rounding; its random numbers are different."""
 
 import copy
 import os
@@ -264,7 +264,7 @@ def test_strides_of_symbolic_sizes_need_no_simplification(monkeypatch):
         assert cpp.stride_at_vec_range(7 * x * half + x + 3 * y * half, x, 16) == 7 * half + 1
 
 
-def test_what_has_no_cpp_wrapper_is_called_from_python(monkeypatch):
+def test_operators_without_a_cpp_wrapper_are_called_from_python(monkeypatch):
     from oneflow._graph.compile.inductor import compiler
 
     compile_, tried = compiler._compile, []
@@ -304,7 +304,7 @@ def test_operators_without_a_c_function_leave_the_region_one_file(resize):
     )
 
 
-def test_the_update_is_two_operators_whatever_the_number_of_parameters():
+def test_the_update_is_two_operators_for_any_number_of_parameters():
     _, _, graph = trained()
     host = graph._engine._last.run.inner.__code_text__
     assert len(re.findall(r"\bf\d+\(", host)) == 3, host  # region, step counters, AdamW

@@ -1,4 +1,6 @@
-"""LSTM layers under inductor: our recurrence is no further from float64 than oneDNN's layer, and a graph runs it."""
+"""LSTM layers under inductor: a graph runs our recurrence, whose error against float64 is no larger than
+oneDNN's.
+"""
 
 import copy
 import shutil
@@ -67,7 +69,7 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
     for given in (
         (True, True, True),
         (True, False, False),
-    ):  # where only the sequence is used, the last states have no gradient
+    ):  # if only the sequence is used, the last states have no gradient
         shapes = [(steps, batch, hidden), (batch, hidden), (batch, hidden)]
         grads = [torch.randn(s) if g else None for s, g in zip(shapes, given)]
         grads_of_onednn = [torch.zeros(s) if g is None else g for s, g in zip(shapes, grads)]

@@ -1,4 +1,6 @@
-"""Programs with sizes that depend on values under inductor: what lies between is compiled, and right whoever writes what it reads or gives."""
+"""Programs with value-dependent sizes under inductor: the regions between such operators are compiled, and
+stay correct if other regions write their inputs or results.
+"""
 
 import copy
 import shutil
@@ -65,7 +67,7 @@ def a_buffer_is_written(m, x, y):
 
 
 def gates_of_another_layout(m, x, y):
-    """The gates of an LSTM are parts of one tensor, which a compiled region gives as tensors of their own."""
+    """The gates of an LSTM are parts of one tensor. A compiled region returns them as separate tensors."""
     h = m.lstm(m.stem(x)[None].expand(3, 7, 8))[0]
     return (
         h.square().sum() + (h.detach() > 0.05).nonzero().sum() * 0.01 + F.cross_entropy(m.head(m.stem(x)), y)
@@ -105,4 +107,4 @@ def test_as_eager(loss_of, monkeypatch):
     assert compiled or loss_of in (
         a_part_is_written,
         gates_of_another_layout,
-    )  # what shares memory that others write, or has another layout, is left
+    )  # tensors that share written memory, or have another layout, are left out

@@ -1,4 +1,6 @@
-"""The inductor backend against the aten one on what is hard for a compiler: writes to inputs, views, micro batches, several optimizers."""
+"""The inductor backend against the aten backend for hard cases: writes to inputs, views, micro batches,
+several optimizers.
+"""
 
 import copy
 import shutil
@@ -117,7 +119,7 @@ def test_recurrent():
     same(build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(2, 4, 6), sgd)
 
 
-def test_what_is_computed_from_constants_is_written():
+def test_results_computed_from_constants_are_written():
     def build(self, x):
         order = torch.empty_like(torch.tensor([2, 0, 1])).scatter_(
             0, torch.tensor([2, 0, 1]), torch.arange(3)
@@ -219,7 +221,7 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
     lambda x: nn.functional.avg_pool1d(x.flatten(1)[:, :208], 2, 3, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
     lambda x: nn.functional.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True), lambda x: nn.functional.avg_pool2d(x, (3,), (2,), (1,), divisor_override=2), lambda x: nn.functional.avg_pool3d(x, (1, 1, 2), ceil_mode=True),
 ], ids=["1d", "2d", "2d padded", "2d, lists of one number", "3d"])  # fmt: skip
-def test_windows_over_the_edge_share_the_gradient_among_what_is_in_them(pool):
+def test_windows_over_the_edge_divide_the_gradient_among_their_elements(pool):
     def build(self, x):
         pooled = pool(self.m(x).view(1, 2, 7, 6, 5)[0])
         loss = (pooled * torch.arange(float(pooled.numel())).view(pooled.shape).cos()).sum()
@@ -431,7 +433,7 @@ def test_as_strided_of_views():
     ],
     ids=["amax", "aminmax", "norm"],
 )
-def test_the_largest_element_is_found_again(largest):
+def test_indices_of_the_largest_element_are_recomputed(largest):
     """Gradients compare the elements with the largest; computed anew in another loop, erf may be off by a rounding."""
 
     def gradient(p):
@@ -506,11 +508,11 @@ def test_sums_along_constants_have_their_dtype_and_memory():
 @pytest.mark.parametrize("write", [
     lambda i, v: torch.zeros(100).scatter_add(0, i, v), lambda i, v: torch.ones(100).scatter_reduce(0, i, v, "prod"), lambda i, v: torch.zeros(100).index_add(0, i, v),
 ], ids=["scatter_add", "scatter_reduce", "index_add"])  # fmt: skip
-def test_what_is_written_in_place_is_read_after_it(write):
+def test_tensors_written_in_place_are_read_after_the_write(write):
     def build(self, x, mask, i, v):
         weights = torch.softmax(
             x + mask[:, None, None, :], -1
-        )  # a loop of other lengths, which the product's is made to match
+        )  # a loop of other lengths, to which the product's loop is adapted
         return weights, weights * write(i, v).view(2, 2, 5, 5)
 
     same(

@@ -1,4 +1,4 @@
-"""The shorter paths through inductor generate the same C++ code to the byte, with less work."""
+"""The shortcuts through inductor generate identical C++ code with less work."""
 
 import contextlib
 

@@ -1,4 +1,6 @@
-"""GRU and RNN layers under inductor: the steps that a program records become one operator each way, with the same numbers."""
+"""GRU and RNN layers under inductor: the recorded steps become one operator for forward and one for backward,
+with the same values.
+"""
 
 import copy
 import shutil
@@ -246,7 +248,7 @@ def test_results_written_in_place():
         out, last = model(x)
         loss = (out * kept).sum() + last.sum()
         loss.backward()
-        out.detach().mul_(2)  # what backward reads was copied into `out`
+        out.detach().mul_(2)  # the tensor that backward reads was copied into `out`
         return out, loss, kept
 
     found = merged(build, numbers(), model)
@@ -324,7 +326,7 @@ def test_a_graph_runs_them(kind):
     assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)
 
 
-def test_what_only_updates_statistics_stays():
+def test_calls_that_only_update_statistics_are_kept():
     torch.manual_seed(0)
     norm, model = nn.BatchNorm1d(4), layer("gru", batch_first=True)
     x = torch.randn(2, 3, 4, dtype=torch.float64)

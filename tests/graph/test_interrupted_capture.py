@@ -35,7 +35,7 @@ LAZY = {"torch.any", "torch.cond", "torch.ctc_loss"}  # torch's own lazy names
 
 
 def picture(model, optimizer):
-    """What a capture changes while it runs."""
+    """The state that a capture changes while it runs."""
     names = {
         f"{owner.__name__}.{name}": value
         for owner in OWNERS

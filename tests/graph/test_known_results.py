@@ -1,4 +1,4 @@
-"""The symbolic results that are written down are those of the kernels: shape, dtype, strides."""
+"""The hand-written symbolic results agree with the kernels: shape, dtype, strides."""
 
 import copy
 import itertools

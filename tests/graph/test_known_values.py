@@ -1,4 +1,6 @@
-"""Values of integer arguments and of state that decide a branch or a shape: as in eager mode, and anew when they change."""
+"""Values of integer arguments and of state that decide a branch or a shape: results equal eager mode, also
+after a change.
+"""
 
 import copy
 

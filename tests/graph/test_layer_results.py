@@ -1,4 +1,6 @@
-"""The results of layers and losses that are written down are those of the kernels, and the rest is left to torch."""
+"""The hand-written symbolic results of layers and losses agree with the kernels; torch computes all
+others.
+"""
 
 import gc
 

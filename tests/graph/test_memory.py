@@ -1,4 +1,6 @@
-"""Peak memory of a step, counted from the allocator's events: a graph needs no more than eager, recomputation less."""
+"""Peak memory of a step, counted from allocator events: a graph needs no more than eager, and recomputation
+needs less.
+"""
 
 import copy
 import os

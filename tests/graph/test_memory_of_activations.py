@@ -1,4 +1,6 @@
-"""What a program keeps of activations until their gradients: the result where that does, and once where several read it."""
+"""Activations that a program keeps for the backward pass: only the result if it is sufficient, and only one
+copy for several readers.
+"""
 
 import copy
 import shutil
@@ -94,8 +96,10 @@ def test_what_keeps_the_input(function):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_inductor_keeps_what_convolutions_read_once():
-    """Depthwise convolutions run channels last; each would compute its input anew, and keep it for its gradient."""
+def test_inductor_keeps_one_copy_of_the_input_of_convolutions():
+    """Depthwise convolutions run channels last. Each would otherwise compute its input again and keep it for
+    its gradient.
+    """
     torch.manual_seed(0)
     layers = [
         m

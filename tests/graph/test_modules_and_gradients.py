@@ -1,4 +1,4 @@
-"""Modules as results of build(), what backward() leaves in p.grad, and the file of learning rates."""
+"""Modules as results of build(), p.grad after backward(), and the file of learning rates."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ def graph_of(build, **attributes):
     lambda: nn.Linear(2, 3), lambda: nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), lambda: nn.ReLU(), lambda: nn.LSTM(2, 3),
     lambda: nn.ParameterList([nn.Parameter(torch.ones(2))]), lambda: nn.CrossEntropyLoss(weight=torch.ones(2)),
 ], ids=["Linear", "Sequential", "ReLU", "LSTM", "ParameterList", "CrossEntropyLoss"])  # fmt: skip
-def test_module_made_in_build_is_handed_back_with_real_tensors(make):
+def test_module_created_in_build_is_returned_with_real_tensors(make):
     torch.manual_seed(5)
     module = graph_of(lambda self: make())()
     torch.manual_seed(5)

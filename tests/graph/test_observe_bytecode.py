@@ -1,4 +1,4 @@
-"""Instrumented copies of bytecode run as the original, in every Python that is installed here."""
+"""Instrumented copies of bytecode behave like the original, in every installed Python version."""
 
 import shutil
 import subprocess

@@ -1,6 +1,8 @@
-"""torch's own operator samples (torch.testing._internal): each call and its gradients in a graph (aten), bit for bit as in eager mode.
+"""torch's operator samples (torch.testing._internal): each call and its gradients in a graph (aten) are
+bitwise equal to eager mode.
 
-Every graph is called twice, the second time with other numbers, so that a value taken for a constant shows.
+Every graph is called twice, the second time with other values, to detect values that were captured as
+constants.
 """
 
 import random

@@ -1,4 +1,6 @@
-"""The table of operator facts: one row a fact, and the facts that torch's schemas do not say."""
+"""The table of operator facts: rows of an operator are merged, each fact has one row, and the facts are
+true.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Other Pythons: a version that the observer does not know, and one without the compiled loop of guards."""
+"""Other Pythons: a version that the observer does not support, and one without the compiled guard library."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""State dicts of graphs with another optimizer, with none, and what is no state dict."""
+"""Loading state dicts of graphs with another optimizer or without one, and invalid state dicts."""
 
 import copy
 

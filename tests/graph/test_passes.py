@@ -1,4 +1,4 @@
-"""Passes: EXACT ones change no bit; the runner times, checks and skips them."""
+"""Exact passes keep results bitwise equal; the pass runner times, checks and skips passes."""
 
 import copy
 
@@ -212,7 +212,7 @@ def test_fused_steps_are_counted_where_float64_is_the_default_dtype(begun):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_version_counters_of_what_autograd_may_hold_rise_in_each_call(fused):
+def test_version_counters_of_tensors_saved_by_autograd_rise_in_each_call(fused):
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
 
     class G(flow.nn.Graph):

@@ -1,4 +1,4 @@
-"""What a profiler sees of a call: the graph's name, phases and modules, and record_function() of build()."""
+"""Profiler regions of a call: the graph's name, phases and modules, and record_function() of build()."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ class Train(nn.Graph):
 
 
 def profiled(graph, x):
-    """The result, and the events that are no operators of torch as (name, the name around it)."""
+    """The result, and the events that are not torch operators as (name, name of the enclosing event)."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
         out = graph(x)
     return out, [(e.name, e.cpu_parent and e.cpu_parent.name) for e in prof.events()]
@@ -65,7 +65,7 @@ def test_regions_change_no_number_and_end_with_the_call():
     assert [e.cpu_parent for e in prof.events() if e.name == "aten::exp"] == [None]
 
 
-def test_what_is_compiled_is_one_region():
+def test_compiled_operators_form_one_region():
     graph, x = Train("inductor"), torch.randn(4, 6)
     graph(x)
     _, events = profiled(graph, x)

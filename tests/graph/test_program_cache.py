@@ -1,4 +1,4 @@
-"""The cache of compiled regions on disk: who is served by it, and what it refuses to load."""
+"""The disk cache of compiled regions: cache hits, and files that it refuses to load."""
 
 import concurrent.futures
 import errno

@@ -1,4 +1,4 @@
-"""The generated prologue: tests in their order, repairs, live values; and locations that read and write."""
+"""The generated prologue: order of tests, repairs, live values; and locations that read and write."""
 
 import pytest
 import torch

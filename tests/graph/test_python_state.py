@@ -1,4 +1,6 @@
-"""Python values that build() reads, and tensors it keeps in attributes: a graph follows them as eager does."""
+"""A graph follows Python values that build() reads and tensors that it stores in attributes, as eager mode
+does.
+"""
 
 import argparse
 import collections
@@ -200,7 +202,7 @@ def to_float(m, x):
     return m.linear(x) * m.count
 
 
-def test_what_forward_leaves_in_an_attribute_is_a_real_tensor_of_the_last_call():
+def test_an_attribute_set_by_forward_is_a_real_tensor_of_the_last_call():
     def forward(m, x):
         m.attention = m.linear(x).softmax(-1)
         return m.attention
@@ -257,7 +259,7 @@ def test_a_value_that_changes_at_every_call_is_warned_about_once():
     ) == 1
 
 
-def test_what_nobody_reads_may_change():
+def test_unread_values_may_change():
     module = Own(lambda m, x: m.linear(x), unread=1)
     graph = graph_of(lambda x: module(x), module=module)
     for k in range(3):
@@ -382,7 +384,7 @@ class Degree(tuple):
         return iter((tuple.__getitem__(self, 0) + 1,))
 
 
-def test_a_tuple_with_a_length_of_its_own_is_followed_by_its_elements():
+def test_a_tuple_with_an_overridden_length_is_guarded_by_its_elements():
     def between(module, step):
         if step == 2:
             module.degrees = ((3, Degree((4,))),)

@@ -1,4 +1,6 @@
-"""What nn.Graph does in programs for which real OneFlow 0.9.0 decides: tests/golden/graph.json, recorded by tests/golden/record_graph.py."""
+"""Programs whose expected results come from OneFlow 0.9.0: tests/golden/graph.json, recorded by
+tests/golden/record_graph.py.
+"""
 
 import json
 import pathlib
@@ -34,5 +36,5 @@ def test_every_program_is_recorded():
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore:graph .* writes in place")
-def test_program_gives_what_oneflow_gives(name):
+def test_program_gives_oneflows_results(name):
     assert_equal(PROGRAMS[name](flow), RECORDED[name]["result"])

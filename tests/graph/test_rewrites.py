@@ -100,7 +100,7 @@ def gelu_written_between(x):
     [gelu_shared_inside, gelu_other_number, gelu_of_two, gelu_written_between],
     ids=lambda f: f.__name__,
 )
-def test_what_is_not_quite_gelu_stays(function):
+def test_expressions_that_are_not_exactly_gelu_are_kept(function):
     assert_untouched(function, [torch.randn(5, 7)])
 
 
@@ -338,7 +338,7 @@ def test_dropout_keeps_its_distribution_and_its_mask(p):
 
 
 @needs_kernels
-def test_dropout_draws_anew_and_follows_the_seed():
+def test_dropout_samples_new_masks_and_follows_the_seed():
     class G(flow.nn.Graph):
         def build(self, x):
             return F.dropout(x, 0.5), F.dropout(x, 0.5)

@@ -1,4 +1,6 @@
-"""Rewrites of a whole step: sums and scales go into products, the fused update clips and skips overflow; options; transformers."""
+"""Rewrites of a full training step: sums and scales are fused into products, the fused update clips and skips
+overflow; options; transformers.
+"""
 
 import copy
 
@@ -344,7 +346,9 @@ def test_ten_steps_of_a_transformer_stay_as_near_to_float64(kind):
 @needs_kernels
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_ten_steps_of_a_transformer_with_dropout_and_autocast(kind):
-    """Dropout's numbers are others, so the course is compared: on one batch the loss falls as far as in the captured program."""
+    """Dropout masks differ, so only the progress is compared: on one batch the loss falls as far as in the
+    captured program.
+    """
     model = language_model(kind, 0.1)
     plain, _, _ = train_language(model, None, amp=True, batches=1)
     got, _, graph = train_language(model, with_dropout, amp=True, batches=1)

@@ -1,4 +1,4 @@
-"""A training graph on disk keeps its learning rate schedule."""
+"""A saved training graph keeps its learning rate schedule."""
 
 import json
 

@@ -105,7 +105,7 @@ class Block(nn.Module):
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("mode", ["train", "inference"])
-def test_what_a_checkpoint_of_the_user_computes_again_is_known(reentrant, mode):
+def test_results_recomputed_by_a_users_checkpoint_are_known(reentrant, mode):
     class G(flow.nn.Graph):
         def __init__(self, model):
             super().__init__()
@@ -133,7 +133,7 @@ def test_what_a_checkpoint_of_the_user_computes_again_is_known(reentrant, mode):
 
 
 class Counts(nn.Module):
-    """Reads what it wrote: an average over the calls, by several spellings."""
+    """A module that reads its own writes: an average over the calls, written in several ways."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,6 @@
-"""What build() may do: several losses, hooks, closures, structures, shared weights, several optimizers, errors."""
+"""Features of build(): several losses, hooks, closures, structures, shared weights, several optimizers,
+errors.
+"""
 
 import copy
 
@@ -488,7 +490,9 @@ def test_gradients_of_each_sample_through_functional_call():
     ],
 )
 def test_values_without_vectors(function, trained):
-    """LAPACK finds values alone by another algorithm, which torch takes where no gradient needs the vectors."""
+    """For values alone LAPACK uses another algorithm, which torch selects if no gradient needs the
+    vectors.
+    """
     torch.manual_seed(0)
     x = torch.randn(7, 7, requires_grad=trained)
     graph = flow.nn.Graph.trace(lambda x: function(x))

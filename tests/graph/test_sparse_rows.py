@@ -1,5 +1,6 @@
-"""add_optimizer(is_sparse=True): rows without a gradient stand still. Numbers of the gathered weights are OneFlow 0.9.0's,
-to five places."""
+"""add_optimizer(is_sparse=True): rows without a gradient do not change. The gathered weights agree with
+OneFlow 0.9.0 to five digits.
+"""
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ MOMENTUM = [0.46, -0.21, 0.8, 0.6, 0.8, 1.0]
 
 
 @pytest.mark.parametrize("read", ["embedding", "gather", "index_select"])
-def test_momentum_of_rows_not_gathered_stands_still(read):
+def test_momentum_of_rows_not_gathered_does_not_change(read):
     np.testing.assert_allclose(
         trained(lambda p: O.SGD(p, 0.1, momentum=0.9), read=read), MOMENTUM, rtol=0, atol=1e-5
     )

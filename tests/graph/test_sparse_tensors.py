@@ -1,4 +1,4 @@
-"""Sparse tensors (COO) made, changed and counted in build(): numbers and gradients are eager's."""
+"""Sparse tensors (COO) created, changed and counted in build(): values and gradients equal eager mode."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What an object gets from its class is followed, and so are caches, patterns and views of bytes."""
+"""A graph follows attributes that an object gets from its class, and caches, patterns and views of bytes."""
 
 import functools
 import re
@@ -207,7 +207,7 @@ def test_a_function_registered_for_a_class_is_followed():
 
 
 def test_a_change_beside_a_replaced_tensor_is_followed():
-    """The program goes on with the new tensor, whose place is tested before the class."""
+    """The program continues with the new tensor, whose location is tested before the class."""
 
     class Holder:
         k = 1.0

@@ -1,4 +1,6 @@
-"""Real tensors of which build() reads shape, strides, gradient or address: a change in place is followed."""
+"""A graph follows in-place changes of real tensors whose shape, strides, gradient or address build()
+reads.
+"""
 
 import pytest
 import torch

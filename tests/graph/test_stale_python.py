@@ -1,4 +1,6 @@
-"""No program is silently stale: each change of Python between calls is followed, or a warning named it at capture."""
+"""No program is silently stale: a graph follows each change of Python state between calls, or a warning named
+it at capture.
+"""
 
 import collections
 import contextvars
@@ -179,7 +181,7 @@ def test_a_global_read_in_backward_only_is_followed():
 ], ids=["module constant", "module function", "module table", "deep", "namespace", "set", "import in a function",
         "module without a file", "environ",
         "getenv", "context variable", "thread-local"])  # fmt: skip
-def test_what_a_function_reads_from_outside_is_followed(read, change):
+def test_values_that_a_function_reads_from_outside_are_followed(read, change):
     check(Base(), lambda m: change(), lambda m, x: m(x) * read())
 
 
@@ -423,7 +425,7 @@ def test_a_module_of_torch_compile_is_captured():
     lambda m: setattr(m.linear, "bias", None),
     lambda m: setattr(m, "linear", nn.Sequential(nn.Linear(4, 4), nn.Tanh())),
 ], ids=["hook", "pre-hook", "no bias", "other module"])  # fmt: skip
-def test_what_a_call_of_a_module_reads_is_followed(change):
+def test_values_read_by_a_call_of_a_module_are_followed(change):
     check(Base(), change)
 
 
@@ -564,7 +566,7 @@ ENDLESS = endless()
     (lambda: int.from_bytes(os.urandom(1), "big"), "os.urandom(1)", "random generator"),
     (lambda: len(open(__file__).read()) % 7, "open(__file__)", "the file system"),
 ], ids=["Random", "uniform", "default_rng", "count", "own generator", "time", "perf_counter", "now", "uuid4", "urandom", "open"])  # fmt: skip
-def test_what_no_guard_can_follow_is_named_once(read, expression, what):
+def test_values_without_a_guard_are_named_once(read, expression, what):
     graph, _ = graph_of(Base(), lambda m, x: m(x) * read())
     x = torch.randn(3, 4)
     with warnings.catch_warnings(record=True) as told:
@@ -600,7 +602,7 @@ def test_a_strict_graph_refuses_what_it_cannot_follow_and_changes_nothing():
         graph(torch.ones(2, 4))
 
 
-def test_each_new_program_says_why_it_was_made(capsys):
+def test_each_new_program_reports_its_reason(capsys):
     module = Base(lambda m, y: y * m.scale, scale=1.0)
     graph, _ = graph_of(module)
     graph.debug(1)

@@ -1,4 +1,6 @@
-"""State that a user changes between calls: optimizer fields, parameters, hooks, structure. A graph follows eager bit for bit."""
+"""A graph follows state that a user changes between calls, bitwise equal to eager: optimizer fields,
+parameters, hooks, structure.
+"""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""What step() of an optimizer reads from Python: a change between two calls is followed, as in eager mode."""
+"""A graph follows changes of Python state that step() of an optimizer reads, as in eager mode."""
 
 import pytest
 import torch

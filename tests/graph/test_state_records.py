@@ -1,4 +1,4 @@
-"""graph.state_dict() holds tensors and dicts of tensors, and still carries options, schedules and scalers."""
+"""graph.state_dict() contains only tensors and dicts of tensors, including options, schedules and scalers."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ class Train(nn.Graph):
 
 
 class Counting(torch.optim.Optimizer):
-    """Momentum of a user's own, with Python numbers and a list of tensors in its state."""
+    """A user's momentum optimizer, with Python numbers and a list of tensors in its state."""
 
     def __init__(self, params, lr):
         super().__init__(params, {"lr": lr, "betas": (0.5, 0.25), "name": "mine"})

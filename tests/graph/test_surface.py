@@ -1,4 +1,4 @@
-"""What a user of nn.Graph touches besides calling it: text, debug output, state, options, blocks."""
+"""The interface of nn.Graph besides calls: text, debug output, state, options, blocks."""
 
 import copy
 import re

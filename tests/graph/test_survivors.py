@@ -1,4 +1,6 @@
-"""Tensors that build() leaves in caches and other objects: outside of the program they have eager's values, or say why not."""
+"""Tensors that build() leaves in caches and other objects have eager's values outside of the program, or
+raise an error with the reason.
+"""
 
 import copy
 import functools

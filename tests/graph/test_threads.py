@@ -1,4 +1,4 @@
-"""Graphs called by several threads, as a server's pool calls them, and beside eager code of other threads."""
+"""Graphs called by several threads, as in a server's thread pool, and beside eager code in other threads."""
 
 import threading
 

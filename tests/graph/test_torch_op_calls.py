@@ -1,4 +1,6 @@
-"""Calls found in torch's own operator samples (torch.testing._internal) that a graph once took for something else."""
+"""Regression tests: calls from torch's operator samples (torch.testing._internal) that a graph once captured
+incorrectly.
+"""
 
 from types import SimpleNamespace
 
@@ -64,7 +66,7 @@ def test_sgd_whose_momentum_begins_with_the_gradient(options):
 @pytest.mark.parametrize(
     "backend", ["aten", pytest.param("inductor", marks=pytest.mark.filterwarnings("ignore"))]
 )
-def test_a_generator_made_in_build_begins_anew_at_every_call(backend):
+def test_a_generator_created_in_build_restarts_in_every_call(backend):
     outside = torch.Generator().manual_seed(1)
 
     def build(x):
@@ -91,7 +93,7 @@ def test_a_generator_made_in_build_begins_anew_at_every_call(backend):
     ids=["torch", "oneflow", "kept"],
 )
 def test_random_states_are_the_programs_under_any_name(names):
-    flow.Generator, flow.get_rng_state, flow.set_rng_state, flow.cond  # oneflow keeps what it looked up
+    flow.Generator, flow.get_rng_state, flow.set_rng_state, flow.cond  # oneflow caches looked-up names
 
     def build(x, most):
         state = names.get_rng_state()
@@ -114,14 +116,16 @@ def test_random_states_are_the_programs_under_any_name(names):
 
 
 def test_a_capture_leaves_the_tensor_class_as_it_was():
-    """Python never takes back that a class with __getitem__ is a sequence for C: torch.tensor() then asks a tensor for its length."""
+    """Once a class with __getitem__ is a sequence for C, Python never reverts this: torch.tensor() then reads
+    the length of a tensor.
+    """
     before = dict(vars(torch.Tensor))
     graph_of(lambda x, i: x[i] + 1)(torch.ones(2, 2), torch.tensor(1))
     assert dict(vars(torch.Tensor)) == before
     assert torch.tensor([torch.tensor(1.0), torch.tensor(2.0)]).tolist() == [1.0, 2.0]
 
 
-def test_torchs_python_functions_take_the_way_they_take_in_eager_mode():
+def test_torchs_python_functions_branch_as_in_eager_mode():
     layer, x = (
         torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval(),
         torch.rand(2, 3, 4),
@@ -150,7 +154,7 @@ def test_attention_with_a_bias_that_is_a_class_of_tensors(bias, rows):
     assert torch.equal(graph_of(build)(q, k), build(q, k))
 
 
-def test_what_oneflow_looks_up_during_a_capture_is_torchs_own():
+def test_names_looked_up_during_a_capture_stay_the_same_objects():
     looked_up = "Generator", "any", "cond", "ctc_loss", "get_rng_state"
     before = {n: getattr(flow, n) for n in looked_up}
     for n in looked_up:
@@ -193,7 +197,7 @@ def test_least_squares(driver, shape, backend):
     graph = graph_of(build)
     graph.config.set_backend(backend)
     for got, want, output in zip(graph(*given()), build(*given()), graph.program.outputs):
-        # the LAPACK routine's last digit depends on where the memory lies
+        # the LAPACK routine's last digit depends on the memory address
         assert got.shape == want.shape == output.shape and torch.allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
@@ -221,7 +225,7 @@ def test_linearize_and_cond():
 @pytest.mark.filterwarnings(
     "ignore:flex_attention called without", "ignore:return_lse is deprecated:FutureWarning"
 )
-def test_flex_attention_is_the_plain_operators_it_stands_for():
+def test_flex_attention_is_recorded_as_plain_operators():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     bias, mask = torch.rand(2), create_block_mask(lambda b, h, q, k: q >= k, None, None, 20, 20, device="cpu")

@@ -1,4 +1,6 @@
-"""Settings of torch are guarded: a call under another setting follows eager, and returns to the first program."""
+"""Settings of torch are guarded: a call under another setting equals eager, and the former setting reuses the
+first program.
+"""
 
 import contextlib
 

@@ -1,4 +1,6 @@
-"""A whole training step as one program: optimizers, schedules, dropout, buffers; bitwise as eager (aten)."""
+"""A full training step as one program, bitwise equal to eager (aten): optimizers, schedules, dropout,
+buffers.
+"""
 
 import pytest
 import torch

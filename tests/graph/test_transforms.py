@@ -1,4 +1,4 @@
-"""torch.func, forward derivatives and tracers inside build(): the numbers of eager mode."""
+"""torch.func, forward-mode derivatives and tracers inside build() give the values of eager mode."""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""The type of a comparison of sizes, and of a size, is that of eager mode, while one program serves many sizes."""
+"""Sizes and comparisons of sizes have the same types as in eager mode, although one program serves many
+sizes.
+"""
 
 import functools
 

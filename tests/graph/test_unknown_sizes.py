@@ -1,4 +1,6 @@
-"""Sizes that depend on values (x[mask], nonzero, unique) inside build(): bit for bit eager, one program for all sizes, empty ones too."""
+"""Value-dependent sizes (x[mask], nonzero, unique) inside build(): bitwise equal to eager, one program for
+all sizes, including empty tensors.
+"""
 
 import copy
 import math
@@ -245,7 +247,9 @@ def test_training_is_bit_for_bit_eager_for_every_size(name):
 
 @pytest.mark.parametrize("name", ["masked cross entropy", "dropout of rows", "unique"])
 def test_a_mask_that_is_an_argument_and_changes_gets_one_program_for_all(name):
-    """Its first values make a program of their own, which can be compiled; a constant mask needs no other."""
+    """The first values get a separate program, which can be compiled; a constant mask needs no other
+    program.
+    """
     expected, got, graph = trained(made(Net), CASES[name], [(x, y, k > 0.5) for x, y, k in batches()])
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert [p.unknown_sizes for p in graph._engine.programs] in ([True, False], [False, True])
@@ -372,7 +376,7 @@ def few_or_many(x):
     return rows.sum() / min(len(rows), 7) + max(rows.shape[0] - 5, 2) + max(1, x.sum()) * min(x.sum(), 0.5)
 
 
-def test_branches_on_sizes_make_a_program_for_each_way():
+def test_branches_on_sizes_have_a_program_for_each_outcome():
     builtin = len, min, max
     graph = Positive(few_or_many)
     for k in range(16):
@@ -418,7 +422,7 @@ def test_tensors_of_integers_where_python_asks_for_their_truth_or_numbers(functi
     lambda x: x * 2 if not (x.isnan() | x.isinf()).any().item() else -x,
     lambda x: x.clamp(-3, 3) if not x.mean().isfinite() else x * 2,
 ])  # fmt: skip
-def test_numbers_that_are_not_finite_take_another_way(function):
+def test_values_that_are_not_finite_take_the_other_branch(function):
     """As DETR and Mask2Former clamp what has overflowed."""
     graph = Positive(function)
     for k in range(6):
@@ -460,7 +464,7 @@ def test_packed_sequences_whose_lengths_depend_on_values():
             assert torch.equal(got, expected) if isinstance(got, torch.Tensor) else got is expected
 
 
-def test_one_hot_of_what_is_no_class_number():
+def test_one_hot_of_an_invalid_class_raises():
     with pytest.raises(RuntimeError, match="int64|LongTensor"):
         Positive(lambda x: torch.nn.functional.one_hot(x.int()))(torch.ones(3))
 
@@ -582,7 +586,9 @@ class Experts(nn.Module):
     [lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, dampening=0.1), lambda p: torch.optim.AdamW(p, 0.01)],
 )
 def test_training_with_branches_on_sizes(make):
-    """A try that goes another way leaves no trace: statistics, random numbers, state that the first step begins."""
+    """A call that takes another branch leaves no trace: statistics, random numbers, state created by the
+    first step.
+    """
     model = made(Experts)
     inputs = [torch.randn(8, 4) if k % 3 else torch.randn(1, 4) + torch.randn(8, 4) * 1e-3 for k in range(12)]
     expected, got, graph = trained(model, lambda m, x: m(x), [(x,) for x in inputs], make)
@@ -605,7 +611,7 @@ def test_a_branch_that_raises():
     assert torch.equal(graph(x), x * 2) and len(graph._engine.programs) == 1
 
 
-def test_a_way_that_raises_is_no_guess():
+def test_a_branch_that_raises_is_not_recorded():
     """Whether build() raises is decided by the values, however the test is written and whichever way is likely."""
 
     def build(x, n):
@@ -629,7 +635,7 @@ def test_a_way_that_raises_is_no_guess():
             assert torch.equal(graph(x, number), torch.full((n,), 2.0))
 
 
-def test_a_replaced_tensor_met_on_the_other_way():
+def test_a_replaced_tensor_on_the_other_branch():
     module = nn.Module()
     module.register_buffer("factor", torch.tensor([2.0]))
 
@@ -652,7 +658,7 @@ def test_a_branch_on_several_ranks_is_an_error(monkeypatch):
         Positive(few_or_many)(torch.ones(3))
 
 
-def test_a_saved_program_with_branches_goes_one_way(tmp_path):
+def test_a_saved_program_has_only_the_branches_taken(tmp_path):
     graph, x = Positive(lambda x: x if x[x > 0].numel() == 0 else x[x > 0]), torch.ones(3)
     graph(x)
     flow.save(graph, str(tmp_path / "g"))

@@ -1,4 +1,6 @@
-"""Objects in a list that build() walks through: attributes that it does not read make no program."""
+"""Objects in a list that build() iterates over: changes of attributes that it does not read need no new
+program.
+"""
 
 import pytest
 import torch
@@ -80,14 +82,14 @@ def test_the_inside_of_a_custom_operator_is_torchs():
             return halve(x)
 
     graph = Halve()
-    graph.config.strict(True)  # what has no guard is an error
+    graph.config.strict(True)  # reads without a guard are errors
     for value in (1.0, 3.0):
         assert graph(torch.full((2,), value)).tolist() == [value / 2] * 2
     assert len(graph._engine.programs) == 1
 
 
 def test_a_module_is_run_once_where_build_imports_it(tmp_path, monkeypatch):
-    """What its code reads while it is imported makes no guard and no warning."""
+    """Reads during the import of a module cause no guard and no warning."""
     (tmp_path / "imported_by_build.py").write_text(
         "import dataclasses\n"
         "class Base: pass\n"

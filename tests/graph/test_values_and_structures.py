@@ -1,4 +1,4 @@
-"""Operators that read values, flags in buffers, and what build() may take and return."""
+"""Operators that read values, flags in buffers, and the arguments and results of build()."""
 
 import collections
 import contextlib
@@ -19,7 +19,9 @@ import oneflow as flow
 
 
 def follow(make, loss_of, inputs, make_optimizer=lambda p: torch.optim.SGD(p, lr=0.1)):
-    """Train twins in eager and in a graph; what loss_of gives, weights and buffers agree bit for bit. The graph."""
+    """Train copies of a model in eager mode and in a graph. Results of loss_of, weights and buffers must be
+    bitwise equal. Return the graph.
+    """
     torch.manual_seed(0)
     eager = make()
     other = copy.deepcopy(eager)
@@ -267,7 +269,7 @@ def test_sizes_stay_sizes(tmp_path):
     )
 
 
-def test_a_global_argument_has_a_program_of_its_own():
+def test_a_global_argument_has_a_separate_program():
     graph, x = graph_of(lambda x: x * 2), torch.ones(2, 4)
     where = flow.placement("cpu", [0])
     assert graph(x.to_global(where, flow.sbp.broadcast)).sbp == (flow.sbp.broadcast,)
@@ -334,7 +336,7 @@ def test_contiguous_parameters_that_get_no_gradient_decay_as_in_eager():
     )
 
 
-def test_what_inductor_cannot_compile_says_what_to_do_and_runs_on_auto(monkeypatch):
+def test_errors_of_inductor_name_a_remedy_and_auto_runs_the_program(monkeypatch):
     from oneflow._graph.compile.inductor import compiler
 
     def refuse(*args):

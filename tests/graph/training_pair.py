@@ -1,4 +1,4 @@
-"""A model and its optimizer in eager mode and in a graph, which are trained and changed alike."""
+"""A model and its optimizer in eager mode and in a graph, with the same training and changes."""
 
 import copy
 

@@ -1,7 +1,7 @@
 """Update rules of OneFlow 0.4 and 0.5 in float64 NumPy: `rule(p, g, state, t)` returns the new value of a variable.
 
-Source: the update functors of `oneflow/user/kernels/model_update_kernel_util.h`, unless a rule names another one.
-`t` counts steps from 0; `state` keeps the slots of one variable; the learning rate is LR.
+Source: the update functors of `oneflow/user/kernels/model_update_kernel_util.h`, unless a rule names another
+source. `t` counts steps from 0; `state` keeps the slots of one variable; the learning rate is LR.
 """
 
 import numpy as np
@@ -95,7 +95,7 @@ def lars(beta=0.9, epsilon=1e-9, coefficient=0.01, decay=0.0):
 def lamb(beta1=0.9, beta2=0.99, epsilon=1e-6, decay=0.0):
     """LambGradFunctor, LambLRFunctor, LambUpdateFunctor: the norm of the direction is taken without decay.
 
-    OneFlow 0.9.0 was asked for three steps of optim.LAMB with a decay of 0.5; LAMB_OF_0_9 are its values.
+    LAMB_OF_0_9 has the values of three steps of optim.LAMB with a decay of 0.5 in OneFlow 0.9.0.
     """
 
     def rule(p, g, state, t):

@@ -1,4 +1,4 @@
-"""Moving blobs between devices of one job; on the CPU with torch's "meta" device in the GPU's place."""
+"""Moving blobs between devices of one job. On the CPU, torch's "meta" device replaces the GPU."""
 
 import numpy as np
 import pytest

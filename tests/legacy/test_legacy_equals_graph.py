@@ -1,4 +1,4 @@
-"""A job function and the same network as nn.Module + nn.Graph: 20 steps from the same weights."""
+"""A job function and the same network as nn.Module and nn.Graph agree for 20 steps from the same weights."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Settings, flow.Model, unittest helpers and what is left."""
+"""Settings, flow.Model, unittest helpers and other functions."""
 
 import json
 import os

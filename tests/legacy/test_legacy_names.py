@@ -1,4 +1,4 @@
-"""Which names exist where, and what colliding names of `oneflow.*` mean inside and outside a job."""
+"""The names of each module, and the meaning of colliding names of `oneflow.*` inside and outside a job."""
 
 import importlib
 import inspect

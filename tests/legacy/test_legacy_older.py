@@ -1,4 +1,6 @@
-"""What programs of OneFlow 0.2 to 0.5 use besides functions: settings, internal modules, jobs at the edge."""
+"""Features of programs of OneFlow 0.2 to 0.5 besides functions: settings, internal modules, edge cases of
+jobs.
+"""
 
 import importlib
 import subprocess

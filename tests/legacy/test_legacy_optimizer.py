@@ -1,4 +1,6 @@
-"""What optimizers share: variables, decay patterns, schedules, loss scales, losses (the rules: test_legacy_update_rules.py)."""
+"""Common features of optimizers: variables, decay patterns, schedules, loss scales, losses (update rules:
+test_legacy_update_rules.py).
+"""
 
 import math
 

@@ -1,6 +1,5 @@
-"""Calls in the argument orders of OneFlow 0.1 to 0.5 reach the parameters they were written for.
-
-tests/golden/legacy_signatures.json has the signatures by version (record_legacy_signatures.py made it).
+"""Calls in the argument orders of OneFlow 0.1 to 0.5 bind the intended parameters.
+tests/golden/legacy_signatures.json has the signatures by version (written by record_legacy_signatures.py).
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Ten steps of every optimizer of job functions beside the update rules of OneFlow's kernels."""
+"""Ten steps of every job-function optimizer agree with the update rules of OneFlow's kernels."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Every model constructor of flowvision (the real package, unchanged) builds and runs forward.
+"""Every model constructor of flowvision (the unchanged package) builds a model that runs forward.
 
-Classification models are built without initialising their weights and run on meta tensors: every
-operator of the forward is checked for its arguments and shapes, no number is computed. Detection,
-segmentation and style transfer, and some training steps, run with numbers on tiny images.
+Classification models are built without initializing their weights and run on meta tensors, which checks the
+arguments and shapes of every operator without computing values. Detection, segmentation and style transfer
+models, and some training steps, run on tiny images.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ SIZES = {
 
 @contextlib.contextmanager
 def no_initialisation():
-    """The functions of nn.init, and normal_ and uniform_, leave a tensor as it is."""
+    """The functions of nn.init, and normal_ and uniform_, do not change a tensor."""
     saved = [
         (where, name, getattr(where, name))
         for where in (torch.nn.init, flow.nn.init)
@@ -158,7 +158,7 @@ def test_style_transfer():
         pytest.param("vit_tiny_patch16_224", 224, {}, marks=pytest.mark.slow),
     ],
 )
-def test_training_step_lowers_the_loss_as_the_gradient_says(name, size, more):
+def test_training_step_lowers_the_loss_as_the_gradient_predicts(name, size, more):
     """A small step along the gradient changes the loss by -lr * |gradient|^2, to first order (float64)."""
     flow.manual_seed(0)
     model = (
@@ -166,7 +166,7 @@ def test_training_step_lowers_the_loss_as_the_gradient_says(name, size, more):
     )  # eval: no dropout, no batch statistics
     with flow.no_grad():
         for p in model.parameters():
-            p.add_(flow.randn_like(p) * 0.01)  # away from the kink of ReLU, where zero biases sit
+            p.add_(flow.randn_like(p) * 0.01)  # away from the kink of ReLU at zero biases
     x, y = flow.randn(4, 3, size, size, dtype=flow.float64), flow.tensor([0, 1, 2, 3], dtype=flow.int32)
     loss_fn = flow.nn.CrossEntropyLoss()
     before = loss_fn(model(x), y)

@@ -1,4 +1,4 @@
-"""flowvision models give real OneFlow's logits and gradients (golden/record_nn_flowvision.py, float64)."""
+"""flowvision models give OneFlow's logits and gradients (golden/record_nn_flowvision.py, float64)."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""CrossEntropyLoss takes labels whose shape has dimensions of size 1 more or fewer, as OneFlow 0.9.0 does."""
+"""CrossEntropyLoss accepts labels with added or missing dimensions of size 1, as OneFlow 0.9.0 does."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Both callers: OneFlow's positional order and torch's call forms on the same names."""
+"""OneFlow's positional order and torch's call forms work for the same names."""
 
 import inspect
 
@@ -190,7 +190,7 @@ class flow_dialect:
         ("flow.nn.ParameterList([], values=[])", "two names"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(call, words):
+def test_errors_of_wrong_calls_name_the_cause(call, words):
     with pytest.raises(TypeError, match=words):
         eval(call)
 
@@ -228,7 +228,7 @@ def test_wrong_calls_say_what_is_wrong(call, words):
         "RNN",
     ],
 )
-def test_classes_stand_for_torchs(name):
+def test_classes_replace_torchs_classes(name):
     """A subclass that shares name and repr, and whose isinstance() knows torch's own modules."""
     ours, theirs = getattr(flow.nn, name), getattr(torch.nn, name)
     args = {
@@ -255,7 +255,7 @@ def test_classes_stand_for_torchs(name):
     )
 
 
-def test_a_users_subclass_stands_for_itself():
+def test_a_users_subclass_is_not_replaced():
     from abc import ABC, abstractmethod
 
     class Mine(flow.nn.Dropout, ABC):

@@ -1,4 +1,4 @@
-"""nn, nn.functional and nn.init against numbers recorded from real OneFlow 0.9.0 (golden/record_nn.py)."""
+"""nn, nn.functional and nn.init against values recorded from OneFlow 0.9.0 (golden/record_nn.py)."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Modules and functions that do something torch's do not."""
+"""Modules and functions with features that torch's versions lack."""
 
 import copy
 import pickle
@@ -54,7 +54,7 @@ def test_output_padding_may_reach_the_stride(n, stride, padding, extra, dilation
 
 
 def test_output_padding_of_the_stride_as_recorded():
-    """Numbers of OneFlow 0.9.0."""
+    """Values recorded from OneFlow 0.9.0."""
     x, w = torch.arange(1.0, 5.0).reshape(1, 1, 4), torch.tensor([[[1.0, 10.0, 100.0]]])
     assert F.conv_transpose1d(x, w, None, 1, 1, 1).flatten().tolist() == [12, 123, 234, 340, 400]
     assert F.conv_transpose1d(x, w, torch.tensor([0.5]), 2, 0, 3).flatten().tolist() == [
@@ -297,7 +297,7 @@ def test_copies_and_pickles(module):
     m = module()
     other = copy.deepcopy(m)
     assert type(other) is type(m) and repr(other) == repr(m) and set(vars(other)) == set(vars(m))
-    other = pickle.loads(pickle.dumps(m))  # torch's own class, where the module uses nothing of OneFlow's
+    other = pickle.loads(pickle.dumps(m))  # torch's class, if the module uses no feature of OneFlow
     assert type(m) in (type(other),) and repr(other) == repr(m) and isinstance(other, type(m))
 
 
@@ -349,7 +349,7 @@ def test_ddp_on_one_process_returns_the_module():
         and [*net.state_dict()] == ["weight", "bias"]
         and copy.deepcopy(net).module is not net
     )
-    with net.no_sync():  # what programs ask torch's wrapper for
+    with net.no_sync():  # attributes of torch's wrapper that programs use
         net(flow.ones(1, 2)).sum().backward()
     assert net.weight.grad.tolist() == [[1.0, 1.0]]
     with pytest.raises((RuntimeError, ValueError), match="process group"):

@@ -1,4 +1,6 @@
-"""`from oneflow.nn import *` brings every public name, torch's and ours, though names are resolved lazily."""
+"""`from oneflow.nn import *` imports every public name, torch's and ours, although names are resolved
+lazily.
+"""
 
 import subprocess
 import sys

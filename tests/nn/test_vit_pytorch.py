@@ -1,8 +1,8 @@
 """vit-pytorch, an unchanged PyTorch library, with `import torch` replaced by `import oneflow as torch`.
 
-The installed package is copied twice, as it is and with its imports of torch replaced. Each model of
-the second copy must give the same numbers, outputs and gradients, as that of the first: same seed,
-equal bits. (Both copies have an empty __init__.py: the package's own imports torchvision.)
+The installed package is copied twice, unchanged and with its imports of torch replaced. With the same seed,
+the outputs and gradients of each model must be bitwise equal in both copies. (Both copies have an empty
+__init__.py, because the original imports torchvision.)
 """
 
 import importlib
@@ -177,7 +177,9 @@ def test_same_numbers(module):
 
 
 def test_every_module_imports():
-    """What imports with torch imports with oneflow (some need torchvision or torchaudio)."""
+    """Modules that can be imported with torch can be imported with oneflow (some need torchvision or
+    torchaudio).
+    """
     imported = 0
     for file in sorted(ROOT.glob("*.py")):
         try:

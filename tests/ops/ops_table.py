@@ -1,6 +1,8 @@
-"""The operators with a kernel: how to make inputs, the public call, and its plain-torch meaning. Shared by the tests and the benchmark.
+"""The operators with a kernel: inputs, the public call, and the plain-torch reference. Shared by the tests
+and the benchmark.
 
-make(dtype, n) -> inputs; the floating ones get gradients. `n` scales the size. call(*inputs) and plain(*inputs) give a tensor or a tuple.
+make(dtype, n) -> inputs; floating-point inputs get gradients. `n` scales the size. call(*inputs) and
+plain(*inputs) return a tensor or a tuple.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""oneflow::convolution and its gradients, which nn.Graph takes under inductor where they are faster than oneDNN's convolutions."""
+"""oneflow::convolution and its gradients. Under inductor, nn.Graph uses them if they are faster than oneDNN's
+convolutions.
+"""
 
 import pytest
 import torch
@@ -142,7 +144,7 @@ def test_wrong_operands_are_named(call, said):
 
 
 class Network(nn.Module):
-    """Layers that are taken: a patch, one pixel, one pixel with a stride, few pixels; and one that is not."""
+    """Supported layers: a patch, one pixel, one pixel with a stride, few pixels; and an unsupported one."""
 
     def __init__(self):
         super().__init__()
@@ -181,7 +183,9 @@ class Depthwise(nn.Module):
 
 
 class Signals(nn.Module):
-    """The same of one dimension: steps of ten, one number, one of two numbers, few numbers; and one that is not taken."""
+    """The same in one dimension: steps of ten, one element, one of two elements, few elements; and an
+    unsupported one.
+    """
 
     def __init__(self):
         super().__init__()
@@ -276,7 +280,7 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, net
         return loss, *torch.autograd.grad(loss, [x, *model.parameters()])
 
     graph.config.set_backend("inductor")
-    with inductor_config.patch(fx_graph_cache=False):  # what is in the cache is not rewritten again
+    with inductor_config.patch(fx_graph_cache=False):  # cached graphs are not rewritten again
         results = graph(x)
     exact, x64 = network().double(), x.detach().double().requires_grad_()
     exact.load_state_dict(model.state_dict())

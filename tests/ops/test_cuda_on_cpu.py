@@ -1,4 +1,6 @@
-"""The CUDA kernels' logic where no GPU is: csrc/cuda compiled as C++ and run by the emulation in cuda_on_cpu/."""
+"""The logic of the CUDA kernels, tested without a GPU: csrc/cuda is compiled as C++ and run by the emulation
+in cuda_on_cpu/.
+"""
 
 import os
 import re
@@ -168,7 +170,9 @@ def run(library, *command, order="forward"):
 @needs_compiler
 @pytest.mark.skipif(_ext.status() != "loaded", reason=f"the kernel library is {_ext.status()}")
 def test_the_kernels(tmp_path):
-    """The operator tests, those marked gpu among them, in both orders; and results beside those of the CPU's kernels."""
+    """The operator tests, including those marked gpu, in both thread orders; and results compared with the
+    CPU kernels.
+    """
     subprocess.run([sys.executable, str(HERE / "cuda_on_cpu" / "translate.py")], check=True)
     library = "build/_ext_cuda_on_cpu.so"
     files = [

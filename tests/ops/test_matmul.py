@@ -1,4 +1,6 @@
-"""oneflow::mm and oneflow::bmm, the products of float32 matrices that nn.Graph takes under inductor where they are faster than torch's."""
+"""oneflow::mm and oneflow::bmm, products of float32 matrices. Under inductor, nn.Graph uses them if they are
+faster than torch's.
+"""
 
 import pytest
 import torch
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 
 
 def layouts(rows, columns):
-    """The same kind of matrix in memory row by row, column by column, with gaps, with gaps between the numbers, and of one row repeated."""
+    """A matrix in several layouts: row-major, column-major, with gaps between rows, with gaps between
+    elements, and one repeated row.
+    """
     torch.manual_seed(0)
     yield torch.randn(rows, columns)
     yield torch.randn(columns, rows).t()
@@ -153,9 +157,7 @@ def test_several_threads_give_the_same_bits():
         ("", "AVX512", "AuthenticAMD", False, False),
     ],
 )
-def test_the_processor_or_the_environment_says_whether_blocks_are_faster(
-    monkeypatch, value, capability, maker, mkl, said
-):
+def test_processor_or_environment_selects_the_block_kernels(monkeypatch, value, capability, maker, mkl, said):
     monkeypatch.setenv("ONEFLOW_GRAPH_BLOCKS", value)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
@@ -205,7 +207,7 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, pro
         return torch.autograd.grad(program(*operands).square().sum(), operands)
 
     graph.config.set_backend("inductor")
-    with inductor_config.patch(fx_graph_cache=False):  # what is in the cache is not rewritten again
+    with inductor_config.patch(fx_graph_cache=False):  # cached graphs are not rewritten again
         results = graph(*operands)
     exact = [x.detach().double().requires_grad_() for x in operands]
     for found, wanted in zip(

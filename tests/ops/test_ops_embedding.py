@@ -1,4 +1,4 @@
-"""one_embedding's operators on a store, found by the name of the embedding that owns it."""
+"""one_embedding's operators on a store, which is selected by the name of its embedding."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_fused_lookup_trains_the_rows(tmp_path, how):
     ].tolist() == [[0, 0.5], [0, 0.5]]
 
 
-def test_errors_say_what_was_found(tmp_path):
+def test_errors_name_the_value_found(tmp_path):
     e = made(tmp_path)
     ids = torch.tensor([1, 2])
     with pytest.raises(RuntimeError, match="no one_embedding is called 'other', found .*'ops'"):

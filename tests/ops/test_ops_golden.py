@@ -1,4 +1,4 @@
-"""oneflow._C against numbers recorded from real OneFlow 0.9.0 (tests/golden/record_ops.py)."""
+"""oneflow._C against values recorded from OneFlow 0.9.0 (tests/golden/record_ops.py)."""
 
 import json
 import math

@@ -1,5 +1,7 @@
-"""The CUDA kernels against the plain functions on the CPU in float64, and against the CPU kernels' dropped elements. Those that need
-no GPU to mean something also run on the library of cuda_on_cpu/ (see test_cuda_on_cpu.py)."""
+"""The CUDA kernels against the plain functions on the CPU in float64, and against the CPU kernels' dropped
+elements. Tests that do not need a real GPU also run on the library of cuda_on_cpu/ (see
+test_cuda_on_cpu.py).
+"""
 
 import contextlib
 import math
@@ -36,7 +38,7 @@ def cuda(inputs):
 
 @pytest.fixture(autouse=True)
 def _as_on_cuda(monkeypatch):
-    """On the emulation: half precision has kernels, the bias's gradient is a sum of its own."""
+    """On the emulation: half precision has kernels, and the bias gradient is a separate sum."""
     if EMULATED:
         _ext.status()
         run = kernels.run
@@ -102,7 +104,7 @@ def test_empty(op):
 
 
 @compares_devices
-def test_dropout_drops_what_the_cpu_drops():
+def test_dropout_drops_the_same_elements_as_on_the_cpu():
     x, b, seed = torch.randn(300, 129), torch.randn(129), torch.tensor(1234567)
     here = torch.ops.oneflow.bias_dropout(x, b, 1, 0.3, seed)
     there = torch.ops.oneflow.bias_dropout(x.cuda(), b.cuda(), 1, 0.3, seed.cuda())
@@ -389,7 +391,7 @@ def test_no_region_keeps_the_gpu_busy(far, at, dtype):
     assert time.monotonic() - began < seconds(5)
     torch.testing.assert_close(
         found[1], torch.ones(2, 2, 2, dtype=dtype)
-    )  # the region beside it is what it always is
+    )  # the neighboring region is unaffected
     assert dx.isfinite().all() and found[0].isfinite().all() and (abs(far) < 1e10 or not found[0].any())
 
 

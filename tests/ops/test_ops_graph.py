@@ -1,4 +1,4 @@
-"""Custom operators inside nn.Graph: one training program, bit for bit the eager steps, dropout included."""
+"""Custom operators inside nn.Graph: one training program, bitwise equal to eager steps, including dropout."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Each kernel against its plain-torch meaning: values, gradients, dtypes, layouts, shapes, fake kernels."""
+"""Each kernel against its plain-torch reference: values, gradients, dtypes, layouts, shapes, fake kernels."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def needs_grad(inputs):
 
 
 def leaves(op, inputs):
-    """The inputs gradients are asked for: not the tables of the rotary embedding, not regions."""
+    """The inputs that get gradients: not the tables of the rotary embedding, not regions."""
     n = 1 if op.name.startswith(("fused_apply_rotary", "roi_align", "fake_")) else len(inputs)
     return [x for x in inputs[:n] if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
@@ -171,7 +171,7 @@ def test_bias_dropout(dtype, axis):
     y = C.fused_bias_add_dropout(x, b, p=0.25, axis=axis)
     whole = (x.double() + (b if axis else b[:, None]).double()).detach()
     kept = y != 0
-    assert abs(kept.double().mean() - 0.75) < 0.01  # 38700 draws: the standard deviation is 0.0022
+    assert abs(kept.double().mean() - 0.75) < 0.01  # 38700 samples: the standard deviation is 0.0022
     torch.testing.assert_close(
         y[kept], (whole / 0.75).to(dtype)[kept], rtol=2 * torch.finfo(dtype).eps, atol=0
     )
@@ -203,7 +203,7 @@ def test_dropped_fractions_are_even_over_positions():
 
 
 def test_masked_softmax_of_a_mask_that_lies_by_columns():
-    """Also called as an operator, where no function has laid the mask out anew."""
+    """The operator is also called directly, without the function that makes the mask contiguous."""
     x, mask = torch.randn(3, 5, requires_grad=True), (torch.rand(5, 3) > 0.5).t()
     y, _ = torch.ops.oneflow.masked_softmax(x, mask, 0, 2.0, -9.0, 0.0, None)
     right = torch.softmax(torch.where(mask, 2 * x, -9.0), -1)
@@ -546,7 +546,7 @@ def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
         torch.testing.assert_close(got, wanted.detach(), rtol=1e-11, atol=1e-11)
 
 
-def test_lstm_refuses_what_does_not_fit():
+def test_lstm_refuses_invalid_arguments():
     with pytest.raises(RuntimeError, match="given must have dtype float32, float64, found bfloat16"):
         torch.ops.oneflow.lstm(
             torch.ones(1, 1, 4).bfloat16(),
@@ -561,7 +561,7 @@ def test_lstm_refuses_what_does_not_fit():
         )
 
 
-def test_gru_and_rnn_refuse_what_does_not_fit():
+def test_gru_and_rnn_refuse_invalid_arguments():
     one, three = torch.ones(1, 1, 1), torch.ones(1, 1, 3)
     with pytest.raises(RuntimeError, match=r"bias must have shape \(3\), found \(1\)"):
         torch.ops.oneflow.gru(three, torch.ones(3, 1), torch.ones(1), torch.ones(1, 1), False)

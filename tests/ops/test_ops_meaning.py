@@ -1,4 +1,4 @@
-"""What the operators compute, from formulas written out here (many have no CPU kernel in OneFlow to record)."""
+"""The operators against formulas in this file, because many have no CPU kernel in OneFlow to record."""
 
 import math
 
@@ -15,7 +15,7 @@ C = oneflow._C
 
 @pytest.fixture(params=["kernels", "plain"], autouse=True)
 def way(request, monkeypatch):
-    """Every test runs with the kernels, where the library is there, and without."""
+    """Every test runs with the kernels, if the library is available, and without them."""
     if request.param == "plain":
         monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
     elif _ext.status() != "loaded":
@@ -419,7 +419,7 @@ def test_negative_zero_points_are_kept():
     assert (C.fake_quantization(x, scale, zero, "google", 8, "affine") - x).abs().max() <= scale.max() / 2
 
 
-def test_the_cambricon_formula_is_symmetric_whatever_the_scheme():
+def test_cambricon_formula_is_symmetric_for_every_scheme():
     x = torch.linspace(-0.95, 0.05, 12).reshape(3, 4)
     for f in (
         lambda s: C.min_max_observer(x, "cambricon", 8, s, True),
@@ -615,7 +615,7 @@ def test_autocast_keeps_torchs_rules():
         (lambda: C.no_such_operator, "no_such_operator"),
     ],
 )
-def test_errors_print_what_was_found(call, text):
+def test_errors_print_the_value_found(call, text):
     with pytest.raises((RuntimeError, ValueError, AttributeError), match=text):
         call()
 

@@ -1,4 +1,6 @@
-"""Calls of the raw operators that do not fit: each is refused with the argument's name, and hostile values stay in their bounds."""
+"""Invalid calls of the raw operators: each error names the argument, and hostile values cause no access out
+of bounds.
+"""
 
 import math
 import time
@@ -149,7 +151,7 @@ def test_roi_align_of_an_empty_image(height, width):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_roi_align_outside_reads_nothing(value):
-    """Region 0 lies outside the image, region 1 partly."""
+    """Region 0 is outside the image, region 1 partly outside."""
     picture = torch.ones(1, 1, 4, 4)
     picture[0, 0, 0, 0] = value
     regions = torch.tensor([[0.0, -50, -50, -40, -40], [0.0, 2, 2, 9, 9]])

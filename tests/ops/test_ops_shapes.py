@@ -1,4 +1,6 @@
-"""Every kernel at random sizes and memory layouts: values and gradients of its plain-torch meaning, in float64."""
+"""Every kernel at random sizes and memory layouts against values and gradients of its plain-torch reference,
+in float64.
+"""
 
 import pytest
 import torch

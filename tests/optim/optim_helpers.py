@@ -1,4 +1,4 @@
-"""Shared by the optimizer tests: small parameters, a loop, the list of classes."""
+"""Helpers of the optimizer tests: small parameters, a training loop, the list of classes."""
 
 import torch
 

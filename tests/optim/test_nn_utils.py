@@ -1,4 +1,4 @@
-"""oneflow.nn.utils: clipping, packed parameters, and what falls through to torch."""
+"""oneflow.nn.utils: clipping, packed parameters, and names that fall back to torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What optimizers accept, keep and refuse."""
+"""Arguments, state and errors of optimizers."""
 
 import copy
 import inspect
@@ -321,7 +321,9 @@ def test_a_checkpoint_of_plain_torch_gets_oneflows_options():
     [(False, 2, (1.0, 1.0)), (True, 0, (1.0, 1.0)), (True, 2, (1 - 0.8**2, 1 - 0.9**2))],
 )
 def test_oneflows_layout_has_the_corrections_oneflow_goes_on_with(cls, correct, steps, expected):
-    """Real OneFlow 0.9.0 stores 1 without bias correction and before the first step, and takes the stored numbers when it resumes."""
+    """OneFlow 0.9.0 stores 1 without bias correction and before the first step, and uses the stored values
+    when it resumes.
+    """
     p = parameters()
     o = cls(p, lr=0.05, betas=(0.8, 0.9), do_bias_correction=correct)
     run(o, p, steps)

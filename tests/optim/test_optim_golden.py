@@ -1,4 +1,4 @@
-"""Optimizers and schedulers against numbers recorded from real OneFlow 0.9.0 (tests/golden/record_optim.py)."""
+"""Optimizers and schedulers against values recorded from OneFlow 0.9.0 (tests/golden/record_optim.py)."""
 
 import importlib.util
 import json
@@ -79,7 +79,7 @@ def test_training_goes_on_from_a_oneflow_state_dict(text):
 
 
 @pytest.mark.parametrize("text", list(STATES))
-def test_oneflow_layout_is_what_oneflow_writes(text):
+def test_oneflow_layout_equals_files_of_oneflow(text):
     """Keys, order and numbers of `state_dict(layout="oneflow")`."""
     ns = record.start(flow, text)
     record.train(ns, 3)

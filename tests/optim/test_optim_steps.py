@@ -1,4 +1,6 @@
-"""The formulas written here, edge cases of parameters and gradients, torch's tools on our optimizers."""
+"""Optimizer steps against formulas in this file, edge cases of parameters and gradients, and torch's tools
+with our optimizers.
+"""
 
 import warnings
 

@@ -1,4 +1,6 @@
-"""Which parameter lists optimizers refuse, and with what class of error; gradients to clip that do not exist. As OneFlow 0.9.0 on a CPU."""
+"""Parameter lists that optimizers refuse, with the error class of OneFlow 0.9.0 on a CPU; clipping of missing
+gradients.
+"""
 
 import pytest
 import torch

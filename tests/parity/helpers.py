@@ -1,4 +1,4 @@
-"""The functions that the expressions of written.py use, and their evaluation on both libraries."""
+"""Functions for the expressions of written.py, and the evaluation of expressions on both libraries."""
 
 import ast
 import inspect
@@ -128,7 +128,7 @@ def names_for(scope, lib):
 
 
 def evaluate(code, lib, given=None):
-    """(result, the tensors drawn) of an expression."""
+    """Return (result, sampled tensors) of an expression."""
     scope = Scope(given)
     torch.manual_seed(0)
     return eval(code, names_for(scope, lib)), scope.made

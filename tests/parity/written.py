@@ -1,8 +1,8 @@
-"""Cases for the documented names that torch's table of operators has no samples for.
+"""Cases for documented names without samples in torch's table of operators.
 
-name: expression over `lib` (torch, then oneflow). `x(2, 3)` is a float tensor that requires a gradient,
-`i(2, 3, high=4)` an integer one, the same on both sides. Where torch has no such name: a pair
-(expression for oneflow, the same thing said in torch or NumPy).
+name: expression over `lib` (torch, then oneflow). `x(2, 3)` is a float tensor that requires a gradient, `i(2,
+3, high=4)` an integer tensor, both equal on the two sides. If torch lacks the name, the case is a pair: an
+expression for oneflow, and an equivalent in torch or NumPy.
 """
 
 import textwrap

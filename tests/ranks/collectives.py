@@ -1,4 +1,6 @@
-"""Every collective of flow.comm on two ranks; no warning may come of it: python -m oneflow.distributed.launch --nproc_per_node 2 collectives.py"""
+"""Every collective of flow.comm on two ranks, without warnings: python -m oneflow.distributed.launch
+--nproc_per_node 2 collectives.py
+"""
 
 import warnings
 
@@ -72,7 +74,7 @@ else:
         )  # it is received all the same: the next call gets the next tensor
 comm.barrier()
 
-# views: what lies between their elements is neither sent nor written; one rank may lay out its tensor by columns
+# views: memory between their elements is neither sent nor written; a rank may use a column-major tensor
 table = (flow.arange(6.0) + 10 * RANK).reshape(2, 3)
 comm.all_reduce(table[:, 1:2])
 assert table.tolist() == [[10 * RANK, 12, 10 * RANK + 2], [10 * RANK + 3, 18, 10 * RANK + 5]]

@@ -1,4 +1,6 @@
-"""Functions of global tensors under every rule, with gradients, against the same on one rank: a second program for test_ranks.py."""
+"""Functions of global tensors under every SBP, with gradients, against the same on one rank: a program for
+test_ranks.py.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -245,7 +247,9 @@ class Draws(nn.Graph):
 
 
 def random_numbers_in_a_graph():
-    """The ranks' generators differ: copies draw alike all the same, parts do not, and recomputation draws again what forward did."""
+    """The ranks' generators differ. Copies still sample equal values, shards do not, and recomputation
+    samples forward's values again.
+    """
     rank = flow.env.get_rank()
     for checkpoint in (False, True):
         flow.manual_seed(10 + rank)

@@ -1,4 +1,6 @@
-"""What a global test draws is the same on every rank, and what it makes takes global tensors: python -m oneflow.distributed.launch --nproc_per_node 2 drawn.py"""
+"""Global autotests sample the same values on every rank, and their results accept global tensors: python -m
+oneflow.distributed.launch --nproc_per_node 2 drawn.py
+"""
 
 import random as python_random
 

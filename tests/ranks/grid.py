@@ -1,4 +1,4 @@
-"""Two rules for each tensor, on four ranks in a grid: a third program for test_ranks.py."""
+"""Global tensors with a two-dimensional SBP on a grid of four ranks: a program for test_ranks.py."""
 
 import sys
 from itertools import product
@@ -50,7 +50,7 @@ def rows_of_a_table_cut_both_ways():
 
 
 def filled_where_they_are():
-    """What writes numbers into a tensor leaves its rules: DTensor keeps those of the tensor it met first."""
+    """Writing values into a tensor keeps its SBP: DTensor uses the SBP of the tensor that it saw first."""
     for place in (GRID, flow.placement.all("cpu"), flow.placement("cpu", [1])):
         for rules in product((S0, S1, B, P), repeat=place.ranks.ndim):
             x = flow.ones(8, 8, placement=place, sbp=rules)

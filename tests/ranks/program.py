@@ -1,4 +1,6 @@
-"""Checks that run on every rank of a launch of several: python -m oneflow.distributed.launch --nproc_per_node N program.py NAME ..."""
+"""Checks that run on every rank of a multi-process launch: python -m oneflow.distributed.launch
+--nproc_per_node N program.py NAME ...
+"""
 
 import json
 import math
@@ -353,7 +355,7 @@ def gradients():
 
 @check
 def losses_are_means_of_the_whole():
-    """Also where the parts are of different sizes, or ignore and weigh different targets."""
+    """Also if the shards have different sizes, or ignore and weigh different targets."""
     flow.manual_seed(0)
     F = nn.functional
     weights = flow.rand(6)
@@ -516,7 +518,7 @@ def graphs_of_inductor():
 
 @check
 def moved_twice_with_inductor():
-    """A rank without a part makes both calls, the one that has it no less."""
+    """Ranks with and without a shard make both calls."""
 
     class Twice(nn.Graph):
         def __init__(self, backend):
@@ -782,7 +784,7 @@ def norms_of_narrow_data_on_one_stage():
 
 @check
 def dtypes_on_one_stage():
-    """What a kernel refuses is refused on every rank, so that all go on to the same calls."""
+    """If a kernel refuses a call, every rank refuses it, so that all ranks continue with the same calls."""
     first = flow.placement("cpu", [0])
 
     def results(mask, x, i):
@@ -979,7 +981,7 @@ def averaged_gradients():
 
 @check
 def other_data():
-    """What `.data` is given the tensor holds, as where a placed module changes its dtype."""
+    """Assigning `.data` changes the tensor, as when a module on a placement changes its dtype."""
     first = flow.placement("cpu", [0])
     for place in (ALL, first):
         model = nn.Linear(2, 3).double().to_global(place, B)
@@ -1051,7 +1053,7 @@ def files():
     for wrong, name in (
         (FileNotFoundError, "3"),
         (RuntimeError, "4"),
-    ):  # every rank has the error of the one that reads
+    ):  # every rank raises the error of the reading rank
         if RANK == 0 and name == "4":
             flow.save(flow.ones(100), path + name)
             os.truncate(path + name, 200)

@@ -1,4 +1,6 @@
-"""A PyTorch program that starts its processes itself and makes the process group: no launcher's variables. A program for test_ranks.py."""
+"""A PyTorch program that starts its own processes and creates the process group, without a launcher: a
+program for test_ranks.py.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Random models for training.py: blocks on stages, each parameter under rules of its own."""
+"""Random models for training.py: blocks on stages, each parameter with its own SBP."""
 
 import random
 
@@ -21,7 +21,7 @@ CHANNELS, WORDS, LENGTH = 8, 12, 6
 
 
 def beside(x):
-    """What puts a new tensor where x is."""
+    """A function that moves a new tensor to the placement of x."""
     return {"placement": x.placement, "sbp": [B] * len(x.sbp)} if x.is_global else {}
 
 
@@ -208,7 +208,9 @@ class Rearranged(Block):
 
 
 class Model(nn.Module):
-    """Blocks on stages. Of one rank where `placed` is False: the same draws, and no moves."""
+    """Blocks on stages. If `placed` is False, the model is on one rank, with the same random values and no
+    moves.
+    """
 
     def __init__(self, seed, placed):
         super().__init__()
@@ -261,7 +263,7 @@ class Model(nn.Module):
             self.norm.requires_grad_(False)
 
     def place(self, module, stage, r):
-        """On a stage, each parameter under rules of its own."""
+        """Put a module on a stage, each parameter with its own SBP."""
         copies = [B] * len(stage.hierarchy)
         if self.is_placed:
             module.to_global(stage, copies)

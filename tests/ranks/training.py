@@ -1,7 +1,7 @@
 """Random training programs on several ranks, eager and in a graph, against one rank: python -m oneflow.distributed.launch --nproc_per_node 2 training.py 0:20 [BACKEND]
 
-A seed draws a model (stages.py), an optimizer, and what a trainer adds to it; losses and weights of three steps must agree. The graphs of several ranks run on
-aten, or on the backend that is named.
+A seed determines a model (stages.py), an optimizer and training options. Losses and weights of three steps
+must agree. Graphs on several ranks run on aten or on BACKEND.
 """
 
 import os
@@ -36,7 +36,7 @@ SCHEDULES = (
 
 
 class Trainer:
-    """What is around the model, of one rank or placed, eager or in a graph."""
+    """The training options around the model, on one rank or on a placement, eager or in a graph."""
 
     def __init__(self, seed, placed, in_graph):
         r = random.Random(-seed - 1)
@@ -172,7 +172,7 @@ class Trainer:
                 own.load_state_dict(saved)
 
     def results(self):
-        """{name: numbers} of losses and of what the model holds, after each step."""
+        """{name: values} of losses and of the model's state after each step."""
         found = {}
         for i in range(STEPS):
             if i == STEPS - 1 and self.resumes:

@@ -1,4 +1,4 @@
-"""Findings: ranks, rules for calls, what a program provides for, and --fix."""
+"""Findings: ranks, rules for calls, missing names that a program handles, and --fix."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names are resolved by scope: what a name stands for, and when nobody can tell."""
+"""Names are resolved by scope; ambiguous names are left out."""
 
 import textwrap
 

@@ -156,7 +156,7 @@ TENSOR_NAMESPACES = (
     "oneflow.Tensor",
     "oneflow.nn.functional",
     "oneflow.linalg",
-)  # where a function returns one tensor unless something says otherwise
+)  # functions that return one tensor by default
 
 
 # ------------------------------------------------------------------ torch's own declarations

@@ -37,7 +37,7 @@ PAGES_WITH_TYPE_ERRORS = {
     not torch.__version__.startswith("2.13."), reason="the committed stubs repeat types of torch 2.13"
 )
 def test_stubs_are_current():
-    """In a process of its own, because other tests change the dialect and what modules hand out."""
+    """In a separate process, because other tests change the dialect and the attributes of modules."""
     command = [sys.executable, "-W", "ignore", ROOT / "tests" / "tools" / "make_stubs.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"run: make stubs\n{done.stdout}{done.stderr}"

@@ -21,7 +21,7 @@ def boxing(trace):
 class Boxing(TorchFunctionMode):
     """Move the tensors of an operator to `target()` if they are on several devices.
 
-    CPU tensors of 0 dimensions stay where they are.
+    CPU tensors of 0 dimensions are not moved.
     """
 
     def __init__(self, target):

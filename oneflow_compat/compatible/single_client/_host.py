@@ -28,7 +28,9 @@ class HostBlob:
         return HostBlob(self.trace, lambda: function(self.value()))
 
     def dense(self):
-        """The tensor of this call; an error when the value is no tensor (images of different sizes)."""
+        """Return the tensor of this call. Raise an error if the value is not a tensor (images of different
+        sizes).
+        """
         if self._dense is None:
             self._dense = feed(self.trace, lambda: as_tensor(self.value()), _device(self.trace))
         return self._dense

@@ -58,7 +58,7 @@ class Future:
 
 
 class _Compiled:
-    """One input signature of a job: how to run it, and what its results mean."""
+    """One input signature of a job: its program and the structure of its results."""
 
     __slots__ = ("run", "trace", "copy", "eager", "program")
 

@@ -24,7 +24,7 @@ class Variable:
         )
 
     def initialize(self):
-        """Fill the tensor anew from its initializer (zeros without one)."""
+        """Fill the tensor again from its initializer (with zeros if it has none)."""
         import torch
 
         with torch.no_grad():

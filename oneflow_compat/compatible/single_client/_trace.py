@@ -38,7 +38,7 @@ class Trace:
         self.sources = 0  # number of readers and random states so far
         self.host_values = {}  # id(tensor) -> function giving its host value
         self.readers = {}  # key in job.pipeline -> HostBlob
-        self.parts = {}  # what unpack and repeat returned
+        self.parts = {}  # results of unpack and repeat
 
     def forget_new_variables(self):
         """Remove the variables of a failed definition, which would only hinder the next attempt."""

@@ -85,9 +85,8 @@ class Update:
 
 
 def _gradients(losses, tensors, scale):
-    """Return (gradients of the losses' sum, factor that makes them those of the means).
-
-    An empty loss has the gradient zero.
+    """Return (gradients of the sum of the losses, factor that converts them to gradients of the means). The
+    gradient of an empty loss is zero.
     """
     import torch
 

@@ -59,7 +59,7 @@ def _file_name(name):
 
 
 class FileBackedVariableBlob:
-    """One variable of a snapshot; the values are read when asked for."""
+    """One variable of a snapshot. The values are read on demand."""
 
     def __init__(self, name, folder, shape, dtype):
         self.name, self._folder, self.shape, self._dtype = name, folder, shape, dtype
@@ -121,7 +121,7 @@ def get(path):
 
 
 def init():
-    """Fill every variable anew from its initializer and set the step counters to 0."""
+    """Fill every variable again from its initializer and set the step counters to 0."""
     session = _session.default()
     session.start()
     for variable in session.variables.values():

@@ -55,8 +55,8 @@ def object_segmentation_polygon_scale(poly, scale, name=None):
 def object_segmentation_polygon_to_mask(poly, poly_index, image_size, name=None):
     """int8 masks (objects, height, width) from points and their index (n, 3) = (point, polygon, object).
 
-    A pixel belongs to an object when its centre lies inside an odd number of turns of one of its polygons.
-    The job runs op by op.
+    A pixel belongs to an object if its center is inside one of the polygons of the object, by the even-odd
+    rule. The job runs op by op.
     """
     pairs = each_with(
         poly, poly_index, lambda p, i: torch.cat([p.double(), i.double()], -1), needs_values=True

@@ -53,7 +53,7 @@ def auto() -> Distribute:
 
 
 def assert_is_valid_distribute(distribute):
-    """TypeError for anything that is no result of split, broadcast or auto (None and False mean auto)."""
+    """TypeError for anything other than a result of split, broadcast or auto (None and False mean auto)."""
     if distribute is None or distribute is False or isinstance(distribute, Distribute):
         return
     raise TypeError(

@@ -76,7 +76,7 @@ class ValidationConfig(_Config):
 
 
 class CheckpointConfig:
-    """Where fit() loads from and saves to."""
+    """The folders that fit() loads from and saves to."""
 
     def __init__(self):
         self.load_dirpath = self.save_dirpath = None

@@ -1,6 +1,6 @@
-"""Builds build/_ext_cuda_on_cpu.so: the library of custom operators with the kernels of csrc/cuda in the place of the CPU's, run by
-the emulation of cuda_runtime.h. tests/ops/test_cuda_on_cpu.py runs the operator tests on it. Operators that csrc/cuda does not have
-keep their CPU kernels.
+"""Build build/_ext_cuda_on_cpu.so: the library of custom operators, with the kernels of csrc/cuda in place of
+the CPU kernels. The emulation of cuda_runtime.h runs them. tests/ops/test_cuda_on_cpu.py runs the operator
+tests on it. Operators without a kernel in csrc/cuda keep their CPU kernels.
 
     python tests/ops/cuda_on_cpu/translate.py [--sanitize]
 """

@@ -97,7 +97,7 @@ def OFRecordBytesDecoder(input_blob, blob_name, name=None):
 
 
 def OFRecordImageDecoder(input_blob, blob_name, color_space="BGR", name=None):
-    """The images of the field `blob_name`, uint8 (h, w, c), each of its own size."""
+    """The images of the field `blob_name`, uint8 (h, w, c), which may differ in size."""
     decoder = module(
         "flow.data.OFRecordImageDecoder", lambda: today("OFRecordImageDecoder")(blob_name, color_space)
     )

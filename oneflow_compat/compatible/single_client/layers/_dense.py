@@ -97,7 +97,9 @@ def prelu(
 def categorical_ordinal_encoder(
     input_tensor, capacity, hash_precomputed=True, name="CategoricalOrdinalEncoder"
 ):
-    """Numbers from 1 on for the distinct values in the order they are first met, kept in two variables."""
+    """Number the distinct values from 1 in order of first occurrence. The numbers are stored in two
+    variables.
+    """
     with scope.namespace(name):
         table = api_get_variable(
             "Table",

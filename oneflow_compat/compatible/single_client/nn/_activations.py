@@ -126,7 +126,7 @@ def fused_self_attention_query_mul_key_and_value(x, head_size, alpha=1.0, name=N
 
 
 def _uniform(shape, like, seed):
-    """Numbers in [0, 1); a seed makes the sequence of calls repeatable."""
+    """Uniform random values in [0, 1). A seed makes the sequence of calls repeatable."""
     if seed is None:
         return torch.rand(shape, device=like.device)
 
