@@ -121,31 +121,21 @@ class Editor:
 
     def number(self, value: FxArgument) -> float | None:
         """Return the Python number that an argument is, also as a 0-d constant; None for anything else."""
-        if type(value) is int or type(value) is float:
-            return value
-        if not isinstance(value, Node) or not self.untouched(value):
+        if not isinstance(value, Node):
+            return _plain_number(value)
+        if not self.untouched(value):
             return None
         if value.op == "get_attr":
-            constant = self.constants[str(value.target)]
-            return (
-                constant.item()
-                if constant.ndim == 0 and constant.dtype is not torch.bool and not constant.is_complex()
-                else None
-            )
-        if (
-            value.op != "call_function"
-            or value.meta.get("tensor") is None
-            or value.meta["tensor"].shape != ()
-        ):
+            return _real_scalar(self.constants[str(value.target)])
+        info = value.meta.get("tensor")
+        if value.op != "call_function" or info is None or info.shape != ():
             return None
         if value.target in _FULL:
-            fill = value.args[_FULL[value.target]]
-            return fill if type(fill) is int or type(fill) is float else None
+            return _plain_number(value.args[_FULL[value.target]])
         if value.target in (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default):
             return 0.0
-        if value.target in (aten.clone.default, aten._to_copy.default):
-            return self.number(value.args[0])
-        return None
+        is_copy = value.target in (aten.clone.default, aten._to_copy.default)
+        return self.number(value.args[0]) if is_copy else None
 
     def insert(
         self,
@@ -391,3 +381,12 @@ def traced(function: Callable[..., torch.Tensor], inputs: int = 1) -> tuple[Patt
             Pattern(backward, {**holders, "dy": gradient}, gradient),
         )
     return _traced[function]
+
+
+def _plain_number(value: FxArgument) -> float | None:
+    return value if type(value) is int or type(value) is float else None
+
+
+def _real_scalar(constant: torch.Tensor) -> float | None:
+    is_real = constant.dtype is not torch.bool and not constant.is_complex()
+    return constant.item() if constant.ndim == 0 and is_real else None
