@@ -173,7 +173,7 @@ class _Tensor(torch.Tensor):
     def op_name(self) -> str:
         """The part of logical_blob_name before the slash."""
         ...
-    def numpy_list(self, rank: Any = None) -> Any:
+    def numpy_list(self, rank: _int | None = None) -> Any:
         """[numpy()]: one array per device, in a job that runs op by op."""
         ...
     @property
@@ -371,11 +371,11 @@ class autocast(torch.autocast):
 
     Context manager or decorator.
     """
-    def __init__(self, device_type: Any, dtype: torch.dtype | None = None, enabled: _bool = True, cache_enabled: Any = None) -> None:
+    def __init__(self, device_type: str | torch.device, dtype: torch.dtype | None = None, enabled: _bool = True, cache_enabled: _bool | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
 
-def autocast_decorator(autocast_instance: Any, func: Any) -> Any:
+def autocast_decorator(autocast_instance: torch.amp.autocast, func: Callable[..., Any]) -> Callable[..., Any]:
     """`func` running under `autocast_instance`."""
     ...
 
@@ -639,7 +639,7 @@ def gelu(x: Tensor, approximate: Literal['none', 'tanh'] = 'none') -> _Tensor:
     """torch.nn.functional.gelu; approximate is "none" or "tanh"."""
     ...
 
-def gen_tensor_buffer(shape: Any, shape_list: Any, value_list: Any, data_type: Any = ..., dynamic_out: _bool = False) -> _Tensor:
+def gen_tensor_buffer(shape: Sequence[_int], shape_list: Sequence[Sequence[_int]], value_list: Sequence[_float], data_type: torch.dtype = ..., dynamic_out: _bool = False) -> Any:
     """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i].
 
     ValueError unless there is one shape and one value for each cell.
@@ -689,7 +689,9 @@ def ignore(drop: _bool | Callable[..., Any] = False, **kwargs: Any) -> Any:
     ...
 
 def in_top_k(targets: Tensor, predictions: Tensor, k: _int) -> _Tensor:
-    """Which targets (N) are among the k largest of their row of predictions (N, classes); a bool tensor (N).
+    """Return a bool tensor (N): whether each target is among the k largest of its row of predictions.
+
+    `targets` has shape (N,), `predictions` (N, classes).
 
     Ties count for the target; a target out of range, or whose prediction is not finite, is not in the top k.
     RuntimeError for other shapes, and for targets that are not int32 or int64.
@@ -710,7 +712,7 @@ def index_add_(input: Tensor, dim: _int, index: Tensor, source: Tensor, alpha: _
     """
     ...
 
-def inference_mode(mode: _bool = True) -> _Tensor:
+def inference_mode(mode: Any = True) -> Any:
     """no_grad(), or enable_grad() with False, as a context manager or decorator.
 
     Tensors made inside are ordinary ones, as in OneFlow: they may be changed and enter autograd later
@@ -757,7 +759,7 @@ def linspace(start: Any, end: Any, steps: Any, dtype: torch.dtype | None = None,
     """torch.linspace; `placement` and `sbp`, both or neither, make a global tensor. torch's other keywords (out, layout, pin_memory, ...) are accepted."""
     ...
 
-def load(path: Any = None, global_src_rank: Any = None, map_location: Any = None, *, support_pytorch_format: _bool = True, f: Any = None, pickle_module: Any = None, weights_only: Any = None, mmap: Any = None, check_crc: _bool = True, **pickle_load_args: Any) -> Any:
+def load(path: Any = None, global_src_rank: _int | None = None, map_location: Any = None, *, support_pytorch_format: _bool = True, f: Any = None, pickle_module: Any = None, weights_only: _bool | None = None, mmap: _bool | None = None, check_crc: _bool = True, **pickle_load_args: Any) -> Any:
     """Load an object that OneFlow, torch or safetensors saved. The format is detected from the content.
 
     Supported are OneFlow's folders (older folders of named variables give a dict), OneFlow's single-file
@@ -1055,7 +1057,7 @@ def roi_align(x: Tensor, rois: Tensor, spatial_scale: _float, pooled_h: _int, po
     """
     ...
 
-def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: Any = None, save_as_external_data: _bool = False, *, f: Any = None, path: Any = None, layout: Any = None, pickle_module: Any = None, pickle_protocol: Any = None, _use_new_zipfile_serialization: _bool = True, _disable_byteorder_record: _bool = False, consistent_dst_rank: Any = None) -> None:
+def save(obj: Any, path_or_buffer: Any = None, global_dst_rank: _int | None = None, save_as_external_data: _bool | _int = False, *, f: Any = None, path: Any = None, layout: Literal['zip', 'folder'] | str | None = None, pickle_module: Any = None, pickle_protocol: _int | None = None, _use_new_zipfile_serialization: _bool = True, _disable_byteorder_record: _bool = False, consistent_dst_rank: _int | None = None) -> None:
     """Save an object. The old checkpoint is replaced when the new one is complete.
 
     The layouts are:
@@ -1119,7 +1121,7 @@ def set_dialect(name: str) -> None:
     """
     ...
 
-def set_grad_enabled(is_train: _bool = True, *, mode: Any = None) -> _Tensor:
+def set_grad_enabled(is_train: _bool = True, *, mode: _bool | None = None) -> torch.set_grad_enabled:
     """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the
     argument.
     """
@@ -1250,7 +1252,7 @@ def tensor(data: Any, dtype: torch.dtype | None = None, device: torch.device | s
 
 tensor_buffer: Any
 
-def tensor_buffer_to_list_of_tensors(tensor: Any, out_shapes: Any, out_dtypes: Any) -> list[_Tensor]:
+def tensor_buffer_to_list_of_tensors(tensor: Any, out_shapes: Sequence[Sequence[_int]], out_dtypes: Sequence[torch.dtype]) -> tuple[_Tensor, ...]:
     """Return a tensor for each cell, in the cell's shape.
 
     out_shapes limit the number of elements; out_dtypes must match the dtypes of the cells.
@@ -1259,7 +1261,7 @@ def tensor_buffer_to_list_of_tensors(tensor: Any, out_shapes: Any, out_dtypes: A
     """
     ...
 
-def tensor_buffer_to_tensor(x: Any, dtype: torch.dtype | None, instance_shape: Any) -> _Tensor:
+def tensor_buffer_to_tensor(x: Any, dtype: torch.dtype, instance_shape: Sequence[_int]) -> _Tensor:
     """Return one tensor of cells that all have `instance_shape` elements and `dtype`.
 
     RuntimeError for a cell of another shape or dtype.
@@ -1274,7 +1276,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: Any = 0) -> tuple
     """torch.tensor_split; the second argument is called indices_or_sections in OneFlow, indices or sections in torch. The pieces are views."""
     ...
 
-def tensor_to_tensor_buffer(x: Any, instance_dims: Any) -> _Tensor:
+def tensor_to_tensor_buffer(x: Tensor, instance_dims: _int) -> Any:
     """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others.
 
     RuntimeError unless `instance_dims` is from 0 to x.dim().

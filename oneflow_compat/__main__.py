@@ -8,11 +8,16 @@ import os
 import platform
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from . import _env
 from ._kernels import _ext
 from ._tables.differences import DIFFERENCES
 from .version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 OPTIONAL_MODULES = {  # module: the package that has it, and what uses it
     "hypothesis": ("hypothesis", "oneflow_autotest"),
@@ -104,7 +109,7 @@ def differences(pattern: str) -> list[str]:
     ]
 
 
-def main(argv=None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m oneflow", description=__doc__)
     parser.add_argument(
         "--version", action="store_true", help="print the versions of this package and of torch"

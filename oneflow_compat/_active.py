@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
 
 STATE = threading.local()
 
@@ -15,7 +22,7 @@ def capturing() -> bool:
     return getattr(STATE, "recorder", None) is not None
 
 
-def is_captured_state(tensor) -> bool:
+def is_captured_state(tensor: torch.Tensor) -> bool:
     """Whether build() runs under capture in this thread and the tensor is a parameter or buffer of the
     modules of its graph.
     """
@@ -24,7 +31,7 @@ def is_captured_state(tensor) -> bool:
 
 
 @contextlib.contextmanager
-def outside_capture():
+def outside_capture() -> Iterator[None]:
     """Inside build(): run ordinary eager code on real tensors, for example to create a variable."""
     from torch.utils._python_dispatch import _disable_current_modes
 

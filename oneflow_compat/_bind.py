@@ -24,12 +24,17 @@ import importlib
 import inspect
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from . import _env
 from ._import_hook import ROOT, TableError, import_target, is_ours, is_row, with_torch_fx_taught
 from ._tables.dialect import DIALECT, EXTENDED
 from ._tables.functions import FUNCTIONS
 from ._tables.renames import RENAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 
 _MISSING = object()
 
@@ -48,7 +53,7 @@ def function_rows(namespace: str) -> dict[str, str]:
 
 
 @functools.cache
-def rename_rows(namespace: str) -> dict[str, tuple]:
+def rename_rows(namespace: str) -> dict[str, tuple[str, str]]:
     rows = RENAMES.get(namespace, {})
     twice = set(rows) & set(function_rows(namespace))
     if twice:
@@ -63,7 +68,7 @@ def _extended(namespace: str) -> frozenset[str]:
 
 # --------------------------------------------------------------------------- renaming wrapper
 @functools.cache
-def renamed(public: str, target, spec: str):
+def renamed(public: str, target: Callable[..., Any], spec: str) -> Callable[..., Any]:
     """torch's `target` under OneFlow's argument names.
 
     `spec` lists OneFlow's parameters in order, `of=torch` where torch calls one otherwise and
@@ -77,7 +82,7 @@ def renamed(public: str, target, spec: str):
     ours = frozenset(pairs)
     limit = len(positional.split()) if bar else None
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         if limit is not None and len(args) > limit:
             if len(args) > len(parameters):
                 raise TypeError(
@@ -96,7 +101,7 @@ def renamed(public: str, target, spec: str):
     return call
 
 
-def _doc_of_renamed(target, pairs: dict[str, str]) -> str:
+def _doc_of_renamed(target: Callable[..., Any], pairs: dict[str, str]) -> str:
     name = f"torch's `{getattr(target, '__name__', target)}`"
     if not pairs:
         return f"{name}, which also takes OneFlow's arguments by position.\n\nTypeError for more of them."
@@ -107,14 +112,14 @@ def _doc_of_renamed(target, pairs: dict[str, str]) -> str:
     )
 
 
-def _parameter(item: str):
+def _parameter(item: str) -> tuple[str, str, str]:
     ours, _, theirs = item.partition("=")
     ours, _, default = ours.partition(":")
     theirs, _, default2 = theirs.partition(":")
     return ours, theirs or ours, default or default2
 
 
-def rename(function: str, kwargs: dict, pairs: dict) -> dict:
+def rename(function: str, kwargs: dict[str, Any], pairs: dict[str, str]) -> dict[str, Any]:
     """Rename keyword arguments as `pairs` says; an argument passed under both names is an error."""
     out = {}
     for name, value in kwargs.items():
@@ -125,7 +130,7 @@ def rename(function: str, kwargs: dict, pairs: dict) -> dict:
     return out
 
 
-def _signature(parameters, target):
+def _signature(parameters: Iterable[tuple[str, str, str]], target: Callable[..., Any]) -> inspect.Signature:
     """OneFlow's parameters, then torch's remaining keywords."""
     P = inspect.Parameter
     try:
@@ -150,7 +155,9 @@ def _signature(parameters, target):
 
 
 # --------------------------------------------------------------------------- modules
-def fall_through(name: str, torch_name: str | None, also: str | None = None, classes: bool = False):
+def fall_through(
+    name: str, torch_name: str | None, also: str | None = None, classes: bool = False
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of the public module `name`, backed by torch's `torch_name`.
 
     `also` names a second module of this package, searched last ("compatible.single_client"). `classes`: the
@@ -160,7 +167,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
         _add_classes(name, torch_name)
     declared = vars(sys.modules[name]).pop("__all__", ()) if torch_name else ()
 
-    def __getattr__(attr):
+    def __getattr__(attr: str) -> Any:
         if attr == "__all__":  # `from oneflow.nn import *`
             return sorted({*_starred_names(name, torch_name), *declared})
         if attr.startswith("__") and attr.endswith("__"):
@@ -172,7 +179,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
         setattr(sys.modules[name], attr, value)
         return value
 
-    def __dir__():
+    def __dir__() -> list[str]:
         own = {n for n in vars(sys.modules[name]) if not n.startswith("_ft")}
         theirs = dir(_torch_module(torch_name)) if torch_name else []
         return sorted(own | set(function_rows(name)) | set(rename_rows(name)) | set(theirs))
@@ -180,7 +187,7 @@ def fall_through(name: str, torch_name: str | None, also: str | None = None, cla
     return __getattr__, __dir__
 
 
-def _add_classes(name, torch_name):
+def _add_classes(name: str, torch_name: str) -> None:
     """Set the classes of the torch module in the public module `name`, except those that have a row."""
     own = vars(sys.modules[name])
     rows = {*own, *function_rows(name)}
@@ -188,7 +195,7 @@ def _add_classes(name, torch_name):
     own.update({attr: value for attr, value in theirs if isinstance(value, type) and attr not in rows})
 
 
-def _starred_names(name, torch_name):
+def _starred_names(name: str, torch_name: str | None) -> set[str]:
     """Return the names that `from <name> import *` binds."""
     theirs = _torch_module(torch_name) if torch_name else None
     listed = getattr(theirs, "__all__", ())
@@ -205,7 +212,7 @@ def _starred_names(name, torch_name):
     return {attr for attr in names if not attr.startswith("_")} | {*listed}
 
 
-def _resolve(name, torch_name, also, attr):
+def _resolve(name: str, torch_name: str | None, also: str | None, attr: str) -> Any:
     if not (_torchs_own and attr in _extended(name)):
         value = _of_row(name, attr)
         if value is not _MISSING:
@@ -228,7 +235,7 @@ def _resolve(name, torch_name, also, attr):
     raise AttributeError(_no_such_name(name, torch_name, attr))
 
 
-def _of_row(name, attr):
+def _of_row(name: str, attr: str) -> Any:
     target = function_rows(name).get(attr)
     if target is not None:
         return import_target(target)
@@ -236,12 +243,12 @@ def _of_row(name, attr):
     return _MISSING if row is None else renamed(f"{name}.{attr}", import_target(row[0]), row[1])
 
 
-def _torch_module(torch_name: str):
+def _torch_module(torch_name: str) -> ModuleType:
     module = sys.modules.get(torch_name)
     return module if module is not None else importlib.import_module(torch_name)
 
 
-def _no_such_name(name, torch_name, attr):
+def _no_such_name(name: str, torch_name: str | None, attr: str) -> str:
     close = close_name(
         attr,
         [*function_rows(name), *rename_rows(name), *(dir(_torch_module(torch_name)) if torch_name else ())],
@@ -252,7 +259,7 @@ def _no_such_name(name, torch_name, attr):
     )
 
 
-def close_name(name: str, names) -> str | None:
+def close_name(name: str, names: Iterable[str]) -> str | None:
     """Return the one of `names` that `name` probably means: another case, two letters exchanged or one wrong,
     or a similar long name.
 
@@ -287,7 +294,7 @@ def _is_one_slip(typed: str, meant: str) -> bool:
 _torchs_own = False  # whether the names of EXTENDED are bound to torch's objects now
 
 
-def apply_dialect(dialect: str):
+def apply_dialect(dialect: str) -> None:
     """Bind every row of `_tables/dialect.py` to torch's object ("torch") or to ours ("oneflow")."""
     global _torchs_own
     if _torchs_own != (dialect == "torch"):
@@ -304,7 +311,7 @@ def apply_dialect(dialect: str):
         setattr(module, name, import_target(torch_path) if dialect == "torch" else kept[name])
 
 
-def ours(module_name: str, name: str):
+def ours(module_name: str, name: str) -> Any:
     """Return our object behind a public name, whatever the current dialect."""
     module = importlib.import_module(module_name)
     kept = vars(module).get("_dialect_ours", {})

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
 __all__ = ["is_dynamic", "logical_blob_name", "numpy_list", "op_name", "with_distribute"]
 
 
-def with_distribute(self, distribute):
+def with_distribute(self: torch.Tensor, distribute: Any) -> torch.Tensor:
     """The blob itself: with one device there is one way to hold it. `distribute` is checked."""
     from .compatible.single_client import distribute as module  # the job-function API loads on demand
 
@@ -13,19 +19,19 @@ def with_distribute(self, distribute):
     return self
 
 
-def logical_blob_name(self) -> str:
+def logical_blob_name(self: torch.Tensor) -> str:
     """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
     from .compatible.single_client._context import require_trace  # loads on demand
 
     return require_trace("Tensor.logical_blob_name").name_of(self)
 
 
-def op_name(self) -> str:
+def op_name(self: torch.Tensor) -> str:
     """The part of logical_blob_name before the slash."""
     return logical_blob_name(self).split("/")[0]
 
 
-def is_dynamic(self) -> bool:
+def is_dynamic(self: torch.Tensor) -> bool:
     """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
     from .compatible.single_client._context import trace  # loads on demand
 
@@ -33,6 +39,6 @@ def is_dynamic(self) -> bool:
     return current_trace is not None and id(self) in current_trace.dynamic_inputs
 
 
-def numpy_list(self, rank=None) -> list:
+def numpy_list(self: torch.Tensor, rank: int | None = None) -> list[Any]:
     """[numpy()]: one array per device, in a job that runs op by op."""
     return [self.numpy()]

@@ -1,5 +1,7 @@
 """The exceptions this package raises beyond Python's own."""
 
+from __future__ import annotations
+
 
 class OneFlowError(RuntimeError):
     """Base class; also `oneflow._oneflow_internal.exception.CheckFailedException`."""
@@ -37,7 +39,7 @@ class MissingKey(RefusedValue, KeyError):
     __str__ = ValueError.__str__
 
 
-def asserted(error):
+def asserted(error: Exception) -> Exception:
     """Return a ValueError or TypeError as an error that is also an AssertionError; return any other error
     unchanged.
     """

@@ -10,10 +10,17 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _bind
+
+if TYPE_CHECKING:
+    import types
+
+    import torch
+
 
 _SPACES = {
     "oneflow": "torch",
@@ -23,23 +30,23 @@ _SPACES = {
 
 
 @functools.cache
-def teach():
+def teach() -> None:
     """Make every later Tracer wrap our functions that differ from torch's of the same name, as it wraps the
     functions of `math`.
     """
     original = torch.fx.Tracer.__init__
 
     @functools.wraps(original)
-    def init(self, *args, **kwargs):
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         ids, modules = _ours()
         self._autowrap_function_ids.update(ids)
         self._autowrap_search.extend(modules)
 
-    torch.fx.Tracer.__init__ = init
+    torch.fx.Tracer.__init__ = init  # type: ignore[method-assign]
 
 
-def _ours():
+def _ours() -> tuple[list[int], list[types.ModuleType]]:
     """Return (ids of the functions, modules that contain them) for the current dialect."""
     ids, modules = [], []
     for space, torch_space in _SPACES.items():

@@ -13,9 +13,13 @@ import importlib.machinery
 import importlib.util
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
+
+if TYPE_CHECKING:
+    import types
+
 
 ROOT = __package__  # "oneflow"
 _MISSING = object()
@@ -104,7 +108,9 @@ def _module_of(path: str) -> str | None:
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes the modules that no file of this package holds."""
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if fullname in NAMES or fullname in PACKAGES:
             origin = f"{ROOT}._tables.deep_paths"
             return importlib.machinery.ModuleSpec(
@@ -119,28 +125,28 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         spec.loader_state = module_name
         return spec
 
-    def create_module(self, spec):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
         if spec.loader_state is None:
             return None
         module = with_torch_fx_taught(importlib.import_module(spec.loader_state))
         spec.loader_state = (module, module.__spec__)
         return module
 
-    def get_code(self, fullname):
+    def get_code(self, fullname: str) -> Any:
         """Return the code that `python -m` runs: that of the module which the path means."""
         spec = self.find_spec(fullname)
         if spec is None or spec.loader_state is None:
             return compile("", f"<{fullname}>", "exec")
-        target = importlib.util.find_spec(spec.loader_state)
+        target: Any = importlib.util.find_spec(spec.loader_state)
         return target.loader.get_code(spec.loader_state)
 
-    def exec_module(self, module):
-        spec = module.__spec__
+    def exec_module(self, module: types.ModuleType) -> None:
+        spec: Any = module.__spec__
         if isinstance(spec.loader_state, tuple):  # another module: it keeps its own spec
             module.__spec__ = spec.loader_state[1]
         elif spec.name in PACKAGES:
             module.__doc__ = PACKAGES[spec.name]
-            module.__getattr__ = functools.partial(_submodule, spec.name)
+            vars(module)["__getattr__"] = functools.partial(_submodule, spec.name)
         else:
             module.__doc__ = f"{spec.name}: names that lie elsewhere in oneflow."
             for name, _, path in (row.partition("=") for row in NAMES[spec.name].split()):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._tables.knobs import KNOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 _values: dict[str, object] = {}
 
 
-def knob(path: str):
+def knob(path: str) -> Callable[..., None]:
     """The setter of one row of KNOBS; also callable without a value where OneFlow has a default."""
     default, value_type, why = KNOBS[path]
     name = path.rpartition(".")[2]
 
-    def setter(val=default):
+    def setter(val: Any = default) -> None:
         if (
             value_type is bool
             and not isinstance(val, (bool, int))
@@ -31,11 +37,11 @@ def knob(path: str):
     return setter
 
 
-def read(path: str):
+def read(path: str) -> Any:
     """The value last set, or the default."""
     return _values.get(path, KNOBS[path][0])
 
 
-def setters(prefix: str) -> dict:
+def setters(prefix: str) -> dict[str, Callable[..., None]]:
     """{name: setter} of the knobs directly under `prefix`."""
     return {p.rpartition(".")[2]: knob(p) for p in KNOBS if p.rpartition(".")[0] == prefix}

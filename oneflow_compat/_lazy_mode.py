@@ -1,10 +1,17 @@
 """Whether a graph is being traced."""
 
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING
 
 from ._active import capturing
 
-_lazy = []  # what guard() says, innermost last
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_lazy: list[bool] = []  # what guard() says, innermost last
 
 
 def is_enabled() -> bool:
@@ -15,7 +22,7 @@ def is_enabled() -> bool:
 
 
 @contextlib.contextmanager
-def guard(enabled: bool):
+def guard(enabled: bool) -> Iterator[None]:
     """Mark the block as traced (or not); operators run as they are."""
     _lazy.append(bool(enabled))
     try:

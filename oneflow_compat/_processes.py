@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import _env
 
 
@@ -17,12 +19,12 @@ def get_local_rank() -> int:
 
 
 def get_world_size() -> int:
-    """How many processes take part (1 without a launcher and a process group)."""
+    """Return the number of processes (1 without a launcher and a process group)."""
     group = _group_without_launcher()
     return group.get_world_size() if group else _env.get_int("WORLD_SIZE")
 
 
-def _group_without_launcher():
+def _group_without_launcher() -> Any:
     """torch.distributed where a program has made the process group with numbers of its own
     (multiprocessing.spawn), else None.
     """
@@ -34,6 +36,6 @@ def _group_without_launcher():
 
 
 def get_node_size() -> int:
-    """How many nodes take part."""
+    """Return the number of nodes."""
     local = _env.get("LOCAL_WORLD_SIZE")
     return max(1, get_world_size() // int(local)) if local else 1

@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ._import_hook import ROOT, TableError, import_target
 from ._tables.module import CONTEXT, MODULE
 from ._tables.tensor import TENSOR
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable
+
 
 _MISSING = object()
 
@@ -49,34 +55,35 @@ class BuiltinMethod:
     OneFlow's test harness repeats user functions in a graph; a method of this class it only calls.
     """
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, None
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        self.__module__ = None  # type: ignore[assignment]
         self.__qualname__ = f"Tensor.{self.__name__}"
         self.__signature__ = inspect.signature(function)
 
-    def __get__(self, tensor, cls=None):
+    def __get__(self, tensor: Any, cls: type | None = None) -> Any:
         if tensor is None:
             return self
-        bound = functools.partial(self._function, tensor)
+        bound: Any = functools.partial(self._function, tensor)
         bound.__name__, bound.__qualname__, bound.__doc__, bound.__module__ = (
             self.__name__,
             self.__qualname__,
             self.__doc__,
             None,
-        )  # type: ignore[attr-defined]
+        )
         return bound
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
 
-def _is_our_function(function) -> bool:
+def _is_our_function(function: Any) -> bool:
     function = getattr(function, "_function", function)
     return getattr(function, "__globals__", {}).get("__name__", "").startswith(ROOT)
 
 
-def _method(function, cls, name):
+def _method(function: Callable[..., Any], cls: type, name: str) -> Callable[..., Any]:
     """A copy of `function` under the public name of the method: error messages and OneFlow's test harness
     print it.
     """

@@ -9,10 +9,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _bind
+
+if TYPE_CHECKING:
+    import torch
+
 
 _SPACES = {
     "oneflow": "torch",
@@ -23,7 +28,7 @@ _SPACES = {
 
 
 @functools.cache
-def teach():
+def teach() -> None:
     """Register our functions in TorchScript's tables beside torch's. This takes up to a second, so it runs
     only when a script is compiled.
     """
@@ -47,5 +52,6 @@ def teach():
             elif internal._get_fn_overloads(internal._qualified_name(theirs)):
                 state._set_jit_overload_cache(ours, script._get_overloads(theirs))
             elif inspect.isfunction(ours) and inspect.isfunction(theirs):
-                ours.__prepare_scriptable__ = lambda theirs=theirs: theirs
-    state._script_classes[_bind.ours("oneflow", "device")] = torch._C.DeviceObjType.get()
+                setattr(ours, "__prepare_scriptable__", lambda theirs=theirs: theirs)  # noqa: B010
+    script_classes: dict[Any, Any] = state._script_classes
+    script_classes[_bind.ours("oneflow", "device")] = torch._C.DeviceObjType.get()

@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from ._graph.compile.program_cache.store import Store, Unsafe, default_folder, quota
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def main(argv=None) -> int:
+    from ._graph.compile.program_cache.store import Store
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m oneflow.cache", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print one line for each compiled region")
     parser.add_argument("--clear", action="store_true", help="remove all compiled programs")
@@ -33,7 +39,7 @@ def main(argv=None) -> int:
     return 0
 
 
-def _print_entries(store):
+def _print_entries(store: Store) -> None:
     now = time.time()
     for entry in store.entries():
         record = entry.record

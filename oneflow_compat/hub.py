@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import hub as _hub
 from torch.hub import (  # noqa: F401
@@ -21,6 +22,12 @@ from . import _bind, _env
 from ._files import atomic, serialization
 from ._files.downloads import download_url_to_file
 from ._files.errors import RefusedError, named_errors
+
+if TYPE_CHECKING:
+    import builtins
+    import zipfile
+    from collections.abc import Iterator
+
 
 DEFAULT_CACHE_DIR = "~/.cache"
 ENV_GITHUB_TOKEN, ENV_ONEFLOW_HOME, ENV_XDG_CACHE_HOME = "GITHUB_TOKEN", "ONEFLOW_HOME", "XDG_CACHE_HOME"
@@ -37,14 +44,14 @@ def get_dir() -> str:
     return os.path.join(os.path.expanduser(home), "hub")
 
 
-def set_dir(d) -> None:
+def set_dir(d: str | os.PathLike[str]) -> None:
     """Keep repositories and weights under `d` from now on."""
     global _folder
     _folder = os.path.expanduser(os.fspath(d))
 
 
 @contextlib.contextmanager
-def _our_folder():
+def _our_folder() -> Iterator[None]:
     before = _hub._hub_dir
     _hub.set_dir(get_dir())
     try:
@@ -53,29 +60,41 @@ def _our_folder():
         _hub._hub_dir = before
 
 
-def list(github, force_reload=False, skip_validation=False, trust_repo=None, **kwargs):
+def list(
+    github: str,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: bool | Literal["check"] | None = None,
+    **kwargs: Any,
+) -> builtins.list[str]:
     """Names of the entry points that a repository's hubconf.py offers."""
     with _our_folder():
         return _hub.list(github, force_reload, skip_validation, trust_repo, **kwargs)
 
 
-def help(github, model, force_reload=False, skip_validation=False, trust_repo=None):
+def help(
+    github: str,
+    model: str,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    trust_repo: bool | Literal["check"] | None = None,
+) -> Any:
     """The docstring of an entry point."""
     with _our_folder():
         return _hub.help(github, model, force_reload, skip_validation, trust_repo)
 
 
 def load(
-    repo_or_dir,
-    model,
-    *args,
-    source="github",
-    trust_repo=None,
-    force_reload=False,
-    verbose=True,
-    skip_validation=False,
-    **kwargs,
-):
+    repo_or_dir: str,
+    model: str,
+    *args: Any,
+    source: Literal["github", "local"] = "github",
+    trust_repo: bool | Literal["check"] | None = None,
+    force_reload: bool = False,
+    verbose: bool = True,
+    skip_validation: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder).
 
     Runs the repository's code.
@@ -95,8 +114,14 @@ def load(
 
 
 def load_state_dict_from_url(
-    url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=None
-):
+    url: str,
+    model_dir: str | os.PathLike[str] | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool | None = None,
+) -> Any:
     """Download a checkpoint once, into `model_dir` (get_dir()/checkpoints), and load it with `oneflow.load`.
 
     check_hash compares the SHA-256 prefix in a file name like name-0123abcd.pth. A zip file that holds
@@ -146,7 +171,7 @@ def _unpacked(path: str) -> str:
     return os.path.join(target, os.path.dirname(min(marks, key=len)))
 
 
-def _check_names(archive) -> None:
+def _check_names(archive: zipfile.ZipFile) -> None:
     for name in archive.namelist():
         parts = name.split("/")
         if (
@@ -160,7 +185,7 @@ def _check_names(archive) -> None:
             raise RefusedError(f"altered or hostile: its member {name!r} leads out of the folder")
 
 
-def _unpack(archive, folder: str, zip_size: int) -> None:
+def _unpack(archive: zipfile.ZipFile, folder: str, zip_size: int) -> None:
     """Write the plain files of a zip file below `folder`; too many bytes are refused."""
     left = _UNPACKED_ALLOWANCE + _UNPACKED_FACTOR * zip_size
     for member in archive.infolist():

@@ -40,22 +40,22 @@ def get_dir() -> str:
     """The folder of repositories and weights."""
     ...
 
-def help(github: Any, model: Any, force_reload: _bool = False, skip_validation: _bool = False, trust_repo: Any = None) -> Any:
+def help(github: str, model: str, force_reload: _bool = False, skip_validation: _bool = False, trust_repo: _bool | Literal['check'] | None = None) -> Any:
     """The docstring of an entry point."""
     ...
 
-def list(github: Any, force_reload: _bool = False, skip_validation: _bool = False, trust_repo: Any = None, **kwargs: Any) -> Any:
+def list(github: str, force_reload: _bool = False, skip_validation: _bool = False, trust_repo: _bool | Literal['check'] | None = None, **kwargs: Any) -> Any:
     """Names of the entry points that a repository's hubconf.py offers."""
     ...
 
-def load(repo_or_dir: Any, model: Any, *args: Any, source: str = 'github', trust_repo: Any = None, force_reload: _bool = False, verbose: _bool = True, skip_validation: _bool = False, **kwargs: Any) -> Any:
+def load(repo_or_dir: str, model: str, *args: Any, source: Literal['github', 'local'] = 'github', trust_repo: _bool | Literal['check'] | None = None, force_reload: _bool = False, verbose: _bool = True, skip_validation: _bool = False, **kwargs: Any) -> Any:
     """Call an entry point of hubconf.py: source="github" (owner/name:branch) or "local" (a folder).
 
     Runs the repository's code.
     """
     ...
 
-def load_state_dict_from_url(url: Any, model_dir: Any = None, map_location: Any = None, progress: _bool = True, check_hash: _bool = False, file_name: Any = None, weights_only: Any = None) -> Any:
+def load_state_dict_from_url(url: str, model_dir: str | os.PathLike[str] | None = None, map_location: Any = None, progress: _bool = True, check_hash: _bool = False, file_name: str | None = None, weights_only: _bool | None = None) -> Any:
     """Download a checkpoint once, into `model_dir` (get_dir()/checkpoints), and load it with `oneflow.load`.
 
     check_hash compares the SHA-256 prefix in a file name like name-0123abcd.pth. A zip file that holds
@@ -67,6 +67,6 @@ def named_errors(source: object) -> AbstractContextManager[None]:
     """Turn every error that a damaged file can cause into a CheckpointError that names `source`."""
     ...
 
-def set_dir(d: Any) -> None:
+def set_dir(d: str | os.PathLike[str]) -> None:
     """Keep repositories and weights under `d` from now on."""
     ...

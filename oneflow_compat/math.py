@@ -3,13 +3,20 @@
 `oneflow.math.sqrt(blob)` and `oneflow.math.sqrt(2.0)` both work, `oneflow.math.pi` is Python's.
 """
 
+from __future__ import annotations
+
 import functools as _functools
 import math as _numbers
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from .compatible.single_client import math as _blobs
 
+if _TYPE_CHECKING:
+    from collections.abc import Callable
 
-def __getattr__(name):
+
+def __getattr__(name: str) -> _Any:
     ours, plain = getattr(_blobs, name, None), getattr(_numbers, name, None)
     if ours is None and plain is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -18,9 +25,9 @@ def __getattr__(name):
     return value
 
 
-def _either(ours, plain):
+def _either(ours: Callable[..., _Any], plain: _Any) -> Callable[..., _Any]:
     @_functools.wraps(ours)
-    def function(*args, **kwargs):
+    def function(*args: _Any, **kwargs: _Any) -> _Any:
         if args and all(isinstance(a, (int, float)) for a in args) and not kwargs:
             return plain(*args)
         return ours(*args, **kwargs)
@@ -28,5 +35,5 @@ def _either(ours, plain):
     return function
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*dir(_blobs), *dir(_numbers)})

@@ -18,7 +18,7 @@ _UNITS = {
 }
 
 
-def parse_size(size) -> int:
+def parse_size(size: int | str) -> int:
     """Bytes of "2GB", "512 MB", "100" or an int; ValueError for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
     if not match or match.group(2).lower() not in _UNITS:
@@ -26,7 +26,7 @@ def parse_size(size) -> int:
     return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
 
 
-def set_budget(budget: str):
+def set_budget(budget: str) -> None:
     """Check and remember the memory budget; no tensor is evicted (difference row knobs)."""
     parse_size(budget)
     _knobs.knob("remat.set_budget")(str(budget))

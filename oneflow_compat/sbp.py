@@ -13,8 +13,9 @@ class sbp:
 
     __slots__ = ("_kind", "_dim")
 
-    def __init__(self, name: str, dim: Any = None) -> None:
-        self._kind, self._dim = name, dim
+    def __init__(self, name: str, dim: int | None = None) -> None:
+        self._kind = name
+        self._dim: Any = dim  # of a split rule; None for another
 
     def __call__(self) -> sbp:
         return self
@@ -39,7 +40,7 @@ def _make(name: str, dim: int | None) -> sbp:
     return split(dim) if name == "split" else (broadcast if name == "broadcast" else partial_sum)
 
 
-def split(dim: Any = None, **kwargs: Any) -> sbp:
+def split(dim: int | None = None, **kwargs: Any) -> sbp:
     """The rule that cuts a tensor along `dim` (0 to 5); `axis=` is an older spelling.
 
     TypeError unless `dim` is one int. RuntimeError for an int outside 0..5.

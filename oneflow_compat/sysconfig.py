@@ -41,7 +41,7 @@ def get_liboneflow_link_flags() -> list[str]:
 
 
 def with_cuda() -> bool:
-    """Is torch built with CUDA?"""
+    """Return True if torch is built with CUDA."""
     return torch.version.cuda is not None
 
 
@@ -67,7 +67,7 @@ def has_rpc_backend_local() -> bool:
 
 
 def with_xla() -> bool:
-    """Is torch_xla installed?"""
+    """Return True if torch_xla is installed."""
     return importlib.util.find_spec("torch_xla") is not None
 
 

@@ -6,14 +6,25 @@ in fft, linalg, special and comm, among the methods of torch.Tensor (called with
 in torch._C.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
 import torch as _torch
 
 from .. import _bind
 
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
+
 _rows, __dir__ = _bind.fall_through(__name__, None)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     try:
         return _rows(name)
     except AttributeError:
@@ -24,7 +35,7 @@ def __getattr__(name):
     return value
 
 
-def _elsewhere(name):
+def _elsewhere(name: str) -> Any:
     import types
 
     import oneflow

@@ -284,15 +284,15 @@ def dim_gather(input: Tensor, dim: _int, index: Tensor, sparse_grad: _bool = Fal
     """torch.gather."""
     ...
 
-def dispatch_feed_input(op: Any, input: Tensor) -> Any:
+def dispatch_feed_input(op: Any, input: Tensor) -> _Tensor:
     """A lazy tensor with the shape and dtype of the argument `input`."""
     ...
 
-def dispatch_feed_variable(op: Any, input: Tensor, l2: _float = 0.0) -> Any:
+def dispatch_feed_variable(op: Any, input: Tensor, l2: _float = 0.0) -> _Tensor:
     """A lazy tensor with the shape and dtype of the variable `input`."""
     ...
 
-def dispatch_fetch_output(op: Any, input: Tensor) -> Any:
+def dispatch_fetch_output(op: Any, input: Tensor) -> _Tensor:
     """An eager tensor that the result `input` of the job would be written to; its values are undefined.
 
     It has the shape and dtype of `input`.
@@ -700,7 +700,7 @@ def ihfft(input: Tensor, n: _int = -1, dim: _int = -1, norm: str | None = None) 
     """torch.fft.ihfft; n=-1 is the length of the input."""
     ...
 
-def image_flip(x: Any, flip_code: Any) -> Any:
+def image_flip(x: Any, flip_code: _int | Tensor) -> Any:
     """Return the images of a tensor buffer, flipped by code: 0 none, 1 left-right, 16 upside down, 17 both.
 
     The result is a tensor buffer of the same shape; each image has shape (height, width, channels).
@@ -1226,7 +1226,7 @@ def tanh_grad(y: Tensor, dy: Tensor) -> _Tensor:
     """dy * (1 - tanh(y)^2): despite its name OneFlow's y is tanh's input."""
     ...
 
-def tensor_buffer_to_tensor(input: Tensor, instance_shape: Any, dtype: torch.dtype | None) -> Any:
+def tensor_buffer_to_tensor(input: Any, instance_shape: Any, dtype: Any) -> _Tensor:
     """Return one tensor of the buffer's cells, which all have `instance_shape` and `dtype`. The two arguments
     may come in either order.
     """

@@ -7,11 +7,16 @@ here they are small classes with a shape, dtype and device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .images import parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
 
 __all__ = [
     "record",
@@ -29,13 +34,13 @@ class CellType:
 
     is_floating_point = is_complex = is_signed = False
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"oneflow.{self.name}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> str:
         return self.name
 
 
@@ -49,7 +54,7 @@ class _Batch:
     dtype: CellType
     placement = sbp = None
 
-    def __init__(self, cells, shape=None):
+    def __init__(self, cells: Iterable[Any], shape: Sequence[int] | None = None) -> None:
         self.cells = list(cells)
         self.shape = torch.Size(shape if shape is not None else (len(self.cells),))
 
@@ -57,27 +62,27 @@ class _Batch:
     ndim = property(lambda self: len(self.shape))
     is_cuda = requires_grad = is_global = False
 
-    def size(self, dim=None):
+    def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
-    def dim(self):
+    def dim(self) -> int:
         return len(self.shape)
 
-    def numel(self):
+    def numel(self) -> int:
         return len(self.cells)
 
     nelement = numel
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.shape[0]
 
-    def _same(self, *args, **kwargs):
+    def _same(self, *args: Any, **kwargs: Any) -> Any:
         """Return the batch itself. Cells stay on the host; tensors created from them can be moved."""
         return self
 
     to = cpu = cuda = to_global = detach = contiguous = _same
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={list(self.shape)}, dtype={self.dtype!r})"
 
 
@@ -96,8 +101,9 @@ class TensorBuffer(_Batch):
 
     dtype = tensor_buffer
 
-    def __init__(self, cells, shape=None):
-        self._makers = None
+    def __init__(self, cells: Iterable[Any], shape: Sequence[int] | None = None) -> None:
+        self._makers: list[Callable[[], np.ndarray]] | None = None
+        self._cells: list[Any] | None = None
         super().__init__(cells, shape)
 
     @classmethod
@@ -107,14 +113,14 @@ class TensorBuffer(_Batch):
         return buffer
 
     @property
-    def cells(self):
+    def cells(self) -> list[Any]:
         if self._cells is None:
-            self._cells = parallel(lambda make: make(), self._makers)
+            self._cells = parallel(lambda make: make(), self._makers or ())
             self._makers = None
         return self._cells
 
     @cells.setter
-    def cells(self, cells):
+    def cells(self, cells: list[Any] | None) -> None:
         self._cells = cells
 
     def makers(self) -> list[Callable[[], np.ndarray]]:
@@ -122,37 +128,37 @@ class TensorBuffer(_Batch):
         if self._makers is not None:
             return self._makers
         constant = lambda cell: lambda: cell
-        return [constant(cell) for cell in self._cells]
+        return [constant(cell) for cell in self.cells]
 
     @property
-    def _tensor_buffer_shapes_and_dtypes(self):
+    def _tensor_buffer_shapes_and_dtypes(self) -> tuple[list[torch.Size], list[Any]]:
         """Return the shapes and the dtypes of the cells, as two lists."""
         dtypes = [torch.from_numpy(np.empty(0, cell.dtype)).dtype for cell in self.cells]
         return [torch.Size(cell.shape) for cell in self.cells], dtypes
 
-    def numel(self):
-        return len(self._makers if self._cells is None else self._cells)
+    def numel(self) -> int:
+        return len(self.makers() if self._cells is None else self._cells)
 
     nelement = numel
 
-    def numpy(self):
+    def numpy(self) -> np.ndarray:
         """Return the arrays in an object array."""
         out = np.empty(len(self.cells), dtype=object)
         out[:] = self.cells
         return out.reshape(self.shape)
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: Any) -> torch.Tensor | TensorBuffer:
         picked = self.numpy()[at]
         if self._is_cell(at):
             return torch.from_numpy(np.ascontiguousarray(picked))
         return TensorBuffer(picked.ravel(), picked.shape)
 
-    def _is_cell(self, at):
+    def _is_cell(self, at: Any) -> bool:
         index = at if isinstance(at, tuple) else (at,)
         return len(index) == len(self.shape) and all(isinstance(i, (int, np.integer)) for i in index)
 
 
-def _need_buffer(function, value):
+def _need_buffer(function: str, value: object) -> TensorBuffer:
     if not isinstance(value, TensorBuffer):
         raise TypeError(
             f"{function}: expected a TensorBuffer (dtype oneflow.tensor_buffer), found {type(value).__name__}"
@@ -165,7 +171,13 @@ def to_numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dynamic_out=False):
+def gen_tensor_buffer(
+    shape: Sequence[int],
+    shape_list: Sequence[Sequence[int]],
+    value_list: Sequence[float],
+    data_type: torch.dtype = torch.float32,
+    dynamic_out: bool = False,
+) -> TensorBuffer:
     """Return a TensorBuffer of `shape`; cell i has shape shape_list[i] and every element value_list[i].
 
     ValueError unless there is one shape and one value for each cell.
@@ -179,7 +191,7 @@ def gen_tensor_buffer(shape, shape_list, value_list, data_type=torch.float32, dy
     return TensorBuffer([np.full(tuple(s), v, dtype) for s, v in zip(shape_list, value_list)], shape)
 
 
-def tensor_to_tensor_buffer(x, instance_dims):
+def tensor_to_tensor_buffer(x: torch.Tensor, instance_dims: int) -> TensorBuffer:
     """Return a buffer with cells of the last `instance_dims` dimensions, in the shape of the others.
 
     RuntimeError unless `instance_dims` is from 0 to x.dim().
@@ -195,7 +207,9 @@ def tensor_to_tensor_buffer(x, instance_dims):
     return TensorBuffer([cell.copy() for cell in cells], shape)
 
 
-def tensor_buffer_to_tensor(x, dtype, instance_shape):
+def tensor_buffer_to_tensor(
+    x: TensorBuffer, dtype: torch.dtype, instance_shape: Sequence[int]
+) -> torch.Tensor:
     """Return one tensor of cells that all have `instance_shape` elements and `dtype`.
 
     RuntimeError for a cell of another shape or dtype.
@@ -214,7 +228,9 @@ def tensor_buffer_to_tensor(x, dtype, instance_shape):
     return torch.from_numpy(out.reshape(tuple(x.shape) + tuple(instance_shape)))
 
 
-def tensor_buffer_to_list_of_tensors(tensor, out_shapes, out_dtypes):
+def tensor_buffer_to_list_of_tensors(
+    tensor: TensorBuffer, out_shapes: Sequence[Sequence[int]], out_dtypes: Sequence[torch.dtype]
+) -> tuple[torch.Tensor, ...]:
     """Return a tensor for each cell, in the cell's shape.
 
     out_shapes limit the number of elements; out_dtypes must match the dtypes of the cells.

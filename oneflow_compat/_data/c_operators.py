@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .._ops._signature import spelled
 from ..nn.image import flip
 from .buffers import tensor_buffer_to_tensor as whole
 
+if TYPE_CHECKING:
+    import torch
 
-def image_flip(x, flip_code):
+    from .buffers import TensorBuffer
+
+
+def image_flip(x: TensorBuffer, flip_code: int | torch.Tensor) -> TensorBuffer:
     """Return the images of a tensor buffer, flipped by code: 0 none, 1 left-right, 16 upside down, 17 both.
 
     The result is a tensor buffer of the same shape; each image has shape (height, width, channels).
@@ -18,7 +25,7 @@ def image_flip(x, flip_code):
 
 
 @spelled("x=input")
-def tensor_buffer_to_tensor(input, instance_shape, dtype):
+def tensor_buffer_to_tensor(input: TensorBuffer, instance_shape: Any, dtype: Any) -> torch.Tensor:
     """Return one tensor of the buffer's cells, which all have `instance_shape` and `dtype`. The two arguments
     may come in either order.
     """

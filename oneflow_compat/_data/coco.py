@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .shuffle import MersenneTwister
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
 
-def _read_annotations(path) -> dict:
+
+def _read_annotations(path: str | os.PathLike[str]) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     if missing := {"images", "annotations", "categories"} - set(content):
@@ -19,7 +24,7 @@ def _read_annotations(path) -> dict:
     return content
 
 
-def _aspect(image):
+def _aspect(image: dict[str, Any]) -> int:
     """Return the aspect group of an image: 0 for landscape, 1 or more for portrait."""
     return image["height"] // image["width"]
 
@@ -29,23 +34,23 @@ class BatchStream:
 
     def __init__(
         self,
-        annotation_file,
-        image_dir,
-        batch_size,
-        shuffled,
-        seed,
-        group_by_aspect_ratio,
-        remove_empty,
-        stride_partition,
-        rank=0,
-        ranks=1,
-    ):
+        annotation_file: str | os.PathLike[str],
+        image_dir: str | os.PathLike[str],
+        batch_size: int,
+        shuffled: bool,
+        seed: int,
+        group_by_aspect_ratio: bool,
+        remove_empty: bool,
+        stride_partition: bool,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
         content = _read_annotations(annotation_file)
         self._dir, self._batch_size, self._grouped = image_dir, batch_size, group_by_aspect_ratio
         self._seed = seed if shuffled else None
         categories = sorted(category["id"] for category in content["categories"])
         self._labels = {category: label for label, category in enumerate(categories, 1)}
-        self._objects: dict = {}
+        self._objects: dict[str, Any] = {}
         for annotation in content["annotations"]:
             if not annotation.get("iscrowd", 0):
                 self._objects.setdefault(annotation["image_id"], []).append(annotation)
@@ -61,21 +66,23 @@ class BatchStream:
             )
 
     @staticmethod
-    def _has_area(item):
+    def _has_area(item: Mapping[str, Any]) -> bool:
         return item["bbox"][2] > 1 and item["bbox"][3] > 1
 
-    def _stream(self):
+    def _stream(self) -> Iterator[Any]:
         order = list(self._images)
         for epoch in itertools.count():
             if self._seed is not None:
                 MersenneTwister(self._seed + epoch).shuffle(order)
             yield from order
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield batches. The image that has waited longest decides the group of the next batch."""
-        stream, waiting = self._stream(), []
+        stream = self._stream()
+        waiting: list[dict[str, Any]] = []
         while True:
-            batch, rest = [], []
+            batch: list[dict[str, Any]] = []
+            rest: list[dict[str, Any]] = []
             for image in itertools.chain(waiting, stream):
                 fits = not batch or not self._grouped or _aspect(image) == _aspect(batch[0])
                 (batch if fits and len(batch) < self._batch_size else rest).append(image)
@@ -84,16 +91,16 @@ class BatchStream:
             waiting = rest
             yield self._batch(batch)
 
-    def _batch(self, images):
+    def _batch(self, images: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
         loaded = [self._encoded(i) for i in images]
         ids, sizes = [i["id"] for i in images], [(i["height"], i["width"]) for i in images]
         return (loaded, ids, sizes, *zip(*[self._annotations(i) for i in images]))
 
-    def _encoded(self, image):
+    def _encoded(self, image: dict[str, Any]) -> np.ndarray:
         with open(os.path.join(self._dir, image["file_name"]), "rb") as file:
             return np.frombuffer(file.read(), np.uint8)
 
-    def _annotations(self, image):
+    def _annotations(self, image: dict[str, Any]) -> tuple[np.ndarray, ...]:
         boxes, labels, points, indices = [], [], [], []
         objects = [o for o in self._objects.get(image["id"], ()) if self._has_area(o)]
         for k, item in enumerate(objects):

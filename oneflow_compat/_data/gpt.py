@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .shuffle import MersenneTwister
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
 
 _MAGIC = b"MMIDIDX\x00\x00"
 DTYPES = {
@@ -26,7 +32,7 @@ DTYPES = {
 class TokenFile:
     """The documents of a token file, mapped into memory."""
 
-    def __init__(self, prefix):
+    def __init__(self, prefix: str | os.PathLike[str]) -> None:
         index, data = f"{prefix}.idx", f"{prefix}.bin"
         for path in (index, data):
             if not os.path.isfile(path):
@@ -51,7 +57,7 @@ class TokenFile:
             raise RuntimeError(f"{data}: truncated: {index} describes more than its {size} bytes")
         self._data = np.memmap(data, np.uint8, "r") if size else np.empty(0, np.uint8)
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.documents) - 1
 
@@ -90,16 +96,16 @@ class SampleStream:
 
     def __init__(
         self,
-        tokens,
-        seq_length,
-        num_samples,
-        shuffled,
-        seed,
-        split_sizes=None,
-        split_index=None,
-        rank=0,
-        ranks=1,
-    ):
+        tokens: TokenFile,
+        seq_length: int,
+        num_samples: int,
+        shuffled: bool,
+        seed: int,
+        split_sizes: Sequence[int] | None = None,
+        split_index: int | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
         self._tokens, self._length, self._count = tokens, seq_length, num_samples
         self._documents = list(split_documents(len(tokens), split_sizes, split_index))
         self._shuffle = MersenneTwister(seed).shuffle if shuffled else lambda items: None
@@ -108,10 +114,10 @@ class SampleStream:
         if self._size < 1:
             raise ValueError("GPTIndexedBinDataReader: the chosen documents hold no token")
 
-    def _samples_in(self, passes):
+    def _samples_in(self, passes: int) -> int:
         return max(passes * self._size - 1, 0) // self._length
 
-    def _order(self):
+    def _order(self) -> tuple[list[int], list[int]]:
         """Return the documents in order, and the order of the samples cut from them."""
         passes = -(-(self._count * self._length + 1) // self._size)
         whole = self._samples_in(passes - 1)
@@ -127,7 +133,7 @@ class SampleStream:
             self._shuffle(part)
         return sum(parts, []), sum(samples, [])[: self._count]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[np.ndarray]:
         position = 0
         while True:
             documents, samples = self._order()
@@ -137,7 +143,7 @@ class SampleStream:
                     yield self._sample(documents, ends, k * self._length)
                 position += 1
 
-    def _sample(self, documents, ends, start):
+    def _sample(self, documents: Sequence[int], ends: Any, start: int) -> np.ndarray:
         stop = start + self._length + 1
         begin_index, end_index = np.searchsorted(ends, (start, stop - 1), "right")
         parts, begin = [], int(ends[begin_index - 1]) if begin_index else 0

@@ -12,9 +12,15 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
 
 INTERPOLATIONS = ("auto", "bilinear", "nearest_neighbor", "bicubic", "area")
 CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
@@ -35,14 +41,14 @@ _WORKERS = max(1, min(32, os.cpu_count() or 1))
 
 
 @functools.cache
-def _pool(process):
+def _pool(process: int) -> ThreadPoolExecutor:
     """Return the thread pool of this process. A forked DataLoader worker cannot use its parent's threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="oneflow-images")
 
 
-def parallel(function: Callable, *items: Iterable) -> list:
+def parallel(function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
     """Return [function(*args) for args in zip(*items)], computed in threads."""
     tasks = list(zip(*items))
     size = -(-len(tasks) // (2 * _WORKERS))  # two chunks for each thread, because images differ in size
@@ -85,7 +91,7 @@ def decode(data: bytes, color_space: str = "BGR") -> np.ndarray:
     return _decode_pillow(data, color_space)
 
 
-def _decode_pillow(data, color_space):
+def _decode_pillow(data: bytes, color_space: str) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError:
@@ -162,7 +168,9 @@ def resize(
     return image_out
 
 
-def _resized(image, width, height, interpolation, out):
+def _resized(
+    image: np.ndarray, width: int, height: int, interpolation: str, out: np.ndarray | None
+) -> np.ndarray:
     rows, columns = image.shape[:2]
     if (rows, columns) == (height, width):
         return image
@@ -178,11 +186,13 @@ def _resized(image, width, height, interpolation, out):
         "area": cv2.INTER_AREA,
     }[interpolation]
     in_place = out is not None and out.dtype == image.dtype and out.shape[2] == 3
-    image_out = cv2.resize(image, (width, height), dst=out if in_place else None, interpolation=flag)
-    return out if in_place else image_out if image_out.ndim == 3 else image_out[:, :, None]
+    image_out: Any = cv2.resize(image, (width, height), dst=out if in_place else None, interpolation=flag)
+    return (
+        out if out is not None and in_place else image_out if image_out.ndim == 3 else image_out[:, :, None]
+    )
 
 
-def _resize_torch(image, width, height, interpolation):
+def _resize_torch(image: np.ndarray, width: int, height: int, interpolation: str) -> np.ndarray:
     import torch
 
     rows, columns = image.shape[:2]
@@ -220,7 +230,12 @@ def _shares(size: int, out: int) -> np.ndarray:
 
 
 def keep_aspect_size(
-    width: int, height: int, target_size: int, min_size: int = 0, max_size: int = 0, resize_longer=False
+    width: int,
+    height: int,
+    target_size: int,
+    min_size: int = 0,
+    max_size: int = 0,
+    resize_longer: bool = False,
 ) -> tuple[int, int]:
     """Return (width, height) whose shorter (longer) side is `target_size`. max_size (min_size) limits the
     other side.
@@ -237,5 +252,5 @@ def keep_aspect_size(
     return (new_short, new_long) if width < height else (new_long, new_short)
 
 
-def _scaled(side, new, old) -> int:
+def _scaled(side: int, new: int, old: int) -> int:
     return int(np.rint(side * new / old))

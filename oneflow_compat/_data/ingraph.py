@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,7 +26,7 @@ _site_ids = itertools.count()
 class Link:
     """Output `index` of a stage (None: its result)."""
 
-    def __init__(self, node: Node, index: int | None = None):
+    def __init__(self, node: Node, index: int | None = None) -> None:
         self.node, self.index = node, index
 
     def at(self, tick: int) -> Any:
@@ -37,7 +37,7 @@ class Link:
 class Node:
     """A stage and the links to its arguments. It runs once per tick."""
 
-    def __init__(self, stage: Stage, args: list, kwargs: dict):
+    def __init__(self, stage: Stage, args: list[Any], kwargs: dict[str, Any]) -> None:
         self.stage, self.args, self.kwargs = stage, args, kwargs
         self.tick, self.value = -1, None
         self.sites: list[Site] = []
@@ -53,7 +53,7 @@ class Node:
 class Site:
     """One operator in a program. It counts its own calls."""
 
-    def __init__(self, link: Link, example: torch.Tensor):
+    def __init__(self, link: Link, example: torch.Tensor) -> None:
         example = memory_of(example)
         self.link, self.shape, self.dtype, self.tick = link, example.shape, example.dtype, 0
         self.device = example.device
@@ -69,20 +69,20 @@ class Site:
 class Promised(_Batch):
     """The result of a stage when the program runs: a batch of records or images."""
 
-    def __init__(self, link: Link, example: _Batch):
+    def __init__(self, link: Link, example: _Batch) -> None:
         self.link, self.shape, self.dtype = link, example.shape, example.dtype
         self.source = getattr(example, "source", None)
 
     cells = property(lambda self: self._not_here())
 
-    def _not_here(self):
+    def _not_here(self) -> NoReturn:
         raise RuntimeError(
             "inside nn.Graph.build() records and images have no values; give them to OFRecord decoders and"
             " nn.image modules"
         )
 
 
-def _operators():
+def _operators() -> Any:
     """Return the operator; define it at the first use."""
     space = torch.ops.oneflow_data
     if not hasattr(space, "pull"):
@@ -99,10 +99,10 @@ def _operators():
 _turn = None  # an input of the program, so that no pass folds the operator to a constant
 
 
-def call_in_graph(stage: Stage, args: tuple, kwargs: dict) -> Any:
+def call_in_graph(stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the outputs of a stage called inside build()."""
 
-    def link(value):
+    def link(value: Any) -> Any:
         if isinstance(value, Promised):
             return value.link
         if isinstance(value, torch.Tensor):
@@ -125,7 +125,7 @@ def call_in_graph(stage: Stage, args: tuple, kwargs: dict) -> Any:
     return _promise(Link(node), example)
 
 
-def _promise(link, example):
+def _promise(link: Link, example: Any) -> Any:
     global _turn
     if isinstance(example, _Batch):
         return Promised(link, example)

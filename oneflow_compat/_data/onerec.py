@@ -17,13 +17,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from . import records, shuffle
 from .buffers import TensorBuffer, to_numpy_dtype
+
+if TYPE_CHECKING:
+    import os
+    import types
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 
 _HEAD = struct.Struct("<QII")
 _MAGIC = int.from_bytes(b"^ONEREC$", "little")
@@ -34,7 +40,7 @@ _STRINGS = 7
 _DECODED = (torch.int8, torch.int32, torch.int64, torch.float32, torch.float64)
 
 
-def _need(package):
+def _need(package: str) -> types.ModuleType:
     import importlib
 
     try:
@@ -46,7 +52,7 @@ def _need(package):
         ) from None
 
 
-def _digest(data) -> bytes:
+def _digest(data: Any) -> bytes:
     return _need("xxhash").xxh64(data).digest()
 
 
@@ -58,7 +64,7 @@ class OneRecWriter(records.PartFile):
     or a list of str. Python numbers are int64 or float64. TypeError for anything else.
     """
 
-    def write(self, record: dict) -> int:
+    def write(self, record: dict[str, Any]) -> int:
         """Append one record and return its offset."""
         payload, offset = _encode(record), self._file.tell()
         head = _HEAD.pack(_MAGIC, 0, len(payload))
@@ -67,7 +73,7 @@ class OneRecWriter(records.PartFile):
         return offset
 
 
-def _encode(record) -> bytes:
+def _encode(record: Mapping[str, Any]) -> bytes:
     builder = _need("flatbuffers").Builder(0)
     features = []
     for key in sorted(record, key=str.encode):
@@ -79,7 +85,7 @@ def _encode(record) -> bytes:
     return bytes(builder.Output())
 
 
-def _values(builder, key, value):
+def _values(builder: Any, key: str, value: Any) -> tuple[Any, ...]:
     """Return (index of the table in the union, shape, vector) of one field."""
     texts = [value] if isinstance(value, str) else value
     if isinstance(texts, (list, tuple)) and texts and all(isinstance(v, str) for v in texts):
@@ -95,7 +101,7 @@ def _values(builder, key, value):
     )
 
 
-def _table(builder, *fields):
+def _table(builder: Any, *fields: Any) -> int:
     """Return a table of offsets. A field between two offsets is the one-byte index of a table in the
     union.
     """
@@ -109,7 +115,7 @@ def _table(builder, *fields):
     return builder.EndObject()
 
 
-def _offsets(builder, offsets):
+def _offsets(builder: Any, offsets: Sequence[int]) -> int:
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
@@ -120,13 +126,13 @@ def _offsets(builder, offsets):
 class Batch(TensorBuffer):
     """The payloads of a batch of records, and the location of each."""
 
-    def __init__(self, pairs):
+    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         pairs = list(pairs)
         super().__init__([payload for payload, _ in pairs])
         self.where = [where for _, where in pairs]
 
 
-def read_file(path: str, verify: bool = True) -> Iterator[tuple[np.ndarray, str]]:
+def read_file(path: str | os.PathLike[str], verify: bool = True) -> Iterator[tuple[np.ndarray, str]]:
     """Yield (payload as uint8 array, "file, record at byte n") of every record. Raise CorruptRecord if a
     record is damaged.
 
@@ -157,19 +163,26 @@ class OneRecStream(records.RecordStream):
     too, as in OneFlow.
     """
 
-    def __init__(self, paths, shuffle_after_epoch=False, rank=0, ranks=1, verify=True):
+    def __init__(
+        self,
+        paths: Sequence[str],
+        shuffle_after_epoch: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
+        verify: bool = True,
+    ) -> None:
         super().__init__(paths, shuffle_after_epoch, rank, ranks)
         self._verify = verify
 
-    def _read(self, path):
+    def _read(self, path: str | os.PathLike[str]) -> Iterator[Any]:
         return read_file(path, self._verify)
 
-    def _begin_epoch(self):
+    def _begin_epoch(self) -> None:
         if self._shuffled:
             shuffle.epoch_shuffle(self._paths, max(self.epoch - 1, 0))
 
 
-def parse(payload: Any, where: str) -> dict:
+def parse(payload: Any, where: str) -> dict[str, Any]:
     """Return {key: (array or list of str, shape)} of a message. Raise CorruptRecord if it is damaged."""
     table, number_types = _need("flatbuffers").table.Table, _need("flatbuffers").number_types
     try:
@@ -179,7 +192,8 @@ def parse(payload: Any, where: str) -> dict:
         left = [_MOST_TEXT + 8 * len(data)]
         field = lambda t, slot: t.Offset(4 + 2 * slot)
         below = lambda t, slot: table(data, t.Indirect(t.Pos + field(t, slot)))
-        root, out = table(data, int.from_bytes(data[:4], "little")), {}
+        root = table(data, int.from_bytes(data[:4], "little"))
+        out: dict[str, tuple[Any, Any]] = {}
         for i in range(root.VectorLen(field(root, 0)) if field(root, 0) else 0):
             feature = table(data, root.Indirect(root.Vector(field(root, 0)) + 4 * i))
             key, tensor = _text(feature, feature.Pos + field(feature, 0), left), below(feature, 1)
@@ -206,7 +220,7 @@ def parse(payload: Any, where: str) -> dict:
 _MOST_TEXT = 64 << 20  # bytes of text allowed in every message, because many offsets may refer to one string
 
 
-def _text(table, at, left) -> str:
+def _text(table: Any, at: int, left: list[int]) -> str:
     """Return a string. Raise ValueError if all strings together have more bytes than `left` allows."""
     body = table.String(at)
     left[0] -= len(body) + 64
@@ -215,7 +229,7 @@ def _text(table, at, left) -> str:
     return body.decode()
 
 
-def _vector(data, table, offset, dtype):
+def _vector(data: Any, table: Any, offset: int, dtype: Any) -> np.ndarray:
     if not offset:
         return np.empty(0, dtype)
     return np.frombuffer(data, dtype, table.VectorLen(offset), table.Vector(offset))
@@ -245,7 +259,13 @@ def decode(
     return torch.from_numpy(out)
 
 
-def _check_decode(batch, dtype, shape, reshape, batch_padding) -> None:
+def _check_decode(
+    batch: object,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    reshape: Sequence[int] | None,
+    batch_padding: Sequence[int] | None,
+) -> None:
     """Raise an error for arguments that decode_onerec does not support."""
     if not isinstance(batch, Batch):
         raise TypeError(f"decode_onerec takes what OneRecReader gives, found {type(batch).__name__}")
@@ -264,7 +284,9 @@ def _check_decode(batch, dtype, shape, reshape, batch_padding) -> None:
         )
 
 
-def _common_shape(key, arrays, batch_padding) -> tuple:
+def _common_shape(
+    key: str, arrays: Sequence[np.ndarray], batch_padding: Sequence[int] | None
+) -> tuple[Any, ...]:
     """Return the shape of all arrays, padded along the first dimension; RuntimeError if they have several."""
     shapes = {a.shape for a in arrays}
     if batch_padding is not None and batch_padding[0]:
@@ -283,7 +305,9 @@ def _common_shape(key, arrays, batch_padding) -> tuple:
     return shapes.pop()
 
 
-def _fitting_shape(key, actual, shape, is_dynamic) -> tuple:
+def _fitting_shape(
+    key: str, actual: tuple[Any, ...], shape: tuple[Any, ...], is_dynamic: bool
+) -> tuple[Any, ...]:
     """Return the actual shape if it is the requested one, or a smaller one if that is allowed."""
     size = np.prod(actual, dtype=np.int64)
     if is_dynamic and len(actual) == len(shape) and size <= np.prod(shape, dtype=np.int64):
@@ -296,7 +320,9 @@ def _fitting_shape(key, actual, shape, is_dynamic) -> tuple:
     return shape
 
 
-def _field(payload, where, key, dtype, dims, reshape):
+def _field(
+    payload: Any, where: str, key: str, dtype: Any, dims: int, reshape: Sequence[int] | None
+) -> np.ndarray:
     fields = parse(payload, where)
     if key not in fields:
         raise KeyError(
@@ -316,4 +342,6 @@ def _field(payload, where, key, dtype, dims, reshape):
     try:
         return array.reshape(shape if reshape is None else tuple(reshape))
     except ValueError:
-        raise RuntimeError(f"{where}: field {key!r} of shape {shape} cannot become {list(reshape)}") from None
+        raise RuntimeError(
+            f"{where}: field {key!r} of shape {shape} cannot become {list(reshape or ())}"
+        ) from None

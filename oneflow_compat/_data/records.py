@@ -10,10 +10,16 @@ import os
 import struct
 import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import shuffle, wire
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+
 
 _LENGTH = struct.Struct("<q")
 
@@ -27,10 +33,12 @@ class Record:
 
     __slots__ = ("features", "file", "offset", "_source")
 
-    def __init__(self, features, file, offset, source=None):
+    def __init__(
+        self, features: dict[str, Any], file: str | os.PathLike[str], offset: int, source: Any = None
+    ) -> None:
         self.features, self.file, self.offset, self._source = features, file, offset, source
 
-    def field(self, name: str) -> tuple:
+    def field(self, name: str) -> tuple[Any, ...]:
         """Return (name of the list, values) of a field. Raise KeyError if it is absent, and CorruptRecord if
         it does not parse.
         """
@@ -56,7 +64,7 @@ class Record:
 class PartFile:
     """A new file, used as `with PartFile(path) as out:`. Its folder is created."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         self._file, self.count = open(self.path, "wb"), 0
@@ -64,10 +72,10 @@ class PartFile:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -80,7 +88,7 @@ class RecordWriter(PartFile):
     Python floats go to float_list, Python ints to int32_list if they fit, else int64_list).
     """
 
-    def write(self, record) -> int:
+    def write(self, record: Mapping[str, Any] | Any) -> int:
         """Append one record and return its offset."""
         if isinstance(record, dict):
             record = wire.encode_record(
@@ -99,13 +107,13 @@ class RecordWriter(PartFile):
         return offset
 
 
-def _checked(name):
+def _checked(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of a field is a str, found {type(name).__name__} {name!r}")
     return name
 
 
-def _typed(name, value):
+def _typed(name: str, value: Any) -> tuple[str, Any]:
     """Return (name of the list, values) under which a record stores a value."""
     if isinstance(value, str):
         value = value.encode()
@@ -121,7 +129,7 @@ def _typed(name, value):
     return _list_for(array, has_dtype=hasattr(value, "dtype")), array
 
 
-def _list_for(array, has_dtype):
+def _list_for(array: np.ndarray, has_dtype: bool) -> str:
     """Return the name of the list for an array. Python numbers, which have no dtype, are stored in 32 bits if
     they fit.
     """
@@ -137,14 +145,14 @@ def part_names(prefix: str, count: int, suffix_length: int) -> list[str]:
     return [prefix + str(i).zfill(max(suffix_length, 0)) for i in range(count)]
 
 
-def _map(path):
+def _map(path: str | os.PathLike[str]) -> Any:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return b""
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def read_file(path, on_corrupt: str = "raise") -> Iterator[Record]:
+def read_file(path: str | os.PathLike[str], on_corrupt: str = "raise") -> Iterator[Record]:
     """Yield the records of one part file.
 
     on_corrupt="skip": skip a record that does not parse; after an impossible length, skip the rest of the
@@ -152,6 +160,8 @@ def read_file(path, on_corrupt: str = "raise") -> Iterator[Record]:
     """
     data = _map(path)
     view, at, end = memoryview(data), 0, len(data)
+    record: Any
+    size: Any
     while at < end:
         record, problem, size = _read_record(view, at, path)
         if record is not None:
@@ -167,7 +177,9 @@ def read_file(path, on_corrupt: str = "raise") -> Iterator[Record]:
         at += 8 + size
 
 
-def _read_record(view, at, path):
+def _read_record(
+    view: memoryview, at: int, path: str | os.PathLike[str]
+) -> tuple[Any, str | None, int | None]:
     """Return (record or None, description of the defect, size or None if it is unknown)."""
     left = len(view) - at - 8
     if left < 0:
@@ -189,7 +201,14 @@ class RecordStream:
     epoch on. Each rank reads a contiguous share of the files. epoch counts from 0.
     """
 
-    def __init__(self, paths, shuffle_after_epoch=False, rank=0, ranks=1, on_corrupt="raise"):
+    def __init__(
+        self,
+        paths: Sequence[str],
+        shuffle_after_epoch: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
+        on_corrupt: str = "raise",
+    ) -> None:
         if on_corrupt not in ("raise", "skip"):
             raise ValueError(f"on_corrupt is 'raise' or 'skip', found {on_corrupt!r}")
         missing = [p for p in paths if not os.path.isfile(p)]
@@ -205,7 +224,7 @@ class RecordStream:
         self._share = slice(begin, begin + base + (rank < rest))
         self.epoch = 0
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         while True:
             any_record = False
             self._begin_epoch()
@@ -217,9 +236,9 @@ class RecordStream:
                 raise CorruptRecord(f"there is no readable record in {', '.join(self._paths[self._share])}")
             self.epoch += 1
 
-    def _begin_epoch(self):
+    def _begin_epoch(self) -> None:
         if self._shuffled and self.epoch:
             shuffle.epoch_shuffle(self._paths, self.epoch)
 
-    def _read(self, path):
+    def _read(self, path: str | os.PathLike[str]) -> Iterator[Any]:
         return read_file(path, self._on_corrupt)

@@ -6,10 +6,14 @@ Orders agree with real OneFlow 0.9.0 for the same seed (tests/golden/ofrecord.js
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 
 _MASK = 0xFFFFFFFF
 _SHIFTS = ((623, 11), (68, 7), (39, 5), (7, 3))  # (smallest count, the value t of the C++ standard)
@@ -44,7 +48,7 @@ class Minstd:
 
     _M = 2147483647
 
-    def __init__(self, *seeds: int):
+    def __init__(self, *seeds: int) -> None:
         self._x = seed_sequence([s & _MASK for s in seeds], 4)[3] % self._M or 1
 
     def __call__(self) -> int:
@@ -63,7 +67,7 @@ class Minstd:
 class MersenneTwister:
     """std::mt19937."""
 
-    def __init__(self, *seeds: int, sequence: bool = False):
+    def __init__(self, *seeds: int, sequence: bool = False) -> None:
         self._random = np.random.RandomState(0)
         self._words: list[int] = []
         if sequence:
@@ -89,7 +93,7 @@ class MersenneTwister:
             if r < n * scale:
                 return r // scale
 
-    def shuffle(self, items: list) -> None:
+    def shuffle(self, items: list[Any]) -> None:
         """Shuffle in place, as std::shuffle does: one random number gives two positions if it is large
         enough.
         """
@@ -115,20 +119,20 @@ class ShuffleBuffer:
     next item of the stream in its slot.
     """
 
-    def __init__(self, stream, size: int, seed: int):
+    def __init__(self, stream: Iterator[Any], size: int, seed: int) -> None:
         self._stream, self._engine = stream, Minstd(seed)
         self._buffer = [next(stream) for _ in range(size)]
 
-    def __iter__(self):
+    def __iter__(self) -> ShuffleBuffer:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         at = self._engine.below(len(self._buffer))
         item, self._buffer[at] = self._buffer[at], next(self._stream)
         return item
 
 
-def epoch_shuffle(items: list, epoch: int) -> None:
+def epoch_shuffle(items: list[Any], epoch: int) -> None:
     """Shuffle a list of files in place, as OneFlow does for an epoch."""
     MersenneTwister(524287 + epoch).shuffle(items)
 

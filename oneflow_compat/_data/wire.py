@@ -7,9 +7,13 @@ A record is {name: (name of a list, values)}: "bytes_list" (list of bytes), "flo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 
 KINDS = ("bytes_list", "float_list", "double_list", "int32_list", "int64_list")  # field numbers 1..5
 DTYPES: dict[str, np.dtype] = {
@@ -41,7 +45,7 @@ def _field(field_number: int, body: bytes) -> bytes:
     return bytes((field_number << 3 | _BYTES,)) + varint(len(body)) + body
 
 
-def encode_list(list_name: str, values: Sequence | np.ndarray) -> bytes:
+def encode_list(list_name: str, values: Sequence[Any] | np.ndarray) -> bytes:
     """Return a BytesList, FloatList, ... message."""
     if list_name == "bytes_list":
         return b"".join(_field(1, bytes(v)) for v in values)
@@ -52,11 +56,11 @@ def encode_list(list_name: str, values: Sequence | np.ndarray) -> bytes:
     return _field(1, b"".join(varint(int(v)) for v in values))
 
 
-def encode_feature(list_name: str | None, values: Sequence | np.ndarray) -> bytes:
+def encode_feature(list_name: str | None, values: Sequence[Any] | np.ndarray) -> bytes:
     return b"" if list_name is None else _field(KINDS.index(list_name) + 1, encode_list(list_name, values))
 
 
-def encode_record(features: dict) -> bytes:
+def encode_record(features: dict[str, Any]) -> bytes:
     """Return an OFRecord message of {name: (name of the list, values)}, with the names in order."""
     return b"".join(
         _field(1, _field(1, name.encode()) + _field(2, encode_feature(*features[name])))
@@ -65,7 +69,7 @@ def encode_record(features: dict) -> bytes:
 
 
 # --------------------------------------------------------------------------- reading
-def _read_varint(data, at: int) -> tuple[int, int]:
+def _read_varint(data: Any, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -125,7 +129,7 @@ def decode_list(list_name: str, data: bytes | memoryview) -> list[bytes] | np.nd
     return (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(dtype, copy=False)
 
 
-def _packed_varints(data) -> np.ndarray:
+def _packed_varints(data: Any) -> np.ndarray:
     raw = np.frombuffer(data, np.uint8)
     last = raw < 0x80
     if last.all():

@@ -126,7 +126,7 @@ def _on_cpu(t: torch.Tensor) -> bool:
 
 
 def _capturing() -> bool:
-    """Is nn.Graph tracing? Its programs draw from torch's generators."""
+    """Return True while nn.Graph captures. Its programs sample from torch's generators."""
     return torch.empty(0).is_lazy
 
 

@@ -11,13 +11,21 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import numpy_values, plain_values, torch_values
 from .budget import Budget
 from .errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from .budget import Budget
+
 
 _ALIASES = {
     "__builtin__": "builtins",
@@ -55,12 +63,12 @@ class Constructor:
 
     __slots__ = ("name", "make")
 
-    def __init__(self, name: str, make):
+    def __init__(self, name: str, make: Any) -> None:
         self.name, self.make = name, make
 
 
 @functools.cache
-def _allowed(module: str, name: str):
+def _allowed(module: str, name: str) -> Any:
     """Return the value or Constructor of that name, or None."""
     module = _ALIASES.get(module, module)
     make = CONSTRUCTORS.get(f"{module}.{name}")
@@ -77,7 +85,7 @@ def find(module: str, name: str) -> Any:
 
 
 @functools.cache
-def _constructors_of_values() -> dict:
+def _constructors_of_values() -> dict[int, Constructor]:
     """Return {id of value: Constructor} for the allowed values that a file may also call."""
     out = {}
     for module, names in VALUES.items():
@@ -115,7 +123,7 @@ def is_user_global(target: object) -> bool:
     return any(target is item for item in user_globals().values())
 
 
-def user_globals() -> dict:
+def user_globals() -> dict[str, Any]:
     """Return {full name: object} of what the user allowed with `torch.serialization.add_safe_globals`."""
     out = {}
     for item in torch.serialization.get_safe_globals():
@@ -124,12 +132,12 @@ def user_globals() -> dict:
     return out
 
 
-def _title(target) -> str:
+def _title(target: Any) -> str:
     return getattr(target, "name", None) or getattr(target, "__name__", None) or type(target).__name__
 
 
 # --------------------------------------------------------------------------- classes the user allowed
-def _from_type(budget, function, cls, arguments, state):
+def _from_type(budget: Budget, function: Any, cls: type, arguments: Any, state: Any) -> Any:
     """Return a tensor with attributes, or of a subclass that the user allowed."""
     tensor = torch_values.check_tensor(call(function, arguments, budget))
     if cls is not type(tensor):
@@ -146,7 +154,17 @@ def _from_type(budget, function, cls, arguments, state):
     return torch_values.set_attributes(tensor, state)
 
 
-def _wrapper(budget, cls, dtype, size, stride, offset, layout, device, requires_grad):
+def _wrapper(
+    budget: Budget,
+    cls: type,
+    dtype: Any,
+    size: Any,
+    stride: Any,
+    offset: Any,
+    layout: Any,
+    device: Any,
+    requires_grad: Any,
+) -> Any:
     """Return a tensor of a subclass without values of its own, if the user allowed the subclass."""
     if not is_user_global(cls):
         raise RefusedError(

@@ -7,10 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
 
 
-def sync_folder(folder: str | os.PathLike) -> None:
+def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Make a rename inside `folder` survive a power cut. Do nothing if the system cannot open folders."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -24,7 +28,7 @@ def sync_folder(folder: str | os.PathLike) -> None:
         os.close(handle)
 
 
-def lock_folder(folder: str | os.PathLike) -> Callable[[], None]:
+def lock_folder(folder: str | os.PathLike[str]) -> Callable[[], None]:
     """Wait until no other process has locked the folder, and lock it if the system can. Return the function
     that unlocks it.
     """
@@ -40,7 +44,7 @@ def lock_folder(folder: str | os.PathLike) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a binary file that becomes `path` when the block ends without an error.
 
     Until then, and after an error or a crash, `path` is unchanged. An existing file keeps its mode. A
@@ -68,7 +72,7 @@ def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
 _SUFFIX = ".tmp"
 
 
-def _try_lock(handle) -> bool:
+def _try_lock(handle: int) -> bool:
     """Lock an open file.
 
     Return False if another process has locked it, or if the system cannot lock files.
@@ -82,7 +86,7 @@ def _try_lock(handle) -> bool:
     return True
 
 
-def _remove_leftovers(folder, prefix) -> None:
+def _remove_leftovers(folder: str | os.PathLike[str], prefix: str) -> None:
     """Remove temporary files of killed saves: those that are at least an hour old and not locked by any
     process.
     """
@@ -109,14 +113,14 @@ def umask() -> int:
     return mask
 
 
-def _mode(path) -> int:
+def _mode(path: str | os.PathLike[str]) -> int:
     try:
         return os.stat(path).st_mode & 0o7777
     except OSError:
         return 0o666 & ~umask()
 
 
-def write_synced(path: str | os.PathLike, data: bytes) -> None:
+def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a new file and flush it to disk."""
     with open(path, "wb") as file:
         file.write(data)

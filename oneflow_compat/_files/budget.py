@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
 
 ALLOWANCE = 64 << 20  # bytes that any file may need
 DATA_FACTOR = 4  # bytes of values for each byte of the file: read, unpacked, converted
@@ -28,14 +35,14 @@ class Budget:
         pickle_size: int | None = None,
         late_values: bool = False,
         restore_tensor: Callable[[torch.Tensor, str], torch.Tensor] | None = None,
-    ):
+    ) -> None:
         self._late_values = late_values
         self._checks: list[Callable[[], object]] = []
         self.restore_tensor = restore_tensor or (lambda tensor, location: tensor)
         self._data = ALLOWANCE + DATA_FACTOR * file_size
         self._objects = ALLOWANCE + OBJECT_FACTOR * (file_size if pickle_size is None else pickle_size)
         self._file_size = file_size
-        self._hashes: dict[int, list] = {}
+        self._hashes: dict[int, list[Any]] = {}
 
     def charge_data(self, amount: int, subject: str) -> None:
         """Count `amount` bytes of values; RefusedError if the file may not have them."""
@@ -49,7 +56,7 @@ class Budget:
         if self._objects < 0:
             raise RefusedError(self._excess(amount, subject))
 
-    def _excess(self, amount, subject) -> str:
+    def _excess(self, amount: int, subject: str) -> str:
         return (
             f"altered or hostile: {subject} needs {amount} bytes more than a file of {self._file_size} bytes"
             " may take. If you trust the file, load it with weights_only=False"
@@ -83,7 +90,7 @@ class Budget:
                 )
 
 
-def _key_cost(key, depth=0) -> int:
+def _key_cost(key: Any, depth: int = 0) -> int:
     """Return the bytes that hashing a key reads. Raise RefusedError for a key that is no plain value."""
     if isinstance(key, tuple | frozenset):
         if depth > 16:

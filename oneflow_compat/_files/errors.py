@@ -55,5 +55,5 @@ def named_errors(source: object) -> Iterator[None]:
         ) from error
 
 
-def _short(error) -> str:
+def _short(error: BaseException) -> str:
     return str(error).split("\n", 1)[0][:300]

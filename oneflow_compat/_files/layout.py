@@ -20,13 +20,21 @@ import shutil
 import stat
 import zlib
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from . import atomic, dtypes
 from .errors import CheckpointError, RefusedError, named_errors
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy as np
+    import torch
+
 
 PICKLE, META, DATA, CHECK, LEGACY_MARK = "pickled_data", "meta", "out", "crc32", "snapshot_done"
 _TENSOR_FOLDER = re.compile(r"(?:global_)?tensor_(\d+)\Z")
@@ -74,14 +82,14 @@ def write_tensor(folder: str, tensor: torch.Tensor) -> None:
     atomic.sync_folder(folder)
 
 
-def _checksum_of(array) -> str:
-    return f"{zlib.crc32(array.reshape(-1).view(np.uint8)):08x}"
+def _checksum_of(array: np.ndarray) -> str:
+    return f"{zlib.crc32(array.reshape(-1).view(np.uint8).data):08x}"
 
 
-def _bytes_of(array):
+def _bytes_of(array: np.ndarray) -> bytes | memoryview:
     if array.dtype.byteorder == ">":
         return array.tobytes()
-    return memoryview(array.reshape(-1)).cast("B") if array.size else b""
+    return array.reshape(-1).data.cast("B") if array.size else b""
 
 
 def open_inside(root: str | None, *names: str) -> IO[bytes]:
@@ -128,7 +136,7 @@ def read_tensor(folder: str, root: str | None = None) -> torch.Tensor:
         return tensor if tensor.dtype is dtype else tensor.to(dtype)
 
 
-def _read_values(file, data, shape, name) -> np.ndarray:
+def _read_values(file: Any, data: Any, shape: Any, name: Any) -> np.ndarray:
     """Return the values of a data file, whose size must match the shape."""
     _, _, stored = dtypes.PROTO[name]
     size, count = os.fstat(file.fileno()).st_size, math.prod(shape)
@@ -142,7 +150,7 @@ def _read_values(file, data, shape, name) -> np.ndarray:
     return np.fromfile(file, dtype=np.dtype(stored).newbyteorder("<"), count=count).reshape(shape)
 
 
-def _check_sum(folder, data, array, root) -> None:
+def _check_sum(folder: str, data: Any, array: np.ndarray, root: str | None) -> None:
     if not os.path.lexists(os.path.join(folder, CHECK)):
         return
     with open_inside(root, folder, CHECK) as file:
@@ -158,7 +166,7 @@ def _check_sum(folder, data, array, root) -> None:
 class Writer:
     """Collects the tensors of one checkpoint folder; `commit` makes it the checkpoint."""
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
         self._is_new = not os.path.isdir(self.folder)
         os.makedirs(self.folder, exist_ok=True)
@@ -197,7 +205,7 @@ class Writer:
                 os.rmdir(self.folder)
 
 
-def _remove_tensor(folder) -> None:
+def _remove_tensor(folder: str | os.PathLike[str]) -> None:
     """Remove a tensor folder of an older checkpoint. Keep files that a user put there."""
     if not os.path.islink(folder) and set(os.listdir(folder)) <= {META, DATA, CHECK}:
         shutil.rmtree(folder, ignore_errors=True)

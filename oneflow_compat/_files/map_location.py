@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,11 @@ from .._global.collectives import from_rank
 from .._global.placement import placement
 from .._global.tensor import make_global
 from .errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
 
 
 def is_placement(map_location: object) -> bool:
@@ -32,7 +37,7 @@ def mover(map_location: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
         return lambda tensor: tensor.to(map_location.get(str(tensor.device), tensor.device))
     if callable(map_location):
 
-        def move(tensor):
+        def move(tensor: torch.Tensor) -> torch.Tensor:
             moved = map_location(tensor.untyped_storage(), str(tensor.device))
             return tensor if moved is None else tensor.to(moved.device)
 
@@ -58,9 +63,9 @@ def map_tensors(obj: object, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 
     A tensor in several containers is changed once.
     """
-    done: dict[int, tuple] = {}
+    done: dict[int, tuple[Any, ...]] = {}
 
-    def mapped(value):
+    def mapped(value: Any) -> Any:
         if not isinstance(value, torch.Tensor | dict | list | tuple):
             return value
         if id(value) not in done:
@@ -68,7 +73,7 @@ def map_tensors(obj: object, change: Callable[[torch.Tensor], torch.Tensor]) -> 
             done[id(value)] = value, changed(value)
         return done[id(value)][1]
 
-    def changed(value):
+    def changed(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return change(value)
         if isinstance(value, dict):

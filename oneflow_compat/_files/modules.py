@@ -17,7 +17,7 @@ import pickle
 import sys
 import warnings
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,6 +26,10 @@ from .. import nn as ours
 from . import allow
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
+
+if TYPE_CHECKING:
+    import torch
+
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = "hooks"
@@ -41,7 +45,7 @@ _FIXED = {
 }
 
 
-_COMMON_ARGUMENTS: tuple[tuple, ...] = ((), (1,), (1, 1), (1, 1, 1), ((1, 1),), (None,))
+_COMMON_ARGUMENTS: tuple[tuple[Any, ...], ...] = ((), (1,), (1, 1), (1, 1, 1), ((1, 1),), (None,))
 
 
 class LayerShell(Shell):
@@ -95,16 +99,16 @@ def build(shell: LayerShell, state: object, trusted: bool = False) -> nn.Module:
 
 
 # --------------------------------------------------------------------------- the template
-_templates: dict[int, tuple[type, dict]] = {}  # by id: our layers equal torch's classes
+_templates: dict[int, tuple[type, dict[str, Any]]] = {}  # by id: our layers equal torch's classes
 
 
-def _template_of(cls) -> dict:
+def _template_of(cls: type) -> dict[str, Any]:
     if id(cls) not in _templates:
         _templates[id(cls)] = cls, _fresh_attributes(cls)
     return _templates[id(cls)][1]
 
 
-def _fresh_attributes(cls) -> dict:
+def _fresh_attributes(cls: type) -> dict[str, Any]:
     """Return the attributes of a layer that was constructed with the first arguments that fit."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about deprecated layers
@@ -115,13 +119,13 @@ def _fresh_attributes(cls) -> dict:
     return nn.Module().__dict__
 
 
-def _template(cls) -> dict:
+def _template(cls: type) -> dict[str, Any]:
     """Return the attributes of a fresh layer, which the caller may change."""
     return {name: copy.copy(value) for name, value in _template_of(cls).items()}
 
 
 # --------------------------------------------------------------------------- checks
-def _table(cls, table, entries, template, of_oneflow) -> dict:
+def _table(cls: type, table: Any, entries: Any, template: Any, of_oneflow: bool) -> dict[str, Any]:
     """Return the parameters, buffers or sub-modules of a file, or raise if an entry is not one."""
     entry_classes = {"_parameters": nn.Parameter, "_buffers": torch.Tensor, "_modules": nn.Module}
     if not isinstance(entries, dict):
@@ -142,7 +146,7 @@ def _table(cls, table, entries, template, of_oneflow) -> dict:
     return type(template)({**absent, **entries})
 
 
-def _check_hook(cls, name, value) -> None:
+def _check_hook(cls: type, name: Any, value: Any) -> None:
     if name.endswith(_HOOKS) and value:
         raise RefusedError(
             f"it holds a {cls.__name__} with {name}, which a safe load does not attach. If you trust the"
@@ -150,7 +154,7 @@ def _check_hook(cls, name, value) -> None:
         )
 
 
-def _check_attribute(cls, name, value) -> None:
+def _check_attribute(cls: type, name: Any, value: Any) -> None:
     """Refuse an attribute that hides a method, or whose value is not plain."""
     is_property = isinstance(inspect.getattr_static(cls, name, None), property)
     if is_property or name.startswith("__") or callable(getattr(cls, name, None)):
@@ -164,7 +168,7 @@ def _check_attribute(cls, name, value) -> None:
         )
 
 
-def _is_plain(value, depth=0) -> bool:
+def _is_plain(value: Any, depth: int = 0) -> bool:
     """Whether a layer of torch may have the value as an attribute: a plain value, a tensor, a layer, an
     allowed function, or a container of these.
     """
@@ -182,7 +186,7 @@ def _is_plain(value, depth=0) -> bool:
 
 
 # --------------------------------------------------------------------------- derived attributes
-def _derive(loaded, state):
+def _derive(loaded: Any, state: Any) -> None:
     """Set the attributes that torch's constructors compute."""
     if getattr(loaded, "divisor_override", None) == 0:
         loaded.divisor_override = None  # OneFlow stores 0 for None
@@ -191,13 +195,13 @@ def _derive(loaded, state):
     if isinstance(loaded, nn.modules.conv._ConvNd) and "_reversed_padding_repeated_twice" not in state:
         _derive_convolution(loaded, state)
     if isinstance(loaded, nn.PixelShuffle) and "upscale_factor" not in state:
-        h, w = loaded.h_upscale_factor, loaded.w_upscale_factor
-        loaded.upscale_factor = h if h == w else None
+        h: Any = loaded.h_upscale_factor
+        loaded.upscale_factor = h if h == loaded.w_upscale_factor else None  # type: ignore[assignment]
     if isinstance(loaded, _RECURRENT):
         _derive_recurrent(loaded, state)
 
 
-def _derive_convolution(loaded, state) -> None:
+def _derive_convolution(loaded: Any, state: Any) -> None:
     sizes = {name: getattr(loaded, name) for name in ("stride", "dilation", "kernel_size", "output_padding")}
     if any(type(v) is not tuple or any(type(n) is not int for n in v) for v in sizes.values()):
         raise CheckpointError(f"altered: a {type(loaded).__name__} has {sizes}")
@@ -212,7 +216,7 @@ def _derive_convolution(loaded, state) -> None:
     loaded._reversed_padding_repeated_twice = _repeated_padding(loaded)
 
 
-def _repeated_padding(loaded) -> tuple:
+def _repeated_padding(loaded: Any) -> tuple[Any, ...]:
     """Return the padding of each side, last dimension first, in the order of torch.nn.functional.pad."""
     if isinstance(loaded.padding, tuple):
         return tuple(n for n in reversed(loaded.padding) for _ in range(2))
@@ -225,7 +229,7 @@ def _repeated_padding(loaded) -> tuple:
     return tuple(sides)
 
 
-def _derive_recurrent(loaded, state) -> None:
+def _derive_recurrent(loaded: Any, state: Any) -> None:
     """Set the weight names in torch's order, for the layers that the file has."""
     loaded.mode = state.get("mode", loaded.mode)
     layers = loaded.num_layers
@@ -247,7 +251,7 @@ def _derive_recurrent(loaded, state) -> None:
         loaded.nonlinearity = loaded.mode[4:].lower()
 
 
-def _weight_names(loaded, layers) -> list[list[str]]:
+def _weight_names(loaded: Any, layers: int) -> list[list[str]]:
     parts = ["weight_ih", "weight_hh"]
     if loaded.bias:
         parts += ["bias_ih", "bias_hh"]
@@ -258,7 +262,7 @@ def _weight_names(loaded, layers) -> list[list[str]]:
 
 
 # --------------------------------------------------------------------------- writing
-def reduced_without_local_hooks(module: nn.Module) -> tuple | None:
+def reduced_without_local_hooks(module: nn.Module) -> tuple[Any, ...] | None:
     """Return the result of `module.__reduce_ex__` without the hooks that cannot be pickled, and warn.
 
     The result is None if every hook can be pickled. OneFlow leaves all hooks out, torch raises.
@@ -281,7 +285,7 @@ def reduced_without_local_hooks(module: nn.Module) -> tuple | None:
     return function, arguments, {**state, **kept}, *rest
 
 
-def _can_be_pickled(hook) -> bool:
+def _can_be_pickled(hook: Any) -> bool:
     try:
         pickle.dumps(hook)
     except Exception:  # a hook's __reduce__ may raise anything

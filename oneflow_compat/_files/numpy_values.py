@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .budget import Budget
 from .errors import RefusedError
 from .plain_values import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from .budget import Budget
+
 
 _PLAIN = re.compile(
     r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}"
@@ -33,7 +41,7 @@ class Shell:
 
     memo_keys: list[int]
 
-    def __new__(cls, *arguments):
+    def __new__(cls, *arguments: Any) -> Any:
         shell = super().__new__(cls)
         shell.memo_keys = []
         return shell
@@ -46,11 +54,11 @@ class Array(Shell):
 class DType(Shell):
     """A dtype without its byte order."""
 
-    def __init__(self, dtype: np.dtype):
+    def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
 
 
-def _plain_dtype(budget, *arguments) -> DType:
+def _plain_dtype(budget: Budget, *arguments: Any) -> DType:
     """Return a dtype of numbers, or of text of fixed length, by its name."""
     name = arguments[0] if arguments else None
     if not 1 <= len(arguments) <= 3 or type(name) is not str or not _PLAIN.fullmatch(name):
@@ -92,14 +100,14 @@ def build_dtype(shell: DType, state: Any) -> np.dtype:
     return dtype if state[1] == "|" else dtype.newbyteorder(state[1])
 
 
-def _reconstruct(budget, cls, shape, typecode):
+def _reconstruct(budget: Budget, cls: type, shape: Any, typecode: Any) -> Any:
     if cls is not np.ndarray or shape != (0,) or typecode not in (b"b", "b"):
         refuse("numpy.ndarray", (cls, shape, typecode))
     budget.charge_objects(200, "an array")
     return Array()
 
 
-def _dimensions(shape) -> tuple[int, ...]:
+def _dimensions(shape: Any) -> tuple[int, ...]:
     if type(shape) is int:
         shape = (shape,)
     if (
@@ -111,7 +119,7 @@ def _dimensions(shape) -> tuple[int, ...]:
     return shape
 
 
-def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
+def _from_bytes(budget: Budget, shape: Any, dtype: Any, data: Any, order: Any) -> np.ndarray:
     """Return a fresh array. The number of bytes must match the shape."""
     shape, dtype = _dimensions(shape), check_dtype(dtype)
     count = 1
@@ -130,7 +138,7 @@ def _from_bytes(budget, shape, dtype, data, order) -> np.ndarray:
     return np.frombuffer(bytearray(data), dtype).reshape(shape, order=order)
 
 
-def _small(shape):
+def _small(shape: Any) -> Any:
     """Return the shape of an array without elements. Limit its other dimensions, because numpy multiplies
     them.
     """
@@ -150,20 +158,20 @@ def build_array(budget: Budget, state: Any) -> np.ndarray:
     return _from_bytes(budget, shape, dtype, data, "F" if columns else "C")
 
 
-def _from_buffer(budget, buffer, dtype, shape, order, *axes):
+def _from_buffer(budget: Budget, buffer: Any, dtype: Any, shape: Any, order: Any, *axes: Any) -> Any:
     if axes and axes != (None,):
         refuse("numpy.ndarray", (buffer, dtype, shape, order, *axes))
     return _from_bytes(budget, shape, dtype, buffer, order)
 
 
-def _scalar(budget, dtype, *data):
+def _scalar(budget: Budget, dtype: Any, *data: Any) -> Any:
     if len(data) != 1 or type(data[0]) is not bytes or len(data[0]) != check_dtype(dtype).itemsize:
         refuse("numpy scalar", (dtype, *data))
     dtype = check_dtype(dtype)
     return np.frombuffer(data[0], dtype)[0] if dtype.itemsize else dtype.type()
 
 
-CONSTRUCTORS: dict[str, Callable] = {
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "numpy.dtype": _plain_dtype,
     "numpy._core.multiarray._reconstruct": _reconstruct,
     "numpy._core.multiarray.scalar": _scalar,

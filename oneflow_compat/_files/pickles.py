@@ -13,7 +13,7 @@ import pickle
 import types
 import zlib
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,14 @@ from .budget import Budget
 from .errors import CheckpointError, named_errors
 from .numpy_values import Shell
 from .unpickler import Unpickler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from .budget import Budget
+
 
 PROTOCOL_VERSION = 1
 MAGIC_KEY = "__oneflow__"
@@ -53,7 +61,7 @@ class Pickler(pickle._Pickler):
     tensor.
     """
 
-    def __init__(self, file: IO[bytes], store: Callable | None = None, whole: Callable | None = None):
+    def __init__(self, file: IO[bytes], store: Callable | None = None, whole: Callable | None = None) -> None:
         super().__init__(file, protocol=4)
         self._store, self._whole = store, whole
 
@@ -75,7 +83,7 @@ class Pickler(pickle._Pickler):
             return modules.reduced_without_local_hooks(obj) or NotImplemented
         return NotImplemented
 
-    def _rewritten(self, obj):
+    def _rewritten(self, obj: Any) -> tuple[Any, ...] | None:
         """Return (class, constructor arguments, state) if OneFlow has a class for the object, else None."""
         if isinstance(obj, torch.Tensor):
             parameter = isinstance(obj, torch.nn.Parameter) or getattr(obj, "_is_param", False)
@@ -91,7 +99,7 @@ class Pickler(pickle._Pickler):
             return _SBP, (), (letter, -1 if obj._dim is None else obj._dim)
         return None
 
-    def _state(self, tensor, parameter):
+    def _state(self, tensor: torch.Tensor, parameter: bool) -> dict[str, Any]:
         plain = tensor if self._whole is None else self._whole(tensor)
         if self._store is not None:
             state = {"path": self._store(plain)}
@@ -112,7 +120,7 @@ class Pickler(pickle._Pickler):
         else:
             super().save_global(obj, name)
 
-    def _write_global(self, obj, module, name):
+    def _write_global(self, obj: Any, module: str, name: Any) -> None:
         self.save(module)
         self.save(name)
         self.write(pickle.STACK_GLOBAL)
@@ -191,7 +199,7 @@ _VALUE_NAMES = {
 _SIZE_NAMES = {("oneflow", "Size"), ("oneflow._oneflow_internal", "Size")}
 
 
-def _oneflow_class(module, name):
+def _oneflow_class(module: str, name: Any) -> Any:
     """Return the shell of a class of OneFlow, or None."""
     if (module, name) in _TENSOR_NAMES:
         return _Tensor
@@ -203,11 +211,13 @@ def _oneflow_class(module, name):
 class _States:
     """Turns the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
 
-    def __init__(self, folder_tensor, to_device, budget):
+    def __init__(
+        self, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any], budget: Budget
+    ) -> None:
         self._folder_tensor, self._to_device, self._budget = folder_tensor, to_device, budget
         self._read: set[str] = set()
 
-    def value_of(self, shell: _State, state):
+    def value_of(self, shell: _State, state: Any) -> Any:
         """Return the value that a state describes."""
         if isinstance(shell, _Generator):
             return None  # torch's default generator
@@ -224,13 +234,13 @@ class _States:
             return dtypes.NUMBER_TO_DTYPE[state]
         return _placement(state) if isinstance(shell, _Placement) else _sbp(state)
 
-    def _tensor(self, state) -> torch.Tensor:
+    def _tensor(self, state: Any) -> torch.Tensor:
         if not isinstance(state, dict) or not ("path" in state or "data" in state):
             raise CheckpointError("altered: a tensor's state has neither 'path' nor 'data'")
         loaded = self._outer(state["path"]) if "path" in state else self._inner(state)
         return loaded if self._to_device is None else self._to_device(loaded)
 
-    def _outer(self, name):
+    def _outer(self, name: Any) -> Any:
         """Return a tensor of the folder. Each tensor is expected once; repeated reads are charged."""
         if self._folder_tensor is None:
             raise CheckpointError(
@@ -242,7 +252,7 @@ class _States:
         self._read.add(name)
         return loaded
 
-    def _inner(self, state):
+    def _inner(self, state: Any) -> Any:
         import numpy as np
 
         data, dtype = state["data"], state.get("dtype")
@@ -254,14 +264,14 @@ class _States:
         return dtypes.from_numpy(data, dtype)
 
 
-def _placement(state):
+def _placement(state: Any) -> Any:
     has_type = isinstance(state, dict) and type(state.get("type")) is str
     if not has_type or not isinstance(state.get("ranks"), list | tuple):
         raise CheckpointError(f"altered: the state of a placement is {str(state)[:80]}")
     return placement(state["type"], state["ranks"])
 
 
-def _sbp(state):
+def _sbp(state: Any) -> Any:
     is_pair = type(state) is tuple and len(state) == 2
     if not is_pair or state[0] not in ("B", "P", "S") or type(state[1]) is not int:
         raise CheckpointError(f"altered: the state of an SBP is {str(state)[:80]}")
@@ -274,7 +284,7 @@ def _sbp(state):
 class SafeReader(Unpickler):
     """Reads OneFlow's pickles and constructs only what `allow` lists."""
 
-    def __init__(self, file, size, states, budget, layers=True):
+    def __init__(self, file: Any, size: Any, states: Any, budget: Budget, layers: bool = True) -> None:
         super().__init__(file, size, budget, layers=layers)
         self._states = states
 
@@ -293,7 +303,7 @@ class SafeReader(Unpickler):
 class FullReader(pickle._Unpickler):
     """Reads OneFlow's pickles and constructs any class that the file names. This can run arbitrary code."""
 
-    def __init__(self, file, states):
+    def __init__(self, file: Any, states: Any) -> None:
         super().__init__(file)
         self._states = states
 
@@ -355,7 +365,9 @@ def loads(
         return _loads(body, folder_tensor, to_device, layers)
 
 
-def _loads(body, folder_tensor, to_device, layers):
+def _loads(
+    body: bytes, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any], layers: bool
+) -> Any:
     end = body.rfind(_MARK)
     if end > 0:  # checked before anything is constructed
         _check_sum(body, body[end:])
@@ -367,7 +379,9 @@ def _loads(body, folder_tensor, to_device, layers):
     return _content(out)
 
 
-def _full(body, source, folder_tensor, to_device):
+def _full(
+    body: bytes, source: Any, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any]
+) -> Any:
     """Return the object in a pickle that the user trusts.
 
     Errors of the classes in it are raised unchanged.
@@ -383,7 +397,7 @@ def _full(body, source, folder_tensor, to_device):
             raise error
 
 
-def _content(out):
+def _content(out: Any) -> Any:
     if isinstance(out, dict) and "protocol_version" in out and "data" in out:
         if out["protocol_version"] != PROTOCOL_VERSION:
             raise CheckpointError(

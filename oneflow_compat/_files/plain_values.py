@@ -15,15 +15,21 @@ import re
 import types
 import uuid
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .budget import Budget
+
 
 _DIGITS = 4300  # Python's own limit for int(text)
 _PAIR, _ELEMENT = 100, 16
 
 
-def refuse(name: str, arguments: Iterable) -> NoReturn:
+def refuse(name: str, arguments: Iterable[Any]) -> NoReturn:
     """Raise RefusedError for arguments that no pickler writes."""
     classes = ", ".join(type(a).__name__ for a in arguments)
     raise RefusedError(
@@ -32,7 +38,7 @@ def refuse(name: str, arguments: Iterable) -> NoReturn:
     )
 
 
-def _elements(budget, name, arguments):
+def _elements(budget: Budget, name: Any, arguments: Any) -> Any:
     """Return the container that is the only argument, or an empty tuple if there is none."""
     if not arguments:
         return ()
@@ -42,8 +48,8 @@ def _elements(budget, name, arguments):
     return arguments[0]
 
 
-def _set(make):
-    def construct(budget, *arguments):
+def _set(make: Any) -> Any:
+    def construct(budget: Budget, *arguments: Any) -> Any:
         elements = _elements(budget, make.__name__, arguments)
         for element in elements:
             budget.check_key(element)
@@ -53,13 +59,13 @@ def _set(make):
     return construct
 
 
-def _complex(budget, *arguments):
+def _complex(budget: Budget, *arguments: Any) -> Any:
     if len(arguments) > 2 or any(type(a) not in (int, float) for a in arguments):
         refuse("complex", arguments)
     return complex(*arguments)
 
 
-def _latin1(budget, string, encoding):
+def _latin1(budget: Budget, string: Any, encoding: Any) -> bytes:
     """Return bytes as protocol 2 writes them: codecs.encode(text, "latin1")."""
     if type(string) is not str or encoding not in ("latin1", "latin-1"):
         refuse("_codecs.encode", (string, encoding))
@@ -67,13 +73,13 @@ def _latin1(budget, string, encoding):
     return string.encode("latin1")
 
 
-def _bytes(budget, *arguments):
+def _bytes(budget: Budget, *arguments: Any) -> Any:
     if arguments:
         refuse("bytes", arguments)
     return b""
 
 
-def _bytearray(budget, *arguments):
+def _bytearray(budget: Budget, *arguments: Any) -> Any:
     if not arguments:
         return bytearray()
     if len(arguments) == 2:
@@ -84,8 +90,8 @@ def _bytearray(budget, *arguments):
     return bytearray(arguments[0])
 
 
-def _slice_or_range(make):
-    def construct(budget, *arguments):
+def _slice_or_range(make: Any) -> Any:
+    def construct(budget: Budget, *arguments: Any) -> Any:
         if not 1 <= len(arguments) <= 3 or any(a is not None and type(a) is not int for a in arguments):
             refuse(make.__name__, arguments)
         return make(*arguments)
@@ -93,8 +99,8 @@ def _slice_or_range(make):
     return construct
 
 
-def _ordered(budget, *arguments):
-    out: collections.OrderedDict = collections.OrderedDict()
+def _ordered(budget: Budget, *arguments: Any) -> Any:
+    out: collections.OrderedDict[Any, Any] = collections.OrderedDict()
     for pair in _elements(budget, "OrderedDict", arguments):  # Python 2 wrote the pairs
         if type(pair) not in (list, tuple) or len(pair) != 2:
             refuse("OrderedDict", arguments)
@@ -104,14 +110,14 @@ def _ordered(budget, *arguments):
     return out
 
 
-def _counter(budget, *arguments):
+def _counter(budget: Budget, *arguments: Any) -> Any:
     if len(arguments) > 1 or any(type(a) is not dict for a in arguments):
         refuse("Counter", arguments)
     budget.charge_objects(_PAIR * sum(map(len, arguments), 2), "a Counter")
     return collections.Counter(*arguments)
 
 
-def _deque(budget, elements=(), length=None):
+def _deque(budget: Budget, elements: Any = (), length: Any = None) -> Any:
     if length is not None and (type(length) is not int or length < 0):
         refuse("deque", (elements, length))
     budget.charge_objects(640, "a deque")
@@ -124,7 +130,7 @@ _FACTORIES = (
 )
 
 
-def _defaultdict(budget, *arguments):
+def _defaultdict(budget: Budget, *arguments: Any) -> Any:
     factory = arguments[0] if arguments else None
     if len(arguments) > 1 or not any(factory is f for f in _FACTORIES):
         refuse("defaultdict", arguments)
@@ -135,16 +141,16 @@ def _defaultdict(budget, *arguments):
 _STATE_SIZES = {datetime.datetime: 10, datetime.date: 4, datetime.time: 6}
 
 
-def _moment(cls):
+def _moment(cls: Any) -> Any:
     """Return the constructor of a date, time or datetime from its packed bytes. It checks the fields, because
     Python's C code does not.
     """
 
-    def construct(budget, state, *zone):
+    def construct(budget: Budget, state: Any, *zone: Any) -> Any:
         has_zone = len(zone) <= 1 and all(isinstance(z, datetime.timezone) for z in zone)
         if type(state) is not bytes or len(state) != _STATE_SIZES[cls] or not has_zone:
             refuse(cls.__name__, (state, *zone))
-        fields = list(state)
+        fields: Any = list(state)
         fold = 0
         if cls is not datetime.date:
             fields[-3:] = [fields[-3] << 16 | fields[-2] << 8 | fields[-1]]
@@ -160,8 +166,8 @@ def _moment(cls):
     return construct
 
 
-def _of_integers(make, most):
-    def construct(budget, *arguments):
+def _of_integers(make: Any, most: int) -> Any:
+    def construct(budget: Budget, *arguments: Any) -> Any:
         if len(arguments) > most or any(type(a) is not int for a in arguments):
             refuse(make.__name__, arguments)
         return make(*arguments)
@@ -169,19 +175,19 @@ def _of_integers(make, most):
     return construct
 
 
-def _timezone(budget, offset, *name):
+def _timezone(budget: Budget, offset: Any, *name: Any) -> Any:
     if type(offset) is not datetime.timedelta or len(name) > 1 or any(type(n) is not str for n in name):
         refuse("timezone", (offset, *name))
     return datetime.timezone(offset, *name)
 
 
-def _decimal(budget, string):
+def _decimal(budget: Budget, string: Any) -> Any:
     if type(string) is not str or len(string) > _DIGITS:
         refuse("Decimal", (string,))
     return decimal.Decimal(string)
 
 
-def _fraction(budget, *arguments):
+def _fraction(budget: Budget, *arguments: Any) -> Any:
     if (
         len(arguments) == 1
         and type(arguments[0]) is str
@@ -194,8 +200,8 @@ def _fraction(budget, *arguments):
     return fractions.Fraction(*arguments)
 
 
-def _path(name):
-    def construct(budget, *parts):
+def _path(name: Any) -> Any:
+    def construct(budget: Budget, *parts: Any) -> Any:
         if any(type(p) is not str for p in parts):
             refuse(name, parts)
         budget.charge_objects(sum(map(len, parts), 500), "a path")
@@ -207,10 +213,10 @@ def _path(name):
     return construct
 
 
-def _empty(make):
+def _empty(make: Any) -> Any:
     """Return the constructor of an object without state. The state follows as a dict of attributes."""
 
-    def construct(budget, *arguments):
+    def construct(budget: Budget, *arguments: Any) -> Any:
         if arguments:
             refuse(make.__name__, arguments)
         budget.charge_objects(400, make.__name__)
@@ -230,7 +236,7 @@ def build_uuid(value: uuid.UUID, state: object) -> None:
 
 _PATHS = ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
 
-CONSTRUCTORS: dict[str, Callable] = {
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "builtins.set": _set(set),
     "builtins.frozenset": _set(frozenset),
     "builtins.complex": _complex,

@@ -8,13 +8,19 @@ import struct
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
 from . import layout, pickles, safetensors, torch_file
 from .errors import CheckpointError, RefusedError, named_errors
 from .map_location import is_placement, map_tensors
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    import torch
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class LoadOptions:
     map_location: Any
     to_device: Callable[[torch.Tensor], torch.Tensor] | None  # moves one tensor by map_location
     reads_torch_files: bool
-    arguments: dict  # arguments of torch.load, and check_crc, that the caller passed
+    arguments: dict[str, Any]  # arguments of torch.load, and check_crc, that the caller passed
 
     @property
     def is_safe(self) -> bool:
@@ -38,11 +44,11 @@ class LoadOptions:
         return tensors if self.to_device is None else {k: self.to_device(v) for k, v in tensors.items()}
 
 
-def is_path(target: object) -> TypeGuard[str | os.PathLike]:
+def is_path(target: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(target, (str, os.PathLike))
 
 
-def read_source(source: str | os.PathLike | IO[bytes], options: LoadOptions) -> object:
+def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions) -> object:
     """Return the object in a folder, a file or an open binary file."""
     if not is_path(source):
         if not hasattr(source, "read"):
@@ -57,7 +63,7 @@ def read_source(source: str | os.PathLike | IO[bytes], options: LoadOptions) -> 
         return _read_file(file, source, options)
 
 
-def _read_folder(source, options):
+def _read_folder(source: Any, options: Any) -> Any:
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
         from ..nn.graph.deploy import load_graph  # import cost: only a saved graph needs the engine
@@ -73,13 +79,13 @@ def _read_folder(source, options):
     return _unpickled(body, pickled, read, options)
 
 
-def _unpickled(body, name, read, options):
+def _unpickled(body: bytes, name: Any, read: Any, options: Any) -> Any:
     return pickles.loads(
         body, name, read, options.to_device, safe=options.is_safe, layers=options.builds_layers
     )
 
 
-def _read_file(file, name, options):
+def _read_file(file: Any, name: Any, options: Any) -> Any:
     size = size_of(file)
     if size == 0:
         raise CheckpointError(f"{name}: the file is empty")
@@ -100,7 +106,7 @@ def _read_file(file, name, options):
     return _read_torch_file(file_format, file, name, options)
 
 
-def _read_torch_file(file_format, file, name, options):
+def _read_torch_file(file_format: str, file: Any, name: Any, options: Any) -> Any:
     becomes_global = is_placement(options.map_location)
     arguments = {"map_location": _torch_map_location(options.map_location), **options.arguments}
     mapped = name if arguments.get("mmap") else None
@@ -118,7 +124,7 @@ def _read_torch_file(file_format, file, name, options):
     return map_tensors(obj, options.to_device) if becomes_global else obj
 
 
-def _torch_map_location(map_location):
+def _torch_map_location(map_location: Any) -> Any:
     """Return the map_location for torch, which accepts "cpu" but not OneFlow's "cpu:0"."""
     if is_placement(map_location):
         return "cpu"
@@ -126,7 +132,7 @@ def _torch_map_location(map_location):
     return "cpu" if is_cpu else map_location
 
 
-def _read_safely(file_format, file, mapped, arguments):
+def _read_safely(file_format: str, file: Any, mapped: str | None, arguments: dict[str, Any]) -> Any:
     """Return the object in a torch file, read with the unpickler of this package."""
     if file_format == "tar":
         raise RefusedError(
@@ -151,7 +157,7 @@ def _read_safely(file_format, file, mapped, arguments):
 _DAMAGE = ("PytorchStreamReader", "unexpected EOF", "storage has wrong byte size", "Invalid protocol version")
 
 
-def _read_trusted(source, name, arguments):
+def _read_trusted(source: Any, name: Any, arguments: dict[str, Any]) -> Any:
     """Return the object in a torch file that the user trusts. torch.load can run code that the file names."""
     arguments = {k: v for k, v in arguments.items() if k not in ("check_crc", "weights_only")}
     try:

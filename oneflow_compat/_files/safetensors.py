@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
 from .errors import CheckpointError
 from .torch_file import fill
+
+if TYPE_CHECKING:
+    import torch
+
 
 _HEADER_LIMIT = 100_000_000
 _DTYPES = {
@@ -68,7 +72,7 @@ def read(file: IO[bytes], size: int) -> dict[str, torch.Tensor]:
     return {name: _tensor(file, dtype, shape, begin, end) for name, dtype, shape, (begin, end), _ in entries}
 
 
-def _parse(body: bytes) -> dict:
+def _parse(body: bytes) -> dict[str, Any]:
     try:
         header = json.loads(body.decode("utf-8"), object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as error:
@@ -78,18 +82,18 @@ def _parse(body: bytes) -> dict:
     return header
 
 
-def _distinct(pairs) -> dict:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) != len(pairs):
         raise CheckpointError("altered: a name stands twice in the header")
     return out
 
 
-def _is_count(value) -> bool:
+def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _entry(name, entry):
+def _entry(name: Any, entry: Any) -> tuple[Any, ...]:
     """Return (name, dtype, shape, (begin, end), elements) of one tensor."""
     has_keys = type(entry) is dict and entry.keys() == _ENTRY
     if not has_keys or type(entry["dtype"]) is not str or entry["dtype"] not in _DTYPES:
@@ -116,7 +120,7 @@ def _entry(name, entry):
     return name, dtype, shape, tuple(offsets), count
 
 
-def _tensor(file, dtype, shape, begin, end) -> torch.Tensor:
+def _tensor(file: Any, dtype: Any, shape: Any, begin: int, end: int) -> torch.Tensor:
     """Return the next tensor of the file, in a fresh buffer."""
     if begin == end:
         return torch.empty(shape, dtype=dtype)

@@ -11,6 +11,7 @@ import functools
 import os
 import pickle
 import types
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -23,26 +24,33 @@ from .errors import CheckpointError
 from .map_location import is_placement, mover, spread
 from .reading import LoadOptions, is_path, read_source
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    import torch
+
+
 __all__ = ["save", "load", "CheckpointError"]
 
 _LAYOUTS = ("torch", "folder", "pickle")
 
 
 def save(
-    obj,
-    path_or_buffer=None,
-    global_dst_rank=None,
-    save_as_external_data=False,
+    obj: Any,
+    path_or_buffer: str | os.PathLike[str] | IO[bytes] | None = None,
+    global_dst_rank: int | None = None,
+    save_as_external_data: bool | int = False,
     *,
-    f=None,
-    path=None,
-    layout=None,
-    pickle_module=None,
-    pickle_protocol=None,
-    _use_new_zipfile_serialization=True,
-    _disable_byteorder_record=False,
-    consistent_dst_rank=None,
-):
+    f: str | os.PathLike[str] | IO[bytes] | None = None,
+    path: str | os.PathLike[str] | IO[bytes] | None = None,
+    layout: Literal["zip", "folder"] | str | None = None,
+    pickle_module: Any = None,
+    pickle_protocol: int | None = None,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+    consistent_dst_rank: int | None = None,
+) -> Any:
     """Save an object. The old checkpoint is replaced when the new one is complete.
 
     The layouts are:
@@ -73,11 +81,11 @@ def save(
     if isinstance(global_dst_rank, types.ModuleType):
         global_dst_rank, pickle_module = None, global_dst_rank
     if _is_integer(save_as_external_data):
-        save_as_external_data, pickle_protocol = False, save_as_external_data
+        save_as_external_data, pickle_protocol = False, int(save_as_external_data)
     own = getattr(type(obj), "__oneflow_save__", None)
     if own is not None:
         return own(obj, target) if _check_rank("global_dst_rank", global_dst_rank) else None
-    arguments = {"_use_new_zipfile_serialization": _use_new_zipfile_serialization}
+    arguments: dict[str, Any] = {"_use_new_zipfile_serialization": _use_new_zipfile_serialization}
     if _disable_byteorder_record:
         arguments["_disable_byteorder_record"] = True
     if pickle_protocol is not None:
@@ -90,7 +98,15 @@ def save(
     return gathering.save(obj, write, global_dst_rank, layout)
 
 
-def _save(obj, target, global_dst_rank, save_as_external_data, layout, pickle_module, arguments):
+def _save(
+    obj: Any,
+    target: Any,
+    global_dst_rank: int | None,
+    save_as_external_data: bool | int,
+    layout: Any,
+    pickle_module: Any,
+    arguments: dict[str, Any],
+) -> Any:
     """Check the arguments, and write if this rank is the one that writes."""
     writes = _check_rank("global_dst_rank", global_dst_rank)
     if layout is None:
@@ -113,18 +129,18 @@ def _save(obj, target, global_dst_rank, save_as_external_data, layout, pickle_mo
 
 
 def load(
-    path=None,
-    global_src_rank=None,
-    map_location=None,
+    path: str | os.PathLike[str] | IO[bytes] | None = None,
+    global_src_rank: int | None = None,
+    map_location: Any = None,
     *,
-    support_pytorch_format=True,
-    f=None,
-    pickle_module=None,
-    weights_only=None,
-    mmap=None,
-    check_crc=True,
-    **pickle_load_args,
-):
+    support_pytorch_format: bool = True,
+    f: str | os.PathLike[str] | IO[bytes] | None = None,
+    pickle_module: Any = None,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    check_crc: bool = True,
+    **pickle_load_args: Any,
+) -> Any:
     """Load an object that OneFlow, torch or safetensors saved. The format is detected from the content.
 
     Supported are OneFlow's folders (older folders of named variables give a dict), OneFlow's single-file
@@ -180,7 +196,7 @@ def load(
 
 
 # --------------------------------------------------------------------------- arguments
-def _only_argument(function, **names):
+def _only_argument(function: str, **names: Any) -> Any:
     """Return the value of the single argument that is not None."""
     selected = {k: v for k, v in names.items() if v is not None}
     if len(selected) != 1:
@@ -190,11 +206,11 @@ def _only_argument(function, **names):
     return next(iter(selected.values()))
 
 
-def _is_integer(value) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_rank(name, rank) -> bool:
+def _check_rank(name: Any, rank: Any) -> bool:
     """Whether this process reads or writes the file."""
     if rank is None:
         return True
@@ -205,11 +221,11 @@ def _check_rank(name, rank) -> bool:
     return rank == _processes.get_rank()
 
 
-def _is_folder(target) -> bool:
+def _is_folder(target: Any) -> bool:
     return is_path(target) and (os.path.isdir(target) or os.fspath(target).endswith(os.sep))
 
 
-def _whole(tensor):
+def _whole(tensor: torch.Tensor) -> Any:
     """Return the full values of a global or distributed tensor as a plain tensor, and any other tensor."""
     if hasattr(tensor, "_of_placement"):
         return whole(tensor)
@@ -222,7 +238,7 @@ def _whole(tensor):
 class _WholePickler(pickle.Pickler):
     """Python's pickler, except that global tensors are saved as plain tensors."""
 
-    def reducer_override(self, obj):
+    def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and hasattr(obj, "_of_placement"):
             plain = _whole(obj).detach()
             if isinstance(obj, torch.nn.Parameter) or getattr(obj, "_is_param", False):
@@ -242,7 +258,7 @@ class _WholePickle(types.SimpleNamespace):
     __name__ = "pickle"
 
 
-def _write_file(target, write) -> None:
+def _write_file(target: Any, write: Callable[..., Any]) -> None:
     if not is_path(target):
         if not hasattr(target, "write"):
             raise TypeError(f"save: the target is a path or a binary file, found {type(target).__name__}")
@@ -257,7 +273,7 @@ def _write_file(target, write) -> None:
         write(file)
 
 
-def _save_folder(obj, target) -> None:
+def _save_folder(obj: Any, target: Any) -> None:
     if not is_path(target):
         raise TypeError(
             "save: the folder layout (save_as_external_data=True) needs a path, found"

@@ -13,7 +13,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
@@ -22,13 +22,21 @@ from .errors import CheckpointError, RefusedError
 from .torch_values import StorageClass
 from .unpickler import Unpickler
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from .budget import Budget
+
+
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LOCAL_HEADER = 30
 _CHUNK = 1 << 22
 
 
 # --------------------------------------------------------------------------- where storages go
-def _restorer(map_location):
+def _restorer(map_location: Any) -> Any:
     """Return a function that moves a storage from its saved location to `map_location`, as in torch.load."""
     if map_location is None:
         return _restore
@@ -37,7 +45,7 @@ def _restorer(map_location):
     if isinstance(map_location, str | torch.device):
         return lambda storage, location: _restore(storage, str(map_location))
 
-    def restore(storage, location):
+    def restore(storage: Any, location: Any) -> Any:
         try:
             moved = map_location(storage, location)
         except Exception as error:
@@ -49,25 +57,27 @@ def _restorer(map_location):
     return restore
 
 
-def _restore(storage, location):
+def _restore(storage: Any, location: Any) -> Any:
     try:
         return torch.serialization.default_restore_location(storage, location)
     except RuntimeError as error:  # the error comes from the device, not from the file
         raise CheckpointError(str(error)) from None
 
 
-def _is_meta(map_location) -> bool:
+def _is_meta(map_location: Any) -> bool:
     return isinstance(map_location, str | torch.device) and torch.device(map_location).type == "meta"
 
 
 class _Reader(Unpickler):
     """The Unpickler, with the storages of a torch file as persistent values."""
 
-    def __init__(self, file, size, budget, storage, layers, encoding):
+    def __init__(
+        self, file: Any, size: Any, budget: Budget, storage: Any, layers: bool, encoding: str
+    ) -> None:
         super().__init__(file, size, budget, encoding=encoding, layers=layers)
         self._storage = storage
 
-    def persistent_load(self, pid):
+    def persistent_load(self, pid: Any) -> Any:
         if type(pid) is not tuple or len(pid) < 4:
             raise RefusedError("altered: a persistent id is not that of a storage")
         name = _text(pid[0])
@@ -82,7 +92,7 @@ class _Reader(Unpickler):
         )
 
 
-def _text(value) -> str:
+def _text(value: Any) -> str:
     if type(value) is bytes:
         value = value.decode("ascii")
     if type(value) is not str:
@@ -90,11 +100,11 @@ def _text(value) -> str:
     return value
 
 
-def _typed(untyped, dtype) -> torch.storage.TypedStorage:
+def _typed(untyped: torch.UntypedStorage, dtype: Any) -> torch.storage.TypedStorage:
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
-def _fresh(nbytes: int):
+def _fresh(nbytes: int) -> tuple[torch.UntypedStorage, memoryview]:
     """Return a new storage, and its bytes as a memoryview."""
     values = torch.empty(nbytes, dtype=torch.uint8)
     return values.untyped_storage(), values.numpy().data
@@ -107,7 +117,7 @@ class _Archive:
     Names are unique. Members do not overlap and have the sizes given in the directory.
     """
 
-    def __init__(self, file, size: int, check_crc: bool):
+    def __init__(self, file: Any, size: int, check_crc: bool) -> None:
         self.file, self._check_crc = file, check_crc
         self.zip = zipfile.ZipFile(file)
         members = self.zip.infolist()
@@ -127,7 +137,7 @@ class _Archive:
                 " torch.jit.load"
             )
 
-    def _starts(self, members, size) -> dict[str, int]:
+    def _starts(self, members: Any, size: Any) -> dict[str, int]:
         """Return {name: offset of its bytes}. Refuse members that overlap."""
         starts, end = {}, 0
         for member in sorted(members, key=lambda m: m.header_offset):
@@ -155,7 +165,7 @@ class _Archive:
                 )
         return starts
 
-    def member(self, name: str):
+    def member(self, name: str) -> Any:
         try:
             return self.members[self.prefix + name]
         except KeyError:
@@ -163,7 +173,7 @@ class _Archive:
                 f"truncated or altered: there is no member {self.prefix + name!r}"
             ) from None
 
-    def read_into(self, name: str, view) -> None:
+    def read_into(self, name: str, view: Any) -> None:
         """Fill `view` with a member's bytes, and compare its CRC-32."""
         member = self.member(name)
         if member.compress_type == zipfile.ZIP_STORED:
@@ -229,7 +239,7 @@ def load_zip(
 class _ZipStorages:
     """The storages of a torch zip file, each read once. Without `restore` they are on the device "meta"."""
 
-    def __init__(self, archive: _Archive, budget: Budget, restore: Callable | None):
+    def __init__(self, archive: _Archive, budget: Budget, restore: Callable[..., Any] | None) -> None:
         self.archive, self.budget, self.restore = archive, budget, restore
         self.mapped: Any = None  # the file as one storage, mapped into memory
         self._storages: dict[str, torch.UntypedStorage] = {}
@@ -238,7 +248,7 @@ class _ZipStorages:
         if self._order not in (b"little", b"big"):
             raise CheckpointError(f"altered: its byte order is {self._order[:20]!r}")
 
-    def storage(self, dtype, key, location, count, view):
+    def storage(self, dtype: Any, key: Any, location: Any, count: Any, view: Any) -> Any:
         """Return the storage of a persistent id."""
         if key not in self._storages:
             size = self.archive.member(f"data/{key}").file_size
@@ -253,7 +263,7 @@ class _ZipStorages:
                 self._storages[key] = self.restore(self._read(dtype, key), location)
         return _typed(self._storages[key], dtype)
 
-    def _read(self, dtype, key):
+    def _read(self, dtype: Any, key: Any) -> Any:
         member = self.archive.member(f"data/{key}")
         is_stored = member.compress_type == zipfile.ZIP_STORED
         if self.mapped is not None and is_stored:
@@ -268,16 +278,16 @@ class _ZipStorages:
         return untyped
 
 
-def _tensor_restorer(restore):
+def _tensor_restorer(restore: Callable[..., Any]) -> Callable[..., Any]:
     """Return the variant of `restore` for a tensor that has no storage in the file."""
 
-    def restore_tensor(tensor, location):
+    def restore_tensor(tensor: torch.Tensor, location: Any) -> Any:
         return tensor.to(restore(torch.UntypedStorage(0), str(location)).device)
 
     return restore_tensor
 
 
-def _open(file, size, check_crc) -> _Archive:
+def _open(file: Any, size: Any, check_crc: bool) -> _Archive:
     try:
         return _Archive(file, size, check_crc)
     except (zipfile.BadZipFile, NotImplementedError, struct.error) as error:
@@ -295,7 +305,7 @@ def load_stream(
     budget = Budget(size, late_values=True, restore_tensor=_tensor_restorer(restore))
     storages = _StreamStorages(file, size, None if _is_meta(map_location) else restore)
 
-    def load():
+    def load() -> Any:
         return _Reader(file, storages.left(), budget, storages.storage, layers, encoding).load()
 
     if load() != _MAGIC or load() != _PROTOCOL:
@@ -312,7 +322,7 @@ class _StreamStorages:
     `restore` they are on the device "meta".
     """
 
-    def __init__(self, file: IO[bytes], size: int, restore: Callable | None):
+    def __init__(self, file: IO[bytes], size: int, restore: Callable[..., Any] | None) -> None:
         self.file, self.restore, self._end = file, restore, file.tell() + size
         self._storages: dict[str, tuple[torch.UntypedStorage, torch.dtype, int]] = {}
         self._declared = 0  # bytes
@@ -320,7 +330,7 @@ class _StreamStorages:
     def left(self) -> int:
         return self._end - self.file.tell()
 
-    def storage(self, dtype, key, location, count, view):
+    def storage(self, dtype: Any, key: Any, location: Any, count: Any, view: Any) -> Any:
         """Return the storage of a persistent id, still without values."""
         if key not in self._storages:
             nbytes = count * dtype.itemsize
@@ -333,7 +343,8 @@ class _StreamStorages:
             if self.restore is None:
                 untyped = torch.UntypedStorage(nbytes, device="meta")
             else:
-                untyped = self.restore(torch.UntypedStorage(nbytes).fill_(0), location)
+                zeros: Any = torch.UntypedStorage(nbytes)
+                untyped = self.restore(zeros.fill_(0), location)
             self._storages[key] = untyped, dtype, nbytes
         return _typed(_part(self._storages[key][0], dtype, view), dtype)
 
@@ -348,7 +359,7 @@ class _StreamStorages:
             _read_storage(self.file, *self._storages[key], key)
 
 
-def _part(untyped, dtype, view):
+def _part(untyped: torch.UntypedStorage, dtype: Any, view: Any) -> torch.UntypedStorage:
     """Return the part of a storage for a view (key, offset, count)."""
     if view is None:
         return untyped
@@ -360,7 +371,7 @@ def _part(untyped, dtype, view):
     return untyped[begin:end]
 
 
-def _read_storage(file, untyped, dtype, nbytes, key) -> None:
+def _read_storage(file: Any, untyped: torch.UntypedStorage, dtype: Any, nbytes: int, key: Any) -> None:
     head = file.read(8)
     if len(head) != 8 or struct.unpack("<q", head)[0] * dtype.itemsize != nbytes:
         raise CheckpointError(

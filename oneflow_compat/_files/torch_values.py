@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import RefusedError
 from .plain_values import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from .budget import Budget
+
 
 _PLAIN_ATTRIBUTES = (bool, int, float, str, bytes, type(None), torch.dtype, torch.Size, torch.device)
 _SPARSE_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
@@ -35,7 +44,7 @@ def integers(name: str, value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _count(size) -> int:
+def _count(size: Any) -> int:
     count = 1
     for d in size:
         count *= d
@@ -44,7 +53,7 @@ def _count(size) -> int:
     return count
 
 
-def _check_view(storage_bytes: int, item: int, offset, size, stride) -> tuple:
+def _check_view(storage_bytes: int, item: int, offset: Any, size: Any, stride: Any) -> tuple:
     """Return (offset, size, stride). Raise RefusedError if an element would be outside of the storage."""
     size, stride = integers("size", size), integers("stride", stride)
     if type(offset) is not int or not 0 <= offset < 1 << 62 or len(size) != len(stride):
@@ -60,13 +69,13 @@ def _check_view(storage_bytes: int, item: int, offset, size, stride) -> tuple:
     return offset, size, stride
 
 
-def _check_storage(storage):
+def _check_storage(storage: Any) -> Any:
     if not isinstance(storage, torch.storage.TypedStorage):
         raise RefusedError(f"altered: the storage of a tensor is a {type(storage).__name__}")
     return storage
 
 
-def _check_hooks(hooks) -> collections.OrderedDict:
+def _check_hooks(hooks: Any) -> collections.OrderedDict:
     if hooks is not None and (not isinstance(hooks, dict) or hooks):
         raise RefusedError("it holds a tensor with backward hooks, which a safe load does not attach")
     return collections.OrderedDict()
@@ -79,19 +88,19 @@ def check_tensor(value: object) -> torch.Tensor:
     return value
 
 
-def _check_dtype(value) -> torch.dtype:
+def _check_dtype(value: Any) -> torch.dtype:
     if not isinstance(value, torch.dtype):
         raise RefusedError(f"altered: a {type(value).__name__} stands where a dtype should be")
     return value
 
 
-def _check_bool(value) -> bool:
+def _check_bool(value: Any) -> bool:
     if type(value) is not bool:
         raise RefusedError(f"altered: requires_grad is {value!r}")
     return value
 
 
-def _set_metadata(tensor, metadata) -> torch.Tensor:
+def _set_metadata(tensor: torch.Tensor, metadata: Any) -> torch.Tensor:
     """Set the conj and neg bits."""
     if metadata is None:
         return tensor
@@ -107,7 +116,16 @@ def _set_metadata(tensor, metadata) -> torch.Tensor:
 
 
 # --------------------------------------------------------------------------- tensors
-def _strided(budget, storage, offset, size, stride, requires_grad, dtype, metadata):
+def _strided(
+    budget: Budget,
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    requires_grad: Any,
+    dtype: Any,
+    metadata: Any,
+) -> torch.Tensor:
     budget.charge_objects(400, "a tensor")
     untyped = _check_storage(storage)._untyped_storage
     offset, size, stride = _check_view(untyped.nbytes(), dtype.itemsize, offset, size, stride)
@@ -115,33 +133,52 @@ def _strided(budget, storage, offset, size, stride, requires_grad, dtype, metada
     return _set_metadata(tensor, metadata).requires_grad_(_check_bool(requires_grad))
 
 
-def _tensor(budget, storage, offset, size, stride):
+def _tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: Any) -> Any:
     return _strided(budget, storage, offset, size, stride, False, _check_storage(storage).dtype, None)
 
 
-def _tensor_v2(budget, storage, offset, size, stride, requires_grad, hooks, metadata=None):
+def _tensor_v2(
+    budget: Budget,
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    requires_grad: Any,
+    hooks: Any,
+    metadata: Any = None,
+) -> Any:
     _check_hooks(hooks)
     return _strided(
         budget, storage, offset, size, stride, requires_grad, _check_storage(storage).dtype, metadata
     )
 
 
-def _tensor_v3(budget, storage, offset, size, stride, requires_grad, hooks, dtype, metadata=None):
+def _tensor_v3(
+    budget: Budget,
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    requires_grad: Any,
+    hooks: Any,
+    dtype: Any,
+    metadata: Any = None,
+) -> Any:
     _check_hooks(hooks)
     return _strided(budget, storage, offset, size, stride, requires_grad, _check_dtype(dtype), metadata)
 
 
-def _parameter(budget, data, requires_grad, hooks):
+def _parameter(budget: Budget, data: Any, requires_grad: Any, hooks: Any) -> Any:
     _check_hooks(hooks)
     budget.charge_objects(400, "a parameter")
     return torch.nn.Parameter(check_tensor(data), _check_bool(requires_grad))
 
 
-def _new_parameter(budget, data=None, requires_grad=True):
+def _new_parameter(budget: Budget, data: Any = None, requires_grad: Any = True) -> Any:
     return _parameter(budget, torch.empty(0) if data is None else data, requires_grad, None)
 
 
-def _parameter_with_state(budget, data, requires_grad, hooks, state):
+def _parameter_with_state(budget: Budget, data: Any, requires_grad: Any, hooks: Any, state: Any) -> Any:
     return set_attributes(_parameter(budget, data, requires_grad, hooks), state)
 
 
@@ -157,7 +194,7 @@ def set_attributes(tensor: torch.Tensor, state: object) -> torch.Tensor:
     return tensor
 
 
-def _check_attribute(name, value) -> None:
+def _check_attribute(name: Any, value: Any) -> None:
     reserved = type(name) is not str or name.startswith(("__", "_of_")) or hasattr(torch.nn.Parameter, name)
     plain = isinstance(value, _PLAIN_ATTRIBUTES) or (
         type(value) in (tuple, list) and all(isinstance(v, _PLAIN_ATTRIBUTES) for v in value)
@@ -169,7 +206,16 @@ def _check_attribute(name, value) -> None:
         )
 
 
-def _quantized(budget, storage, offset, size, stride, quantizer, requires_grad, hooks):
+def _quantized(
+    budget: Budget,
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    quantizer: Any,
+    requires_grad: Any,
+    hooks: Any,
+) -> Any:
     _check_hooks(hooks)
     storage, size = _check_storage(storage), integers("size", size)
     dtype = storage.dtype
@@ -193,7 +239,7 @@ def _quantized(budget, storage, offset, size, stride, quantizer, requires_grad, 
     return tensor.set_(storage, offset, size, stride).requires_grad_(_check_bool(requires_grad))
 
 
-def _per_channel(size, dtype, scheme, scales, zero_points, axis):
+def _per_channel(size: Any, dtype: Any, scheme: Any, scales: Any, zero_points: Any, axis: Any) -> Any:
     floats = scheme is torch.per_channel_affine_float_qparams
     dtypes = (torch.float, torch.float) if floats else (torch.double, torch.long)
     scales, zero_points = (
@@ -211,7 +257,7 @@ def _per_channel(size, dtype, scheme, scales, zero_points, axis):
     )
 
 
-def _sparse(budget, layout, data):
+def _sparse(budget: Budget, layout: Any, data: Any) -> Any:
     """Return a sparse tensor. Its indices are compared with its size after all values are read."""
     tensors, size = (data[:2], data[2]) if layout is torch.sparse_coo else (data[:3], data[3])
     for tensor in tensors:
@@ -229,14 +275,14 @@ def _sparse(budget, layout, data):
     return tensor
 
 
-def _check_sparse(tensor, tensors, size, layout) -> None:
+def _check_sparse(tensor: torch.Tensor, tensors: Any, size: Any, layout: Any) -> None:
     if layout is torch.sparse_coo:
         torch.sparse_coo_tensor(*tensors, size, check_invariants=True, is_coalesced=tensor.is_coalesced())
     else:
         torch.sparse_compressed_tensor(*tensors, size, layout=layout, check_invariants=True)
 
 
-def _nested(budget, buffer, sizes, strides, offsets):
+def _nested(budget: Budget, buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Any:
     for tensor in (sizes, strides, offsets):
         if check_tensor(tensor).dtype is not torch.int64 or tensor.layout is not torch.strided:
             raise RefusedError("altered: the sizes of a nested tensor are no integers")
@@ -254,7 +300,7 @@ def _nested(budget, buffer, sizes, strides, offsets):
     return torch._nested_view_from_buffer(buffer, sizes, strides, offsets)
 
 
-def _meta(budget, dtype, size, stride, requires_grad):
+def _meta(budget: Budget, dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Any:
     size, stride = integers("size", size), integers("stride", stride)
     _count(size)
     return torch.empty_strided(
@@ -262,7 +308,7 @@ def _meta(budget, dtype, size, stride, requires_grad):
     )
 
 
-def _from_cpu(budget, data, dtype, device, requires_grad):
+def _from_cpu(budget: Budget, data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
     """Return a tensor on a device without storages, created from its CPU copy."""
     data = check_tensor(data)
     if data.layout is not torch.strided:
@@ -271,7 +317,7 @@ def _from_cpu(budget, data, dtype, device, requires_grad):
     return budget.restore_tensor(data.detach().to(dtype), device).requires_grad_(_check_bool(requires_grad))
 
 
-def _from_array(budget, data, dtype, device, requires_grad):
+def _from_array(budget: Budget, data: Any, dtype: Any, device: Any, requires_grad: Any) -> Any:
     import numpy as np
 
     if type(data) is not np.ndarray or data.dtype.kind not in "biufc":
@@ -280,7 +326,7 @@ def _from_array(budget, data, dtype, device, requires_grad):
 
 
 # --------------------------------------------------------------------------- values that are no tensors
-def _size(budget, *arguments):
+def _size(budget: Budget, *arguments: Any) -> Any:
     if (
         len(arguments) != 1
         or type(arguments[0]) not in (tuple, list)
@@ -291,7 +337,7 @@ def _size(budget, *arguments):
     return torch.Size(arguments[0])
 
 
-def _device(budget, *arguments):
+def _device(budget: Budget, *arguments: Any) -> Any:
     if (
         not 1 <= len(arguments) <= 2
         or type(arguments[0]) is not str
@@ -301,7 +347,7 @@ def _device(budget, *arguments):
     return torch.device(*arguments)
 
 
-def _layout(budget, name):
+def _layout(budget: Budget, name: Any) -> Any:
     if name not in _LAYOUTS:
         refuse("torch.layout", (name,))
     return _LAYOUTS[name]
@@ -312,7 +358,7 @@ class StorageClass:
 
     __slots__ = ("dtype",)
 
-    def __init__(self, dtype: torch.dtype):
+    def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
 
 

@@ -13,12 +13,16 @@ import pickle
 import struct
 import types
 import uuid
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from . import allow, modules, numpy_values, plain_values, torch_values
 from .budget import Budget
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
+
+if TYPE_CHECKING:
+    from .budget import Budget
+
 
 _KEPT = (
     "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT"
@@ -32,7 +36,7 @@ _HEADER = 56  # bytes of an empty list
 class _Bounded:
     """A file of known size. Reading more bytes than are left raises an error and allocates nothing."""
 
-    def __init__(self, file, size: int):
+    def __init__(self, file: Any, size: int) -> None:
         self._file, self._left = file, size
         self.readinto = None
 
@@ -51,10 +55,10 @@ class _Bounded:
         return line
 
 
-def _push_empty(make, size):
+def _push_empty(make: Any, size: Any) -> Any:
     """Return the handler of an opcode that creates an empty container of `size` bytes."""
 
-    def load(self):
+    def load(self: Any) -> None:
         self.budget.charge_objects(size, make.__name__)
         self.append(make())
 
@@ -69,7 +73,7 @@ class Unpickler(pickle._Unpickler):
 
     def __init__(
         self, file: IO[bytes], size: int, budget: Budget, encoding: str = "utf-8", layers: bool = True
-    ):
+    ) -> None:
         super().__init__(_Bounded(file, size), encoding=encoding, fix_imports=False)
         self.budget, self._layers, self._unfinished = budget, layers, 0
 
@@ -102,14 +106,14 @@ class Unpickler(pickle._Unpickler):
         make = self.make if isinstance(target, type) and issubclass(target, Shell) else self._call
         self.stack[-1] = self._counted(make(target, arguments))
 
-    def _call(self, target, arguments):
+    def _call(self, target: Any, arguments: Any) -> Any:
         return allow.call(target, arguments, self.budget)
 
     def load_newobj(self) -> None:
         arguments = self.stack.pop()
         self.stack[-1] = self._counted(self.make(self.stack[-1], arguments))
 
-    def _counted(self, value):
+    def _counted(self, value: Any) -> Any:
         self._unfinished += isinstance(value, Shell)
         return value
 
@@ -189,7 +193,7 @@ class Unpickler(pickle._Unpickler):
     def load_setitems(self) -> None:
         self._set_items(self.pop_mark())
 
-    def _set_items(self, items):
+    def _set_items(self, items: Any) -> None:
         target = self.stack[-1]
         _check_type(target, _DICTS, "items")
         for i in range(0, len(items), 2):
@@ -201,7 +205,7 @@ class Unpickler(pickle._Unpickler):
         self.append(bytearray(self.read(size)))
 
     # ------------------------------------------------------------------- memo
-    def _note(self, key):
+    def _note(self, key: Any) -> None:
         value = self.stack[-1]
         if isinstance(value, Shell):
             value.memo_keys.append(key)
@@ -257,12 +261,12 @@ class Unpickler(pickle._Unpickler):
             raise
 
 
-def _check_type(target, classes, what) -> None:
+def _check_type(target: Any, classes: Any, what: str) -> None:
     if type(target) not in classes and not allow.is_user_global(type(target)):
         raise RefusedError(f"altered or hostile: it adds {what} to a {type(target).__name__}")
 
 
-def _attributes(state) -> dict:
+def _attributes(state: Any) -> dict:
     """Return a state that is a dict of attribute names, or raise."""
     if type(state) is not dict or any(type(name) is not str or name.startswith("__") for name in state):
         raise RefusedError("altered: the state of an object is no dict of attributes")

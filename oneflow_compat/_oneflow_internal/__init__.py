@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import operator
 import types
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, manual_seed
@@ -14,7 +15,7 @@ from .. import _lazy_mode as lazy_mode
 from .._message import data_type_number
 from .._ops.core import Generator
 from ..framework._helpers import _broadcast_py_object
-from . import _C, eager, exception, flags, jobs, remat, test_api
+from . import _C, eager, exception, flags, jobs, remat, test_api  # type: ignore[attr-defined]
 from .jobs import (
     CurJobBuildAndInferCtx_SetJobConf,
     JobBuildAndInferCtx_Close,
@@ -23,17 +24,24 @@ from .jobs import (
     one,
 )
 
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
+
 TensorTuple = list
 dtype = torch.dtype
 Size = torch.Size
 
 
-def cpu_broadcast(data: bytes, src: int = 0):
+def cpu_broadcast(data: bytes, src: int = 0) -> bytes:
     """Rank `src`'s bytes on every rank."""
     return _broadcast_py_object(data, src)
 
 
-def CudaSynchronize(device_id: int = 0):
+def CudaSynchronize(device_id: int = 0) -> None:
     """Wait for the device; nothing without CUDA."""
     if torch.cuda.is_available():
         torch.cuda.synchronize(device_id)
@@ -58,22 +66,20 @@ def GetCurrentStack() -> str:
     return "".join(reversed(traceback.format_stack()[:-1]))
 
 
-def default_generator(device: str = "auto", index: int | None = None):
+def default_generator(device: str = "auto", index: int | None = None) -> torch.Generator:
     """The device's own random stream: the CPU's for "cpu" and "auto"."""
-    device = torch.device("cpu" if device == "auto" else device)
-    if device.type == "cpu":
+    owner = torch.device("cpu" if device == "auto" else device)
+    if owner.type == "cpu":
         return torch.default_generator
     torch.cuda.init()
-    device_index = index if index is not None else device.index
-    return torch.cuda.default_generators[
-        torch.cuda.current_device() if device_index is None else device_index
-    ]
+    number: Any = owner.index if index is None else index
+    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
 
 
 deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=data_type_number)
 
 
-def create_generator(device="auto"):
+def create_generator(device: str = "auto") -> torch.Generator:
     """A new generator of the device."""
     return Generator(device)
 
@@ -91,7 +97,7 @@ _PUBLIC = {  # name here: its public path
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         import oneflow
 

@@ -1,19 +1,28 @@
 """Waiting for the device."""
 
+from __future__ import annotations
+
 import types
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 
 from ..comm import barrier as _barrier
 
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-def Sync():
+    import torch
+
+
+def Sync() -> None:
     """Wait until every operator issued has run."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def ClusterSync():
+def ClusterSync() -> None:
     """Wait for this device, then for every rank."""
     Sync()
     _barrier()

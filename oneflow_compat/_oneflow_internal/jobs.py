@@ -9,16 +9,24 @@ A fed tensor is a FakeTensor: every operator gives its shape and dtype, and noth
 from __future__ import annotations
 
 import types
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 
 from .._errors import OneFlowError
 from .._graph.scopes import graph_name
 
-_open: list = []  # the name of the open job, and its settings once they were given
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
 
 
-def JobBuildAndInferCtx_Open(job_name: str):
+_open: list[Any] = []  # the name of the open job, and its settings once they were given
+
+
+def JobBuildAndInferCtx_Open(job_name: str) -> None:
     """Begin a job; one at a time."""
     if _open:
         raise OneFlowError(
@@ -28,7 +36,7 @@ def JobBuildAndInferCtx_Open(job_name: str):
     _open.append(job_name)
 
 
-def JobBuildAndInferCtx_Close():
+def JobBuildAndInferCtx_Close() -> None:
     """End the job being built; nothing happens without one."""
     _open.clear()
 
@@ -44,7 +52,7 @@ def JobBuildAndInferCtx_GetCurrentJobName() -> str:
     return name
 
 
-def CurJobBuildAndInferCtx_SetJobConf(job_conf):
+def CurJobBuildAndInferCtx_SetJobConf(job_conf: Any) -> None:
     """Give the open job its settings; the names must agree."""
     name = JobBuildAndInferCtx_GetCurrentJobName()
     if isinstance(job_conf, str):
@@ -57,7 +65,7 @@ def CurJobBuildAndInferCtx_SetJobConf(job_conf):
 
 
 class _OpExpr:
-    def __init__(self, op_name, op_conf, inputs, outputs):
+    def __init__(self, op_name: str, op_conf: Any, inputs: Iterable[str], outputs: Iterable[str]) -> None:
         self.name, self.conf, self.inputs, self.outputs = op_name, op_conf, list(inputs), list(outputs)
 
 
@@ -78,10 +86,10 @@ one = types.SimpleNamespace(
     FeedVariableOpExpr=FeedVariableOpExpr,
     FetchOutputOpExpr=FetchOutputOpExpr,
 )
-_mode: list = []
+_mode: list[Any] = []
 
 
-def _lazy(tensor):
+def _lazy(tensor: torch.Tensor) -> torch.Tensor:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     JobBuildAndInferCtx_GetCurrentJobName()
@@ -90,17 +98,17 @@ def _lazy(tensor):
     return _mode[0].from_tensor(tensor.detach())
 
 
-def dispatch_feed_input(op, input):
+def dispatch_feed_input(op: Any, input: torch.Tensor) -> torch.Tensor:
     """A lazy tensor with the shape and dtype of the argument `input`."""
     return _lazy(input)
 
 
-def dispatch_feed_variable(op, input, l2=0.0):
+def dispatch_feed_variable(op: Any, input: torch.Tensor, l2: float = 0.0) -> torch.Tensor:
     """A lazy tensor with the shape and dtype of the variable `input`."""
     return _lazy(input)
 
 
-def dispatch_fetch_output(op, input):
+def dispatch_fetch_output(op: Any, input: torch.Tensor) -> torch.Tensor:
     """An eager tensor that the result `input` of the job would be written to; its values are undefined.
 
     It has the shape and dtype of `input`.

@@ -7,9 +7,17 @@ The counters are what happened: zero. A request to evict raises.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
 import torch
 
 from .._errors import unsupported
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
 
 
 def recomputation_num() -> int:
@@ -27,22 +35,22 @@ def forced_eviction_num() -> int:
     return 0
 
 
-def clear_stats():
+def clear_stats() -> None:
     """The counters stand at zero already."""
 
 
-def is_in_memory(tensor) -> bool:
-    """Does the tensor hold its elements? False on the meta device."""
+def is_in_memory(tensor: torch.Tensor) -> bool:
+    """Return True if the tensor holds its elements, which no tensor on the meta device does."""
     return not tensor.is_meta
 
 
-def disable_eviction(tensor):
+def disable_eviction(tensor: torch.Tensor) -> None:
     """Nothing to do: a tensor stays in memory as long as it is referenced."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"disable_eviction() takes a tensor, found {type(tensor).__name__}")
 
 
-def evict(tensor):
+def evict(tensor: torch.Tensor) -> NoReturn:
     """UnsupportedError."""
     raise unsupported(
         "remat.evict()",
@@ -51,7 +59,7 @@ def evict(tensor):
     )
 
 
-def allocated_memory(device) -> int:
+def allocated_memory(device: torch.device | str) -> int:
     """Bytes of tensors on a CUDA device; UnsupportedError for the CPU, which torch does not count."""
     device = torch.device(device)
     if device.type != "cuda":
@@ -61,7 +69,7 @@ def allocated_memory(device) -> int:
     return torch.cuda.memory_allocated(device)
 
 
-def display(device):
+def display(device: torch.device | str) -> None:
     """Print what torch knows of the device's memory."""
     device = torch.device(device)
     print(

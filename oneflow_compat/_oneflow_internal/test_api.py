@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 class A:
     """A value that can be changed in place."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.x = 0
 
     def get_x(self) -> int:
         return self.x
 
-    def inc_x(self):
+    def inc_x(self) -> None:
         self.x += 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -10,10 +10,6 @@ from .. import _env
 from .._bind import apply_dialect
 from .._exact import switch
 from .._global.placement import require_device_type
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
 

@@ -4,7 +4,7 @@ are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,9 +12,6 @@ from .. import _processes, sbp
 from .._global.collectives import checking, nested
 from .._global.failures import transfer
 from . import creation
-
-if TYPE_CHECKING:
-    pass
 
 
 def sample(

@@ -381,7 +381,9 @@ def multinomial(
 
 
 def in_top_k(targets: torch.Tensor, predictions: torch.Tensor, k: int) -> torch.Tensor:
-    """Which targets (N) are among the k largest of their row of predictions (N, classes); a bool tensor (N).
+    """Return a bool tensor (N): whether each target is among the k largest of its row of predictions.
+
+    `targets` has shape (N,), `predictions` (N, classes).
 
     Ties count for the target; a target out of range, or whose prediction is not finite, is not in the top k.
     RuntimeError for other shapes, and for targets that are not int32 or int64.

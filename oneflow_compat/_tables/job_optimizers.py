@@ -73,12 +73,12 @@ _FLOATS = dict.fromkeys(
     0.0,
 )
 _FLAGS = dict.fromkeys(("nesterov", "maximize", "do_bias_correction", "amsgrad", "centered", "cycle"), False)
-_OTHERS = _FLOATS | _FLAGS | {"milestones": []}
+_OTHERS: dict[str, Any] = _FLOATS | _FLAGS | {"milestones": []}
 
 
-def messages(table) -> dict:
+def messages(table: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Return {message: {field: default}} of a table."""
-    fields = {}
+    fields: dict[str, dict[str, Any]] = {}
     for message, names in table.values():
         fields.setdefault(message, {}).update({n: _OTHERS.get(n, 0) for n in names})
     return fields

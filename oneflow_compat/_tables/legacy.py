@@ -2,6 +2,8 @@
 `oneflow.*`.
 """
 
+from __future__ import annotations
+
 MODULES = """
 advanced autograd checkpoint config data deprecated detection distribute distributed env experimental image
 layers
@@ -117,14 +119,14 @@ SAME = {
     "unittest": "the same TestCase; it clears the session of job functions",
 }
 
-_homes = None
+_homes: dict[str, str] | None = None
 
 
-def home(name):
+def home(name: str) -> str | None:
     """Return "module:name" of a public name, or None."""
     global _homes
     if _homes is None:
-        homes = {}
+        homes: dict[str, str] = {}
         for module, names in NAMES.items():
             for item in names.split():
                 public, _, inner = item.partition("=")
@@ -138,9 +140,9 @@ def home(name):
     return _homes.get(name)
 
 
-def all_names():
+def all_names() -> list[str]:
     home("")
-    return list(_homes)
+    return list(_homes or ())
 
 
 # `oneflow.python.<module>` of 0.2 to 0.4: the module of job functions that has its names ("" for the top

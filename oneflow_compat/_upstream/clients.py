@@ -21,31 +21,37 @@ they would fail there. Checked with flowflops 0.0.1.
 Tests: tests/clients/test_torch_programs.py.
 """
 
+from __future__ import annotations
+
 import importlib.machinery
 import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+if TYPE_CHECKING:
+    import types
 
-def _prefer_torch(backends):
+
+def _prefer_torch(backends: Any) -> None:
     if hasattr(backends, "OneFlowBackend"):
         backends.OneFlowBackend.is_appropriate_type = lambda self, tensor: False
 
 
-def _keep_pairs_plain(dual_module):
+def _keep_pairs_plain(dual_module: Any) -> None:
     dual_class = dual_module.DualModule
     assign = dual_class.__setattr__
 
-    def __setattr__(self, name, value):
+    def __setattr__(self: Any, name: str, value: Any) -> None:
         (object.__setattr__ if name in ("_torch_module", "_oneflow_module") else assign)(self, name, value)
 
     dual_class.__setattr__ = __setattr__
 
 
-def _trace_as_leaves(symbolic_trace):
+def _trace_as_leaves(symbolic_trace: Any) -> None:
     is_leaf = symbolic_trace.Tracer.is_leaf_module
 
-    def is_leaf_module(self, m, module_qualified_name):
+    def is_leaf_module(self: Any, m: Any, module_qualified_name: str) -> bool:
         ours = m.__module__.startswith(("torch.nn.", "torch.ao.nn.")) and not isinstance(
             m, torch.nn.Sequential
         )
@@ -57,10 +63,10 @@ def _trace_as_leaves(symbolic_trace):
             getattr(module, name, None)  # stores the name in the module's dict
 
 
-def _take_hooks_away(flow_engine):
+def _take_hooks_away(flow_engine: Any) -> None:
     count = flow_engine.get_eager_flops
 
-    def get_eager_flops(model, *args, **kwargs):
+    def get_eager_flops(model: Any, *args: Any, **kwargs: Any) -> Any:
         before = [(m._forward_hooks, m._forward_hooks.copy()) for m in model.modules()]
         try:
             return count(model, *args, **kwargs)
@@ -84,7 +90,9 @@ class _Finder:
     """Find only these modules, with Python's finders, and run the adjustment after their import."""
 
     @staticmethod
-    def find_spec(fullname, path=None, target=None):
+    def find_spec(
+        fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         adjust = _ADJUSTMENTS.get(fullname)
         if adjust is None:
             return None
@@ -92,15 +100,15 @@ class _Finder:
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
-            def exec_module(module):
+            def exec_module(module: types.ModuleType) -> None:
                 run(module)
                 adjust(module)
 
-            spec.loader.exec_module = exec_module
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-def install():
+def install() -> None:
     """Adjust the libraries, whether they are imported before or after this call."""
     for name, adjust in _ADJUSTMENTS.items():
         if name in sys.modules:

@@ -41,10 +41,10 @@ class StaticGradScaler(torch.GradScaler):
     ValueError unless `scale_factor` is positive.
     """
     scale_factor: Any
-    def __init__(self, scale_factor: Any) -> None:
+    def __init__(self, scale_factor: _float) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
-    def update(self, new_scale: Any = None) -> Any:
+    def update(self, new_scale: _float | Tensor | None = None) -> None:
         """Update the scale factor.
 
         If any optimizer steps were skipped the scale is multiplied by ``backoff_factor``
@@ -76,10 +76,10 @@ class autocast(torch.autocast):
 
     Context manager or decorator.
     """
-    def __init__(self, device_type: Any, dtype: torch.dtype | None = None, enabled: _bool = True, cache_enabled: Any = None) -> None:
+    def __init__(self, device_type: str | torch.device, dtype: torch.dtype | None = None, enabled: _bool = True, cache_enabled: _bool | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
 
-def autocast_decorator(autocast_instance: Any, func: Any) -> Any:
+def autocast_decorator(autocast_instance: torch.amp.autocast, func: Callable[..., Any]) -> Callable[..., Any]:
     """`func` running under `autocast_instance`."""
     ...

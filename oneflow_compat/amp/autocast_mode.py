@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._bind import fall_through as _ft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
 
 __all__ = ["autocast", "autocast_decorator"]
 
@@ -17,22 +24,29 @@ class autocast(torch.amp.autocast):
     Context manager or decorator.
     """
 
-    def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+    def __init__(
+        self,
+        device_type: str | torch.device,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
         name = device_type.type if isinstance(device_type, torch.device) else device_type
         if name == "cpu" and dtype is None:
             enabled = False
         super().__init__(name, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
-def autocast_decorator(autocast_instance, func):
+def autocast_decorator(autocast_instance: torch.amp.autocast, func: Callable[..., Any]) -> Callable[..., Any]:
     """`func` running under `autocast_instance`."""
 
     @functools.wraps(func)
-    def decorate_autocast(*args, **kwargs):
+    def decorate_autocast(*args: Any, **kwargs: Any) -> Any:
         with autocast_instance:
             return func(*args, **kwargs)
 
-    decorate_autocast.__script_unsupported = "@autocast() decorator is not supported in script mode"
+    unsupported = "@autocast() decorator is not supported in script mode"
+    decorate_autocast.__script_unsupported = unsupported  # type: ignore[attr-defined]
     return decorate_autocast
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._bind import fall_through as _ft
+
+if TYPE_CHECKING:
+    import torch
+
 
 __all__ = ["GradScaler", "StaticGradScaler"]
 
@@ -26,7 +31,7 @@ class GradScaler(torch.amp.GradScaler):
     TypeError for an unknown or repeated argument.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         order = TORCH_ORDER if args and isinstance(args[0], (str, torch.device)) else ONEFLOW_ORDER
         if len(args) > len(order):
             raise TypeError(
@@ -44,7 +49,7 @@ class GradScaler(torch.amp.GradScaler):
         device = options.pop("device", None) or ("cuda" if torch.cuda.is_available() else "cpu")
         super().__init__(str(device), **{**options, "init_scale": float(options["init_scale"])})
 
-    __init__.__signature__ = inspect.Signature(
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         + [
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d)
@@ -63,13 +68,13 @@ class StaticGradScaler(GradScaler):
     ValueError unless `scale_factor` is positive.
     """
 
-    def __init__(self, scale_factor):
+    def __init__(self, scale_factor: float) -> None:
         if not scale_factor > 0:
             raise ValueError(f"StaticGradScaler: scale_factor={scale_factor} must be positive")
         super().__init__(init_scale=scale_factor)
         self.scale_factor = float(scale_factor)
 
-    def update(self, new_scale=None):
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         if new_scale is not None:
             self.scale_factor = float(new_scale)
         super().update(self.scale_factor)

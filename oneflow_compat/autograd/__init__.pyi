@@ -35,7 +35,7 @@ class Function(torch.autograd.Function):
         """Call self as a function."""
         ...
 
-def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: _bool = False, allow_unused: Any = None, is_grads_batched: _bool = False, only_inputs: _bool = True, materialize_grads: _bool = False, out_grads: Any = None) -> Any:
+def grad(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: _bool | None = None, create_graph: _bool = False, allow_unused: _bool | None = None, is_grads_batched: _bool = False, only_inputs: _bool = True, materialize_grads: _bool = False, out_grads: Tensor | Sequence[Tensor | None] | None = None) -> tuple[_Tensor, ...]:
     """torch.autograd.grad with `allow_unused` as the sixth argument (torch has the ignored only_inputs
     there).
 
@@ -43,7 +43,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any 
     """
     ...
 
-def inference_mode(mode: _bool = True) -> Any:
+def inference_mode(mode: Any = True) -> Any:
     """no_grad(), or enable_grad() with False, as a context manager or decorator.
 
     Tensors made inside are ordinary ones, as in OneFlow: they may be changed and enter autograd later
@@ -51,7 +51,7 @@ def inference_mode(mode: _bool = True) -> Any:
     """
     ...
 
-def set_grad_enabled(is_train: _bool = True, *, mode: Any = None) -> Any:
+def set_grad_enabled(is_train: _bool = True, *, mode: _bool | None = None) -> torch.set_grad_enabled:
     """torch.set_grad_enabled (context manager, decorator, or plain call), with OneFlow's name of the
     argument.
     """

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch.autograd import backward
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
 
 __all__ = ["backward", "grad"]
 
 
 def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
-    retain_graph=None,
-    create_graph=False,
-    allow_unused=None,
-    is_grads_batched=False,
-    only_inputs=True,
-    materialize_grads=False,
-    out_grads=None,
-):
+    outputs: torch.Tensor | Sequence[torch.Tensor],
+    inputs: torch.Tensor | Sequence[torch.Tensor],
+    grad_outputs: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    only_inputs: bool = True,
+    materialize_grads: bool = False,
+    out_grads: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+) -> tuple[torch.Tensor, ...]:
     """torch.autograd.grad with `allow_unused` as the sixth argument (torch has the ignored only_inputs
     there).
 

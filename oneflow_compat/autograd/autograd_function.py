@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.autograd.function import BackwardCFunction as FunctionCtx
+
+if TYPE_CHECKING:
+    import torch
+
 
 __all__ = ["Function", "FunctionCtx"]
 
 
-def is_data_valid(ctx) -> bool:
+def is_data_valid(ctx: Any) -> bool:
     """Whether backward() has not yet freed what forward() saved; a row of `_tables/module.py`."""
     try:
         ctx.saved_tensors
@@ -25,8 +31,8 @@ class Function(torch.autograd.Function):
 
     ctx = FunctionCtx  # what the first argument of forward and backward offers
 
-    def __init__(self):
+    def __init__(self) -> None:
         pass  # torch's warns that instances are useless; here they are callable
 
-    def __call__(self, *inputs):
+    def __call__(self, *inputs: Any) -> Any:
         return type(self).apply(*inputs)

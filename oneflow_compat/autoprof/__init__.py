@@ -10,11 +10,20 @@ op_prof.csv).
 from __future__ import annotations
 
 import csv
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+if TYPE_CHECKING:
+    import os
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 HEADER = ("operator", "arguments", "library", "device", "threads", "calls", "kernel us", "end to end us")
 
 
-def row(result) -> tuple:
+def row(result: Any) -> tuple[Any, ...]:
     """The fields of HEADER for one ProfResult; the end-to-end time is None on a GPU, where calls do not wait
     for kernels.
     """
@@ -39,23 +48,23 @@ def row(result) -> tuple:
     )
 
 
-def _name(event):
+def _name(event: Any) -> str:
     return getattr(event, "name", None) or event.key
 
 
-def table(rows) -> str:
+def table(rows: Iterable[Sequence[Any]]) -> str:
     """The rows under HEADER in aligned columns."""
     texts = [HEADER, *(["" if v is None else str(v) for v in r] for r in rows)]
     widths = [max(len(r[i]) for r in texts) for i in range(len(HEADER))]
     return "\n".join("  ".join(v.ljust(w) for v, w in zip(r, widths)).rstrip() for r in texts)
 
 
-def write_csv(rows, path):
+def write_csv(rows: Iterable[Sequence[Any]], path: str | os.PathLike[str]) -> None:
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows([HEADER, *rows])
 
 
-def main(argv=None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the profile_* methods; the exit status is 1 where one failed."""
     import os
     import sys
@@ -65,9 +74,9 @@ def main(argv=None) -> int:
 
     from ..test_utils.automated_test_util.profiler import set_profiler_hook
 
-    rows = []
+    rows: list[tuple[Any, ...]] = []
 
-    def take(results):
+    def take(results: Any) -> Any:
         rows.extend(row(r) for r in results if r is not None)
         return results
 

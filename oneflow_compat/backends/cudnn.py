@@ -2,12 +2,21 @@
 without effect.
 """
 
+from __future__ import annotations
+
 import sys
 import types
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _knobs
+
+if TYPE_CHECKING:
+    import types
+
+    import torch
+
 
 globals().update(_knobs.setters("backends.cudnn"))
 
@@ -15,16 +24,16 @@ globals().update(_knobs.setters("backends.cudnn"))
 class _Switches(types.ModuleType):
     """`benchmark`, `deterministic`, ... live in torch.backends.cudnn: reading and setting them reaches it."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(torch.backends.cudnn, name)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(torch.backends.cudnn, name) and not name.startswith("__"):
             setattr(torch.backends.cudnn, name, value)
         else:
             super().__setattr__(name, value)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return sorted(
             {
                 *vars(self),

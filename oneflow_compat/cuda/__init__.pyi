@@ -38,7 +38,7 @@ def current_device() -> _int:
     """
     ...
 
-def set_device(device: torch.device | str | _int | None) -> None:
+def set_device(device: torch.device | str | _int) -> None:
     """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing
     follows.
 

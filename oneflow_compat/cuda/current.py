@@ -4,9 +4,15 @@ nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from .._processes import get_local_rank
+
+if TYPE_CHECKING:
+    import torch
+
 
 __all__ = ["current_device", "set_device", "synchronize"]
 
@@ -21,7 +27,7 @@ def current_device() -> int:
     return get_local_rank()
 
 
-def set_device(device) -> None:
+def set_device(device: torch.device | str | int) -> None:
     """torch.cuda.set_device; without CUDA only the index that `current_device` gives is accepted, and nothing
     follows.
 
@@ -41,7 +47,7 @@ def set_device(device) -> None:
         )
 
 
-def synchronize(device=None) -> None:
+def synchronize(device: torch.device | str | int | None = None) -> None:
     """torch.cuda.synchronize; without CUDA there is nothing to wait for."""
     if torch.cuda.is_available():
         torch.cuda.synchronize(device)

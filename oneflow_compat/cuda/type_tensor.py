@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .._ops.misc import _tensor_type
 
-BFloat16Tensor = torch.cuda.BFloat16Tensor
-BoolTensor = torch.cuda.BoolTensor
-ByteTensor = torch.cuda.ByteTensor
-CharTensor = torch.cuda.CharTensor
-DoubleTensor = torch.cuda.DoubleTensor
-FloatTensor = torch.cuda.FloatTensor
-HalfTensor = torch.cuda.HalfTensor
-IntTensor = torch.cuda.IntTensor
-LongTensor = torch.cuda.LongTensor
+_cuda: Any = torch.cuda  # its stub does not declare them
+BFloat16Tensor = _cuda.BFloat16Tensor
+BoolTensor = _cuda.BoolTensor
+ByteTensor = _cuda.ByteTensor
+CharTensor = _cuda.CharTensor
+DoubleTensor = _cuda.DoubleTensor
+FloatTensor = _cuda.FloatTensor
+HalfTensor = _cuda.HalfTensor
+IntTensor = _cuda.IntTensor
+LongTensor = _cuda.LongTensor
 ComplexFloatTensor = _tensor_type("ComplexFloatTensor", torch.complex64, "cuda")
 ComplexDoubleTensor = _tensor_type("ComplexDoubleTensor", torch.complex128, "cuda")

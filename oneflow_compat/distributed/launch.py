@@ -4,8 +4,14 @@ well.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-def main(argv=None):
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Start one process per device; --nproc_per_node, --nnodes, --node_rank, --master_addr, --master_port as
     torchrun takes them.
 
@@ -17,7 +23,7 @@ def main(argv=None):
     record(run)(parser().parse_args(argv))
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     """torchrun's parser with OneFlow's two option names."""
     from torch.distributed.run import get_args_parser
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import itertools
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -11,15 +12,24 @@ import torch
 from .. import _env, _processes
 from .._global.collectives import from_rank
 
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
+    from .._graph.scopes import Scope, ScopeProto
+
+
 _numbers = itertools.count()
 
 
-class BalancedRanges(list):
+class BalancedRanges(list[tuple[int, int]]):
     """[(begin, end), ...]: `total` cut into `part_size` ranges whose lengths differ by one at most, longer
     ones first.
     """
 
-    def __init__(self, total: int, part_size: int):
+    def __init__(self, total: int, part_size: int) -> None:
         base, rest = divmod(total, part_size)
         begin, parts = 0, []
         for i in range(part_size):
@@ -29,14 +39,14 @@ class BalancedRanges(list):
         super().__init__(parts)
 
 
-def add_docstr(fun, docstr: str):
+def add_docstr(fun: Any, docstr: str) -> Any:
     """`fun` with a docstring; RuntimeError where it has one."""
     if fun.__doc__ is not None:
         raise RuntimeError(f"{fun!r} has a docstring already; reset_docstr replaces it")
     return reset_docstr(fun, docstr)
 
 
-def reset_docstr(o, docstr: str):
+def reset_docstr(o: Any, docstr: str) -> Any:
     """`o` with another docstring."""
     o.__doc__ = docstr
     return o
@@ -48,7 +58,7 @@ def HasAllMultiClientEnvVars() -> bool:
     return all(map(_env.is_given, variables)) or not any(map(_env.is_given, variables[2:]))
 
 
-def scope_to_proto(scope):
+def scope_to_proto(scope: Scope) -> ScopeProto:
     """The scope's name, numbers and attributes as a message (`scope_util.ScopeProto`)."""
     return scope.proto()
 
@@ -58,19 +68,19 @@ def UniqueStr(prefix: str) -> str:
     return f"{prefix}{next(_numbers)}"
 
 
-def register_tensor_op(op_name: str):
+def register_tensor_op(op_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: the function becomes the method `op_name` of every tensor; also torch's own of that name
     is replaced.
     """
 
-    def put(function):
+    def put(function: Callable[..., Any]) -> Callable[..., Any]:
         setattr(torch.Tensor, op_name, function)
         return function
 
     return put
 
 
-def convert_to_tensor_tuple(args) -> list:
+def convert_to_tensor_tuple(args: torch.Tensor | Iterable[torch.Tensor] | None) -> list[torch.Tensor]:
     """A list of tensors from one tensor, several, or None."""
     return [] if args is None else [args] if isinstance(args, torch.Tensor) else list(args)
 
@@ -93,19 +103,19 @@ _NUMPY = {
 _TORCH = {np.dtype(v): k for k, v in _NUMPY.items()}
 
 
-def dtypes() -> list:
+def dtypes() -> list[torch.dtype]:
     """Every dtype a tensor may have."""
     return [*_NUMPY, torch.bfloat16]
 
 
-def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype):
+def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: torch.dtype) -> type[np.generic]:
     """numpy's type for a dtype; NotImplementedError for bfloat16, which numpy lacks."""
     if oneflow_dtype not in _NUMPY:
         raise NotImplementedError(f"numpy has no dtype for {oneflow_dtype}")
     return _NUMPY[oneflow_dtype]
 
 
-def convert_numpy_dtype_to_oneflow_dtype(numpy_dtype):
+def convert_numpy_dtype_to_oneflow_dtype(numpy_dtype: Any) -> torch.dtype:
     """The dtype for numpy's; NotImplementedError for one that tensors lack."""
     try:
         return _TORCH[np.dtype(numpy_dtype)]
@@ -140,7 +150,7 @@ _BY_NUMBER = (
 )
 
 
-def convert_proto_dtype_to_oneflow_dtype(proto_dtype: int):
+def convert_proto_dtype_to_oneflow_dtype(proto_dtype: int) -> Any:
     """The dtype with a number of OneFlow's files; NotImplementedError for one that tensors lack."""
     name = _BY_NUMBER[proto_dtype] if 0 <= proto_dtype < len(_BY_NUMBER) else None
     if name is None:
@@ -153,14 +163,14 @@ def convert_proto_dtype_to_oneflow_dtype(proto_dtype: int):
 # --------------------------------------------------------------------------- unittest
 
 
-def check_multi_rank_docstr(module):
+def check_multi_rank_docstr(module: types.ModuleType) -> doctest.TestResults:
     """Run the examples in the docstrings of `module` and of its functions and classes on every rank.
 
     AssertionError with the failing examples of this rank; each rank runs the same ones, so collectives meet.
     """
     import oneflow
 
-    report: list = []
+    report: list[str] = []
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     for test in doctest.DocTestFinder().find(module, module.__name__):
         runner.run(test, out=report.append)
@@ -180,7 +190,7 @@ def check_multi_rank_docstr(module):
 # --------------------------------------------------------------------------- check_point_v2
 
 
-def _broadcast_py_object(obj, src: int = 0):
+def _broadcast_py_object(obj: Any, src: int = 0) -> Any:
     """Rank `src`'s object on every rank; with one process the object itself."""
     if _processes.get_world_size() == 1:
         return obj
@@ -188,7 +198,7 @@ def _broadcast_py_object(obj, src: int = 0):
     return from_rank(src, lambda: obj, "broadcast of an object")
 
 
-def tensor_getstate(self) -> dict:
+def tensor_getstate(self: torch.Tensor) -> dict[str, Any]:
     """A local tensor's values as an array, its dtype and the name of its device.
 
     NotImplementedError of a global tensor of several ranks.

@@ -11,11 +11,15 @@ import os
 import runpy
 import shlex
 import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .mock_importer import enable
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def main(argv):
+
+def main(argv: list[str]) -> None:
     options = {"--lazy": False, "--verbose": False}
     while argv and argv[0] in options:
         options[argv.pop(0)] = True
@@ -37,7 +41,7 @@ def main(argv):
         _run(runpy.run_path, command, argv, options)
 
 
-def _print_export(enables):
+def _print_export(enables: bool) -> None:
     """Print the shell command that adds the mock's start-up folder to PYTHONPATH or removes it."""
     startup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -45,20 +49,22 @@ def _print_export(enables):
     print(f"export PYTHONPATH={shlex.quote(os.pathsep.join(paths))}")
 
 
-def _is_module(name):
+def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 
 
-def _run(run, target, argv, options, **keywords):
+def _run(
+    run: Callable[..., Any], target: str, argv: list[str], options: dict[str, Any], **keywords: Any
+) -> None:
     sys.argv = argv
     with enable(lazy=options["--lazy"], verbose=options["--verbose"]):
         run(target, run_name="__main__", **keywords)
 
 
-def _refuse(why):
+def _refuse(why: str) -> NoReturn:
     sys.stderr.write(f"python -m oneflow.mock_torch: {why}\n")
     raise SystemExit(2)
 

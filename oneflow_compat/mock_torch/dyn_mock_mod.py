@@ -5,23 +5,35 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .mock_importer import enable
 from .mock_utils import MockEnableDisableMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class DynamicMockModule(ModuleType):
     """A package imported again with torch mocked, kept apart from the one in sys.modules."""
 
-    def __init__(self, pkg_name, obj_entity, main_pkg_enable):
+    def __init__(self, pkg_name: str, obj_entity: Any, main_pkg_enable: Callable[..., Any]) -> None:
         super().__init__(pkg_name)
         self.__dict__.update(_entity=obj_entity, _enable=main_pkg_enable)
 
     @classmethod
-    def from_package(cls, main_pkg, *, lazy=True, verbose=False, extra_dict=None, required_dependencies=[]):
+    def from_package(
+        cls,
+        main_pkg: str,
+        *,
+        lazy: bool = True,
+        verbose: bool = False,
+        extra_dict: dict[str, str] | None = None,
+        required_dependencies: Sequence[str] = [],
+    ) -> DynamicMockModule:
         """Import `main_pkg` again under the mock, then restore the former entries of sys.modules."""
 
-        def guard():
+        def guard() -> Any:
             return enable(
                 lazy=lazy,
                 verbose=verbose,
@@ -30,7 +42,7 @@ class DynamicMockModule(ModuleType):
                 required_dependencies=required_dependencies,
             )
 
-        def afresh():
+        def afresh() -> Any:
             packages = (main_pkg, *required_dependencies)
             return [
                 k
@@ -48,11 +60,11 @@ class DynamicMockModule(ModuleType):
             sys.modules.update(kept)
         return cls(main_pkg, entity, guard)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         with self._enable():
             return getattr(self._entity, name)
 
-    def hijack(self, module_name: str, obj):
+    def hijack(self, module_name: str, obj: Any) -> None:
         """Set the attribute "a.b.c" of the package to `obj`."""
         *path, last = module_name.split(".")
         owner = self._entity

@@ -9,10 +9,16 @@ import importlib.util
 import pkgutil
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _env
 from .dummy import DummyModule
 from .messages import error_msg
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Iterable, Sequence
+
 
 _REAL_SIDE = {  # libraries that always get the real torch
     "torch",
@@ -28,11 +34,11 @@ _REAL_SIDE = {  # libraries that always get the real torch
 _import = builtins.__import__
 _resolve_name = pkgutil.resolve_name
 _chosen = "oneflow"  # the dialect before the mock was enabled
-_stack: list = []  # a _Config (enabled) or None (disabled); the last entry is in force
+_stack: list[Any] = []  # a _Config (enabled) or None (disabled); the last entry is in force
 # files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
-_sides: dict = {}
+_sides: dict[str, dict[bool, Any]] = {}
 # global names that enable() switched: (id of the globals, name) -> (the globals, torch's module, oneflow's)
-_replaced: dict = {}
+_replaced: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
 
 
 class MissingName(ImportError, NotImplementedError):
@@ -44,7 +50,14 @@ class MissingModule(ModuleNotFoundError, NotImplementedError):
 
 
 class _Config:
-    def __init__(self, lazy, verbose, extra_dict, main_pkg, required_dependencies):
+    def __init__(
+        self,
+        lazy: bool | None,
+        verbose: bool | None,
+        extra_dict: dict[str, str] | None,
+        main_pkg: str | None,
+        required_dependencies: Sequence[str],
+    ) -> None:
         self.lazy, self.verbose = bool(lazy), bool(verbose)
         self.names = {"torch": "oneflow", **(extra_dict or {})}
         self.only = {main_pkg, *required_dependencies} if main_pkg else None
@@ -66,13 +79,13 @@ class _Config:
 class ModuleWrapper(ModuleType):
     """A module whose missing names are placeholders (lazy mode)."""
 
-    def __init__(self, module, verbose=False):
+    def __init__(self, module: types.ModuleType, verbose: bool = False) -> None:
         super().__init__(module.__name__, module.__doc__)
         self.__dict__.update(
             _module=module, _verbose=verbose, __package__=getattr(module, "__package__", None)
         )
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         try:
             value = getattr(self._module, name)
         except AttributeError:
@@ -81,7 +94,7 @@ class ModuleWrapper(ModuleType):
             return DummyModule(f"{self.__name__}.{name}", self._verbose)
         return ModuleWrapper(value, self._verbose) if isinstance(value, ModuleType) else value
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return dir(self._module)
 
 
@@ -95,17 +108,20 @@ def is_enabled() -> bool:
     return _current() is not None
 
 
-def _importing_module(globals) -> str:
+def _importing_module(globals: Any) -> str:
     """Return the module that contains an import. For a plain call of __import__, and for code without a
     module name (exec, eval), return the caller's module.
     """
-    name, frame = (globals or {}).get("__name__"), sys._getframe(2)
+    name: Any = (globals or {}).get("__name__")
+    frame: types.FrameType | None = sys._getframe(2)
     while name is None and frame is not None:
         name, frame = frame.f_globals.get("__name__"), frame.f_back
     return name or ""
 
 
-def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
+def _mocked_import(
+    name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+) -> Any:
     """Import like `builtins.__import__`, except that a redirected name gives the module of the mock."""
     config = _current()
     is_statement = globals is not None and not isinstance(
@@ -132,7 +148,7 @@ def _mocked_import(name, globals=None, locals=None, fromlist=(), level=0):
     return ModuleWrapper(package, config.verbose) if config.lazy else package
 
 
-def _import_target(name, target, config):
+def _import_target(name: str, target: Any, config: Any) -> Any:
     """Import the module that `name` is redirected to; in lazy mode, its missing names are placeholders."""
     try:
         module = importlib.import_module(target)
@@ -147,14 +163,14 @@ def _import_target(name, target, config):
     return ModuleWrapper(module, config.verbose)
 
 
-def _import_items(module, package, names):
+def _import_items(module: types.ModuleType, package: str, names: Iterable[str]) -> None:
     """Import the names of a from-import that are not attributes of the module as submodules of `package`."""
     for name in names:
         if name != "*" and not hasattr(module, name):
             _import_item(package, name)
 
 
-def _import_item(package, item):
+def _import_item(package: str, item: str) -> None:
     """Import the submodule `package.item`."""
     try:
         importlib.import_module(f"{package}.{item}")
@@ -164,7 +180,7 @@ def _import_item(package, item):
         raise MissingName(f"{package}.{item}{error_msg}", name=package) from None
 
 
-def _note_side(importer):
+def _note_side(importer: Any) -> None:
     """Record a file that imports torch while the file is being imported. Packages are not recorded: they keep
     their first import.
     """
@@ -173,7 +189,7 @@ def _note_side(importer):
         _sides.setdefault(name, {})[True] = sys.modules.get(name)
 
 
-def _import_side(name, mocked, globals, locals, fromlist):
+def _import_side(name: str, mocked: bool, globals: Any, locals: Any, fromlist: Any) -> Any:
     """Import a file that was imported under the mock. If the mock is on, return the former module; if it is
     off, import the file again.
     """
@@ -188,7 +204,7 @@ def _import_side(name, mocked, globals, locals, fromlist):
     return result
 
 
-def _mocked_resolve_name(name):
+def _mocked_resolve_name(name: str) -> Any:
     """Resolve names for unittest.mock.patch("torch.cuda.is_available") as the code under test sees torch."""
     config = _current()
     is_patching = sys._getframe(1).f_globals.get("__name__") == "unittest.mock"
@@ -201,7 +217,7 @@ class _Switch:
     end.
     """
 
-    def __init__(self, config, depth):
+    def __init__(self, config: Any, depth: int) -> None:
         was = is_enabled()
         _stack.append(config)
         builtins.__import__, pkgutil.resolve_name = _mocked_import, _mocked_resolve_name
@@ -209,10 +225,10 @@ class _Switch:
         self._swapped = _swap_globals(self._frame_globals, config)
         _follow_dialect(was)
 
-    def __enter__(self):
+    def __enter__(self) -> _Switch:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> Literal[False]:
         was = is_enabled()
         _stack.pop()
         self._frame_globals.update(self._swapped)
@@ -236,15 +252,15 @@ class enable(_Switch):
 
     def __init__(
         self,
-        lazy=None,
-        verbose=None,
-        extra_dict=None,
+        lazy: bool | None = None,
+        verbose: bool | None = None,
+        extra_dict: dict[str, str] | None = None,
         *,
-        main_pkg=None,
-        mock_version=None,
-        required_dependencies=[],
-        _from_cli=False,
-    ):
+        main_pkg: str | None = None,
+        mock_version: str | None = None,
+        required_dependencies: Sequence[str] = [],
+        _from_cli: bool = False,
+    ) -> None:
         if extra_dict is not None and not isinstance(extra_dict, dict):
             raise TypeError(
                 "mock_torch.enable: extra_dict maps module names to module names, found"
@@ -263,11 +279,11 @@ class enable(_Switch):
 class disable(_Switch):
     """Let `import torch` yield the real torch again, from now on or for a `with` block."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(None, 2)
 
 
-def _swap_globals(names: dict, config) -> dict:
+def _swap_globals(names: dict[str, Any], config: Any) -> dict[str, Any]:
     """Switch the caller's torch modules to oneflow's (or back). Return the former values."""
     swap = _torch_name if config is None else _oneflow_module
     before = {}
@@ -283,7 +299,7 @@ def _swap_globals(names: dict, config) -> dict:
     return before
 
 
-def _oneflow_module(names, key, value, config):
+def _oneflow_module(names: dict[str, Any], key: Any, value: Any, config: Any) -> Any:
     """Return the value of the name `key` while `config` is in force; None leaves it unchanged."""
     to = config.target(value.__name__) if value.__name__.partition(".")[0] == "torch" else None
     if to is None:
@@ -294,7 +310,7 @@ def _oneflow_module(names, key, value, config):
     return None
 
 
-def _torch_name(names, key, value, config):
+def _torch_name(names: dict[str, Any], key: Any, value: Any, config: Any) -> Any:
     """Return the torch module that enable() replaced under the name `key`, or that an import would give."""
     _, torch_module, oneflow_module = _replaced.get((id(names), key), (None, None, None))
     if value is oneflow_module:
@@ -305,7 +321,7 @@ def _torch_name(names, key, value, config):
     return None
 
 
-def _follow_dialect(was_enabled):
+def _follow_dialect(was_enabled: bool) -> None:
     """Use torch's dialect while the mock is on, and the previous dialect when it is off."""
     global _chosen
     import oneflow
@@ -322,21 +338,23 @@ class OneflowImporter:
     to.
     """
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         """Return the import spec of a module that this importer serves, else None."""
         config = _current()
         to = config.target(fullname) if config else None
         return importlib.util.find_spec(to) if to else None
 
-    def find_module(self, fullname, path=None):
+    def find_module(self, fullname: str, path: Any = None) -> Any:
         """Return this importer if it serves the module, else None. This is the protocol before Python 3.4."""
         return self if self.find_spec(fullname) else None
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> types.ModuleType:
         """Return the oneflow module that replaces a torch module."""
         return importlib.import_module(spec.name)
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType) -> None:
         """Do nothing, because the module has already run."""
 
     enable = property(lambda self: is_enabled())

@@ -1,9 +1,19 @@
 """oneflow.multiprocessing: torch.multiprocessing."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
 from .. import _bind
 
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-def unlink_all_shared_memory():
+    import torch
+
+
+def unlink_all_shared_memory() -> None:
     """Nothing to do: torch's file-descriptor strategy leaves no names behind; each block goes with its last
     handle.
     """

@@ -22,7 +22,7 @@ from oneflow import _placement, _sbp, _Tensor
 from . import reductions as reductions
 from . import shared_memory as shared_memory
 
-def unlink_all_shared_memory() -> Any:
+def unlink_all_shared_memory() -> None:
     """Nothing to do: torch's file-descriptor strategy leaves no names behind; each block goes with its last
     handle.
     """

@@ -4,11 +4,19 @@ shared memory.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 
 from .. import _bind
 from .shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
 
 __all__ = [
     "rebuild_empty_parameter",
@@ -19,17 +27,21 @@ __all__ = [
 ]
 
 
-def rebuild_empty_tensor(shape, dtype, requires_grad):
+def rebuild_empty_tensor(shape: Sequence[int], dtype: torch.dtype, requires_grad: bool) -> torch.Tensor:
     """A tensor without elements."""
     return torch.empty(tuple(shape), dtype=dtype, requires_grad=requires_grad)
 
 
-def rebuild_empty_parameter(shape, dtype, requires_grad):
+def rebuild_empty_parameter(
+    shape: Sequence[int], dtype: torch.dtype, requires_grad: bool
+) -> torch.nn.Parameter:
     """A parameter without elements."""
     return torch.nn.Parameter(torch.empty(tuple(shape), dtype=dtype), requires_grad)
 
 
-def rebuild_shm_tensor(shm, shape, dtype, requires_grad):
+def rebuild_shm_tensor(
+    shm: SharedMemory, shape: Sequence[int], dtype: np.dtype[Any], requires_grad: bool
+) -> torch.Tensor:
     """A copy of the array of numpy's `dtype` in a shared block, which is released."""
     tensor = torch.from_numpy(np.ndarray(tuple(shape), dtype, shm.buf).copy())
     shm.close()
@@ -37,12 +49,14 @@ def rebuild_shm_tensor(shm, shape, dtype, requires_grad):
     return tensor.requires_grad_(requires_grad)
 
 
-def rebuild_shm_parameter(shm, shape, dtype, requires_grad):
+def rebuild_shm_parameter(
+    shm: SharedMemory, shape: Sequence[int], dtype: np.dtype[Any], requires_grad: bool
+) -> torch.nn.Parameter:
     """`rebuild_shm_tensor` as a parameter."""
     return torch.nn.Parameter(rebuild_shm_tensor(shm, shape, dtype, False), requires_grad)
 
 
-def reduce_parameter(tensor):
+def reduce_parameter(tensor: torch.Tensor) -> tuple[Any, ...]:
     """(rebuild, arguments) of a parameter: pickled, it travels by name through a shared block that the
     receiver releases.
     """

@@ -16,5 +16,5 @@ class SharedMemory(_std.SharedMemory):
     The last user calls unlink().
     """
 
-    def __init__(self, name=None, create=False, size=0):
+    def __init__(self, name: str | None = None, create: bool = False, size: int = 0) -> None:
         super().__init__(f"ofshm_{secrets.token_hex(4)}" if create and name is None else name, create, size)

@@ -18,7 +18,7 @@ ALIGN_BYTES = 16  # each parameter starts at a multiple of this, so that vector 
 
 
 def numel_in_bucket(tensor: torch.Tensor) -> int:
-    """How many elements of a packed buffer `tensor` takes, padding included."""
+    """Return the number of elements of a packed buffer that `tensor` takes, padding included."""
     unit = max(1, ALIGN_BYTES // tensor.element_size())
     return (tensor.numel() + unit - 1) // unit * unit
 

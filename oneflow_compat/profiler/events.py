@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.autograd.profiler_util import FunctionEventAvg
 
 if TYPE_CHECKING:
-    pass
     from collections.abc import Callable
 
 
@@ -84,7 +83,7 @@ class EventBase(ABC):
         self._time_total += event._time_total
 
     def _values(self) -> tuple[Any, ...]:
-        """What two equal events of one class agree in."""
+        """Return the values that are the same in two equal events of one class."""
         return self.name, self.count, self.cpu_time_total, self.cuda_time_total
 
     def __eq__(self, value: object) -> bool:

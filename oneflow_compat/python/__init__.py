@@ -11,8 +11,16 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from .._tables.legacy import PYTHON_HOMES
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 _API = f"{__name__.partition('.')[0]}.compatible.single_client"
 _PACKAGES = {
@@ -29,7 +37,7 @@ _PACKAGES = {
 }
 
 
-def _lookup(path: str, name: str):
+def _lookup(path: str, name: str) -> Any:
     """The object that `oneflow.python.<path>.<name>` means: from the module's home, else from the
     top level.
     """
@@ -45,7 +53,7 @@ def _lookup(path: str, name: str):
     )
 
 
-def oneflow_export(*api_names, **kwargs):
+def oneflow_export(*api_names: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator of OneFlow's own sources: it published a function under these names; here it returns the
     function.
     """
@@ -55,7 +63,9 @@ def oneflow_export(*api_names, **kwargs):
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Modules under `oneflow.python`, made at their import."""
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if not fullname.startswith(f"{__name__}."):
             return None
         is_package = (
@@ -63,16 +73,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         )  # elsewhere a missing name is an error, not a module
         return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
 
-    def create_module(self, spec):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return types.ModuleType(spec.name, "Names of OneFlow's job functions under the path of its sources.")
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType) -> None:
         path = module.__name__[len(__name__) + 1 :]
-        module.oneflow_export = oneflow_export
-        module.__getattr__ = functools.partial(_module_attribute, path)
+        vars(module).update(
+            oneflow_export=oneflow_export, __getattr__=functools.partial(_module_attribute, path)
+        )
 
 
-def _module_attribute(path, name):
+def _module_attribute(path: str, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'oneflow.python.{path}' has no attribute {name!r}")
     return _lookup(path, name)
@@ -82,7 +93,7 @@ if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, _Finder())
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _lookup("", name)

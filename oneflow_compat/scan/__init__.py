@@ -24,7 +24,7 @@ __all__ = ["FileNames", "Finding", "Location", "Report", "Skipped", "Use", "judg
 RECURSION_LIMIT = 6000  # generated code often contains sums of a thousand terms
 
 
-def scan(paths: Iterable[str | os.PathLike], fix: bool = False) -> Report:
+def scan(paths: Iterable[str | os.PathLike[str]], fix: bool = False) -> Report:
     """Scan every .py file at or below `paths`. `fix` edits the calls that can be fixed automatically."""
     findings = Findings()
     report = Report([], 0, 0)

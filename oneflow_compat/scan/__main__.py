@@ -6,9 +6,14 @@ import argparse
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from . import report as reports
 from . import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 DESCRIPTION = """Rank what changes for a code base under this package. The code is read, never imported.
 
@@ -18,7 +23,7 @@ EPILOG = "exit codes: 0 nothing above cosmetic, 1 something breaks, 2 no file wa
 SKIPPED_LINES = 5
 
 
-def main(argv=None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m oneflow.scan",
         description=DESCRIPTION,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from typing import Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from .scopes import START, Binding, Position, Scope
 from .uses import Load, Use, imported_by_call, is_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 
 _LIBRARY = "<library>"
 IMPORT_ERRORS = frozenset(
@@ -39,7 +43,7 @@ class Binder(ast.NodeVisitor):
         self.stored: set[str] = set()
         self._scopes = [self.scope]
         self._roots: list[tuple[str, str]] = []  # (name, root of its value)
-        self._visitors: dict[type, Callable] = {}
+        self._visitors: dict[type, Callable[..., Any]] = {}
         self._branches = 0
         self._loops = 0
         self._guards = 0
@@ -65,7 +69,7 @@ class Binder(ast.NodeVisitor):
                 self.visit(value)
 
     # ---- bindings
-    def bind(self, name: str, position: Position, **what) -> None:
+    def bind(self, name: str, position: Position, **what: Any) -> None:
         scope = self.scope.home_of(name)
         remote = scope is not self.scope
         binding = Binding(
@@ -196,27 +200,27 @@ class Binder(ast.NodeVisitor):
             self.bind(node.name, (node.lineno, node.col_offset))
         self._visit_all(node.body)
 
-    def visit_MatchAs(self, node) -> None:
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
         if node.name:
             self.bind(node.name, (node.lineno, node.col_offset))
         self.generic_visit(node)
 
-    visit_MatchStar = visit_MatchAs
+    visit_MatchStar = visit_MatchAs  # type: ignore[assignment]
 
-    def visit_MatchMapping(self, node) -> None:
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         if node.rest:
             self.bind(node.rest, (node.lineno, node.col_offset))
         self.generic_visit(node)
 
     # ---- branches
-    def _visit_branch(self, statements, loop: bool = False) -> None:
+    def _visit_branch(self, statements: Iterable[ast.AST], loop: bool = False) -> None:
         self._branches += 1
         self._loops += loop
         self._visit_all(statements)
         self._branches -= 1
         self._loops -= loop
 
-    def _visit_all(self, nodes) -> None:
+    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
 
@@ -228,7 +232,7 @@ class Binder(ast.NodeVisitor):
         self._guards -= guarded
         self._visit_branch(node.orelse)
 
-    def visit_For(self, node) -> None:
+    def visit_For(self, node: Any) -> None:
         self.visit(node.iter)
         self._visit_branch([node.target, *node.body], loop=True)
         self._visit_branch(node.orelse)
@@ -239,7 +243,7 @@ class Binder(ast.NodeVisitor):
         self._visit_branch([node.test, *node.body], loop=True)
         self._visit_branch(node.orelse)
 
-    def visit_Try(self, node) -> None:
+    def visit_Try(self, node: Any) -> None:
         guarded = any(_catches_import_error(handler) for handler in node.handlers)
         self._guards += guarded
         self._visit_branch(node.body)
@@ -252,12 +256,12 @@ class Binder(ast.NodeVisitor):
 
     visit_TryStar = visit_Try
 
-    def visit_Match(self, node) -> None:
+    def visit_Match(self, node: ast.Match) -> None:
         self.visit(node.subject)
         self._visit_branch(node.cases)
 
     # ---- scopes
-    def _inside(self, sort: str, visit) -> None:
+    def _inside(self, sort: str, visit: Callable[[], None]) -> None:
         outer = self.scope, self._branches, self._loops
         self.scope = Scope(sort, self.scope)
         self._scopes.append(self.scope)
@@ -268,7 +272,7 @@ class Binder(ast.NodeVisitor):
         visit()
         self.scope, self._branches, self._loops = outer
 
-    def visit_FunctionDef(self, node) -> None:
+    def visit_FunctionDef(self, node: Any) -> None:
         self._visit_all([*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)])
         for argument in _arguments(node.args):
             if argument.annotation is not None:
@@ -303,7 +307,7 @@ class Binder(ast.NodeVisitor):
         self.bind(node.name, (node.lineno, node.col_offset))
         self._inside("class", lambda: self._visit_all(node.body))
 
-    def visit_ListComp(self, node) -> None:
+    def visit_ListComp(self, node: Any) -> None:
         outermost, *inner = node.generators
         self.visit(outermost.iter)
 
@@ -382,7 +386,7 @@ class Binder(ast.NodeVisitor):
         self._operator(node.left, node.op, node, in_place=False)
         self.generic_visit(node)
 
-    def _operator(self, operand: ast.expr, operator: ast.operator, node, in_place: bool) -> None:
+    def _operator(self, operand: ast.expr, operator: ast.operator, node: ast.AST, in_place: bool) -> None:
         if type(operator) in OPERATORS and isinstance(operand, (ast.Name, ast.Attribute, ast.Call)):
             self.load(operand, suffix=f".__{'i' * in_place}{OPERATORS[type(operator)]}__")
 
@@ -405,7 +409,7 @@ def _root(node: ast.expr | None) -> str:
             return _LIBRARY if isinstance(node, ast.IfExp) else ""
 
 
-def _end(node) -> Position:
+def _end(node: Any) -> Position:
     return (node.end_lineno, node.end_col_offset)
 
 

@@ -19,7 +19,7 @@ class Skipped:
     reason: str
 
 
-def python_files(paths: Iterable[str | os.PathLike], skipped: list[Skipped]) -> Iterator[str]:
+def python_files(paths: Iterable[str | os.PathLike[str]], skipped: list[Skipped]) -> Iterator[str]:
     """Yield every file among `paths` and every .py file below them, each once.
 
     Links to folders, hidden folders, virtual environments and installed packages below a path are left out.

@@ -13,8 +13,13 @@ import re
 import tempfile
 import tokenize
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from .rules import AddKeyword, Edit, NameArgument, ReplaceArgument
+
+if TYPE_CHECKING:
+    pass
+
 
 EditedCall = tuple[ast.Call, list[Edit]]
 
@@ -22,7 +27,7 @@ EditedCall = tuple[ast.Call, list[Edit]]
 class _Source:
     """A decoded source file, with access to characters by the positions of `ast`."""
 
-    def __init__(self, source: bytes):
+    def __init__(self, source: bytes) -> None:
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         self.content = source.decode(self.encoding)
         self._starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.content))]
@@ -34,7 +39,7 @@ class _Source:
             return start + column
         return start + len(self.content[start : start + column].encode()[:column].decode())
 
-    def span(self, node) -> tuple[int, int]:
+    def span(self, node: Any) -> tuple[int, int]:
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
 

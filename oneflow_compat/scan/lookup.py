@@ -162,7 +162,7 @@ def is_in_torch(name: str) -> bool:
 
 # --------------------------------------------------------------------------- rows of the table of differences
 @functools.cache
-def _rows() -> tuple[dict, dict, dict]:
+def _rows() -> tuple[dict[str, list[str]], dict[int, list[str]], dict[str, list[tuple[type, str]]]]:
     """Return row ids by path, by the identity of a function or class, and by class and method name."""
     by_path, by_object, by_method = defaultdict(list), defaultdict(list), defaultdict(list)
     for id, row in DIFFERENCES.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from dataclasses import dataclass, field
+from typing import Any
 
 from .files import Skipped
 from .findings import RANKS, Finding
@@ -41,7 +42,7 @@ class Report:
             return 2
         return 1 if self.of_rank("breaks") else 3 if self.of_rank("changes numbers") else 0
 
-    def as_json(self) -> dict:
+    def as_json(self) -> dict[str, Any]:
         findings = []
         for finding in self.findings:
             entry = dataclasses.asdict(finding)

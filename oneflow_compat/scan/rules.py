@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 
 # --------------------------------------------------------------------------- edits
@@ -83,7 +83,7 @@ class Passed:
 
     keyword: str
     index: int | None = None
-    harmless: tuple = ()
+    harmless: tuple[Any, ...] = ()
 
     def matches(self, call: ast.Call | None) -> bool:
         value = None if call is None else _argument(call, self.keyword, self.index)

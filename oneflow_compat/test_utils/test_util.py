@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .. import _env
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 
 _NUMPY = {
     "bool": np.bool_,
@@ -28,11 +33,11 @@ type_name_to_flow_type = {name: getattr(torch, name) for name in _NUMPY}
 type_name_to_flow_type["bfloat16"] = torch.bfloat16
 
 
-def _without_cuda():
+def _without_cuda() -> bool:
     return _env.is_set("ONEFLOW_TEST_CPU_ONLY") or not torch.cuda.is_available()
 
 
-def GenCartesianProduct(sets):
+def GenCartesianProduct(sets: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
     """All combinations of one element of each set; "cuda" is left out where there is no CUDA device."""
     sets = [list(s) for s in sets]
     if _without_cuda():
@@ -40,7 +45,7 @@ def GenCartesianProduct(sets):
     return itertools.product(*sets)
 
 
-def GenArgList(arg_dict):
+def GenArgList(arg_dict: Mapping[str, Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
     """All combinations of {name: list of values}, as tuples in the order of the names.
 
     AssertionError for values that are not lists.
@@ -51,7 +56,7 @@ def GenArgList(arg_dict):
     return GenCartesianProduct(arg_dict.values())
 
 
-def GenArgDict(arg_dict):
+def GenArgDict(arg_dict: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """The same combinations as dicts."""
     return [dict(zip(arg_dict.keys(), values)) for values in GenArgList(arg_dict)]
 
@@ -59,30 +64,30 @@ def GenArgDict(arg_dict):
 class Args:
     """Arguments for OneFlow and, where they differ, for the other library."""
 
-    def __init__(self, flow_args, tf_args=None):
+    def __init__(self, flow_args: Any, tf_args: Any = None) -> None:
         self.flow_args = flow_args
         self.tf_args = flow_args if tf_args is None else tf_args
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"flow_args={self.flow_args} tf_args={self.tf_args}"
 
 
-def FlattenArray(input_array):
+def FlattenArray(input_array: Any) -> list[Any]:
     """The elements of an array as a flat list of Python numbers, in memory order."""
     return np.asarray(input_array).ravel(order="K").tolist()
 
 
-def Array2Numpy(input_array, target_shape):
+def Array2Numpy(input_array: Any, target_shape: Sequence[int]) -> np.ndarray:
     """A (flat) list as an array of the shape, row by row."""
     return np.array(input_array).reshape(target_shape, order="C")
 
 
-def Index2Coordinate(idx, tensor_shape):
+def Index2Coordinate(idx: int, tensor_shape: Sequence[int]) -> list[int]:
     """The coordinates of the idx-th element, row by row."""
     return [int(c) for c in np.unravel_index(int(idx), tuple(tensor_shape))] if len(tensor_shape) else []
 
 
-def Coordinate2Index(coordinate, tensor_shape):
+def Coordinate2Index(coordinate: Sequence[int], tensor_shape: Sequence[int]) -> int:
     """The place of the element at these coordinates, row by row.
 
     ValueError unless there is one coordinate for each dimension.

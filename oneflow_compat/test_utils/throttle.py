@@ -10,13 +10,19 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
 
 __all__ = ["hash_cli2gpu", "main", "parse_args"]
 
 
-def parse_args():
+def parse_args() -> tuple[argparse.Namespace, list[str]]:
     """(options, the command line to run)."""
     parser = argparse.ArgumentParser(
         prog="python -m oneflow.test_utils.throttle", description="Run a command while holding one GPU."
@@ -27,7 +33,7 @@ def parse_args():
     return parser.parse_known_args()
 
 
-def hash_cli2gpu(cmd) -> list:
+def hash_cli2gpu(cmd: Sequence[str]) -> list[Any]:
     """[the GPU of a command line], the same for the same words; [] without a GPU."""
     count = torch.cuda.device_count()
     words = hashlib.sha1(" ".join(cmd).encode()).hexdigest()

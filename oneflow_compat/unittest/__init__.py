@@ -6,6 +6,7 @@ Everything of the standard library's `unittest` is here too.
 from __future__ import annotations
 
 import unittest as _std
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from . import env
 from .cases import (
@@ -23,6 +24,13 @@ from .cases import (
     skip_unless_2n4d,
 )
 
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
+
 __all__ = [
     "TestCase",
     "MLIRTestCase",
@@ -38,7 +46,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_std, name)

@@ -119,7 +119,6 @@ RETURN_TYPES = {
     "oneflow.load": "Any",
     "oneflow.save": "None",
     "oneflow.load_graph": "Any",
-    "oneflow.tensor_buffer_to_list_of_tensors": "list[_Tensor]",
     "oneflow.builtin_op": "Any",
     "oneflow.stateful_op": "Any",
     "oneflow.read_onerec": "Any",
@@ -127,7 +126,6 @@ RETURN_TYPES = {
     "oneflow.of_record": "Any",
     "oneflow.oneflow_internal_path": "str",
     "oneflow.oneflow_python_base_dir": "str",
-    "oneflow.autocast_decorator": "Any",
     "oneflow.convert_oneflow_dtype_to_numpy_dtype": "Any",
     "oneflow.jit.script": "Any",
 }
@@ -358,6 +356,8 @@ def return_type(name: str, signature: inspect.Signature, declared: list[ast.Func
     if name in RETURN_TYPES:
         return stub_type(RETURN_TYPES[name])
     written = own_type(signature.return_annotation, name.rpartition(".")[0])
+    if written is None and not declared and signature.return_annotation is not signature.empty:
+        return "Any"  # a type that the stub does not import
     if written is None:
         returns = {torch_type(node.returns) for node in declared}
         written = returns.pop() if len(returns) == 1 else ("Any" if declared else None)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import functools
 import typing
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 __all__ = ["register", "torch2oflow"]
 
 _classes: dict[type, type] = {}
 
 
-def register(*, package_names=None, torch2oflow_class_map=None, torch2oflow_funcs=None):
+def register(
+    *,
+    package_names: Sequence[str] | None = None,
+    torch2oflow_class_map: Mapping[type, type] | None = None,
+    torch2oflow_funcs: Iterable[Callable[[Any], Any]] | None = None,
+) -> None:
     """Add to what `torch2oflow` replaces.
 
     torch2oflow_class_map: {class: class with the same attributes}; a module of the first becomes one of the
@@ -37,18 +50,18 @@ def register(*, package_names=None, torch2oflow_class_map=None, torch2oflow_func
 
 
 @functools.singledispatch
-def torch2oflow(mod):
+def torch2oflow(mod: Any) -> Any:
     """`mod` itself, or its registered replacement; modules are looked through."""
     return mod
 
 
 @torch2oflow.register
-def _module(mod: torch.nn.Module):
+def _module(mod: torch.nn.Module) -> torch.nn.Module:
     children = {name: None if child is None else torch2oflow(child) for name, child in mod._modules.items()}
     cls = _classes.get(type(mod), type(mod))
     if cls is type(mod) and all(children[name] is child for name, child in mod._modules.items()):
         return mod
-    converted = cls.__new__(cls)
+    converted: torch.nn.Module = cls.__new__(cls)  # type: ignore[call-overload]
     converted.__dict__.update(mod.__dict__)  # the same parameters and buffers
     converted.__dict__["_modules"] = type(mod._modules)(children)
     return converted

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
 import torch
 
 from ...nn import Graph
 from .convert import torch2oflow
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
 
 __all__ = ["DualModule", "DualModuleList", "compile_from_torch"]
 
 _OPTIONS = ("debug", "dynamic", "size")
 
 
-def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options={}):
+def compile_from_torch(
+    torch_module: torch.nn.Module, *, use_graph: bool = True, options: Mapping[str, Any] = {}
+) -> Any:
     """A module of the same class over the same parameters whose calls run as one nn.Graph, without gradients.
 
     use_graph=False runs it eagerly, also without gradients. options: "debug" (level of Graph.debug);
@@ -26,7 +37,7 @@ def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options
         raise ValueError(f"compile_from_torch: options are {', '.join(_OPTIONS)}, found {', '.join(unknown)}")
     module = torch2oflow(torch_module)
     cls = type(f"Deployable{type(module).__name__}", (_Deployable, type(module)), {"__module__": __name__})
-    deployable = cls.__new__(cls)
+    deployable = cls.__new__(cls)  # type: ignore[call-overload]
     object.__setattr__(
         deployable, "__dict__", module.__dict__
     )  # one set of parameters, buffers and attributes
@@ -34,13 +45,13 @@ def compile_from_torch(torch_module: torch.nn.Module, *, use_graph=True, options
     return deployable
 
 
-def _graph_of(module, options):
+def _graph_of(module: torch.nn.Module, options: Mapping[str, Any]) -> Graph:
     class InferenceGraph(Graph):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.model = module
 
-        def build(self, *args, **kwargs):
+        def build(self, *args: Any, **kwargs: Any) -> Any:
             return self.model(*args, **kwargs)
 
     graph = InferenceGraph()
@@ -51,17 +62,18 @@ def _graph_of(module, options):
 
 class _Slot:
     __slots__ = ("_compiled",)  # beside the __dict__ that belongs to the module
+    _compiled: tuple[torch.nn.Module, Graph | None]
 
 
 class _Deployable(_Slot):
     """What compile_from_torch mixes into the module's class."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module, graph = self._compiled
         with torch.no_grad():
             return (graph or module)(*args, **kwargs)
 
-    def get_graph(self):
+    def get_graph(self) -> Graph | None:
         """The nn.Graph, or None with use_graph=False."""
         return self._compiled[1]
 
@@ -72,56 +84,57 @@ class DualModule(torch.nn.Module):
     Calls run `oneflow_module`; attributes come from `torch_module` and are set on both.
     """
 
-    def __init__(self, torch_module, oneflow_module):
+    def __init__(self, torch_module: torch.nn.Module, oneflow_module: torch.nn.Module) -> None:
         super().__init__()
         self.__dict__.update(_torch_module=torch_module, _oneflow_module=oneflow_module)
 
     torch_module = property(lambda self: self.__dict__["_torch_module"])
     oneflow_module = property(lambda self: self.__dict__["_oneflow_module"])
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.oneflow_module(*args, **kwargs)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         theirs = getattr(self.__dict__["_torch_module"], name)
         if not isinstance(theirs, torch.nn.Module):
             return theirs
-        cls = DualModuleList if isinstance(theirs, torch.nn.ModuleList) else DualModule
+        cls: Any = DualModuleList if isinstance(theirs, torch.nn.ModuleList) else DualModule
         return cls(theirs, getattr(self.__dict__["_oneflow_module"], name))
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if "_oneflow_module" not in self.__dict__:  # nn.Module's own set-up
-            return super().__setattr__(name, value)
+            super().__setattr__(name, value)
+            return
         value, ours = _pair(value)
         setattr(self.torch_module, name, value)
         setattr(self.oneflow_module, name, ours)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> DualModule:
         for module in _both(self):
             module._apply(fn, recurse)
         return self
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True) -> DualModule:
         for module in _both(self):
             module.train(mode)
         return self
 
-    def named_parameters(self, *args, **kwargs):
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
         return self.torch_module.named_parameters(*args, **kwargs)
 
-    def state_dict(self, *args, **kwargs):
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.torch_module.state_dict(*args, **kwargs)
 
-    def load_state_dict(self, *args, **kwargs):
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return [module.load_state_dict(*args, **kwargs) for module in _both(self)][0]
 
 
-def _both(dual):
+def _both(dual: DualModule) -> tuple[torch.nn.Module, ...]:
     theirs, ours = dual.torch_module, dual.oneflow_module
     return (theirs,) if theirs is ours else (theirs, ours)
 
 
-def _pair(value):
+def _pair(value: Any) -> tuple[Any, Any]:
     if isinstance(value, DualModule):
         return value.torch_module, value.oneflow_module
     return value, torch2oflow(value)
@@ -130,7 +143,9 @@ def _pair(value):
 class DualModuleList(torch.nn.ModuleList):
     """Two lists of modules, item by item a DualModule; an item set here is set in both."""
 
-    def __init__(self, torch_modules, oneflow_modules):
+    def __init__(
+        self, torch_modules: Sequence[torch.nn.Module], oneflow_modules: Sequence[torch.nn.Module]
+    ) -> None:
         if len(torch_modules) != len(oneflow_modules):
             raise ValueError(
                 f"DualModuleList: the lists have {len(torch_modules)} and {len(oneflow_modules)} modules"
@@ -138,7 +153,8 @@ class DualModuleList(torch.nn.ModuleList):
         super().__init__(DualModule(a, b) for a, b in zip(torch_modules, oneflow_modules))
         self.__dict__.update(_torch_modules=torch_modules, _oneflow_modules=oneflow_modules)
 
-    def __setitem__(self, idx, value):
+    def __setitem__(self, idx: int, value: Any) -> None:
         theirs, ours = _pair(value)
-        self._torch_modules[idx], self._oneflow_modules[idx] = theirs, ours
+        self.__dict__["_torch_modules"][idx] = theirs
+        self.__dict__["_oneflow_modules"][idx] = ours
         super().__setitem__(idx, value if isinstance(value, DualModule) else DualModule(theirs, ours))

@@ -8,7 +8,13 @@ import sys
 _import = builtins.__import__
 
 
-def _first(name, globals=None, locals=None, fromlist=(), level=0):
+def _first(
+    name: str,
+    globals: dict[str, object] | None = None,
+    locals: dict[str, object] | None = None,
+    fromlist: tuple[str, ...] = (),
+    level: int = 0,
+) -> object:
     started = getattr(
         getattr(sys.modules.get("oneflow"), "__spec__", None), "_initializing", False
     )  # `import oneflow` came first, and imports torch
@@ -21,4 +27,4 @@ def _first(name, globals=None, locals=None, fromlist=(), level=0):
     return _import(name, globals, locals, fromlist, level)
 
 
-builtins.__import__ = _first
+builtins.__import__ = _first  # type: ignore[assignment]

@@ -51,35 +51,21 @@ def _arg(negated: bool) -> CallWriter:
         if dim in (-1, rank - 1):
             shape = w.size(x)[:-1]
             out = w.user(node, "argmax", {"in": [x]}, "out", {}, shape, torch.int64)
-            return (
-                w.user(
-                    node,
-                    "expand_dims",
-                    {"in": [out]},
-                    "out",
-                    {"axis": ("at_int32", rank - 1)},
-                    [*shape, 1],
-                    torch.int64,
-                )
-                if keep
-                else out
-            )
+            return _expanded(w, node, out, shape) if keep else out
         x = transpose(w, node, x, [*range(dim), *range(dim + 1, rank), dim])
         shape = w.size(x)[:-1]
         out = w.user(node, "argmax", {"in": [x]}, "out", {}, shape, torch.int64)
-        out = w.user(
-            node,
-            "expand_dims",
-            {"in": [out]},
-            "out",
-            {"axis": ("at_int32", rank - 1)},
-            [*shape, 1],
-            torch.int64,
-        )
+        out = _expanded(w, node, out, shape)
         out = transpose(w, node, out, [*range(dim), rank - 1, *range(dim, rank - 1)])
         return out if keep else w.user(node, "squeeze", {"in": [out]}, "out", {"axes": ints(dim)})
 
     return call
+
+
+def _expanded(w: JobWriter, node: torch.fx.Node, x: str, shape: list[int]) -> str:
+    """Write the integers `x` of `shape` with a last dimension of size 1."""
+    axis = {"axis": ("at_int32", len(shape))}
+    return w.user(node, "expand_dims", {"in": [x]}, "out", axis, [*shape, 1], torch.int64)
 
 
 def _largest(op_type: str, negated: bool) -> PartWriter:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABCMeta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    pass
 
 
 class SameAsTorch(ABCMeta):

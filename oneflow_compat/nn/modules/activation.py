@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -11,10 +9,6 @@ from torch.nn import functional as F
 from ... import _bind
 from ..._ops.nn_activation import hardshrink, overwrite, softshrink
 from ._same import SameAsTorch
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Hardshrink", "Softshrink", "Softsign"]
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
 from ... import _bind
 from ..._ops.nn_dropout import dropout, generated
 from ._same import SameAsTorch
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
 from ... import _bind
 from ..._ops.nn_norm import gradient_row_by_row
 from ._same import SameAsTorch
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["InstanceNorm2d", "InstanceNorm3d"]
 

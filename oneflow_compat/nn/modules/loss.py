@@ -7,7 +7,7 @@ number there is `ignore_index`); None or a bool there is a caller who means torc
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,10 +16,6 @@ from ... import _bind
 from ..._errors import RefusedValue
 from ..._ops.nn_losses import cross_entropy_slots, integer_labels, need_alike, too_many, with_labels_in_a_row
 from ._same import SameAsTorch
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = [
     "MSELoss",

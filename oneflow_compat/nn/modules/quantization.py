@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
 from ..._kernels import quantization as Q
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["FakeQuantization", "MinMaxObserver", "MovingAverageMinMaxObserver", "Quantization"]
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from ... import _bind
 from ._same import SameAsTorch
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Embedding"]
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 import torch.nn as _nn
-
-if TYPE_CHECKING:
-    pass
 
 
 @functools.cache

@@ -274,7 +274,7 @@ class ChainedScheduler(_Composed, _torch.ChainedScheduler):  # type: ignore[misc
 
 
 def _first_factor(scheduler: Any, i: int) -> float:
-    """What the scheduler makes of the rate of group i before any step; 1 where torch's cannot tell."""
+    """Return the factor of the rate of group i before any step; 1 if torch's scheduler cannot tell."""
     if getattr(scheduler, "closed", False):
         rates = scheduler.rates_at(scheduler.base_lrs, scheduler.last_epoch)
     elif hasattr(scheduler, "_get_closed_form_lr"):

@@ -7,40 +7,46 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
 
 __all__ = ["cos_sim", "do_test_train_loss_oneflow_pytorch", "get_loss", "import_file"]
 
 
-def cos_sim(vector_a, vector_b) -> float:
+def cos_sim(vector_a: Any, vector_b: Any) -> float:
     """Cosine of the angle between two vectors, moved from [-1, 1] to [0, 1]."""
     a, b = np.ravel(vector_a), np.ravel(vector_b)
     return float(0.5 + 0.5 * np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-def import_file(source: str):
+def import_file(source: str) -> types.ModuleType:
     """The module made by this Python source."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(source)
         file.flush()
-        spec = importlib.util.spec_from_file_location("mod", file.name)
+        spec: Any = importlib.util.spec_from_file_location("mod", file.name)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
 
 
 def get_loss(
-    image_nd,
-    label_nd,
-    model_path,
-    module_name,
-    test_pytorch=True,
-    device="cuda",
-    tmpdirname="/tmp",
+    image_nd: Any,
+    label_nd: Any,
+    model_path: str,
+    module_name: str,
+    test_pytorch: bool = True,
+    device: str = "cuda",
+    tmpdirname: str = "/tmp",
     *,
-    steps=100,
-) -> list:
+    steps: int = 100,
+) -> list[Any]:
     """Losses of `steps` SGD steps of the model class `module_name` of a file, under torch or with `import
     torch` giving oneflow.
 
@@ -79,8 +85,15 @@ def get_loss(
 
 
 def do_test_train_loss_oneflow_pytorch(
-    test_case, model_path, module_name, device="cuda", batch_size=16, img_size=224, *, steps=100
-):
+    test_case: Any,
+    model_path: str,
+    module_name: str,
+    device: str = "cuda",
+    batch_size: int = 16,
+    img_size: int = 224,
+    *,
+    steps: int = 100,
+) -> None:
     """Train the model of a file under both on the same random images; the losses must begin equal and run
     alike.
     """

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import Sampler as _TorchSampler
 
 from ..._bind import fall_through as _ft
-
-if TYPE_CHECKING:
-    pass
-
 
 _T_co = TypeVar("_T_co", covariant=True)
 
