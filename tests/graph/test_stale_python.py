@@ -591,6 +591,24 @@ def test_a_counter_that_build_reads_and_changes_is_named():
         graph(torch.ones(2, 4))
 
 
+class Average:
+    """An object with a tensor, so that the garbage collector lists its dict of attributes."""
+
+    def __init__(self):
+        self.updates, self.value = 0, torch.zeros(3, 4)
+
+    def factor(self):
+        self.updates += 1
+        return 1.0 / self.updates + float(self.value.ndim)
+
+
+def test_a_counter_of_an_object_with_tensors_is_named():
+    average = Average()
+    graph, _ = graph_of(Base(), lambda module, x: module(x) * average.factor())
+    with pytest.warns(UserWarning, match=r"does not follow[^$]*self\.updates"):
+        graph(torch.ones(2, 4))
+
+
 def test_a_strict_graph_refuses_what_it_cannot_follow_and_changes_nothing():
     module = Base(lambda m, y: y * time.time(), count=0)
     graph, _ = graph_of(module)

@@ -109,12 +109,13 @@ class Observer:
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
+        made_now = made_by_build(reads.attribute_dicts)
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
         reads.snapshots.clear()
         modules_dicts = set(modules)
         modules.clear()
-        made_now = made_by_build()
+        gc.collect(0)
         guards, opaque = outliving(guards, opaque, made_now)
         kept = []
         for guard in guards:

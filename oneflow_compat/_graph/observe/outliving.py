@@ -25,14 +25,15 @@ from .sources import CONTENTS, Guard, attributes_of
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
 
 
-def made_by_build() -> set[int]:
-    """Return the ids of the objects that build() made, and collect its garbage.
+def made_by_build(attribute_dicts: dict[int, int]) -> set[int]:
+    """Return the ids of the objects that build() made.
 
     A capture pauses garbage collection, so the youngest generation is what was made since its begin.
+    `attribute_dicts` is {id(dict of attributes): id(its object)}. Python makes such a dict when it is first
+    read, but it counts as old as its object.
     """
     created = set(map(id, gc.get_objects(0)))
-    gc.collect(0)
-    return created
+    return created - {key for key, instance in attribute_dicts.items() if instance not in created}
 
 
 def outliving(

@@ -75,6 +75,7 @@ class Reads(CallReads):
         self.active, self.on_module = active, on_module
         self.guards: dict[Any, Any] = {}  # (access, id(owner), key) -> Guard
         self.objects: dict[Any, Any] = {}  # id -> object, so that no other object gets its id
+        self.attribute_dicts: dict[int, int] = {}  # id(dict of attributes) -> id(its object)
         self.seen: set[Any] = set()
         self.complete: set[Any] = set()  # ids of containers that the capture itself changes
         self.written: set[Any] = set()  # keys of guards whose source build() wrote
@@ -191,6 +192,7 @@ class Reads(CallReads):
         attributes = attributes_of(instance)
         if attributes is not None:
             self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
+            self.attribute_dicts[id(attributes)] = id(instance)
             value = attributes.get(name, MISSING)
             self.add(ITEM, attributes, name, value, label, site)
             if in_class is MISSING and value is MISSING:
