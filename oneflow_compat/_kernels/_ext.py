@@ -44,15 +44,15 @@ def load() -> str:
     if not _env.is_set("ONEFLOW_EXT"):
         return "switched off by ONEFLOW_EXT"
     path = Path(_env.get("ONEFLOW_EXT_PATH") or PATH)
-    if not path.exists():
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        if path.exists():
+            return f"could not be loaded: {error}"
         return (
             f"not built: {path.name} is missing; with torch and a C++ compiler there, python csrc/build.py"
             " makes it in a checkout, pip install . anew elsewhere"
         )
-    try:
-        torch.ops.load_library(str(path))
-    except OSError as error:
-        return f"could not be loaded: {error}"
     return "loaded"
 
 

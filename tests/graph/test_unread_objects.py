@@ -1,9 +1,11 @@
-"""Objects in a list that build() iterates over: changes of attributes that it does not read need no new
-program.
-"""
+"""What build() does not read makes no program and no warning, such as attributes of objects in a list."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
+from time_limits import seconds
 
 import oneflow as flow
 
@@ -124,3 +126,20 @@ def test_the_bases_that_build_reads_are_no_change_of_type():
     graph.config.strict(True)
     assert [graph(torch.ones(1)).item() for _ in range(2)] == [2, 2]
     assert len(graph._engine.programs) == 1
+
+
+FIRST_KERNEL = """
+import oneflow as flow
+
+class Masked(flow.nn.Graph):
+    def build(self, x, mask):
+        return flow._C.fused_scale_mask_softmax_dropout(x, mask, fill_value=-1e4, scale=1.0, p=0.0)[0]
+
+Masked()(flow.ones(1, 1, 2, 2), flow.ones(1, 1, 2, 2).bool())
+"""
+
+
+def test_the_load_of_the_kernels_is_no_read_of_a_file():
+    command = [sys.executable, "-W", "error::UserWarning", "-c", FIRST_KERNEL]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120))
+    assert run.returncode == 0, run.stderr
