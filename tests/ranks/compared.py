@@ -3,6 +3,7 @@ test_ranks.py.
 """
 
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -373,6 +374,19 @@ def labels_in_a_graph():
                 and got.dtype == expected.dtype
                 and np.array_equal(got.numpy(), expected.numpy())
             ), rule
+
+
+def a_graph_warns_of_nothing():
+    weight = flow.arange(64.0).reshape(8, 8).to_global(ALL, B)
+
+    class Layers(nn.Graph):
+        def build(self, x):
+            x = x.view(4, 2, 4).permute(0, 2, 1).reshape(4, 8) @ weight
+            return x.to_global(sbp=B).chunk(2, dim=1)[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Layers()(flow.ones(4, 8).to_global(ALL, B).to_global(sbp=S0))
 
 
 for check in sys.argv[1:]:

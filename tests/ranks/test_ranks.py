@@ -59,6 +59,7 @@ def test_functions_under_every_rule():
         "made_in_global_mode",
         "random_numbers_in_a_graph",
         "labels_in_a_graph",
+        "a_graph_warns_of_nothing",
         "causal_attention_in_a_graph",
         program="compared.py",
     )

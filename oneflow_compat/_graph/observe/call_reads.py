@@ -118,7 +118,7 @@ class CallReads(ClassReads, AnswerReads):
         function = inspect.getattr_static(cls, "__call__", None)
         if type(function) is types.FunctionType:
             code = function.__code__
-            if policy_of(code) is Policy.NONE and not is_of_torch(code.co_filename):
+            if policy_of(code, function.__globals__) is Policy.NONE and not is_of_torch(code.co_filename):
                 self.all_attributes(instance, site, 1)
             return self.attribute(instance, "__call__", site)
         self.argument_contents(arguments, site)
@@ -135,7 +135,7 @@ class CallReads(ClassReads, AnswerReads):
 
     def python_call(self, function: Any, site: Any) -> bool:
         """Guard the code and the defaults of a function; return False if its frames are not observed."""
-        policy = policy_of(function.__code__)
+        policy = policy_of(function.__code__, function.__globals__)
         if policy in (Policy.USER, Policy.INSTALLED):
             self.visible(function)
         if policy is Policy.USER:
@@ -245,4 +245,7 @@ def _called_name(caller: operator.methodcaller) -> str:
 
 
 def _is_observed(function: Any) -> bool:
-    return type(function) is types.FunctionType and policy_of(function.__code__) is Policy.USER
+    return (
+        type(function) is types.FunctionType
+        and policy_of(function.__code__, function.__globals__) is Policy.USER
+    )

@@ -116,8 +116,11 @@ class ClassReads:
 
         The names of keywords are not known here, so each entry that may belong to the call is guarded.
         """
-        code = getattr(function.__wrapped__, "__code__", None)
-        if code is None or policy_of(code) is not Policy.USER:
+        wrapped = function.__wrapped__
+        if (
+            not hasattr(wrapped, "__code__")
+            or policy_of(wrapped.__code__, wrapped.__globals__) is not Policy.USER
+        ):
             return
         entries = _entries(function)
         for key in [key for key in entries if _may_answer(key, arguments)]:
@@ -128,8 +131,12 @@ class ClassReads:
 def has_unobserved_methods(cls: type) -> bool:
     """Whether special methods of a class are Python code of the standard library that is not observed."""
     methods = (method for base in cls.__mro__[:-1] for method in special_methods(base))
-    codes = (method.__code__ for method in methods if type(method) is types.FunctionType)
-    return any(policy_of(code) is Policy.NONE and is_of_standard_library(code.co_filename) for code in codes)
+    return any(
+        policy_of(method.__code__, method.__globals__) is Policy.NONE
+        and is_of_standard_library(method.__code__.co_filename)
+        for method in methods
+        if type(method) is types.FunctionType
+    )
 
 
 def _entries(function: functools._lru_cache_wrapper[Any]) -> dict[Any, Any]:

@@ -91,7 +91,7 @@ class observed_frames:
     def _decide(self, frame: Any, cache_entry: Any, frame_state: Any) -> _Decision:
         code = frame.f_code
         self.codes[id(code)] = code
-        policy = policy_of(code)
+        policy = policy_of(code, frame.f_globals)
         if policy is Policy.NONE:
             if not self.setters:
                 self._keep_on()

@@ -81,7 +81,7 @@ class Observer:
 
     def _unobserved(self, code: CodeType, scope: Any) -> None:
         """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""
-        if policy_of(code) is not Policy.USER:
+        if policy_of(code, scope) is not Policy.USER:
             return
         for name in code.co_names:
             if name in scope:

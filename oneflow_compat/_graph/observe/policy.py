@@ -78,11 +78,15 @@ def _is_part(name: str, root: Any, parts: Any) -> bool:
     return name[len(root) :].replace(os.sep, "/").startswith(parts)
 
 
-def policy_of(code: CodeType) -> Policy:
-    """Return the policy for a code object."""
+def policy_of(code: CodeType, scope: dict[str, Any]) -> Policy:
+    """Return the policy for a code object that runs in the scope of a module.
+
+    A method that `dataclasses` generates has no file of its own: it belongs to its module.
+    """
     if code is DISPATCH:
         return Policy.NONE_BELOW
-    policy = policy_of_file(code.co_filename)
+    generated = code.co_filename == "<string>" and type(scope.get("__file__")) is str
+    policy = policy_of_file(scope["__file__"] if generated else code.co_filename)
     if code.co_name == "__torch_dispatch__" and policy is not Policy.USER:
         return Policy.NONE_BELOW
     return policy

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..._global.marks import OfSeveralRanks
 from ..program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
-from .free_classes import VIEWS
+from .free_classes import VIEWS, is_a
 
 if TYPE_CHECKING:
     from .instrument import Site
@@ -194,8 +195,10 @@ def special_methods(cls: type) -> tuple[Any, ...]:
     return (*methods, *methods.values())
 
 
-def is_fake(tensor: torch.Tensor) -> bool:
-    return type(tensor).__name__ == "FakeTensor"
+def is_fake(tensor: Any) -> bool:
+    """Whether this is a tensor of the capture: a fake one, or a global one whose shard is fake."""
+    shard = tensor._local_tensor if is_a(tensor, OfSeveralRanks) else tensor
+    return type(shard).__name__ == "FakeTensor"
 
 
 def is_plain(value: Any) -> bool:

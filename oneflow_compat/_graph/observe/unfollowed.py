@@ -120,7 +120,7 @@ def calling_site(through_torch: bool = True) -> Any:
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        policy = policy_of(code)
+        policy = policy_of(code, frame.f_globals)
         if policy is Policy.USER:
             return Site(code, None, _position(frame), True)
         if policy is not Policy.INSTALLED and not through_torch and not is_of_this_package(code.co_filename):
