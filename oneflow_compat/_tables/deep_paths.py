@@ -290,6 +290,7 @@ NAMES = {
         f"oneflow.nn.functional.{path}": " ".join(f"{name}=nn.functional.{name}" for name in names.split())
         for path, names in _NN_FUNCTIONAL.items()
     },
+    "oneflow.nn.module": "Module=torch.nn.Module",
     "oneflow.nn.graph.cache": "GraphCache=nn.graph.graph_internals:GraphCache",
     "oneflow.nn.parallel.ddp": "DistributedDataParallel=nn.parallel.distributed:DistributedDataParallel",
     "oneflow.profiler.util": "format_time=profiler.events:format_time",

@@ -55,3 +55,9 @@ def test_the_names_are_todays():
     assert flow.nn is oneflow.nn and flow.matmul is oneflow.matmul and F.relu is oneflow._C.relu
     with pytest.raises(AttributeError, match="nosuch"):
         flow.nosuch
+
+
+def test_modules_of_0_8_are_at_the_old_path():
+    from oneflow.nn.module import Module
+
+    assert Module is oneflow.nn.Module
