@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -143,3 +144,35 @@ def test_the_load_of_the_kernels_is_no_read_of_a_file():
     command = [sys.executable, "-W", "error::UserWarning", "-c", FIRST_KERNEL]
     run = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120))
     assert run.returncode == 0, run.stderr
+
+
+def without_warnings(graph, *inputs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return graph(*inputs)
+
+
+def test_two_optimizers_cause_no_warning():
+    layers = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+
+    class Trains(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layers = layers
+            for layer in layers:
+                self.add_optimizer(flow.optim.SGD(layer.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.layers(x).sum()
+            loss.backward()
+            return loss
+
+    without_warnings(Trains(), torch.ones(4, 3))
+
+
+def test_the_type_of_an_argument_causes_no_warning():
+    class Named(flow.nn.Graph):
+        def build(self, x):
+            return x * len(type(x).__name__[:3])
+
+    assert without_warnings(Named(), torch.ones(1)).item() == 3.0

@@ -57,14 +57,16 @@ class Observer:
         owner: Any = torch.nn.modules.module,
     ) -> None:
         """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
-        self.reads = Reads(active, on_module)
+        self.reads, self.has_begun = Reads(active, on_module), False
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
         self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
 
     def __enter__(self) -> Any:
-        gc.collect(0)  # a capture pauses collection, so generation 0 holds what build() makes
+        if not self.has_begun:  # step() of a second optimizer goes on with the same generation
+            gc.collect(0)  # a capture pauses collection, so generation 0 holds what build() makes
+        self.has_begun = True
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
         self.frames.__enter__()
@@ -176,8 +178,8 @@ def _is_equal(old: Any, new: Any) -> bool:
 
 
 def _is_made_of_fakes(owner: Any) -> bool:
-    """Whether the owner is a tuple with fake tensors, as a PackedSequence that build() made."""
-    return is_a(owner, tuple) and any(map(_is_symbolic, owner))
+    """Whether the owner is a fake tensor, or a tuple with some, as a PackedSequence that build() made."""
+    return any(map(_is_symbolic, owner)) if is_a(owner, tuple) else _is_symbolic(owner)
 
 
 def _is_symbolic(value: Any) -> bool:
