@@ -29,6 +29,7 @@ from . import optimizer as optimizer
 from . import parallel as parallel
 from . import qat as qat
 from . import utils as utils
+module: Any
 
 class AdaptiveAvgPool2d(torch.nn.AdaptiveAvgPool2d):
     """torch's AdaptiveAvgPool2d; `data_format="channels_last"`: the input is (N, H, W, C)."""
