@@ -11,6 +11,7 @@ from .._global.marks import is_global
 from .program.pytree import tree_flatten
 
 Signature = tuple[Any, ...]  # metadata of tensors and Python values, in the order of the flat arguments
+_COMPLEX = frozenset([torch.complex32, torch.complex64, torch.complex128])
 
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
@@ -21,7 +22,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
             if type(a) is torch.Tensor:
                 key.append(
                     (a.shape, a.stride(), a.dtype, a.device, a.requires_grad)
-                    if a.layout is torch.strided
+                    if a.layout is torch.strided and a.dtype not in _COMPLEX
                     else _leaf_key(a)
                 )
             elif isinstance(a, torch.Tensor):
@@ -63,6 +64,8 @@ def _leaf_key(leaf: Any) -> tuple[Any, ...]:
                 leaf._of_sbp,
             )
         if leaf.layout is torch.strided:
+            if leaf.dtype in _COMPLEX and leaf.is_conj():
+                return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad, "conjugate")
             return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
     if type(leaf) is float and (leaf == 0.0 or leaf != leaf):

@@ -182,6 +182,12 @@ _ROWS = (
     ),
     (
         "torch._C._autograd",
+        "_top_saved_tensors_default_hooks",
+        "hooks of saved tensors around a call are part of the guards",
+        "tests/graph/test_hostile_inputs.py",
+    ),
+    (
+        "torch._C._autograd",
         "_profiler_enabled",
         "named regions of a call while a profiler runs",
         "tests/graph/test_profiled.py",

@@ -40,9 +40,14 @@ class OptimizerIdentity:
     the program can read them instead: load_state_dict() makes such groups and such state.
     """
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def __init__(
+        self, optimizers: Sequence[torch.optim.Optimizer], differentiated: Sequence[torch.Tensor] = ()
+    ) -> None:
+        """`differentiated`: other tensors whose gradients the program computes, and whose hooks count."""
         self.optimizers = [_Optimizer(index, optimizer) for index, optimizer in enumerate(optimizers)]
-        self._trained = [p for o in self.optimizers for params in o.params for p in params]
+        trained = [p for o in self.optimizers for params in o.params for p in params]
+        known = {*map(id, trained)}
+        self._trained = trained + [tensor for tensor in differentiated if id(tensor) not in known]
         self._hooks = self._hook_facts()
         self._sharing = self._shared_memory()
         self.changed: str | None = None
@@ -51,7 +56,7 @@ class OptimizerIdentity:
 
     def _note(self) -> None:
         guards = [guard for optimizer in self.optimizers for guard in optimizer.guards()]
-        if self.optimizers:
+        if self._trained:
             guards += self._hook_guards()
         self.checker = checker_of(guards)
 

@@ -11,8 +11,16 @@ import torch
 
 from ..observe import has_plain_layout
 from ..program.captured import Captured
-from ..program.locations import GroupOption, ModuleTensor, OptimizerParameter, OptimizerState, StateEntry
+from ..program.locations import (
+    GroupOption,
+    LiveState,
+    ModuleTensor,
+    OptimizerParameter,
+    OptimizerState,
+    StateEntry,
+)
 from ..program.nested_state import copied
+from ..program.program import Program
 from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
 from .memory_identity import MemoryIdentity
@@ -74,7 +82,7 @@ class Validity:
     def tests(self, scope: Scope, tensors: tuple[TensorSlot, ...]) -> Sequence[Test]:
         """Return all validity tests in their order."""
         self._names = scope.names
-        self.optimizers = OptimizerIdentity(self.live.optimizers)
+        self.optimizers = OptimizerIdentity(self.live.optimizers, _differentiated(self.program, self.live))
         if self._tensors is None:
             self._tensors = TensorIdentity(
                 tensors, self.live.aliases, self.guards.merged, self.program.training
@@ -232,6 +240,14 @@ def _fixed_options(captured: Captured) -> Iterator[FixedOptions]:
             values = tuple(_fixed_part(group[name]) for name in names)
             has_tensors = any(isinstance(group[name], torch.Tensor) for name in names)
             yield FixedOptions(o, g, names, values, has_tensors)
+
+
+def _differentiated(program: Program, live: LiveState) -> list[torch.Tensor]:
+    """Return the parameters whose gradients the program may compute."""
+    if all(node.meta.get("phase") != "backward" for node in program.graph.nodes):
+        return []
+    locations = (slot.location for slot in program.slots if slot.role == "param")
+    return [location.read(live) for location in locations if isinstance(location, ModuleTensor)]
 
 
 def _option_tensors(captured: Captured) -> Iterator[StateEntry]:

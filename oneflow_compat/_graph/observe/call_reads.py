@@ -23,8 +23,8 @@ from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .free_classes import FREE, is_a
 from .policy import DISPATCH, Policy, is_of_torch, policy_of
 from .size_types import fix_size_whose_type_decides
-from .sources import ALIVE, CONTEXT, FUNCTION, is_fake, is_python_class
-from .unfollowed import GENERATOR, reads_generator, unfollowed_call
+from .sources import ALIVE, CONTEXT, FUNCTION, is_fake, is_input, is_python_class
+from .unfollowed import GENERATOR, IDENTITY, MEMORY, reads_generator, unfollowed_call
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
@@ -47,6 +47,7 @@ _SERIALIZED_DEPTH = -8  # levels of objects more than another function reads
 _QUESTIONS_TO_TENSORS = frozenset(
     ["data_ptr", "storage_offset", "is_shared", "is_pinned", "is_inference", "_is_view", "is_conj", "is_neg"]
 )
+_QUESTIONS_TO_MEMORY = frozenset(["data_ptr", "is_shared", "is_pinned", "is_inference", "is_neg"])
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 
 
@@ -65,6 +66,13 @@ class CallReads(ClassReads, AnswerReads):
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS:
+            if (
+                function is id
+                and site.is_user
+                and is_a(arguments[0], torch.Tensor)
+                and is_input(arguments[0])
+            ):
+                self.warn(site, IDENTITY)
             if site.is_user and arguments:
                 self.inspection(function, arguments, site)
             return fix_size_whose_type_decides(function, arguments, site)
@@ -184,7 +192,11 @@ class CallReads(ClassReads, AnswerReads):
         """Guard the answer of a method of a real tensor, or of a function that remembers its results."""
         if site.is_user and reads_generator(owner, name):
             self.warn(site, GENERATOR)
-        asks_tensor = name in _QUESTIONS_TO_TENSORS and is_a(owner, torch.Tensor) and not is_fake(owner)
+        asks_tensor = name in _QUESTIONS_TO_TENSORS and is_a(owner, torch.Tensor)
+        if asks_tensor and is_fake(owner):
+            if site.is_user and name in _QUESTIONS_TO_MEMORY:
+                self.warn(site, MEMORY)
+            return
         if asks_tensor or name == "cache_info" and type(owner) is LRU_CACHE:
             method = function if hasattr(function, "__self__") else types.MethodType(function, owner)
             self.answer(method, (), f"{name}()", site)

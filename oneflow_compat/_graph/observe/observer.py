@@ -29,10 +29,12 @@ from .sources import (
     SPECIAL_METHODS,
     WEAK_CONTAINERS,
     contents,
+    has_memory,
+    is_input,
     is_plain,
     is_same_plain,
 )
-from .unfollowed import calling_site, reads_objects
+from .unfollowed import IDENTITY, calling_site, reads_objects
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -273,9 +275,18 @@ def _comparison(left: Any, right: Any, site: Any) -> None:
 
 
 def _identity(left: Any, right: Any, site: Any) -> None:
+    if site.is_user and _are_two_tensors(left, right) and _active():
+        _current.reads.warn(site, IDENTITY)
     if left is not None and right is not None and not is_a(left, FREE_BASES) and _active():
         _current.reads.pin(left)
         _current.reads.pin(right)
+
+
+def _are_two_tensors(left: Any, right: Any) -> bool:
+    """Whether an argument is compared with another tensor: a later call may pass one tensor for both."""
+    if not is_a(left, torch.Tensor) or not is_a(right, torch.Tensor) or left is right:
+        return False
+    return is_input(left) and has_memory(right) or is_input(right) and has_memory(left)
 
 
 def _exception(raised: Any, site: Any) -> None:

@@ -201,6 +201,16 @@ def is_fake(tensor: Any) -> bool:
     return type(shard).__name__ == "FakeTensor"
 
 
+def is_input(tensor: torch.Tensor) -> bool:
+    """Whether a symbolic tensor stands for an argument of the program."""
+    return is_fake(tensor) and getattr(getattr(tensor, "_of_node", None), "op", None) == "placeholder"
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is there before the call, and no result of build()."""
+    return is_input(tensor) or not is_fake(tensor)
+
+
 def is_plain(value: Any) -> bool:
     """Whether two values of this class are compared by equality."""
     if isinstance(value, (*PLAIN_TYPES, frozenset)):

@@ -12,6 +12,8 @@ import torch._C as C
 from torch.backends import mha
 from torch.utils import _device
 
+from .policy import is_of_torch
+
 _NAMES = (
     "torch.get_default_dtype()",
     "torch.get_default_device()",
@@ -30,6 +32,7 @@ _NAMES = (
     "torch.get_autocast_dtype('cuda')",
     "torch.is_autocast_cache_enabled()",
     "torch.set_flush_denormal()",
+    "torch.autograd.graph.saved_tensors_hooks()",
 )
 _DENORMAL = 5e-324
 
@@ -57,6 +60,19 @@ def torch_settings(records_gradients: bool) -> tuple[Any, ...]:
         torch.get_autocast_dtype("cuda"),
         torch.is_autocast_cache_enabled(),
         _DENORMAL * 1.0 == 0.0,  # torch has no getter; Python's numbers are flushed, too
+        _saved_tensors_hooks(),
+    )
+
+
+def _saved_tensors_hooks() -> tuple[Any, ...] | None:
+    """Return the innermost hooks. Those of torch (save_on_cpu) are new functions each time."""
+    hooks = C._autograd._top_saved_tensors_default_hooks(True)
+    if hooks is None:
+        return None
+    codes = (getattr(hook, "__code__", None) for hook in hooks)
+    return tuple(
+        code if code is not None and is_of_torch(code.co_filename) else hook
+        for hook, code in zip(hooks, codes)
     )
 
 

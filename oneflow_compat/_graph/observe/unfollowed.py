@@ -20,6 +20,8 @@ from .sources import is_python_class
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"
 FILE = "the file system"
+IDENTITY = "whether two names mean one tensor, which may differ in another call"
+MEMORY = "a fact of the memory of a tensor that each call computes or gets"
 THREAD = "code that runs in another thread or process"
 
 # module of a function written in C -> what its functions read, and which of them

@@ -7,6 +7,7 @@ constructor. The user's classes are not registered anywhere.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -87,8 +88,9 @@ def _rebuilt(values: Iterable[Any], context: tuple[Any, ...]) -> Any:
     cls, keys, rest = context
     if issubclass(cls, dict):
         new = cls.__new__(cls)
+        base = collections.OrderedDict if issubclass(cls, collections.OrderedDict) else dict
         for key, value in zip(keys, values):
-            dict.__setitem__(new, key, value)
+            base.__setitem__(new, key, value)
     elif issubclass(cls, list):
         new = cls.__new__(cls)
         list.extend(new, values)
