@@ -63,16 +63,12 @@ class CallReads(ClassReads, AnswerReads):
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
     objects: dict[int, Any]
+    pinned: set[int]
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS:
-            if (
-                function is id
-                and site.is_user
-                and is_a(arguments[0], torch.Tensor)
-                and is_input(arguments[0])
-            ):
-                self.warn(site, IDENTITY)
+            if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
+                self.identity_of_tensor(arguments[0], site)
             if site.is_user and arguments:
                 self.inspection(function, arguments, site)
             return fix_size_whose_type_decides(function, arguments, site)
@@ -97,6 +93,14 @@ class CallReads(ClassReads, AnswerReads):
             self.class_call(function, arguments, site)
         else:
             self.object_call(function, arguments, site)
+
+    def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
+        """Guard which tensor it is, or name an argument, which may be another one in each call."""
+        if is_input(tensor):
+            self.warn(site, IDENTITY)
+        elif not is_fake(tensor):
+            self.pinned.add(id(tensor))
+            self.objects[id(tensor)] = tensor
 
     def class_call(self, cls: Any, arguments: Sequence[Any], site: Any) -> None:
         what = unfollowed_call(cls, None, "")

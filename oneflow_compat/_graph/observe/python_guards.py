@@ -230,7 +230,8 @@ class _Adoption:
             return False
         if is_a(old, torch.Tensor):
             self.has_tensors = True
-            return is_a(new, torch.Tensor) and tensor_meta(old) == tensor_meta(new)
+            is_alike = is_a(new, torch.Tensor) and tensor_meta(old) == tensor_meta(new)
+            return is_alike and id(old) not in self.guards.pinned
         if type(old) is not type(new):
             return False
         if elements or is_a(old, tuple):

@@ -43,6 +43,7 @@ from .sources import (
     attributes_of,
     contents,
     is_fake,
+    is_input,
     is_plain,
     is_python_class,
 )
@@ -62,6 +63,7 @@ _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 _VALUES_OF_TENSORS = frozenset(
     ["requires_grad", "grad_fn", "is_leaf", "retains_grad", "names", "_version", "_backward_hooks"]
 )
+_HISTORY = frozenset(["grad_fn", "is_leaf", "retains_grad"])  # what an argument may bring with it
 _WITHOUT_CONTENTS = (*FREE_BASES, type, types.ModuleType)
 # Their objects have equal copies, which `is` tells apart.
 _COPIES_ARE_EQUAL = frozenset([int, float, complex, str, bytes])
@@ -191,8 +193,9 @@ class Reads(CallReads):
             return self.slot(instance, name, in_class, label, site)
         attributes = attributes_of(instance)
         if attributes is not None:
-            self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
             self.attribute_dicts[id(attributes)] = id(instance)
+            if is_python_class(cls):
+                self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
             value = attributes.get(name, MISSING)
             self.add(ITEM, attributes, name, value, label, site)
             if in_class is MISSING and value is MISSING:
@@ -259,7 +262,7 @@ class Reads(CallReads):
         if hasattr(torch.Tensor, name):
             self.tensor_method(name, site)
         if is_fake(tensor):
-            return
+            return self.argument_attribute(tensor, name, site)
         self.layout(tensor, site)
         label = f"{type(tensor).__name__}.{name}"
         if name == "grad":  # a capture keeps gradients aside, and a graph those of parameters
@@ -269,6 +272,15 @@ class Reads(CallReads):
             self.add(ATTRIBUTE, tensor, name, getattr(tensor, name), label, site)
         elif name not in _TENSOR_NAMES:
             self.add(ITEM, tensor.__dict__, name, tensor.__dict__.get(name, MISSING), label, site)
+
+    def argument_attribute(self, tensor: Any, name: str, site: Any) -> None:
+        """A symbolic tensor has the attributes of every tensor, and not what the user put on an argument."""
+        if not site.is_user or not is_input(tensor):
+            return
+        argument = tensor._of_node.meta.get("value")
+        is_of_user = name not in _TENSOR_NAMES and name in getattr(argument, "__dict__", ())
+        if is_of_user or name in _HISTORY and tensor.requires_grad:
+            self.warn(site, "an attribute that another argument may not have")
 
     def layout(self, tensor: torch.Tensor, site: Any) -> None:
         """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
