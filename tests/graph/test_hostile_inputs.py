@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hostile_cases import X
@@ -147,3 +148,11 @@ def test_identity_of_a_tensor_in_an_attribute():
     assert torch.equal(graph(X), X * 3.0 + 1.0)
     layer.scale = other
     assert torch.equal(graph(X), X * 2.0 + 1.0)
+
+
+@pytest.mark.parametrize("index", [[0, 2], np.array([0, 2])], ids=["list", "array"])
+def test_index_of_a_tensor_that_is_no_tensor(index):
+    graph = Built(lambda x: x[index] * 1.0)
+    assert torch.equal(graph(X), X[[0, 2]])
+    index[0] = 1
+    assert torch.equal(graph(X), X[[1, 2]])

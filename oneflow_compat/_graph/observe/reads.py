@@ -290,7 +290,9 @@ class Reads(CallReads):
     # -- containers ----------------------------------------------------------------------
     def item(self, container: Any, key: Any, site: Any) -> None:
         cls = type(container)
-        if cls in FREE or is_a(container, FREE_BASES):
+        if is_a(container, FREE_BASES):  # a tensor, which copies an index that is a list or an array
+            return self.contents(key, site, 1)
+        if cls in FREE:
             return
         if is_a(container, dict) and cls.__getitem__ is dict.__getitem__:
             try:
