@@ -18,8 +18,11 @@ import types
 import weakref
 
 import numpy as np
+import pytest
 import torch
 from hostile_cases import verdict
+
+import oneflow as flow
 
 
 def test_weak_reference_whose_object_dies():
@@ -406,3 +409,18 @@ def test_dict_behind_a_proxy():
     d = {"k": 2.0}
     p = types.MappingProxyType(d)
     assert verdict(lambda x: x * p["k"], lambda: d.update(k=3.0)) == "followed"
+
+
+def test_counter_in_a_list_that_build_reads_is_named():
+    count = [0]
+
+    def build(x):
+        count[0] += 1
+        return x * (2.0 if count[0] % 2 else 3.0)
+
+    class Counts(flow.nn.Graph):
+        def build(self, x):
+            return build(x)
+
+    with pytest.warns(UserWarning, match="count"):
+        Counts()(torch.ones(2))

@@ -291,7 +291,8 @@ class Reads(CallReads):
     def item(self, container: Any, key: Any, site: Any) -> None:
         cls = type(container)
         if is_a(container, FREE_BASES):  # a tensor, which copies an index that is a list or an array
-            return self.contents(key, site, 1)
+            self.contents(key, site, 1)
+            return
         if cls in FREE:
             return
         if is_a(container, dict) and cls.__getitem__ is dict.__getitem__:
@@ -305,7 +306,7 @@ class Reads(CallReads):
         elif type(key) is int and is_a(container, (list, collections.deque)) and _plain_items(cls):
             if -len(container) <= key < len(container):
                 value = container[key]
-                if id(container) not in self.snapshots:
+                if id(container) not in self.snapshots or (ELEMENT, id(container), key) in self.guards:
                     self.add(ELEMENT, container, key, value, None, site)
             else:
                 self.contents(container, site)
