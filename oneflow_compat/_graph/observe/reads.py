@@ -292,8 +292,7 @@ class Reads(CallReads):
         cls = type(container)
         if is_a(container, FREE_BASES):  # a tensor, which copies an index that is a list or an array
             self.contents(key, site, 1)
-            return
-        if cls in FREE:
+        if cls in FREE or is_a(container, FREE_BASES):
             return
         if is_a(container, dict) and cls.__getitem__ is dict.__getitem__:
             try:
