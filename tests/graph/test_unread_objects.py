@@ -1,5 +1,6 @@
 """What build() does not read makes no program and no warning, such as attributes of objects in a list."""
 
+import gc
 import subprocess
 import sys
 import warnings
@@ -7,6 +8,7 @@ import warnings
 import pytest
 import torch
 from time_limits import seconds
+from torch import nn
 
 import oneflow as flow
 
@@ -176,3 +178,27 @@ def test_the_type_of_an_argument_causes_no_warning():
             return x * len(type(x).__name__[:3])
 
     assert without_warnings(Named(), torch.ones(1)).item() == 3.0
+
+
+@pytest.mark.parametrize("optimizers", [1, 2])
+@pytest.mark.parametrize("collects", [False, True])
+def test_no_warning_with_several_optimizers_or_if_build_collects_garbage(optimizers, collects):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    class Training(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            for layer in list(model)[:optimizers]:
+                self.add_optimizer(torch.optim.SGD(layer.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.model(x).square().mean()
+            loss.backward()
+            if collects:
+                gc.collect()
+            return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Training()(torch.ones(2, 4))

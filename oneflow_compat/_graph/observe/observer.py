@@ -15,7 +15,7 @@ from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
 from .free_classes import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, is_a
 from .instructions import READS
-from .outliving import made_by_build, outliving
+from .outliving import MadeByBuild, outliving
 from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 from .python_guards import PythonGuards
 from .reads import Reads
@@ -59,16 +59,17 @@ class Observer:
         owner: Any = torch.nn.modules.module,
     ) -> None:
         """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
-        self.reads, self.has_begun = Reads(active, on_module), False
+        self.reads = Reads(active, on_module)
+        self.made: MadeByBuild | None = None  # from the first use on
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
         self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
 
     def __enter__(self) -> Any:
-        if not self.has_begun:  # step() of a second optimizer goes on with the same generation
-            gc.collect(0)  # a capture pauses collection, so generation 0 holds what build() makes
-        self.has_begun = True
+        if self.made is None:  # step() of each optimizer enters again
+            self.made = MadeByBuild()
+        self.made.__enter__()
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
         self.frames.__enter__()
@@ -78,6 +79,7 @@ class Observer:
     def __exit__(self, *exc: Any) -> None:
         _current.reads, _current.seen = None, _NOTHING
         self.frames.__exit__(*exc)
+        self.made.__exit__(*exc)
         # no cycle: an error of build() holds this object, and the reads hold weights
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
@@ -113,7 +115,7 @@ class Observer:
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        made_now = made_by_build(reads.attribute_dicts)
+        made_now = self.made.ids(reads.attribute_dicts)
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
         reads.snapshots.clear()

@@ -25,15 +25,35 @@ from .sources import CONTENTS, Guard, attributes_of
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
 
 
-def made_by_build(attribute_dicts: dict[int, int]) -> set[int]:
-    """Return the ids of the objects that build() made.
+class MadeByBuild:
+    """Tells which objects build() made.
 
-    A capture pauses garbage collection, so the youngest generation is what was made since its begin.
-    `attribute_dicts` is {id(dict of attributes): id(its object)}. Python makes such a dict when it is first
-    read, but it counts as old as its object.
+    A capture pauses garbage collection, so these are the collector's youngest generation. If build() or
+    another thread collects garbage all the same, the youngest objects are noted before they become older.
     """
-    created = set(map(id, gc.get_objects(0)))
-    return created - {key for key, instance in attribute_dicts.items() if instance not in created}
+
+    def __init__(self) -> None:
+        gc.collect(0)
+        self._older: set[int] = set()
+
+    def __enter__(self) -> None:
+        gc.callbacks.append(self._note_youngest)
+
+    def __exit__(self, *exc: object) -> None:
+        gc.callbacks.remove(self._note_youngest)
+
+    def ids(self, attribute_dicts: dict[int, int]) -> set[int]:
+        """Return the ids of the objects.
+
+        `attribute_dicts` is {id(dict of attributes): id(its object)}. Python makes such a dict when it is
+        first read, but it counts as old as its object.
+        """
+        created = self._older.union(map(id, gc.get_objects(0)))
+        return created - {key for key, instance in attribute_dicts.items() if instance not in created}
+
+    def _note_youngest(self, phase: str, info: object) -> None:
+        if phase == "start":
+            self._older.update(map(id, gc.get_objects(0)))
 
 
 def outliving(
@@ -41,7 +61,7 @@ def outliving(
 ) -> tuple[list[Guard], list[tuple[Any, ...]]]:
     """Return the guards and the (object, site, text) whose objects outlive build().
 
-    `created` is what `made_by_build()` returned. Nothing else may hold the objects while this runs.
+    `created` is what `MadeByBuild.ids()` returned. Nothing else may hold the objects while this runs.
     """
     references = collections.Counter(id(guard.owner) for guard in guards)
     references.update(id(value) for guard in guards for value in _values_of(guard))
