@@ -256,6 +256,17 @@ class CharTensor:
     dtype: Any
     device_type: Any
 
+class CheckpointError:
+    """A file cannot be read: it is truncated, altered or of another format.
+
+    `source` is the file, once it is named.
+    """
+    source: Any
+    @classmethod
+    def of(cls, source: Any, message: Any) -> Any:
+        """Return the error with the name of its file."""
+        ...
+
 class ComplexDoubleTensor:
     """Constructor of cpu tensors of dtype complex128; isinstance() asks for dtype and device."""
     dtype: Any

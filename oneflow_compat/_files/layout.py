@@ -92,6 +92,19 @@ def _bytes_of(array: np.ndarray) -> bytes | memoryview:
     return array.reshape(-1).data.cast("B") if array.size else b""
 
 
+def open_regular(path: str) -> IO[bytes]:
+    """Open a file. A pipe or a device is refused, and opening it does not wait for a writer."""
+    file = open(path, "rb", opener=_without_waiting)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise CheckpointError.of(path, "no regular file; copy its content into one")
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def open_inside(root: str | None, *names: str) -> IO[bytes]:
     """Open a regular file of a checkpoint folder.
 
@@ -107,9 +120,7 @@ def open_inside(root: str | None, *names: str) -> IO[bytes]:
                 " weights_only=False",
             )
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise CheckpointError.of(path, "altered: it is no regular file")
-        return open(path, "rb")
+        return open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError.of(path, "missing; the checkpoint is incomplete") from None
     except OSError as error:

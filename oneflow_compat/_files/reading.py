@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import struct
@@ -53,13 +54,15 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
     if not is_path(source):
         if not hasattr(source, "read"):
             raise TypeError(f"load: expected a path or a binary file, found {type(source).__name__}")
+        if isinstance(source, io.TextIOBase):
+            raise TypeError("load: expected a binary file, found one in text mode; open it with mode 'rb'")
         return _read_file(source, getattr(source, "name", "the file object"), options)
     source = os.fspath(source)
     if os.path.isdir(source):
         return _read_folder(source, options)
     if not os.path.exists(source):
         raise FileNotFoundError(f"load: there is no file or folder {source!r}")
-    with open(source, "rb") as file:
+    with layout.open_regular(source) as file:
         return _read_file(file, source, options)
 
 

@@ -16,7 +16,7 @@ FUNCTIONS = {
         "_kernels.activation": "quick_gelu square_relu",
         "autograd.autograd_mode": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
-        "_files.serialization": "save load",
+        "_files.serialization": "save load CheckpointError",
         "nn.graph.deploy": "load_graph",
         "_ops.core": "device Generator set_dialect get_dialect is_tensor",
         "_ops.creation": (

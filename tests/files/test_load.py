@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import sys
 
@@ -192,3 +193,18 @@ def test_bytes_io():
 def test_map_location_in_oneflows_spelling(tmp_path, where):
     flow.save({"x": flow.ones(2)}, tmp_path / "file")
     assert flow.load(tmp_path / "file", map_location=where)["x"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "device"]
+)
+def test_pipe_or_device_is_an_error_at_once(tmp_path, make):
+    make(tmp_path / "checkpoint")
+    with pytest.raises(flow.CheckpointError, match="checkpoint: no regular file"):
+        flow.load(tmp_path / "checkpoint")
+
+
+def test_file_in_text_mode_is_an_error_that_says_so(tmp_path):
+    flow.save({"x": flow.ones(2)}, tmp_path / "file")
+    with open(tmp_path / "file", errors="replace") as file, pytest.raises(TypeError, match="mode 'rb'"):
+        flow.load(file)

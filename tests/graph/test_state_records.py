@@ -169,6 +169,33 @@ def test_options_of_another_form_change_nothing(options):
     assert all(torch.equal(v, before[k]) for k, v in graph.state_dict()["layer"].items())
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("layer.weight-m", "text", "layer.weight-m is a str"),
+        ("layer.weight-m", torch.ones(1, 2, dtype=torch.int8), "dtype torch.int8"),
+        ("layer.weight-m", torch.ones(1, 2, dtype=torch.complex64), "dtype torch.complex64"),
+        ("layer.weight-m", torch.ones(1, 2, device="meta"), "no values"),
+        ("layer.weight-m", torch.ones(1, 2).to_sparse(), "layout torch.sparse_coo"),
+        ("layer", {"weight": torch.ones(1, 2, device="meta"), "bias": torch.ones(1)}, "no values"),
+        ("layer", {"weight": torch.ones(1, 2).to_sparse(), "bias": torch.ones(1)}, "layout torch.sparse_coo"),
+        ("System-Train-TrainStep", "text", "number of steps"),
+        ("System-Train-TrainStep", torch.ones(0), "number of steps"),
+        (3, 4, "unknown \\[3\\]"),
+    ],
+)
+def test_damaged_entries_change_nothing(entry, value, message):
+    source = Train(flow.optim.Adam)
+    source(torch.ones(1, 2))
+    state = {**source.state_dict(), entry: value}
+    graph = Train(flow.optim.Adam)
+    before = {k: v.clone() for k, v in graph.state_dict()["layer"].items()}
+    with pytest.raises((TypeError, RuntimeError), match=message):
+        graph.load_state_dict(state)
+    assert all(torch.equal(v, before[k]) for k, v in graph.state_dict()["layer"].items())
+    assert not graph._opts[0][0].state
+
+
 def test_object_in_a_schedule_is_named():
     class Odd(torch.optim.lr_scheduler.StepLR):
         def __init__(self, optimizer):

@@ -60,7 +60,7 @@ class Observer:
     ) -> None:
         """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
         self.reads = Reads(active, on_module)
-        self.made: MadeByBuild | None = None  # from the first use on
+        self.made: Any = None  # MadeByBuild, from the first use on
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))

@@ -178,7 +178,7 @@ def load_state_dict(graph: Graph, state: Mapping[str, Any], strict: bool = True)
         shown = ", ".join(keys[:3]) + (" ..." if len(keys) > 3 else "")
         _warn(graph, f"no optimizer of the graph has {shown}; they are left aside")
     options = _fitting_options(graph, entries, by_name)
-    _check_slot_shapes(graph, entries.slots, by_name)
+    _check_slots(graph, entries.slots, by_name)
     for name, module_state in entries.modules.items():
         _check_shapes(graph, name, graph._blocks[name]._origin, module_state, strict)
     _write_state(graph, entries, options, by_name, strict)
@@ -188,16 +188,16 @@ def _sorted_state(graph: Graph, state: Mapping[str, Any], by_name: dict[str, Ste
     """Sort the entries of a state dict; raise TypeError or ValueError for a damaged one."""
     entries = _SortedState()
     for key, value in state.items():
-        parameter, dash, slot = key.rpartition("-")
+        parameter, dash, slot = str(key).rpartition("-")
         if dash and parameter in by_name:
             optimizer, _ = graph._opts[by_name[parameter][0]]
-            entries.slots.setdefault(parameter, {})[_torch_slot(optimizer, slot)] = value
+            entries.slots.setdefault(parameter, {})[_torch_slot(optimizer, slot)] = _slot(graph, key, value)
         elif key in graph._blocks:
             entries.modules[key] = _mapping(graph, key, value)
-        elif _is_record_key(key):
+        elif _is_record_key(str(key)):
             entries.records[key] = _recorded_value(graph, key, _mapping(graph, key, value))
         elif key == STEP:
-            entries.steps = int(value.reshape(-1)[0])
+            entries.steps = _step_count(graph, value)
         else:
             (entries.of_no_optimizer if isinstance(value, torch.Tensor) else entries.unknown).append(key)
     for o in range(len(graph._opts)):
@@ -220,6 +220,25 @@ def _mapping(graph: Graph, key: str, value: object) -> Mapping[str, Any]:
             " state dict"
         )
     return value
+
+
+def _slot(graph: Graph, key: str, value: Any) -> torch.Tensor | float:
+    if not isinstance(value, (torch.Tensor, int, float)):
+        raise TypeError(
+            f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__}; it must be a"
+            " tensor, as in what state_dict() returned"
+        )
+    return value
+
+
+def _step_count(graph: Graph, value: Any) -> int:
+    try:
+        return int(torch.as_tensor(value).reshape(-1)[0])
+    except (TypeError, ValueError, IndexError, RuntimeError):
+        raise TypeError(
+            f"load_state_dict of graph {graph.name}: {STEP} is {str(value)[:80]!r}; it must be a tensor"
+            " with the number of steps"
+        ) from None
 
 
 def _recorded_value(graph: Graph, key: str, value: Mapping[str, Any]) -> Any:
@@ -273,16 +292,32 @@ def _fitting_options(
     return options
 
 
-def _check_slot_shapes(graph: Graph, slots: dict[str, dict[str, Any]], by_name: dict[str, Stepped]) -> None:
+def _check_slots(graph: Graph, slots: dict[str, dict[str, Any]], by_name: dict[str, Stepped]) -> None:
     for name, values in slots.items():
-        shape = by_name[name][2].shape
+        parameter = by_name[name][2]
         for slot, value in values.items():
-            is_scalar = not isinstance(value, torch.Tensor) or not value.dim() or value.numel() == 1
-            if not is_scalar and value.shape != shape:
-                raise RuntimeError(
-                    f"load_state_dict of graph {graph.name}: {name}-{slot} has the shape"
-                    f" {tuple(value.shape)}, the parameter {tuple(shape)}"
-                )
+            if not isinstance(value, torch.Tensor):
+                continue
+            defect = _missing_values(value, parameter)
+            if defect is None and value.dim() and value.numel() != 1 and value.shape != parameter.shape:
+                defect = f"has the shape {tuple(value.shape)}, the parameter {tuple(parameter.shape)}"
+            if defect is None and slot in SLOTS and _kind(value) != _kind(parameter):
+                defect = f"has the dtype {value.dtype}, the parameter {parameter.dtype}"
+            if defect is not None:
+                raise RuntimeError(f"load_state_dict of graph {graph.name}: {name}-{slot} {defect}")
+
+
+def _missing_values(value: torch.Tensor, target: torch.Tensor) -> str | None:
+    """Say why a tensor cannot be copied to another one, or return None."""
+    if value.is_meta and not target.is_meta:
+        return "is on the device meta, so it has no values"
+    if value.layout != target.layout:
+        return f"has the layout {value.layout}, needed {target.layout}"
+    return None
+
+
+def _kind(tensor: torch.Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
 
 
 def _write_state(
@@ -394,8 +429,15 @@ def _check_shapes(
         if isinstance(have.get(k), torch.Tensor)
         and tuple(getattr(v, "shape", ("none",))) != tuple(have[k].shape)
     ]
-    gone = sorted(set(have) ^ set(state)) if strict else []
-    if wrong or gone:
+    gone = sorted(map(str, set(have) ^ set(state))) if strict else []
+    without_values = [
+        f"{k} {defect}"
+        for k, v in state.items()
+        if isinstance(v, torch.Tensor)
+        and isinstance(have.get(k), torch.Tensor)
+        and (defect := _missing_values(v, have[k]))
+    ]
+    if wrong or gone or without_values:
         raise RuntimeError(
             f"load_state_dict of graph {graph.name}: module {name!r} does not fit: "
             + "; ".join(
@@ -406,5 +448,6 @@ def _check_shapes(
                     for k in wrong
                 ]
                 + [f"{k} is on one side only" for k in gone]
+                + without_values
             )
         )
