@@ -133,9 +133,19 @@ def read_tensor(folder: str, root: str | None = None) -> torch.Tensor:
     """Read one tensor folder of `root`. Its size must match `meta`; its values must match `crc32`, if that
     file exists.
     """
-    meta, data = os.path.join(folder, META), os.path.join(folder, DATA)
+    return read_data(folder, root, *read_meta(folder, root))
+
+
+def read_meta(folder: str, root: str | None) -> tuple[tuple[int, ...], str]:
+    """Return the shape and the element type of a tensor folder."""
+    meta = os.path.join(folder, META)
     with named_errors(meta), open_inside(root, folder, META) as file:
-        shape, name = parse_meta(file.read(1 << 16).decode("utf-8", "replace"), meta)
+        return parse_meta(file.read(1 << 16).decode("utf-8", "replace"), meta)
+
+
+def read_data(folder: str, root: str | None, shape: tuple[int, ...], name: str) -> torch.Tensor:
+    """Read the values of a tensor folder, which must be those of a tensor of this shape and element type."""
+    data = os.path.join(folder, DATA)
     with named_errors(data), open_inside(root, folder, DATA) as file:
         array = _read_values(file, data, shape, name)
         _check_sum(folder, data, array, root)

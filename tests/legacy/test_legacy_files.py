@@ -10,6 +10,7 @@ from legacy_jobs import job_of
 
 import oneflow.compatible.single_client as flow
 import oneflow.typing as tp
+from oneflow import CheckpointError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -58,8 +59,70 @@ def test_a_snapshot_of_the_first_layout_has_raw_values_only(tmp_path):
     check.load(str(tmp_path))
     np.testing.assert_array_equal(job(), X + 1)
     (tmp_path / "net-w" / "out").write_bytes(b"1234")
-    with pytest.raises(ValueError, match="1 values in the file"):
+    with pytest.raises(CheckpointError, match="truncated or altered.*found 4"):
         check.load(str(tmp_path))
+
+
+def _shorten(path):
+    path.write_bytes(path.read_bytes()[:-4])
+
+
+def _link_out(path):
+    outside = path.parents[2] / "outside"
+    outside.write_bytes(path.read_bytes())
+    path.unlink()
+    path.symlink_to(outside)
+
+
+def _pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _alter(path):
+    path.write_bytes(b"\xff" * len(path.read_bytes()))
+
+
+@pytest.mark.parametrize("file", ["out", "meta"])
+@pytest.mark.parametrize("damage", [_shorten, _link_out, _pipe, _alter])
+def test_a_damaged_snapshot_is_a_readable_error_and_nothing_is_loaded(tmp_path, file, damage):
+    job = job_of(
+        lambda: [
+            flow.get_variable(name, shape=(2, 3), initializer=flow.ones_initializer()) for name in ("a", "b")
+        ],
+        [],
+    )
+    job()
+    snapshot = tmp_path / "snapshot"
+    flow.checkpoint.save(str(snapshot), {"a": X, "b": X})
+    damage(snapshot / "b" / file)
+    with pytest.raises(CheckpointError, match=f"snapshot/b/{file}"):
+        flow.load_variables(flow.checkpoint.get(str(snapshot)))
+    for value in job():
+        np.testing.assert_array_equal(value, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "values", [None, [1], {"a": np.zeros((2, 3)), "b": np.full((2, 3), "text")}], ids=["none", "list", "text"]
+)
+def test_values_that_are_no_arrays_of_numbers_change_nothing(values):
+    job = job_of(
+        lambda: [
+            flow.get_variable(name, shape=(2, 3), initializer=flow.ones_initializer()) for name in ("a", "b")
+        ],
+        [],
+    )
+    job()
+    with pytest.raises(TypeError, match="load_variables"):
+        flow.load_variables(values)
+    for value in job():
+        np.testing.assert_array_equal(value, np.ones((2, 3)))
+
+
+def test_a_save_that_fails_leaves_no_variables(tmp_path):
+    with pytest.raises(TypeError, match="variable 'b' has dtype"):
+        flow.checkpoint.save(str(tmp_path / "snapshot"), {"a": X, "b": np.array(["text"])})
+    assert not (tmp_path / "snapshot").exists()
 
 
 def test_init_draws_anew_and_the_manager_keeps_numbered_snapshots(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from . import _initializers
 
@@ -96,28 +97,37 @@ class Session:
         import torch
 
         steps = {f"System-Train-TrainStep-{job.name}": job for job in self.jobs.values()}
-        for name, value in values.items():
-            array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        # all values are read and checked before the first is written
+        arrays = {
+            name: np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
+            for name, value in values.items()
+            if name in steps or self._takes(name, value, ignore_mismatch)
+        }
+        for name, array in arrays.items():
+            if array.dtype.kind not in "biufc" or name in steps and not array.size:
+                raise TypeError(f"load_variables: {name!r} is {str(array)[:60]!r}, no array of numbers")
+        for name, array in arrays.items():
             if name in steps:
-                steps[name].step = int(np.asarray(array).reshape(-1)[0])
-                continue
-            variable = self.variables.get(name)
-            if variable is None:
-                if not ignore_mismatch:
-                    raise KeyError(
-                        f"load_variables: there is no variable {name!r}; the session has"
-                        f" {sorted(self.variables)}"
-                    )
-                continue
-            if tuple(array.shape) != tuple(variable.tensor.shape):
-                if not ignore_mismatch:
-                    raise ValueError(
-                        f"load_variables: {name!r} has shape {tuple(variable.tensor.shape)}, the value has"
-                        f" {tuple(array.shape)}"
-                    )
-                continue
-            with torch.no_grad():
-                variable.tensor.copy_(torch.from_numpy(np.ascontiguousarray(array)))
+                steps[name].step = int(array.reshape(-1)[0])
+            else:
+                with torch.no_grad():
+                    self.variables[name].tensor.copy_(torch.from_numpy(array))
+
+    def _takes(self, name, value, ignore_mismatch: bool) -> bool:
+        """Whether there is a variable of this name and shape."""
+        import numpy as np
+
+        variable = self.variables.get(name)
+        if variable is None:
+            if not ignore_mismatch:
+                raise KeyError(
+                    f"load_variables: there is no variable {name!r}; the session has {sorted(self.variables)}"
+                )
+            return False
+        shape, expected = tuple(np.shape(value)), tuple(variable.tensor.shape)
+        if shape != expected and not ignore_mismatch:
+            raise ValueError(f"load_variables: {name!r} has shape {expected}, the value has {shape}")
+        return shape == expected
 
 
 _default = Session()
@@ -168,6 +178,8 @@ def load_variables(value_dict, ignore_mismatch=True):
     A name that does not exist and a shape that does not fit are skipped, or with
     `ignore_mismatch=False` a KeyError and a ValueError.
     """
+    if not isinstance(value_dict, Mapping):
+        raise TypeError(f"load_variables takes a dict of arrays by name, found {type(value_dict).__name__}")
     _default.start()
     _default.load(value_dict, ignore_mismatch)
 
