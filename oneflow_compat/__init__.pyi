@@ -263,7 +263,7 @@ class CheckpointError:
     """
     source: Any
     @classmethod
-    def of(cls, source: Any, message: Any) -> Any:
+    def of(cls, source: object, message: object) -> CheckpointError:
         """Return the error with the name of its file."""
         ...
 
