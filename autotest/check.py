@@ -57,14 +57,13 @@ def run_backward(case: Case) -> None:
             tensors_of(out._cand, pair.is_candidate_tensor),
         )
         for i, (r, c) in enumerate(zip(rs, cs)):
+            if r.requires_grad != c.requires_grad:
+                side, not_side = pair.names if r.requires_grad else reversed(pair.names)
+                raise Mismatch(
+                    "gradient", f"output {name_of(out)} requires a gradient in {side} and not in {not_side}"
+                )
             if not r.requires_grad:
                 continue
-            if not c.requires_grad:
-                raise Mismatch(
-                    "gradient",
-                    f"output {name_of(out)} requires a gradient in {pair.names[0]} and not in"
-                    f" {pair.names[1]}",
-                )
             if any(r is seen for seen in refs):
                 continue
             refs.append(r)

@@ -161,16 +161,6 @@ class SourceWriter:
     # ------------------------------------------------------------------ calls and steps
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         operands = [self.value(a) for a in args]
-        if (
-            hasattr(type(target), "__dual__")
-            and target._owner is None
-            and target._step is None
-            and not kwargs
-            and "." not in target._path
-        ):
-            operator_source = operator_text(target._path, operands)
-            if operator_source:
-                return operator_source
         arguments = ", ".join(operands + [f"{k}={self.value(v)}" for k, v in kwargs.items()])
         owner = getattr(target, "_owner", None)
         if owner is not None and target._path in PLACEMENT_METHODS:

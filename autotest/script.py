@@ -216,6 +216,8 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
     returned = {"results": "{" + ", ".join(f"{k!r}: {v}" for k, v in compared.items()) + "}"}
     if differentiable_outputs(case):
         returned["outputs"] = "[" + ", ".join(source for source, _ in differentiable_outputs(case)) + "]"
+    if wrongly_differentiable := wrongly_differentiable_outputs(case):
+        returned["constants"] = "[" + ", ".join(wrongly_differentiable) + "]"
     leaves = [
         name_of(d)
         for d in case.duals_with_gradient
@@ -237,6 +239,21 @@ def differentiable_outputs(case: Case) -> list[tuple[str, torch.Tensor]]:
                 if r.requires_grad and not any(r is seen for _, seen in outputs):
                     outputs.append((source, r))
     return outputs
+
+
+def wrongly_differentiable_outputs(case: Case) -> list[str]:
+    """Return the sources of the outputs that require a gradient on the candidate's side only."""
+    if not case.ran_backward:
+        return []
+    return [
+        source
+        for out in case.outputs
+        for (source, r), c in zip(
+            tensor_paths(SourceWriter(case.pair).dual(out), out._ref, case.pair),
+            tensors_of(out._cand, case.pair.is_candidate_tensor),
+        )
+        if c.requires_grad and not r.requires_grad
+    ]
 
 
 def tensor_paths(source: str, x: Any, pair: Pair) -> list[tuple[str, torch.Tensor]]:
@@ -279,6 +296,8 @@ def backward_source(case: Case, writer: SourceWriter) -> list[str]:
 def main_source(returned: dict[str, str], can_raise: bool) -> list[str]:
     """Return the end of the script: run both libraries and compare."""
     sections = ["raised" if can_raise else "returned", "results"]
+    if "constants" in returned:
+        sections.append("constants")
     if "outputs" in returned:
         sections.append("backward_raised" if can_raise else "backward")
     sections += [name for name in ("leaves", "modules") if name in returned]

@@ -199,6 +199,9 @@ if compare_errors(error_a, error_b):
 for name in a["results"]:
     compare(name, a["results"][name], b["results"][name])
 """,
+    "constants": """
+assert not any(t.requires_grad for t in b["constants"]), "an output requires a gradient"
+""",
     "backward": """
 assert all(t.requires_grad for t in b["outputs"]), "an output does not require a gradient"
 backward(torch, a["outputs"])

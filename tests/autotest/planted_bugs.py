@@ -267,6 +267,23 @@ def output_without_gradient(api):
     return relu_of(api)
 
 
+@planted("gradient", relu=lambda x: x.relu().requires_grad_())
+def output_with_a_needless_gradient(api):
+    return relu_of(api, requires_grad=False)
+
+
+@planted("gradient", add=lambda a, b: gradient_of(torch.clone, lambda g: g * 2)(a + b))
+def wrong_gradient_of_a_function_that_is_also_an_operator(api):
+    x = api.random_tensor(1, 3)
+    return api.torch.add(x, x)
+
+
+@planted("values", eq=lambda a, b: (a == b).logical_not())
+def wrong_value_of_a_function_that_is_also_an_operator(api):
+    x = api.random_tensor(1, 3, requires_grad=False)
+    return api.torch.eq(x, x)
+
+
 @planted("gradient", nn__Linear=ShiftedLinear)
 def wrong_gradient_of_a_parameter(api):
     return linear_of(api)
