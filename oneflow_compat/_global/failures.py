@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _processes
-from .process_group import NOTES, note_of, state, store, timeout
+from .process_group import NOTES, CollectiveError, note_of, state, store, timeout
 
 _GRACE = 2.0  # seconds that a rank waits for the notes of the others after a failure
 _LOST = (
@@ -30,10 +30,6 @@ _LOST = (
     "wait timeout",
     "Broken pipe",
 )
-
-
-class CollectiveError(RuntimeError):
-    """A collective call that failed on another rank, or on which the ranks disagree."""
 
 
 def is_out_of_step() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime
+import re
 import sys
 import traceback
 from typing import Any
@@ -16,6 +17,10 @@ from .. import _env, _processes
 
 NOTES = "oneflow/ranks"  # where the ranks leave notes in the store
 MESHES = 20  # meshes whose operators are compared
+
+
+class CollectiveError(RuntimeError):
+    """A collective call that failed on another rank, or on which the ranks disagree."""
 
 
 class State:
@@ -44,10 +49,26 @@ def start() -> None:
     """Make the default process group from the launcher's variables, once."""
     if not dist.is_initialized():
         _check_launcher()
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout()
-        )
+        try:
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout()
+            )
+        except (dist.DistError, RuntimeError) as error:
+            raise CollectiveError(_not_together(str(error))) from error
         atexit.register(_leave)
+
+
+def _not_together(reason: str) -> str:
+    """Say which rank is missing at the first collective call, where the ranks connect to each other."""
+    rank, world, limit = _env.get_int("RANK"), _env.get_int("WORLD_SIZE"), timeout()
+    waited = "the time limit of torch" if limit is None else f"{limit.total_seconds():g} s"
+    missing = re.search(r"keys: \S*/(\d+)\Z", reason)
+    named = f"; rank {missing[1]} is missing" if missing else ""
+    return (
+        f"rank {rank} could not connect to all of the {world} ranks within {waited}{named}. Every rank has to"
+        " make the same collective calls; ONEFLOW_TIMEOUT_SECONDS sets how long the others wait"
+        f" ({reason.splitlines()[0][:200] if reason else 'no reason given'})"
+    )
 
 
 def timeout() -> datetime.timedelta | None:

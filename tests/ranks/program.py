@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import traceback
+import warnings
 
 import numpy as np
 import torch
@@ -503,6 +504,16 @@ def graphs_equal_one_rank(names=("sgd", "adamw"), backend="aten"):
                     and p.grad is None
                     and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4)
                 ), name
+
+
+@check
+def a_graph_gives_no_needless_warning():
+    model = network().to_global(ALL, B)
+    graph = Step(model, OPTIMIZERS["sgd"](model.parameters()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for x, y in batches():
+            graph(x.to_global(ALL, B).to_global(sbp=S0), y.to_global(ALL, B).to_global(sbp=S0))
 
 
 @check
@@ -1066,6 +1077,19 @@ def files():
     is_(copy.deepcopy(x), both(), S0)
     is_(pickle.loads(pickle.dumps(x)), both(), S0)
     assert isinstance(next(copy.deepcopy(model).parameters()), nn.Parameter)
+
+
+@check
+def a_rank_that_never_comes_is_named():
+    """The first collective call, where the ranks connect to each other."""
+    if RANK == 1:
+        return
+    try:
+        flow.ones(2).to_global(ALL, B)
+    except RuntimeError as error:
+        assert "rank 1 is missing" in str(error) and "ONEFLOW_TIMEOUT_SECONDS" in str(error), error
+    else:
+        raise AssertionError("a collective call of two ranks succeeded on one")
 
 
 @check

@@ -73,6 +73,7 @@ def test_graphs_on_two_ranks():
     launch(
         2,
         "graphs_equal_one_rank",
+        "a_graph_gives_no_needless_warning",
         "zero_splits_the_state",
         "a_pipeline_equals_one_rank",
         "a_gradient_overflows_on_one_stage",
@@ -138,6 +139,11 @@ def test_processes_of_a_programs_own(tmp_path, dialect):
 def test_an_error_on_one_rank_ends_all():
     with pytest.raises(AssertionError, match="index 9 is out of bounds"):
         launch(2, "a_kernel_fails_on_one_rank")
+
+
+def test_a_rank_that_never_comes_is_named(monkeypatch):
+    monkeypatch.setenv("ONEFLOW_TIMEOUT_SECONDS", str(seconds(3)))
+    launch(2, "a_rank_that_never_comes_is_named")
 
 
 def test_a_failure_on_one_rank_ends_on_every_rank():
