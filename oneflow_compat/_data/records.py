@@ -194,6 +194,28 @@ def _read_record(
     return Record(features, path, at), None, size
 
 
+class _RepeatingItsError:
+    """An iterator that raises its error at each later call too.
+
+    A generator that raised would end instead, and the batches after a corrupt record would be empty.
+    """
+
+    def __init__(self, records):
+        self._records, self._error = records, None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._records)
+        except Exception as error:
+            self._error = error
+            raise
+
+
 class RecordStream:
     """The endless stream of a data set's records: epoch after epoch, without a gap between them.
 
@@ -225,6 +247,9 @@ class RecordStream:
         self.epoch = 0
 
     def __iter__(self) -> Iterator[Any]:
+        return _RepeatingItsError(self._endless())
+
+    def _endless(self) -> Iterator[Any]:
         while True:
             any_record = False
             self._begin_epoch()

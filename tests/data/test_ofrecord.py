@@ -267,6 +267,18 @@ def test_corrupt_records(tmp_path, name):
     assert [b.ravel().tolist() for b in batches] == [kept, kept]
 
 
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_an_error_of_a_reader_comes_again_and_no_batch_is_empty(tmp_path, is_shuffled):
+    _corrupted(tmp_path, DAMAGE["cut in the length"][0])
+    reader = nn.OFRecordReader(
+        tmp_path, batch_size=4, data_part_num=1, random_shuffle=is_shuffled, shuffle_buffer_size=2
+    )
+    reader()
+    for _ in range(3):
+        with pytest.raises(records.CorruptRecord, match="3 bytes are left"):
+            reader()
+
+
 def test_nothing_readable_is_an_error_not_a_loop(tmp_path):
     (tmp_path / "part-0").write_bytes(b"")
     with pytest.raises(records.CorruptRecord, match="no readable record"):
