@@ -259,7 +259,7 @@ class CharTensor:
 class CheckpointError:
     """A file cannot be read: it is truncated, altered or of another format.
 
-    `source` is the file, once it is named.
+    `source` is the file, if known.
     """
     source: Any
     @classmethod
