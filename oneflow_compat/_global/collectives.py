@@ -22,8 +22,8 @@ import torch.distributed as dist
 
 from .. import _env, _processes
 from .._active import capturing, outside_capture
-from .failures import CollectiveError, break_off, check_sound, is_lost, lost, names, transfer
-from .process_group import MESHES, State, current, note_of, several, state, timeout
+from .failures import break_off, check_sound, is_lost, lost, names, transfer
+from .process_group import MESHES, CollectiveError, State, current, note_of, several, state, timeout
 
 _TOLD = 4 + MESHES  # position of the integers of tell() in a header
 _HEADER = 96

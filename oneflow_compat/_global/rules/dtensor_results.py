@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from .. import failures
 from ..global_dtensor import GlobalDTensor, map_tensors
 from ..mesh import first_rank, group_of_mesh, is_member, same_random_values
+from ..process_group import CollectiveError
 from . import ranks_without_data
 from .full_tensors import on_full_tensors
 from .layouts import has_even_shards, is_mean_of_shards, partial_dims, with_supported_placements
@@ -51,7 +52,7 @@ def by_dtensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: D
             if is_mean_of_shards(out) and not _have_even_shards(args):
                 out = on_full_tensors(func, args, kwargs, mesh)
     except (NotImplementedError, RuntimeError) as error:
-        if isinstance(error, failures.CollectiveError) or failures.is_lost(error):
+        if isinstance(error, CollectiveError) or failures.is_lost(error):
             raise
         if "mixed torch.Tensor and DTensor" in str(error):
             raise RuntimeError(
