@@ -200,13 +200,14 @@ class _RepeatingItsError:
     A generator that raised would end instead, and the batches after a corrupt record would be empty.
     """
 
-    def __init__(self, records):
-        self._records, self._error = records, None
+    def __init__(self, records: Iterator[Any]) -> None:
+        self._records = records
+        self._error: Exception | None = None
 
-    def __iter__(self):
+    def __iter__(self) -> _RepeatingItsError:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         if self._error is not None:
             raise self._error
         try:

@@ -9,7 +9,6 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
 from .frames import observed_frames, skip_hooks
@@ -30,6 +29,7 @@ from .sources import (
     WEAK_CONTAINERS,
     contents,
     has_memory,
+    is_fake,
     is_input,
     is_plain,
     is_same_plain,
@@ -189,7 +189,7 @@ def _is_made_of_fakes(owner: Any) -> bool:
 def _is_symbolic(value: Any) -> bool:
     if type(value) is tuple:
         return any(map(_is_symbolic, value))
-    return is_a(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
+    return is_fake(value) or is_a(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 # -- hooks ---------------------------------------------------------------------------------
