@@ -34,9 +34,12 @@ def value_readers(recorder: Recorder, active: Callable[..., Any], exact: Any) ->
     `exact`: the average of BatchNorm is the number that eager computes, which only the aten backend can pass
     to the operator.
     """
-    momentum = functools.partial(_reciprocal_argument, recorder) if exact else None
+
+    def momentum(counter: torch.Tensor) -> Any:
+        return _reciprocal_argument(recorder, counter)
+
     changes = [
-        (_BatchNorm, "forward", averaging_forward(_BatchNorm.forward, active, momentum)),
+        (_BatchNorm, "forward", averaging_forward(_BatchNorm.forward, active, momentum if exact else None)),
         (torch._VF, "_pad_packed_sequence", _pad_packed_sequence(recorder, active)),
     ]
     replacements = {
