@@ -1,9 +1,11 @@
 """Options and state of an optimizer that change their type, layout or memory between two calls."""
 
 import copy
+import warnings
 
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import nn
 from training_pair import Pair, X, mean_square
 
@@ -296,3 +298,37 @@ def test_two_state_tensors_that_set_data_makes_one_memory_are_followed():
     pair.change(change)
     pair.step()
     pair.step()
+
+
+@pytest.mark.parametrize("layers", [1, 12])
+@pytest.mark.parametrize("options", [
+    {"lr": 0.1}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, {"lr": 0.1, "foreach": True, "momentum": 0.9}, None,
+], ids=str)  # fmt: skip
+def test_a_parameter_that_an_optimizer_has_twice_is_updated_as_in_eager(options, layers):
+    def training(seed=0):
+        torch.manual_seed(seed)
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
+        parameters = [*model.parameters(), model[0].weight]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of the duplicate
+            made = (
+                torch.optim.AdamW(parameters) if options is None else torch.optim.SGD(parameters, **options)
+            )
+        return model, made
+
+    eager, eager_optimizer = training()
+    model, optimizer = training()
+    step = graph_of(lambda x: mean_step(model, x), optimizer=optimizer, model=model)
+    for _ in range(4):
+        x = torch.randn(3, 4)
+        eager_optimizer.zero_grad()
+        expected = mean_step(eager, x)
+        eager_optimizer.step()
+        assert torch.equal(step(x), expected.detach())
+    assert all(map(torch.equal, model.parameters(), eager.parameters()))
+
+
+def mean_step(model, x):
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss

@@ -225,7 +225,10 @@ class Update(StateChanges):
         if not isinstance(optimizer, torch.optim.SGD):
             return
         for group in optimizer.param_groups:
-            if not group.get("momentum") or group.get("dampening"):
+            has_duplicates = len(set(group["params"])) < len(
+                group["params"]
+            )  # their first steps both begin anew
+            if not group.get("momentum") or group.get("dampening") or has_duplicates:
                 continue
             for p in group["params"]:
                 if p.grad is None or p.grad.is_sparse:
