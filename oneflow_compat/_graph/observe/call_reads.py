@@ -67,11 +67,7 @@ class CallReads(ClassReads, AnswerReads):
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if id(function) in _QUIET_IDS:
-            if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
-                self.identity_of_tensor(arguments[0], site)
-            if site.is_user and arguments:
-                self.inspection(function, arguments, site)
-            return fix_size_whose_type_decides(function, arguments, site)
+            return self.quiet_call(function, arguments, site)
         cls, owner = type(function), None
         if cls is types.MethodType:
             owner, function = function.__self__, function.__func__
@@ -81,18 +77,30 @@ class CallReads(ClassReads, AnswerReads):
             self.argument_contents(arguments, site)
         elif function is builtins.len:  # a capture replaces it
             self.argument_elements(arguments, site)
-        elif cls is types.FunctionType and function.__code__ is DISPATCH:
-            self.answer(function, tuple(arguments), "functools.singledispatch", site)
         elif cls is types.FunctionType:
-            self.question(function, owner, function.__name__, site)
-            if not self.python_call(function, site):
-                self.foreign_call(function, owner, arguments, site)
+            self.function_call(function, owner, arguments, site)
         elif cls in _C_FUNCTIONS or cls in UNBOUND or owner is not None:
             self.c_call(function, owner, arguments, site)
         elif is_a(function, type):
             self.class_call(function, arguments, site)
         else:
             self.object_call(function, arguments, site)
+
+    def quiet_call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
+        if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
+            self.identity_of_tensor(arguments[0], site)
+        if site.is_user and arguments:
+            self.inspection(function, arguments, site)
+        return fix_size_whose_type_decides(function, arguments, site)
+
+    def function_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
+        """Note a call of a function that is written in Python."""
+        if function.__code__ is DISPATCH:
+            self.answer(function, tuple(arguments), "functools.singledispatch", site)
+            return
+        self.question(function, owner, function.__name__, site)
+        if not self.python_call(function, site):
+            self.foreign_call(function, owner, arguments, site)
 
     def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
         """Guard which tensor it is, or name an argument, which may be another one in each call."""

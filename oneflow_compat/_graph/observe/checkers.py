@@ -38,7 +38,6 @@ _INTERFACE = 3  # kInterface of csrc/guards.cpp
     _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL, _LAYOUTS,
     _FUNCTION, _OBJECT,
 ) = range(13)  # fmt: skip
-_WHOLE_VALUES = {"cell": _CELL, "list": _LIST}  # test of a group -> operation
 _PRESENT = object()  # any value
 
 
@@ -141,50 +140,12 @@ class CompiledChecker:
 
     def _test(self, group: Any) -> Any:
         """Return (operation, owner, expected)."""
-        owner, guard = group.owner, group.guards[0]
-        if group.test == "dict":
-            return self._dict_test(group)
-        if group.test == "class" and self.features.class_versions:
-            return _CLASS, owner, None
-        if group.test in _WHOLE_VALUES:
-            return _WHOLE_VALUES[group.test], owner, guard.value
-        if group.test == "attribute" and _has_plain_attributes(owner):
-            return _ATTRIBUTE, owner, (guard.key, guard.value)
-        if group.test == "flag":
-            return _FLAGS, owner, (inspect.getattr_static(type(owner[0]), guard.key), guard.value)
-        if group.test == "element" and type(owner) is list:
-            return _ELEMENT, owner, (guard.key, guard.value)
-        if group.test == LAYOUT:
-            return self._layouts_test(group)
-        if group.test == FUNCTION and self.features.functions:
-            return _FUNCTION, owner, tuple(MISSING if part is None else part for part in guard.value)
-        if group.test == "object" and len(group.guards) == 1 and guard.access == TYPE:
-            return _TYPE, owner, guard.value
-        if group.test == "object" and self.features.objects:
-            values = {guard.access: guard.value for guard in group.guards}
-            return _OBJECT, owner, (values.get(TYPE, MISSING), values.get(ATTRIBUTES, MISSING))
+        native = _NATIVE_TESTS.get(group.test)
+        test = None if native is None else native(group, self.features)
+        if test is not None:
+            return test
         guards = tuple(group.guards)
-        return _CALL, owner, lambda: not any(map(differs, guards))
-
-    def _layouts_test(self, group: Any) -> Any:
-        if self.features.layouts is None:
-            return _CALL, group.owner, _layout_test(group.guards)
-        tensors = tuple(guard.owner for guard in group.guards)
-        return _LAYOUTS, tensors, (torch.Tensor.requires_grad, *self.features.layouts)
-
-    @staticmethod
-    def _dict_test(group: Any) -> tuple[Any, ...]:
-        pictures = [guard.value for guard in group.guards if guard.access == CONTENTS]
-        if pictures:
-            return _PICTURE, group.owner, pictures[0]
-        expected: dict[Any, Any] = {}
-        for guard in group.guards:
-            value = guard.value
-            if guard.access == CONTAINS:
-                expected.setdefault(guard.key, _PRESENT if value else MISSING)
-            else:
-                expected[guard.key] = value
-        return _ENTRIES, group.owner, tuple(part for entry in expected.items() for part in entry)
+        return _CALL, group.owner, lambda: not any(map(differs, guards))
 
 
 def _layout_test(guards: Any) -> Callable[[], bool]:
@@ -197,6 +158,88 @@ def _has_plain_attributes(owner: Any) -> bool:
     """Whether getattr() on the object runs no Python: a function, a plain class, or an object with slots."""
     readers: tuple[Any, ...] = object.__getattribute__, types.FunctionType.__getattribute__
     return type(owner) is type or type(owner).__getattribute__ in readers
+
+
+# -- tests that csrc/guards.cpp runs without a call of Python: (operation, owner, expected), or None ---------
+
+
+def _dict_test(group: Any, features: Features) -> tuple[Any, ...]:
+    pictures = [guard.value for guard in group.guards if guard.access == CONTENTS]
+    if pictures:
+        return _PICTURE, group.owner, pictures[0]
+    expected: dict[Any, Any] = {}
+    for guard in group.guards:
+        value = guard.value
+        if guard.access == CONTAINS:
+            expected.setdefault(guard.key, _PRESENT if value else MISSING)
+        else:
+            expected[guard.key] = value
+    return _ENTRIES, group.owner, tuple(part for entry in expected.items() for part in entry)
+
+
+def _class_test(group: Any, features: Features) -> tuple[Any, ...] | None:
+    return (_CLASS, group.owner, None) if features.class_versions else None
+
+
+def _cell_test(group: Any, features: Features) -> tuple[Any, ...]:
+    return _CELL, group.owner, group.guards[0].value
+
+
+def _list_test(group: Any, features: Features) -> tuple[Any, ...]:
+    return _LIST, group.owner, group.guards[0].value
+
+
+def _attribute_test(group: Any, features: Features) -> tuple[Any, ...] | None:
+    guard = group.guards[0]
+    if not _has_plain_attributes(group.owner):
+        return None
+    return _ATTRIBUTE, group.owner, (guard.key, guard.value)
+
+
+def _flag_test(group: Any, features: Features) -> tuple[Any, ...]:
+    owner, guard = group.owner, group.guards[0]
+    return _FLAGS, owner, (inspect.getattr_static(type(owner[0]), guard.key), guard.value)
+
+
+def _element_test(group: Any, features: Features) -> tuple[Any, ...] | None:
+    guard = group.guards[0]
+    return (_ELEMENT, group.owner, (guard.key, guard.value)) if type(group.owner) is list else None
+
+
+def _layouts_test(group: Any, features: Features) -> tuple[Any, ...]:
+    if features.layouts is None:
+        return _CALL, group.owner, _layout_test(group.guards)
+    tensors = tuple(guard.owner for guard in group.guards)
+    return _LAYOUTS, tensors, (torch.Tensor.requires_grad, *features.layouts)
+
+
+def _function_test(group: Any, features: Features) -> tuple[Any, ...] | None:
+    if not features.functions:
+        return None
+    return _FUNCTION, group.owner, tuple(MISSING if p is None else p for p in group.guards[0].value)
+
+
+def _object_test(group: Any, features: Features) -> tuple[Any, ...] | None:
+    values = {guard.access: guard.value for guard in group.guards}
+    if len(group.guards) == 1 and TYPE in values:
+        return _TYPE, group.owner, values[TYPE]
+    if not features.objects:
+        return None
+    return _OBJECT, group.owner, (values.get(TYPE, MISSING), values.get(ATTRIBUTES, MISSING))
+
+
+_NATIVE_TESTS: dict[str, Callable[[Any, Features], tuple[Any, ...] | None]] = {  # by Group.test
+    "dict": _dict_test,
+    "class": _class_test,
+    "cell": _cell_test,
+    "list": _list_test,
+    "attribute": _attribute_test,
+    "flag": _flag_test,
+    "element": _element_test,
+    LAYOUT: _layouts_test,
+    FUNCTION: _function_test,
+    "object": _object_test,
+}
 
 
 @dataclass(frozen=True)
