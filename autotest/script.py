@@ -218,16 +218,15 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
         returned["outputs"] = "[" + ", ".join(source for source, _ in differentiable_outputs(case)) + "]"
     if wrongly_differentiable := wrongly_differentiable_outputs(case):
         returned["constants"] = "[" + ", ".join(wrongly_differentiable) + "]"
-    leaves = [
-        name_of(d)
-        for d in case.duals_with_gradient
-        if d._ref.requires_grad or getattr(d._cand, "requires_grad", False)
-    ]
-    if leaves:
+    if leaves := [name_of(d) for d in case.duals_with_gradient if _needs_gradient(d)]:
         returned["leaves"] = "{" + ", ".join(f"{n!r}: {n}" for n in leaves) + "}"
     if case.modules:
         returned["modules"] = "{" + ", ".join(f"{name_of(m)!r}: {name_of(m)}" for m in case.modules) + "}"
     return returned
+
+
+def _needs_gradient(dual: Dual) -> bool:
+    return dual._ref.requires_grad or getattr(dual._cand, "requires_grad", False)
 
 
 def differentiable_outputs(case: Case) -> list[tuple[str, torch.Tensor]]:

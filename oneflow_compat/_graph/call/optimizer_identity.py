@@ -46,8 +46,8 @@ class OptimizerIdentity:
         """`differentiated`: other tensors whose gradients the program computes, and whose hooks count."""
         self.optimizers = [_Optimizer(index, optimizer) for index, optimizer in enumerate(optimizers)]
         trained = [p for o in self.optimizers for params in o.params for p in params]
-        known = {*map(id, trained)}
-        self._trained = trained + [tensor for tensor in differentiated if id(tensor) not in known]
+        trained_ids = {*map(id, trained)}
+        self._trained = trained + [tensor for tensor in differentiated if id(tensor) not in trained_ids]
         self._hooks = self._hook_facts()
         self._sharing = self._shared_memory()
         self.changed: str | None = None

@@ -84,8 +84,8 @@ class OptionReads:
         optimizer: Any = attributes.get("optimizer")
         if any(optimizer is each for each in self.optimizers) and type(rates) is list:
             options = [group.get("lr") for group in optimizer.param_groups]
-            live = [number for option in options if (number := live_number(option)) is not None]
-            if len(live) == len(options) and rates == [number.value for number in live]:
+            live = [rate for option in options if (rate := live_number(option)) is not None]
+            if len(live) == len(options) and rates == [rate.value for rate in live]:
                 return options
         return rates
 

@@ -193,17 +193,29 @@ class Reads(CallReads):
             return self.slot(instance, name, in_class, label, site)
         attributes = attributes_of(instance)
         if attributes is not None:
-            self.attribute_dicts[id(attributes)] = id(instance)
-            if is_python_class(cls):
-                self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
-            value = attributes.get(name, MISSING)
-            self.add(ITEM, attributes, name, value, label, site)
-            if in_class is MISSING and value is MISSING:
-                self.missing_attribute(instance, name, site)
-                if is_a(instance, np.ndarray):  # a field of a record array
-                    self.contents(instance, site)
+            self.entry_of_attributes(instance, attributes, name, in_class, label, site)
         elif in_class is MISSING and not is_python_class(cls) and hasattr(instance, name):
             self.opaque.append((instance, site, f"an attribute of {_class_name(cls)}"))
+
+    def entry_of_attributes(
+        self,
+        instance: Any,
+        attributes: dict[str, Any],
+        name: str,
+        in_class: Any,
+        label: str | None,
+        site: Any,
+    ) -> None:
+        self.attribute_dicts[id(attributes)] = id(instance)
+        cls = type(instance)
+        if is_python_class(cls):
+            self.add(ATTRIBUTES, instance, None, attributes, f"the attributes of {cls.__name__}", site)
+        value = attributes.get(name, MISSING)
+        self.add(ITEM, attributes, name, value, label, site)
+        if in_class is MISSING and value is MISSING:
+            self.missing_attribute(instance, name, site)
+            if is_a(instance, np.ndarray):  # a field of a record array
+                self.contents(instance, site)
 
     def property(self, instance: Any, name: str, in_class: property, label: str | None, site: Any) -> None:
         """A property: what its function reads is observed, or else its value is guarded."""
@@ -295,13 +307,7 @@ class Reads(CallReads):
         if cls in FREE or is_a(container, FREE_BASES):
             return
         if is_a(container, dict) and cls.__getitem__ is dict.__getitem__:
-            try:
-                value = dict.get(container, key, MISSING)
-            except TypeError:
-                return
-            self.add(ITEM, container, key, value, None, site)
-            if value is MISSING and is_a(container, collections.defaultdict):
-                self.add(ATTRIBUTE, container, "default_factory", container.default_factory, None, site)
+            self.item_of_dict(container, key, site)
         elif type(key) is int and is_a(container, (list, collections.deque)) and _plain_items(cls):
             if -len(container) <= key < len(container):
                 value = container[key]
@@ -311,6 +317,15 @@ class Reads(CallReads):
                 self.contents(container, site)
         elif cls is not tuple:
             self.contents(container, site)
+
+    def item_of_dict(self, container: Any, key: Any, site: Any) -> None:
+        try:
+            value = dict.get(container, key, MISSING)
+        except TypeError:  # an unhashable key: the read itself raises
+            return
+        self.add(ITEM, container, key, value, None, site)
+        if value is MISSING and is_a(container, collections.defaultdict):
+            self.add(ATTRIBUTE, container, "default_factory", container.default_factory, None, site)
 
     def contains(self, container: Any, key: Any, site: Any) -> None:
         if is_a(container, dict) and type(container).__contains__ is dict.__contains__:

@@ -95,8 +95,8 @@ class _Calls:
     ) -> Leaves:
         leaves = [(n, LeafText(v, lazy=lazy)) for n, v in named_leaves(label, args, kwargs)]
         if self.debug.level >= 1:
-            for n, text in leaves:
-                print(f"({tag}:{n}:{text})", flush=True)
+            for n, leaf in leaves:
+                print(f"({tag}:{n}:{leaf})", flush=True)
         return leaves
 
     def name_of(self, module: torch.nn.Module) -> str | None:
