@@ -3,10 +3,12 @@
 import gc
 import subprocess
 import sys
+import time
 import warnings
 
 import pytest
 import torch
+from graph_cases import graph_of
 from time_limits import seconds
 from torch import nn
 
@@ -202,3 +204,19 @@ def test_no_warning_with_several_optimizers_or_if_build_collects_garbage(optimiz
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Training()(torch.ones(2, 4))
+
+
+def test_a_callback_of_the_garbage_collector_is_not_code_of_build():
+    times = []
+    callback = lambda phase, info: times.append(time.perf_counter())
+    gc.callbacks.append(callback)
+
+    def build(x):
+        gc.collect()
+        return x * 2
+
+    try:
+        assert without_warnings(graph_of(build), torch.ones(2)).tolist() == [2, 2]
+    finally:
+        gc.callbacks.remove(callback)
+    assert times

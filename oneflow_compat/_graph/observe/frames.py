@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -66,6 +67,8 @@ class observed_frames:
     def __enter__(self) -> Any:
         self.setters: dict[Any, Any] = {}
         self.thread = threading.get_ident()
+        # a library may time garbage collection: this is not code of build(), whoever calls gc.collect()
+        self.of_collector = {id(getattr(callback, "__code__", None)) for callback in gc.callbacks}
         self._keep_on()
         decide: Any = self._decide  # it returns a tuple, and torch declares a class
         self.before = eval_frame.set_eval_frame(decide)
@@ -91,7 +94,7 @@ class observed_frames:
     def _decide(self, frame: Any, cache_entry: Any, frame_state: Any) -> _Decision:
         code = frame.f_code
         self.codes[id(code)] = code
-        policy = policy_of(code, frame.f_globals)
+        policy = Policy.NONE_BELOW if id(code) in self.of_collector else policy_of(code, frame.f_globals)
         if policy is Policy.NONE:
             if not self.setters:
                 self._keep_on()
