@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import case as cases
-from .case import Step
+from .case import DualObject, Step
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .generators import Nothing, generator
 from .printing import SourceWriter
 
 if TYPE_CHECKING:
-    from .dual import Dual
     from .pair import Pair, RandomState
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a call
@@ -277,7 +276,7 @@ def at_step(error: Exception, step: Step) -> Exception:
     return error
 
 
-def record(step: Step, out: Dual | None = None) -> Dual | None:
+def record(step: Step, out: DualObject | None = None) -> DualObject | None:
     """Add a step to the running case, if there is one, and return its result."""
     case = cases.current()
     if case is not None:

@@ -7,14 +7,24 @@ prints it as a script.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
 
-    from .dual import Dual
+    from .options import Options
     from .pair import CandidateTensor, Module, Pair, RandomState
-    from .runner import Options
+
+
+class DualObject(Protocol):
+    """What a record reads of a dual object (class Dual in dual.py)."""
+
+    _pair: Pair
+    _ref: Any
+    _cand: Any
+    _path: str
+    _owner: Any
+    _step: Any
 
 
 class Step:
@@ -47,7 +57,7 @@ class Step:
         target: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-        out: Dual | None = None,
+        out: DualObject | None = None,
         value: torch.Tensor | None = None,
         random: RandomState = None,
     ) -> None:
@@ -76,7 +86,7 @@ class Case:
     ) -> None:
         self.pair, self.options, self.seed, self.on_step = pair, options, seed, on_step
         self.steps: list[Step] = []
-        self.modules: list[Dual] = []  # dual modules made in this case
+        self.modules: list[DualObject] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
         self.created_state: dict[
             int, dict[str, CandidateTensor]
@@ -84,10 +94,10 @@ class Case:
         self.global_modules: set[int] = set()
         # id of a candidate module: (step, state, training flags) at its first forward
         self.module_start: dict[int, tuple[Any, ...]] = {}
-        self.outputs: list[Dual] = []
+        self.outputs: list[DualObject] = []
         self.output_gradients: list[torch.Tensor] = []
         # duals whose `.grad` is compared; set when the comparison of gradients starts
-        self.duals_with_gradient: list[Dual] = []
+        self.duals_with_gradient: list[DualObject] = []
         self.ran_backward = False  # the harness reached its own backward
 
     def add(self, step: Step) -> Step:
@@ -99,7 +109,7 @@ class Case:
             self.on_step(self, step)
         return step
 
-    def note_module(self, dual: Dual, is_global: bool) -> None:
+    def note_module(self, dual: DualObject, is_global: bool) -> None:
         """Keep a new module and its first state."""
         self.module_ids.add(id(dual._cand))
         self.modules.append(dual)
@@ -107,7 +117,7 @@ class Case:
         if is_global:
             self.global_modules.add(id(dual._cand))
 
-    def note_forward(self, dual: Dual) -> None:
+    def note_forward(self, dual: DualObject) -> None:
         """Keep the state of a module before its first forward, for the graph's copy and the script."""
         while dual._step is None and dual._owner is not None:
             dual = dual._owner
@@ -119,7 +129,7 @@ class Case:
                 {n: m.training for n, m in module.named_modules()},
             )
 
-    def first_state_of(self, dual: Dual) -> dict[str, CandidateTensor]:
+    def first_state_of(self, dual: DualObject) -> dict[str, CandidateTensor]:
         """Return the tensors of a module at its first forward; of a module that never ran, those it was made
         with.
         """

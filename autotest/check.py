@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import source
-from .case import Case
+from .case import Case, DualObject
 from .compare import compare_gradients, compare_values
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .printing import name_of
@@ -16,11 +16,10 @@ from .printing import name_of
 if TYPE_CHECKING:
     import torch
 
-    from .dual import Dual
     from .pair import CandidateTensor, Pair
 
 
-def flatten_outputs(result: Any) -> list[Dual]:
+def flatten_outputs(result: Any) -> list[DualObject]:
     """Return the dual objects that a test returned, out of any nesting of sequences and dicts."""
     if result is None:
         return []
@@ -190,7 +189,7 @@ def ids_of_manual_gradients(case: Case) -> set[int]:
     }
 
 
-def tensors_with_gradients(case: Case) -> list[Dual]:
+def tensors_with_gradients(case: Case) -> list[DualObject]:
     """Return the dual tensors whose `.grad` is compared: leaves, and others that retain it."""
     seen, duals = ids_of_manual_gradients(case), []
     for step in case.steps:
@@ -202,7 +201,7 @@ def tensors_with_gradients(case: Case) -> list[Dual]:
     return duals
 
 
-def check_gradients(case: Case, duals: list[Dual]) -> None:
+def check_gradients(case: Case, duals: list[DualObject]) -> None:
     """Compare the gradients of these dual tensors."""
     pair, options = case.pair, case.options
     for dual in duals:

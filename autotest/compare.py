@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from .options import Options
     from .pair import CandidateTensor, Names, Pair
-    from .runner import Options
 
 SHOWN = 8  # rows of the difference table
 

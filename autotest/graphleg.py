@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import config, summary
-from .case import Case, Step
+from .case import Case, DualObject, Step
 from .check import backward_candidate, tensors_of
 from .compare import compare_numbers, compare_values
 from .errors import Mismatch, OneFlowGraphBuildOrRunError
@@ -25,9 +25,8 @@ from .placement import in_global_scope
 from .printing import name_of
 
 if TYPE_CHECKING:
-    from .dual import Dual
+    from .options import Options
     from .pair import Pair
-    from .runner import Options
 
 NAMES = ("eager", "graph")
 # (inputs, modules by the id of the eager one) -> outputs, and gradients of inputs and parameters
@@ -93,7 +92,7 @@ class Replay:
             raise NotReplayable("an optimizer is stepped in the test")
         return False
 
-    def is_module(self, dual: Dual) -> bool:
+    def is_module(self, dual: DualObject) -> bool:
         return isinstance(dual._cand, self.pair.candidate_module)
 
     def forwarded_before(self, step: Step) -> bool:
@@ -146,13 +145,13 @@ class Replay:
             p.grad for p in leaves
         ]
 
-    def outputs(self) -> list[Dual]:
+    def outputs(self) -> list[DualObject]:
         """Return the test's results; if it returned none, its last tensor."""
         if self.case.outputs:
             return self.case.outputs
         return [s.out for s in self.steps if s.out is not None][-1:]
 
-    def backward(self, outputs: list[Any], value: Callable[[Dual], Any]) -> None:
+    def backward(self, outputs: list[Any], value: Callable[[DualObject], Any]) -> None:
         gradients = getattr(self.case, "output_gradients", None)
         if not gradients:
             return
@@ -165,7 +164,7 @@ class Replay:
             raise NotReplayable("other outputs require a gradient")
         backward_candidate(self.pair, differentiable, gradients)
 
-    def run(self, step: Step, value: Callable[[Dual], Any]) -> Any:
+    def run(self, step: Step, value: Callable[[DualObject], Any]) -> Any:
         if step.action == "set":
             setattr(value(step.target), step.args[0], self.resolve(step.args[1], value))
         elif step.action in ("enter", "exit"):
@@ -176,7 +175,7 @@ class Replay:
         else:
             return value(step.target)(*self.resolve(step.args, value), **self.resolve(step.kwargs, value))
 
-    def value(self, env: dict[int, Any], modules: dict[int, Module], dual: Dual) -> Any:
+    def value(self, env: dict[int, Any], modules: dict[int, Module], dual: DualObject) -> Any:
         """Return the value of a dual object in this run."""
         step = dual._step
         if step is not None:
@@ -190,7 +189,7 @@ class Replay:
             return attribute if owner is not dual._owner._cand else dual._cand
         return dual._cand
 
-    def resolve(self, x: Any, value: Callable[[Dual], Any]) -> Any:
+    def resolve(self, x: Any, value: Callable[[DualObject], Any]) -> Any:
         if hasattr(type(x), "__dual__"):
             return value(x)
         if type(x) in (tuple, list):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .case import Case, Step
+from .case import Case, DualObject, Step
 from .pair import Pair
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .dual import Dual
 
 INFIX_OPERATORS = {
     "add": "+",
@@ -45,7 +44,7 @@ PLACEMENT_METHODS = {"to_global", "to_local", "local_to_global", "global_to_glob
 LITERAL_LIMIT = 2000  # elements; a larger tensor is written as packed bytes
 
 
-def name_of(dual: Dual) -> str:
+def name_of(dual: DualObject) -> str:
     """Return x0 for an input, m1 for a module, v2 for another result (the digit is the step), otherwise the
     path or value.
     """
@@ -109,7 +108,7 @@ class SourceWriter:
             else source
         )
 
-    def dual(self, d: Dual) -> str:
+    def dual(self, d: DualObject) -> str:
         """Return the expression by which the script reaches a dual object."""
         if d._step is not None:
             if self.defined is None or d._step.number in self.defined:

@@ -11,7 +11,7 @@ from . import config
 from .calls import split_arguments
 
 if TYPE_CHECKING:
-    from .dual import Dual
+    from .case import DualObject
     from .pair import Library
 
 END_TO_END = "end-to-end"
@@ -67,7 +67,7 @@ def compose(*functions: Callable[..., Any]) -> Callable[..., Any]:
 def make_profile() -> Callable[..., Any]:
     """Return the decorator factory `profile`."""
 
-    def profile(op: Dual) -> Callable[..., Any]:
+    def profile(op: DualObject) -> Callable[..., Any]:
         """Measure the calls of the dual function `op` within the decorated function."""
 
         def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +86,7 @@ def make_profile() -> Callable[..., Any]:
     return profile
 
 
-def profile_dual_object(op: Dual) -> Callable[..., Any]:
+def profile_dual_object(op: DualObject) -> Callable[..., Any]:
     """Return a function that measures `op` on each side and device; the result is None for a device that is
     absent.
     """

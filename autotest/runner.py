@@ -10,7 +10,6 @@ import time
 import unittest
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from .check import check, check_results, flatten_outputs
 from .compare import DEFAULT_ATOL, DEFAULT_RTOL
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .graphleg import check_graph
+from .options import Options
 from .printing import SourceWriter
 from .report import annotate
 
@@ -33,22 +33,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS_PER_RUN = 20  # refused cases allowed for each valid one asked for
 SEEDS = 1 << 16
-
-
-@dataclass
-class Options:
-    """How the cases of one test are checked."""
-
-    auto_backward: object = True
-    rtol: float | None = None
-    atol: float | None = None
-    check_graph: bool = True
-    check_allclose: bool = True
-    check_dtype: bool = False
-    check_grad_use_random_data: bool = True
-    include_complex: bool = False
-    check_errors: str = "class"
-    verbose: bool = False
 
 
 class _Stop(unittest.SkipTest):

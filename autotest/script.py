@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import config, script_parts
-from .case import Case, Step
+from .case import Case, DualObject, Step
 from .check import holds_tensor, output_gradient, tensors_of
 from .compare import of_plain_numbers, tolerance
 from .graphleg import Replay
@@ -23,7 +23,6 @@ from .script_parts import GRAPH, HELPERS, MAIN
 if TYPE_CHECKING:
     import torch
 
-    from .dual import Dual
     from .pair import Pair
 
 
@@ -129,7 +128,7 @@ def kinds_of(pair: Pair, x: object) -> set[str]:
     return {"array"} if type(x).__module__ == "numpy" and hasattr(x, "shape") else {"plain"}
 
 
-def compared_duals(case: Case) -> list[Dual]:
+def compared_duals(case: Case) -> list[DualObject]:
     """Return the dual objects that the harness compares: inputs, results that hold tensors, and returned
     plain values.
     """
@@ -225,7 +224,7 @@ def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> di
     return returned
 
 
-def _needs_gradient(dual: Dual) -> bool:
+def _needs_gradient(dual: DualObject) -> bool:
     return dual._ref.requires_grad or getattr(dual._cand, "requires_grad", False)
 
 

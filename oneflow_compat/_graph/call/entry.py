@@ -97,7 +97,7 @@ def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
         run = _without_autocast(run)
     if captured.guards.reads_global_tensors or captured.effects.global_results:
         run = without_subclasses(run)
-    return with_branches(program, run) if checks_branches(program) else run
+    return with_branches(program, run) if checks_branches(program.graph) else run
 
 
 def _needs_grad_mode(program: Program) -> bool:

@@ -10,7 +10,7 @@ import keyword
 import math
 import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -20,8 +20,6 @@ from torch._prims_common import suggest_memory_format
 if TYPE_CHECKING:
     from torch.fx.node import Argument as FxArgument
     from torch.fx.node import Target
-
-    from .program import Program
 
 
 class PrintableProgram(Protocol):
@@ -35,6 +33,13 @@ class PrintableProgram(Protocol):
 
     @property
     def constants(self) -> dict[str, torch.Tensor]: ...
+
+
+class ProgramWithSlots(PrintableProgram, Protocol):
+    """A Program, whose inputs have names for people."""
+
+    @property
+    def slots(self) -> Iterable[object]: ...
 
 
 Labels = Callable[[Any, torch.fx.Node], Any]
@@ -241,7 +246,7 @@ def _target_text(target: Target, names: _Names) -> str:
     return names.bind("f", target)
 
 
-def readable(program: Program) -> str:
+def readable(program: ProgramWithSlots) -> str:
     """Return the program as runnable Python code: `def program(...)` over torch.ops.
 
     Module names and slots are comments.

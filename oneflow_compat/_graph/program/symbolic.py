@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    from .program import Program
 
 aten = torch.ops.aten
 
@@ -35,11 +31,10 @@ def branch_of_message(message: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def checks_branches(program: Program) -> bool:
-    """Whether the program checks the outcome of branches on sizes."""
+def checks_branches(graph: torch.fx.Graph) -> bool:
+    """Whether a program with this graph checks the outcome of branches on sizes."""
     return any(
-        n.target is aten._assert_async.msg and branch_of_message(n.args[1]) is not None
-        for n in program.graph.nodes
+        n.target is aten._assert_async.msg and branch_of_message(n.args[1]) is not None for n in graph.nodes
     )
 
 

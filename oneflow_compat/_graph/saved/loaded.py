@@ -205,7 +205,7 @@ class LoadedProgram:
         return self._with_branches(compiler_for(self.backend)(self.program, config))
 
     def _with_branches(self, run: CompiledFunction) -> CompiledFunction:
-        return with_branches(self.program, run) if checks_branches(self.program) else run
+        return with_branches(self.program, run) if checks_branches(self.program.graph) else run
 
     def read(self, key: str, tensor: torch.Tensor) -> None:
         """Use this tensor for the key from now on."""

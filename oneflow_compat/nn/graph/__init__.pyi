@@ -28,6 +28,7 @@ from . import graph_debug as graph_debug
 from . import graph_internals as graph_internals
 from . import graph_job as graph_job
 from . import graph_layers as graph_layers
+from . import graph_members as graph_members
 from . import graph_proto as graph_proto
 from . import graph_reductions as graph_reductions
 from . import graph_repr as graph_repr
@@ -209,7 +210,7 @@ class GraphModule:
     def set_stage(self, stage_id: _int | None = None, placement: _placement | None = None) -> None:
         """Pipeline stage of this block. On one rank it has no effect on the numbers."""
         ...
-    def __init__(self, prefix: str = '', name: str = '', belonged_graph: Graph | None = None, belonged_proxy: Proxy | None = None) -> None:
+    def __init__(self, prefix: str = '', name: str = '', belonged_graph: Any = None, belonged_proxy: object | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
     @property
@@ -254,7 +255,7 @@ class GraphTensor:
     def set_stage(self, stage_id: _int | None = None, placement: _placement | None = None) -> None:
         """Pipeline stage of this block. On one rank it has no effect on the numbers."""
         ...
-    def __init__(self, prefix: str = '', name: str = '', belonged_graph: Graph | None = None, belonged_proxy: Proxy | None = None, tensor_graph_type: str | None = None) -> None:
+    def __init__(self, prefix: str = '', name: str = '', belonged_graph: Any = None, belonged_proxy: object | None = None, tensor_graph_type: str | None = None) -> None:
         """Initialize self.  See help(type(self)) for accurate signature."""
         ...
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ..._graph.call.entry import Entry
     from ..._graph.program.program import Program, Slot
     from ..._graph.saved.loaded import LoadedGraph
-    from .graph import Graph
+    from .graph_members import GraphMembers
 
 
-def _entry(graph: Graph, what: str) -> Entry:
+def _entry(graph: GraphMembers, what: str) -> Entry:
     if graph.program is None:
         raise RuntimeError(
             f"{what}: graph {graph.name} has no program yet; call it once (or build_graph) with arguments of"
@@ -37,7 +37,7 @@ def _entry(graph: Graph, what: str) -> Entry:
 
 
 def to_html(
-    graph: Graph, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    graph: GraphMembers, path: str | os.PathLike[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Write a program as an HTML page: the one last run, or that of a call with these arguments, timed."""
     seconds = None
@@ -50,7 +50,7 @@ def to_html(
         file.write(html_report.page(entry.program, seconds))
 
 
-def save(graph: Graph, path: str | os.PathLike[str], compiled: bool = False) -> None:
+def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = False) -> None:
     """Write the graph's programs, with weights and optimizer state, into the folder `path`; load_graph reads
     it back. `compiled`: write their machine code as well; see load_graph(trust_binaries=True).
 
@@ -74,7 +74,7 @@ def save(graph: Graph, path: str | os.PathLike[str], compiled: bool = False) -> 
     writer.save(programs, os.fspath(path), backend, _schedules(graph, entry.program), compiled)
 
 
-def _others(graph: Graph, entry: Entry) -> list[Entry]:
+def _others(graph: GraphMembers, entry: Entry) -> list[Entry]:
     """Return the other programs that serve calls of the current graph, the most recent first."""
     around = lambda e: (
         e.key[:3] if e.key[:1] == ("autocast",) else None
@@ -101,7 +101,7 @@ def _decided_by_steps(entry: Entry) -> bool:
     return any(s.role in ("optim", "lr") for s in _guarded(entry))
 
 
-def _schedules(graph: Graph, program: Program) -> list[dict[str, Any]]:
+def _schedules(graph: GraphMembers, program: Program) -> list[dict[str, Any]]:
     """Return records of the graph's schedules, each with the slots of its groups' rates. Warn about a
     schedule that cannot be stored.
     """
@@ -130,7 +130,7 @@ def _schedules(graph: Graph, program: Program) -> list[dict[str, Any]]:
     return records
 
 
-def _check_steps(graph: Graph, entry: Entry, what: str) -> None:
+def _check_steps(graph: GraphMembers, entry: Entry, what: str) -> None:
     """Refuse a program that the optimizer's step number selects before each call, because the file would hold
     only that program.
     """
@@ -143,7 +143,7 @@ def _check_steps(graph: Graph, entry: Entry, what: str) -> None:
         )
 
 
-def _check_values(graph: Graph, entry: Entry, what: str) -> None:
+def _check_values(graph: GraphMembers, entry: Entry, what: str) -> None:
     """Refuse a program that values select before each call, because the file holds only one."""
     values = [s.name for s in _guarded(entry)]
     if values:
@@ -174,7 +174,7 @@ def load_graph(
 
 
 def export(
-    graph: Graph, path: str | os.PathLike[str], format: Literal["pt2", "aoti", "onnx"] = "pt2"
+    graph: GraphMembers, path: str | os.PathLike[str], format: Literal["pt2", "aoti", "onnx"] = "pt2"
 ) -> None:
     """Write an inference graph for other runtimes: "pt2" (torch.export.load opens it), "aoti" (AOTInductor
     package), "onnx".
@@ -266,7 +266,7 @@ class _Exported(torch.nn.Module):
 # --------------------------------------------------------------------------- the compiled program inside a
 # state dict
 def runtime_state_dict(
-    graph: Graph, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
+    graph: GraphMembers, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
 ) -> OrderedDict[str, Any]:
     """The compiled program and what it reads as an OrderedDict that flow.save can write; see
     load_runtime_state_dict.
@@ -292,7 +292,9 @@ def runtime_state_dict(
     return whole
 
 
-def load_runtime_state_dict(graph: Graph, state_dict: dict[str, Any], warmup_with_run: bool = True) -> None:
+def load_runtime_state_dict(
+    graph: GraphMembers, state_dict: dict[str, Any], warmup_with_run: bool = True
+) -> None:
     """Take over a program from runtime_state_dict(): the first call captures nothing.
 
     The graph's modules keep their weights, and get the saved ones from runtime_state_dict(with_eager=True).

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from ..._graph.program.program import Program
+    from .graph_members import GraphMembers
+else:
+    GraphMembers = object
 
 
-class Graph(StoredGraph, GraphInternals):
+class Graph(StoredGraph, GraphInternals, GraphMembers):
     """Subclass it: assign modules and call add_optimizer in __init__, write the step in build(), call the
     object.
 

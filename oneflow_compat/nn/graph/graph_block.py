@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..._global.placement import placement as Placement
-    from .graph import Graph
-    from .proxy import Proxy
+    from .graph_members import GraphMembers
 
 
 class _Stage:
@@ -82,8 +81,8 @@ class GraphModule(_Stage):
         self,
         prefix: str = "",
         name: str = "",
-        belonged_graph: Graph | None = None,
-        belonged_proxy: Proxy | None = None,
+        belonged_graph: GraphMembers | None = None,
+        belonged_proxy: object = None,
     ) -> None:
         self.name_prefix = prefix
         self.name = name
@@ -149,8 +148,8 @@ class GraphTensor(_Stage):
         self,
         prefix: str = "",
         name: str = "",
-        belonged_graph: Graph | None = None,
-        belonged_proxy: Proxy | None = None,
+        belonged_graph: GraphMembers | None = None,
+        belonged_proxy: object = None,
         tensor_graph_type: str | None = None,
     ) -> None:
         self.name_prefix = prefix

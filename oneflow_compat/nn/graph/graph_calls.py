@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..._message import data_type_number
 from .graph_layers import LAYER_PARTS, LAYERS
 from .graph_reductions import REDUCTION_PARTS, REDUCTIONS
 from .graph_views import VIEW_PARTS, VIEWS, dims, flag, numbers, typed
@@ -20,8 +21,7 @@ from .graph_views import VIEW_PARTS, VIEWS, dims, flag, numbers, typed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .graph_proto import JobWriter
-    from .graph_views import Arguments, CallWriter, Settings
+    from .graph_views import Arguments, CallWriter, OperatorWriter, Settings
 
 
 _COMPARISONS = {
@@ -36,7 +36,7 @@ _LOGIC = ("logical_and", "logical_or", "logical_xor")
 
 
 def _compare(op_type: str) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
         operand = a["other"]
         if isinstance(operand, torch.fx.Node):
             return w.user(
@@ -52,7 +52,7 @@ def _compare(op_type: str) -> CallWriter:
 def _both(same: str, broadcast: str) -> CallWriter:
     """Return a writer that uses one operator name for tensors of equal size and another name otherwise."""
 
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         operand = a.get("other", a.get("exponent"))
         if not isinstance(operand, torch.fx.Node) or not isinstance(a["self"], torch.fx.Node):
             return None
@@ -68,7 +68,7 @@ def _both(same: str, broadcast: str) -> CallWriter:
 
 
 def _with_number(name: str, both: CallWriter) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         if isinstance(a["other"], torch.fx.Node):
             return both(w, node, a)
         return w.user(node, name, {"in": [a["self"]]}, "out", numbers(a["other"]))
@@ -76,7 +76,7 @@ def _with_number(name: str, both: CallWriter) -> CallWriter:
     return call
 
 
-def _add(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _add(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     """Write add_n for tensors of equal size. A factor of the second tensor becomes a separate product."""
     x, y, alpha = a["self"], a["other"], a["alpha"]
     if not isinstance(y, torch.fx.Node):
@@ -88,7 +88,7 @@ def _add(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(node, "broadcast_add", {"x": [x], "y": [y]}, "z", {})
 
 
-def _sub(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _sub(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     x, y, alpha = a["self"], a["other"], a["alpha"]
     if not isinstance(y, torch.fx.Node):
         return w.scalar(node, "add", x, -y * alpha)
@@ -97,13 +97,13 @@ def _sub(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(node, "broadcast_sub", {"x": [x], "y": [y]}, "z", {})
 
 
-def _rsub(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+def _rsub(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     if isinstance(a["other"], torch.fx.Node) or a["alpha"] != 1:
         return None
     return w.scalar(node, "add", w.scalar(node, "mul", a["self"], -1), a["other"])
 
 
-def _clamp(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+def _clamp(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     low, high = a.get("min"), a.get("max")
     if any(isinstance(v, torch.fx.Node) for v in (low, high)) or (low is None and high is None):
         return None
@@ -117,7 +117,7 @@ def _clamp(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     return w.user(node, op_type, {"x": [a["self"]]}, "y", settings)
 
 
-def _masked_fill(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+def _masked_fill(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     if isinstance(a["value"], torch.fx.Node):
         return None
     settings = {
@@ -128,20 +128,20 @@ def _masked_fill(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     return w.user(node, "masked_fill", {"x": [a["self"]], "mask": [a["mask"]]}, "out", settings)
 
 
-def _cast(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _cast(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(
         node,
         "cast",
         {"in": [a["self"]]},
         "out",
-        {"dtype": ("at_data_type", w.data_type_number(w.dtype(node))), "pin_memory": flag(False)},
+        {"dtype": ("at_data_type", data_type_number(w.dtype(node))), "pin_memory": flag(False)},
     )
 
 
 def _constant(value: float | str) -> CallWriter:
     """Write a tensor filled with one value; `value` is that value or the name of ATen's argument."""
 
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         fill, dtype = a[value] if isinstance(value, str) else value, w.dtype(node)
         if isinstance(fill, (torch.fx.Node, complex)):
             return None
@@ -154,7 +154,7 @@ def _constant(value: float | str) -> CallWriter:
             {
                 "is_floating_value": flag(floating),
                 **typed(floating, fill, ("floating_value", "integer_value")),
-                "dtype": ("at_data_type", w.data_type_number(dtype)),
+                "dtype": ("at_data_type", data_type_number(dtype)),
                 "shape": ("at_shape", w.result(node)),
             },
         )
@@ -162,19 +162,19 @@ def _constant(value: float | str) -> CallWriter:
     return call
 
 
-def _arange(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+def _arange(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     start, limit, delta = a.get("start", 0), a["end"], a.get("step", 1)
     if not all(isinstance(v, (int, float)) for v in (start, limit, delta)):
         return None
     floating = w.dtype(node).is_floating_point
-    settings = {"dtype": ("at_data_type", w.data_type_number(w.dtype(node)))}
+    settings = {"dtype": ("at_data_type", data_type_number(w.dtype(node)))}
     for name, value in (("start", start), ("limit", limit), ("delta", delta)):
         settings |= typed(floating, value, (f"float_{name}", f"integer_{name}"))
     return w.user(node, "arange", {}, "out", settings)
 
 
 def _concat(op_type: str) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
         rank = len(w.result(node))
         return w.user(
             node,
@@ -191,7 +191,7 @@ def _concat(op_type: str) -> CallWriter:
 
 
 def _gathered(op_type: str, names: Mapping[str, str], output: str, dim: tuple[str, str] | None) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
         setting = {} if dim is None else {dim[0]: (dim[1], dims(w, a["self"], a["dim"])[0])}
         return w.user(node, op_type, {ours: [a[theirs]] for ours, theirs in names.items()}, output, setting)
 
@@ -199,7 +199,7 @@ def _gathered(op_type: str, names: Mapping[str, str], output: str, dim: tuple[st
 
 
 def _triangle(op_type: str, settings: Settings) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
         return w.user(
             node, op_type, {"in": [a["self"]]}, "out", {"diagonal": ("at_int64", a["diagonal"]), **settings}
         )

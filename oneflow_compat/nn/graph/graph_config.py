@@ -19,7 +19,7 @@ from .graph_job import job_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
     from .job_message.job_conf import JobConfigProto
 
 
@@ -36,7 +36,7 @@ class GraphConfig:
             engine_config = Config()
         self._engine = engine_config
         self._train = False
-        self._graph: Callable[[], Graph | None] = lambda: None  # or a weak reference to the graph
+        self._graph: Callable[[], GraphMembers | None] = lambda: None  # or a weak reference to the graph
         self._kept: dict[str, Any] = {}  # options without effect here, with the values that were set
 
     @property

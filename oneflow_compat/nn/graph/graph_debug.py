@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..._graph.explanations import Explanation
     from ..._graph.program.program import Program
-    from .graph import Graph
+    from .graph_members import GraphMembers
     from .graph_repr import Leaves, ModuleCalls
 
 
@@ -76,7 +76,7 @@ class _Calls:
     [(label, text)].
     """
 
-    def __init__(self, graph: Graph, views: Views) -> None:
+    def __init__(self, graph: GraphMembers, views: Views) -> None:
         self.debug, self.views = graph._debug, views
         self.calls: ModuleCalls = {}
         self.names = {
@@ -127,7 +127,9 @@ class _Calls:
             )
 
 
-def record(graph: Graph, build: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def record(
+    graph: GraphMembers, build: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Run build() and record the inputs and outputs of the graph and of every module in it. Print them if
     requested.
     """
@@ -154,12 +156,12 @@ def record(graph: Graph, build: Callable[..., Any], args: tuple[Any, ...], kwarg
     return out
 
 
-def on_change(graph: Graph) -> Callable[[Explanation], None]:
+def on_change(graph: GraphMembers) -> Callable[[Explanation], None]:
     """Print at level 1 why another program is made."""
     return lambda explanation: graph._debug.say(1, f"(GRAPH:{graph.name}) another program: {explanation}")
 
 
-def on_stage(graph: Graph) -> Callable[[str, float, Program | None], None]:
+def on_stage(graph: GraphMembers) -> Callable[[str, float, Program | None], None]:
     """Report one stage of the engine: times at level 0, every operator at level 2."""
 
     def report(stage: str, seconds: float, program: Program | None) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
     from .proxy import ProxyTensor
 
 
@@ -82,7 +82,9 @@ def checked_size(size: int) -> int:
 class GraphCache:
     """The programs of `base_graph`, one per input signature."""
 
-    def __init__(self, base_graph: Graph, cache_size: int = 10, enable_graph_shared: bool = True) -> None:
+    def __init__(
+        self, base_graph: GraphMembers, cache_size: int = 10, enable_graph_shared: bool = True
+    ) -> None:
         self._base_graph = base_graph
         self.set_cache_size(cache_size)
 
@@ -93,7 +95,7 @@ class GraphCache:
     def enable_shared(self, enabled: bool = True) -> None:
         """Accepted: every program of a graph shares the live weights already."""
 
-    def get_graph(self, *args: Any, **kwargs: Any) -> Graph:
+    def get_graph(self, *args: Any, **kwargs: Any) -> GraphMembers:
         """The graph that runs these arguments: the one graph, whatever they are."""
         return self._base_graph
 
@@ -101,7 +103,7 @@ class GraphCache:
 class Variables:
     """The parameters and buffers of a graph (OneFlow: of its runtime)."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphMembers) -> None:
         self._graph = graph
 
     def get_runtime_var_states(self) -> tuple[list[str], list[torch.Tensor]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..._graph import Config
-    from .graph import Graph
+    from .graph_members import GraphMembers
 
 
 class LearningRateDecay(Message):
@@ -47,7 +47,7 @@ class OptimizerConf(Message):
     ONEOF = {"normal_mdupdt": ("naive_conf", *messages(OPTIMIZERS))}
 
 
-def job_config(engine: Config, kept: Mapping[str, Any], graph: Graph | None = None) -> JobConfigProto:
+def job_config(engine: Config, kept: Mapping[str, Any], graph: GraphMembers | None = None) -> JobConfigProto:
     """Return the message of the graph's options that were set, and its optimizers."""
     job = JobConfigProto()
     if graph is not None:
@@ -84,7 +84,7 @@ def job_config(engine: Config, kept: Mapping[str, Any], graph: Graph | None = No
     return job
 
 
-def _optimizer_confs(graph: Graph) -> Iterator[OptimizerConf]:
+def _optimizer_confs(graph: GraphMembers) -> Iterator[OptimizerConf]:
     names = _named_parameters(graph)
     for optimizer, schedule in graph._opts:
         for group in optimizer.param_groups:
@@ -151,7 +151,7 @@ def _fill(message: Message, values: Mapping[str, Any]) -> None:
             getattr(message, name).extend(value)
 
 
-def variables(graph: Graph) -> OrderedDict[torch.nn.Parameter, types.SimpleNamespace]:
+def variables(graph: GraphMembers) -> OrderedDict[torch.nn.Parameter, types.SimpleNamespace]:
     """Return {parameter: its name and its L2 factor} of the graph's modules."""
     l2 = {
         id(p): group.get("weight_decay") or 0.0

@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..._message import data_type_number
 from .graph_views import flag, ints, longs, numbers, reshape, swapped, typed
 
 if TYPE_CHECKING:
     import torch
 
-    from .graph_proto import JobWriter
-    from .graph_views import Arguments, CallWriter
+    from .graph_views import Arguments, CallWriter, OperatorWriter
 
 
 def _softmax(op_type: str, output: str) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
         return swapped(
             w, node, a["self"], a["dim"], lambda x: w.user(node, op_type, {"in": [x]}, output, {}, w.size(x))
         )
@@ -26,17 +26,17 @@ def _softmax(op_type: str, output: str) -> CallWriter:
     return call
 
 
-def _gelu(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _gelu(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(node, "fast_gelu" if a["approximate"] == "tanh" else "gelu", {"in": [a["self"]]}, "out", {})
 
 
-def _elu(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _elu(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     if a["scale"] != 1:
         return w.user(node, "selu", {"in": [a["self"]]}, "out", {})
     return w.user(node, "elu", {"in": [a["self"]]}, "out", {"alpha": ("at_double", float(a["alpha"]))})
 
 
-def _pad(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _pad(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     pad, rank, floating = list(a["pad"]), len(w.size(a["self"])), w.dtype(a["self"]).is_floating_point
     before = [0] * (rank - len(pad) // 2) + pad[-2::-2]
     after = [0] * (rank - len(pad) // 2) + pad[::-2]
@@ -57,7 +57,7 @@ def _pad(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
 def _upsample(op_type: str, dims: int) -> CallWriter:
     """Write an upsampling. OneFlow keeps the given scales, or those that follow from the sizes."""
 
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         if "self" not in a:
             return None
         x, out = w.size(a["self"])[2:], w.result(node)[2:]
@@ -83,18 +83,18 @@ def _upsample(op_type: str, dims: int) -> CallWriter:
     return call
 
 
-def _product(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _product(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     settings = {"transpose_a": flag(False), "transpose_b": flag(False), "alpha": ("at_double", 1.0)}
     return w.user(node, "batch_matmul", {"a": [a["self"]], "b": [a["mat2"]]}, "out", settings)
 
 
-def _embedding(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _embedding(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(
         node, "gather", {"in": [a["weight"]], "indices": [a["indices"]]}, "out", {"axis": ("at_int64", 0)}
     )
 
 
-def _layer_norm(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
+def _layer_norm(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     if index:
         return None
     rank, scale, center = len(w.size(a["input"])), a["weight"] is not None, a["bias"] is not None
@@ -120,7 +120,7 @@ def _layer_norm(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> 
     )
 
 
-def _batch_norm(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
+def _batch_norm(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     if index:
         return None
     names = {
@@ -145,7 +145,7 @@ def _batch_norm(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> 
     )
 
 
-def _group_norm(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
+def _group_norm(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     if index:
         return None
     shape, rows = list(w.size(a["input"])), math.prod(w.size(a["input"])) // (a["N"] * a["group"])
@@ -157,7 +157,7 @@ def _group_norm(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> 
         "dim": ints(2),
         "unbiased": flag(False),
         "keepdim": flag(True),
-        "dtype": ("at_data_type", w.data_type_number(w.dtype(a["input"]))),
+        "dtype": ("at_data_type", data_type_number(w.dtype(a["input"]))),
     }
     var = w.user(node, "var", {"input": [x]}, "output", settings, group_shape)
     x = w.user(node, "broadcast_sub", {"x": [x], "y": [mean]}, "z", {}, w.size(x))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..._graph.program.program import Program
-    from .graph import Graph
+    from .graph_members import GraphMembers
     from .graph_repr import ModuleCalls
     from .graph_views import Arguments, Settings, Value
 
@@ -41,7 +41,7 @@ class Job(Message):
     FIELDS = {"net": {"op": []}, "helper": {"lbn2logical_blob_desc": Map()}}
 
 
-def job(graph: Graph) -> Job | None:
+def job(graph: GraphMembers) -> Job | None:
     """Return the Job of the program last run; None before the first call."""
     return None if graph.program is None else JobWriter(graph.program, graph._calls).described()
 
@@ -180,8 +180,6 @@ class JobWriter:
         operands = {inputs[0]: flat} if flat is not None else {k: [t] for k, t in zip(inputs, tensors)}
         values = {k: (field, _argument(node, k, position)) for k, (field, position) in settings.items()}
         return self.user(node, op_type, operands, output, values)
-
-    data_type_number = staticmethod(data_type_number)
 
     def name_of(self, x: Value) -> str:
         return x if isinstance(x, str) else self.names.get(x, x.name)

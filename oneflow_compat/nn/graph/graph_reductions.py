@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..._message import data_type_number
 from .graph_views import dims, flag, ints, reshape, transpose
 
 if TYPE_CHECKING:
-    from .graph_proto import JobWriter
-    from .graph_views import Arguments, CallWriter, PartWriter
+    from .graph_views import Arguments, CallWriter, OperatorWriter, PartWriter
 
 
 def _reduced(op_type: str) -> CallWriter:
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
         if "other" in a:
             return None
         axis = dims(w, a["self"], a.get("dim"))
@@ -38,7 +38,7 @@ def _arg(negated: bool) -> CallWriter:
     the largest of -x.
     """
 
-    def call(w: JobWriter, node: torch.fx.Node, a: Arguments, part: int | None = None) -> str | None:
+    def call(w: OperatorWriter, node: torch.fx.Node, a: Arguments, part: int | None = None) -> str | None:
         x, dim, keep = a["self"], a.get("dim"), a.get("keepdim")
         if not w.size(x):
             return None
@@ -62,20 +62,20 @@ def _arg(negated: bool) -> CallWriter:
     return call
 
 
-def _expanded(w: JobWriter, node: torch.fx.Node, x: str, shape: list[int]) -> str:
+def _expanded(w: OperatorWriter, node: torch.fx.Node, x: str, shape: list[int]) -> str:
     """Write the integers `x` of `shape` with a last dimension of size 1."""
     axis = {"axis": ("at_int32", len(shape))}
     return w.user(node, "expand_dims", {"in": [x]}, "out", axis, [*shape, 1], torch.int64)
 
 
 def _largest(op_type: str, negated: bool) -> PartWriter:
-    def part(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
+    def part(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
         return _arg(negated)(w, node, a) if index else _reduced(op_type)(w, node, a)
 
     return part
 
 
-def _var(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
+def _var(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str | None:
     if a.get("correction") not in (None, 0, 1):
         return None
     return w.user(
@@ -87,12 +87,12 @@ def _var(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str | None:
             "dim": ints(*dims(w, a["self"], a.get("dim"))),
             "unbiased": flag(a.get("unbiased", a.get("correction") != 0)),
             "keepdim": flag(a.get("keepdim")),
-            "dtype": ("at_data_type", w.data_type_number(w.dtype(node))),
+            "dtype": ("at_data_type", data_type_number(w.dtype(node))),
         },
     )
 
 
-def _sort(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
+def _sort(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     """Write a sort of the last dimension as the order of the elements and the values in that order."""
     last = len(w.size(a["self"])) - 1
     if last < 0 or a["dim"] % (last + 1) != last:
@@ -112,7 +112,7 @@ def _sort(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | 
     )
 
 
-def _topk(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
+def _topk(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str | None:
     last = len(w.size(a["self"])) - 1
     if last < 0 or a["dim"] % (last + 1) != last or not a["largest"]:
         return None

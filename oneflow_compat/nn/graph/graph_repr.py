@@ -14,7 +14,7 @@ from ..._ops.tensor_text import tensor_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
 
     Leaves = list[tuple[str, "LeafText"]]  # (name of a tensor or value, its text)
     ModuleCalls = dict[str, tuple[Sequence[Any], Sequence[Any]]]  # name of a module -> (inputs, outputs)
@@ -121,7 +121,7 @@ def _device(node: torch.fx.Node) -> str:
     return getattr(device, "type", None) or "cpu"
 
 
-def graph_text(graph: Graph) -> str:
+def graph_text(graph: GraphMembers) -> str:
     """Return the full text of a graph. Operators, inputs and outputs are present after its first call."""
     calls = graph._calls
     operators = graph._operators()

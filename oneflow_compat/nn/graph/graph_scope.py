@@ -15,7 +15,7 @@ from .graph_block import GraphModule, GraphTensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
     from .proxy import ProxyModule
 
     CurrentScope = scopes.Scope | Callable[[], scopes.Scope]
@@ -26,7 +26,7 @@ class Views(contextlib.ExitStack):
     module.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphMembers) -> None:
         super().__init__()
         self._graph = graph
         self._blocks: dict[int, ProxyModule] | None = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
 
 
 SLOTS = {  # torch's name of an optimizer slot: OneFlow's
@@ -49,7 +49,7 @@ def _torch_slot(optimizer: Optimizer, slot: str) -> str:
     return {v: k for names in (SLOTS, _slot_names(optimizer)) for k, v in names.items()}.get(slot, slot)
 
 
-def _named_parameters(graph: Graph) -> dict[int, str]:
+def _named_parameters(graph: GraphMembers) -> dict[int, str]:
     names: dict[int, str] = {}
     for prefix, block in graph._blocks.items():
         for n, p in block._origin.named_parameters():
@@ -61,7 +61,7 @@ def _named_parameters(graph: Graph) -> dict[int, str]:
     return names
 
 
-def is_global(graph: Graph) -> bool:
+def is_global(graph: GraphMembers) -> bool:
     """Return True if the graph holds global tensors."""
     return any(
         getattr(t, "is_global", False)
@@ -70,7 +70,9 @@ def is_global(graph: Graph) -> bool:
     )
 
 
-def state_dict(graph: Graph, destination: OrderedDict[str, Any] | None = None) -> OrderedDict[str, Any]:
+def state_dict(
+    graph: GraphMembers, destination: OrderedDict[str, Any] | None = None
+) -> OrderedDict[str, Any]:
     """Return the state of the graph's modules, optimizers, schedules and scaler."""
     out = OrderedDict() if destination is None else destination
     for name, block in graph._blocks.items():
@@ -111,7 +113,7 @@ def _optimizer_state(
     return tensors, values
 
 
-def _recordable(graph: Graph, owner: str, values: dict[str, Any]) -> dict[str, Any]:
+def _recordable(graph: GraphMembers, owner: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the values without those that no tensors can hold. Functions stay those of the receiver; a
     warning names other objects.
     """
@@ -159,7 +161,7 @@ class _SortedState:
     unknown: list[str] = field(default_factory=list)
 
 
-def load_state_dict(graph: Graph, state: Mapping[str, Any], strict: bool = True) -> None:
+def load_state_dict(graph: GraphMembers, state: Mapping[str, Any], strict: bool = True) -> None:
     """Load a state dict. Everything is checked before anything is changed.
 
     State of another optimizer, or of one that the graph does not have, is ignored with a warning, unlike in
@@ -184,7 +186,7 @@ def load_state_dict(graph: Graph, state: Mapping[str, Any], strict: bool = True)
     _write_state(graph, entries, options, by_name, strict)
 
 
-def _sorted_state(graph: Graph, state: Mapping[str, Any], by_name: dict[str, Stepped]) -> _SortedState:
+def _sorted_state(graph: GraphMembers, state: Mapping[str, Any], by_name: dict[str, Stepped]) -> _SortedState:
     """Sort the entries of a state dict; raise TypeError or ValueError for a damaged one."""
     entries = _SortedState()
     for key, value in state.items():
@@ -213,7 +215,7 @@ def _is_record_key(key: str) -> bool:
     return key == "grad_scaler" or owner in ("optimizer", "lr_scheduler") and index.isdigit()
 
 
-def _mapping(graph: Graph, key: str, value: object) -> Mapping[str, Any]:
+def _mapping(graph: GraphMembers, key: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(
             f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__} {value!r}, no"
@@ -222,7 +224,7 @@ def _mapping(graph: Graph, key: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-def _slot(graph: Graph, key: str, value: Any) -> torch.Tensor | float:
+def _slot(graph: GraphMembers, key: str, value: Any) -> torch.Tensor | float:
     if not isinstance(value, (torch.Tensor, int, float)):
         raise TypeError(
             f"load_state_dict of graph {graph.name}: {key} is a {type(value).__name__}; it must be a"
@@ -231,7 +233,7 @@ def _slot(graph: Graph, key: str, value: Any) -> torch.Tensor | float:
     return value
 
 
-def _step_count(graph: Graph, value: Any) -> int:
+def _step_count(graph: GraphMembers, value: Any) -> int:
     try:
         return int(torch.as_tensor(value).reshape(-1)[0])
     except (TypeError, ValueError, IndexError, RuntimeError):
@@ -241,7 +243,7 @@ def _step_count(graph: Graph, value: Any) -> int:
         ) from None
 
 
-def _recorded_value(graph: Graph, key: str, value: Mapping[str, Any]) -> Any:
+def _recorded_value(graph: GraphMembers, key: str, value: Mapping[str, Any]) -> Any:
     """Decode what state_dict() recorded; raise if it does not have the form that state_dict() gives."""
     try:
         value = value_of(value) if is_record(value) else value
@@ -267,7 +269,7 @@ def _recorded_value(graph: Graph, key: str, value: Mapping[str, Any]) -> Any:
 
 
 def _fitting_options(
-    graph: Graph, entries: _SortedState, by_name: dict[str, Stepped]
+    graph: GraphMembers, entries: _SortedState, by_name: dict[str, Stepped]
 ) -> dict[int, Sequence[dict[str, Any]]]:
     """Return the saved options of each optimizer's groups.
 
@@ -292,7 +294,7 @@ def _fitting_options(
     return options
 
 
-def _check_slots(graph: Graph, slots: dict[str, dict[str, Any]], by_name: dict[str, Stepped]) -> None:
+def _check_slots(graph: GraphMembers, slots: dict[str, dict[str, Any]], by_name: dict[str, Stepped]) -> None:
     for name, values in slots.items():
         parameter = by_name[name][2]
         for slot, value in values.items():
@@ -321,7 +323,7 @@ def _kind(tensor: torch.Tensor) -> tuple[bool, bool]:
 
 
 def _write_state(
-    graph: Graph,
+    graph: GraphMembers,
     entries: _SortedState,
     options: dict[int, Sequence[dict[str, Any]]],
     by_name: dict[str, Stepped],
@@ -343,11 +345,11 @@ def _write_state(
     object.__setattr__(graph, "_steps", entries.steps)
 
 
-def _warn(graph: Graph, message: str) -> None:
+def _warn(graph: GraphMembers, message: str) -> None:
     warnings.warn(f"load_state_dict of graph {graph.name}: {message}", stacklevel=5)
 
 
-def _stepped(graph: Graph) -> dict[str, Stepped]:
+def _stepped(graph: GraphMembers) -> dict[str, Stepped]:
     """Return name -> (index of its optimizer, index of its group, the parameter)."""
     names = _named_parameters(graph)
     return {
@@ -358,7 +360,7 @@ def _stepped(graph: Graph) -> dict[str, Stepped]:
     }
 
 
-def _options(graph: Graph, o: int, records: dict[str, Any]) -> Sequence[dict[str, Any]]:
+def _options(graph: GraphMembers, o: int, records: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """Return the saved options of an optimizer's groups, or none if the number of groups differs."""
     options, groups = (
         records.get(f"optimizer_{o}", {}).get("param_groups", ()),
@@ -420,7 +422,7 @@ def _put_slots(entry: dict[str, Any], p: torch.Tensor, values: dict[str, Any], s
 
 
 def _check_shapes(
-    graph: Graph, name: str, module: torch.nn.Module, state: Mapping[str, Any], strict: bool
+    graph: GraphMembers, name: str, module: torch.nn.Module, state: Mapping[str, Any], strict: bool
 ) -> None:
     have = module.state_dict()
     wrong = [

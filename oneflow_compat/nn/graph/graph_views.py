@@ -6,21 +6,44 @@ Part of `graph_calls.CALLS`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
-
-    from .graph_proto import JobWriter
 
     Value = torch.fx.Node | str  # a value of the job: the node that computes it, or its name
     Arguments = dict[str, Any]  # ATen's arguments of a node, by name
     Setting = tuple[str, Any]  # (field of AttrValue, its value)
     Settings = dict[str, Setting]
-    CallWriter = Callable[[JobWriter, torch.fx.Node, Arguments], str | None]
-    PartWriter = Callable[[JobWriter, torch.fx.Node, Arguments, int], str | None]
+    CallWriter = Callable[["OperatorWriter", torch.fx.Node, Arguments], str | None]
+    PartWriter = Callable[["OperatorWriter", torch.fx.Node, Arguments, int], str | None]
+
+
+class OperatorWriter(Protocol):
+    """What the functions for single operators use of a JobWriter (graph_proto.py)."""
+
+    def name_of(self, x: Value) -> str: ...
+
+    def size(self, x: Value) -> Any: ...
+
+    def result(self, node: torch.fx.Node) -> Any: ...
+
+    def dtype(self, node: torch.fx.Node) -> Any: ...
+
+    def scalar(self, node: torch.fx.Node, op_name: str, tensor: Value, scalar: float) -> str: ...
+
+    def user(
+        self,
+        node: torch.fx.Node,
+        op_name: str,
+        inputs: Mapping[str, Sequence[Value]],
+        output: str,
+        settings: Settings,
+        shape: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> str: ...
 
 
 def ints(*values: int) -> Setting:
@@ -54,7 +77,7 @@ def typed(floating: bool, value: float, names: tuple[str, str] = ("floating", "i
     return {names[0]: ("at_double", float(value) if floating else 0.0), names[1]: ("at_int64", whole)}
 
 
-def dims(w: JobWriter, x: Value, dims: int | Sequence[int] | None) -> list[int]:
+def dims(w: OperatorWriter, x: Value, dims: int | Sequence[int] | None) -> list[int]:
     """Return the dimensions as nonnegative indices; all dimensions if none is named."""
     rank = len(w.size(x))
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
@@ -62,18 +85,20 @@ def dims(w: JobWriter, x: Value, dims: int | Sequence[int] | None) -> list[int]:
     return [d % max(1, rank) for d in ([dims] if isinstance(dims, int) else dims)]
 
 
-def reshape(w: JobWriter, node: torch.fx.Node, x: Value, shape: Sequence[int]) -> str:
+def reshape(w: OperatorWriter, node: torch.fx.Node, x: Value, shape: Sequence[int]) -> str:
     return w.user(node, "reshape", {"in": [x]}, "out", {"shape": ("at_shape", list(shape))}, shape)
 
 
-def transpose(w: JobWriter, node: torch.fx.Node, x: Value, perm: Sequence[int]) -> str:
+def transpose(w: OperatorWriter, node: torch.fx.Node, x: Value, perm: Sequence[int]) -> str:
     shape = w.size(x)
     return w.user(
         node, "transpose", {"input": [x]}, "output", {"perm": ints(*perm)}, [shape[d] for d in perm]
     )
 
 
-def swapped(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, compute: Callable[[Value], str]) -> str:
+def swapped(
+    w: OperatorWriter, node: torch.fx.Node, x: Value, dim: int, compute: Callable[[Value], str]
+) -> str:
     """Apply `compute` to the last dimension; the dimension is exchanged with it before and after."""
     rank = len(w.size(x))
     dim %= max(1, rank)
@@ -84,7 +109,7 @@ def swapped(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, compute: Call
     return transpose(w, node, compute(transpose(w, node, x, perm)), perm)
 
 
-def _narrow(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, start: int, length: int) -> str:
+def _narrow(w: OperatorWriter, node: torch.fx.Node, x: Value, dim: int, start: int, length: int) -> str:
     shape = list(w.size(x))
     shape[dim] = length
     return w.user(
@@ -97,7 +122,7 @@ def _narrow(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, start: int, l
     )
 
 
-def _split(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
+def _split(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
     x, [dim] = a["self"], dims(w, a["self"], a["dim"])
     size = w.size(x)[dim]
     lengths: Any = a.get("split_sizes") or a.get("split_size")
@@ -106,14 +131,16 @@ def _split(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
     return _narrow(w, node, x, dim, sum(lengths[:index]), lengths[index])
 
 
-def _unbind(w: JobWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
+def _unbind(w: OperatorWriter, node: torch.fx.Node, a: Arguments, index: int) -> str:
     [dim] = dims(w, a["self"], a["dim"])
     return w.user(
         node, "squeeze", {"in": [_narrow(w, node, a["self"], dim, index, 1)]}, "out", {"axes": ints(dim)}
     )
 
 
-def _window(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, start: int, stop: int, step: int) -> str:
+def _window(
+    w: OperatorWriter, node: torch.fx.Node, x: Value, dim: int, start: int, stop: int, step: int
+) -> str:
     shape = w.size(x)
     starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
     starts[dim], stops[dim], steps[dim] = start, stop, step
@@ -128,19 +155,19 @@ def _window(w: JobWriter, node: torch.fx.Node, x: Value, dim: int, start: int, s
     )
 
 
-def _slice(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _slice(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     [dim] = dims(w, a["self"], a["dim"])
     start, stop, step = slice(a["start"], a["end"], a["step"]).indices(w.size(a["self"])[dim])
     return _window(w, node, a["self"], dim, start, stop, step)
 
 
-def _select(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _select(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     [dim] = dims(w, a["self"], a["dim"])
     start = a["index"] % w.size(a["self"])[dim]
     return reshape(w, node, _window(w, node, a["self"], dim, start, start + 1, 1), w.result(node))
 
 
-def _squeeze(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _squeeze(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     shape = w.size(a["self"])
     axes = [d for d in dims(w, a["self"], a.get("dim")) if shape[d] == 1]
     return (
@@ -150,7 +177,7 @@ def _squeeze(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     )
 
 
-def _repeat(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _repeat(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     """Write a repeat: a dimension of size 1 is inserted before each dimension and expanded. The expansion
     also adds new dimensions.
     """
@@ -169,11 +196,11 @@ def _repeat(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     )
 
 
-def _expand(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _expand(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(node, "expand", {"in": [a["self"]]}, "out", {"expand_shape": ("at_shape", w.result(node))})
 
 
-def _unsqueeze(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _unsqueeze(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.user(
         node,
         "expand_dims",
@@ -183,11 +210,11 @@ def _unsqueeze(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     )
 
 
-def _view(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _view(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return reshape(w, node, a["self"], w.result(node))
 
 
-def _pixel_shuffle(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _pixel_shuffle(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     n, c, high, wide = w.size(a["self"])
     r = a["upscale_factor"]
     x = reshape(w, node, a["self"], [n, c // r**2, r**2, high, wide])
@@ -195,7 +222,7 @@ def _pixel_shuffle(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
     return reshape(w, node, x, w.result(node))
 
 
-def _same(w: JobWriter, node: torch.fx.Node, a: Arguments) -> str:
+def _same(w: OperatorWriter, node: torch.fx.Node, a: Arguments) -> str:
     return w.name_of(a["self"])
 
 

@@ -15,7 +15,7 @@ from .graph_repr import module_lines, tensor_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
 
 
 class Proxy:
@@ -28,7 +28,7 @@ class Proxy:
 class ProxyTensor(Proxy):
     """Stands for a parameter or buffer outside build(); every operation and attribute reaches the tensor."""
 
-    def __init__(self, origin: torch.Tensor, tag: str, prefix: str, name: str, graph: Graph) -> None:
+    def __init__(self, origin: torch.Tensor, tag: str, prefix: str, name: str, graph: GraphMembers) -> None:
         self._origin, self._tag, self._name, self._name_prefix = origin, tag, name, prefix
         self._settings = GraphTensor(prefix, name, graph, self, tag)
 
@@ -69,7 +69,11 @@ class ProxyModule(Proxy):
     """
 
     def __init__(
-        self, origin: torch.nn.Module, prefix: str = "", name: str = "", belonged_graph: Graph | None = None
+        self,
+        origin: torch.nn.Module,
+        prefix: str = "",
+        name: str = "",
+        belonged_graph: GraphMembers | None = None,
     ) -> None:
         set_ = object.__setattr__
         set_(self, "_origin", origin)

@@ -14,7 +14,7 @@ from ..._env import is_set
 if TYPE_CHECKING:
     import torch
 
-    from .graph import Graph
+    from .graph_members import GraphMembers
 
 
 class RateLog:
@@ -40,6 +40,6 @@ class RateLog:
         self._step += 1
 
 
-def rate_log(graph: Graph) -> RateLog | Literal[False]:
+def rate_log(graph: GraphMembers) -> RateLog | Literal[False]:
     """Return the RateLog of a graph with an optimizer under ONEFLOW_DEBUG_MODE, else False."""
     return RateLog(graph._opts[0][0]) if graph._opts and is_set("ONEFLOW_DEBUG_MODE") else False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -16,9 +17,9 @@ from torch.fx import Node
 
 from ...program import new_nodes
 from ...program.dimension_guards import DimensionGuards
+from ...program.locations import Argument
 from ...program.program import Program
 from ...program.writes import first_of_update
-from .symbols import arguments_with_symbols, guards_of_region
 
 if TYPE_CHECKING:
     from torch.fx import Graph
@@ -175,3 +176,31 @@ def _with_strides(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 def _computes_scalar(node: Node) -> bool:
     module = getattr(node.target, "__module__", None)
     return node.meta.get("tensor") is None and module in ("_operator", "math")
+
+
+def guards_of_region(program: Program, inputs: list[Node]) -> DimensionGuards | None:
+    """Return the guards of a program by the inputs of its region instead of by arguments."""
+    if program.dimensions is None:
+        return None
+    arguments = {
+        slot.location.index: node
+        for slot, node in zip(program.slots, program.placeholders)
+        if slot.role == "arg"
+    }
+    positions = {index: inputs.index(node) for index, node in arguments.items() if node in inputs}
+    guards = program.dimensions
+    return DimensionGuards(
+        tuple(replace(d, argument=positions[d.argument]) for d in guards.dimensions),
+        {positions[index]: layout for index, layout in guards.layouts.items() if index in positions},
+        guards.conditions,
+    )
+
+
+def arguments_with_symbols(program: Program) -> set[Node]:
+    """Return the placeholders that a region must take, because its symbols are read off them."""
+    symbols = {d.argument for d in program.dimensions.dimensions} if program.dimensions is not None else ()
+    return {
+        node
+        for slot, node in zip(program.slots, program.placeholders)
+        if isinstance(slot.location, Argument) and slot.location.index in symbols
+    }

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from ...program.dimension_guards import DimensionGuards, evaluate
-from ...program.locations import Argument
-from ...program.program import Program
 from ...program.symbol_environment import conditions_of, new_symbol
 
 if TYPE_CHECKING:
@@ -32,34 +30,6 @@ if TYPE_CHECKING:
 MAX_VARIANTS = 8  # compiled forms of one region
 # (variants, inputs of a call) -> a function for their sizes, or None if there is none yet
 OtherVariant: TypeAlias = "Callable[[Variants, tuple[Any, ...]], CompiledFunction | None]"
-
-
-def guards_of_region(program: Program, inputs: list[Node]) -> DimensionGuards | None:
-    """Return the guards of a program by the inputs of its region instead of by arguments."""
-    if program.dimensions is None:
-        return None
-    arguments = {
-        slot.location.index: node
-        for slot, node in zip(program.slots, program.placeholders)
-        if slot.role == "arg"
-    }
-    positions = {index: inputs.index(node) for index, node in arguments.items() if node in inputs}
-    guards = program.dimensions
-    return DimensionGuards(
-        tuple(replace(d, argument=positions[d.argument]) for d in guards.dimensions),
-        {positions[index]: layout for index, layout in guards.layouts.items() if index in positions},
-        guards.conditions,
-    )
-
-
-def arguments_with_symbols(program: Program) -> set[Node]:
-    """Return the placeholders that a region must take, because its symbols are read off them."""
-    symbols = {d.argument for d in program.dimensions.dimensions} if program.dimensions is not None else ()
-    return {
-        node
-        for slot, node in zip(program.slots, program.placeholders)
-        if isinstance(slot.location, Argument) and slot.location.index in symbols
-    }
 
 
 def has_fixed_results(node: Node) -> bool:
