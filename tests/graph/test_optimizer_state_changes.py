@@ -311,10 +311,10 @@ def test_a_parameter_that_an_optimizer_has_twice_is_updated_as_in_eager(options,
         parameters = [*model.parameters(), model[0].weight]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of the duplicate
-            made = (
+            optimizer = (
                 torch.optim.AdamW(parameters) if options is None else torch.optim.SGD(parameters, **options)
             )
-        return model, made
+        return model, optimizer
 
     eager, eager_optimizer = training()
     model, optimizer = training()

@@ -1,4 +1,4 @@
-"""What build() does not read makes no program and no warning, such as attributes of objects in a list."""
+"""Values that build() does not read, such as attributes of objects in a list, cause no program and no warning."""
 
 import gc
 import subprocess

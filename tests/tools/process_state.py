@@ -130,6 +130,9 @@ def set_override(entry: object, value: object) -> None:
         entry.user_override = value
 
 
+_OF_TORCH = {"aot_inductor.metadata"}  # torch notes there for which machine it compiles a package
+
+
 class Overrides:
     """The values that were set in a configuration module of torch."""
 
@@ -141,7 +144,9 @@ class Overrides:
     def changed(self, later: "Overrides") -> dict[str, object]:
         """The values that another one replaced. An option has its default value until it is set."""
         changes = {}
-        for name in self.values.keys() & later.values.keys():  # the module may be loaded in between
+        for name in (
+            self.values.keys() & later.values.keys()
+        ) - _OF_TORCH:  # the module may be loaded in between
             value, current, default = self.values[name], later.values[name], self.options[name].default
             effective, current = (default if v is _UNSET_SENTINEL else v for v in (value, current))
             if effective is not current and effective != current:

@@ -60,16 +60,16 @@ class Observer:
     ) -> None:
         """`owner`: the module with the tables of hooks that apply to all objects of a kind."""
         self.reads = Reads(active, on_module)
-        self.made: Any = None  # MadeByBuild, from the first use on
+        self.made_by_build: Any = None  # MadeByBuild, from the first use on
         for name, hooks in _global_hooks(owner).items():  # before the capture adds hooks of its own
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
         self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
 
     def __enter__(self) -> Any:
-        if self.made is None:  # step() of each optimizer enters again
-            self.made = MadeByBuild()
-        self.made.__enter__()
+        if self.made_by_build is None:  # step() of each optimizer enters again
+            self.made_by_build = MadeByBuild()
+        self.made_by_build.__enter__()
         self.frames = observed_frames(HOOKS, self._unobserved)
         self.reads.make_visible, self.reads.leave_out = self.frames.make_visible, self.frames.leave_out
         self.frames.__enter__()
@@ -79,7 +79,7 @@ class Observer:
     def __exit__(self, *exc: Any) -> None:
         _current.reads, _current.seen = None, _NOTHING
         self.frames.__exit__(*exc)
-        self.made.__exit__(*exc)
+        self.made_by_build.__exit__(*exc)
         # no cycle: an error of build() holds this object, and the reads hold weights
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
@@ -115,14 +115,14 @@ class Observer:
         opaque = [entry for entry in reads.opaque if not _is_made_of_fakes(entry[0])]
         pinned = reads.pinned
         unfollowed = [(site, what) for (_, what), site in reads.unfollowed.items()]
-        made_now = self.made.ids(reads.attribute_dicts)
+        objects_of_build = self.made_by_build.ids(reads.attribute_dicts)
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
         reads.snapshots.clear()
         modules_dicts = set(modules)
         modules.clear()
         gc.collect(0)
-        guards, opaque = outliving(guards, opaque, made_now)
+        guards, opaque = outliving(guards, opaque, objects_of_build)
         kept = []
         for guard in guards:
             if id(guard.owner) in reads.complete:
@@ -132,7 +132,7 @@ class Observer:
                 guard.access = MODE
             self._settle(guard, replayed, kept, opaque)
         if opaque:
-            unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in made_now]
+            unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
         return PythonGuards(kept, pinned, unfollowed, follows_modules=True)
 
     @staticmethod
