@@ -61,6 +61,20 @@ def complexity(function: ast.AST) -> int:
     return 1 + operators + sum(isinstance(node, BRANCHES) for node in nodes)
 
 
+def imports_of_ours(nodes: list[ast.AST]) -> list[ast.ImportFrom]:
+    return [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
+
+
+def imports_by_module(files: dict[str, Path]) -> dict[str, set[str]]:
+    """Return {module: modules that it imports}. Imports in functions and for type checkers count."""
+    edges = {}
+    for name, file in files.items():
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        targets = (imported(name, file.name == "__init__.py", node, files) for node in imports_of_ours(nodes))
+        edges[name] = set().union(*targets)
+    return edges
+
+
 def rings(edges: dict[str, set[str]]) -> list[list[str]]:
     """Return the groups of modules that reach each other, the largest first."""
     reach = {}
@@ -84,21 +98,17 @@ def main() -> None:
     arguments = parser.parse_args()
     files = modules()
     counts: Counter[str] = Counter(files=len(files))
-    complexities, edges = [], {}
+    complexities = []
     for name, file in files.items():
         source = file.read_text(encoding="utf-8")
         nodes = list(ast.walk(ast.parse(source)))
+        imports = imports_of_ours(nodes)
         unexecuted = for_type_checkers(nodes)
-        imports = [
-            node
-            for node in nodes
-            if isinstance(node, ast.ImportFrom) and node.level and node not in unexecuted
-        ]
-        targets = [imported(name, file.name == "__init__.py", node, files) for node in imports]
-        edges[name] = set().union(*targets)
         counts["statements"] += sum(isinstance(node, ast.stmt) for node in nodes)
         counts["long lines"] += sum(len(line) > LINE_LENGTH for line in source.splitlines())
-        counts["imports of ours in functions"] += sum(node.col_offset > 0 for node in imports)
+        counts["imports of ours in functions"] += sum(
+            node.col_offset > 0 and node not in unexecuted for node in imports
+        )
         stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
         stored += [node.arg for node in nodes if isinstance(node, ast.arg)]
         counts["vague names bound"] += sum(identifier in VAGUE_NAMES for identifier in stored)
@@ -111,7 +121,7 @@ def main() -> None:
     print(f"{sum(value > COMPLEXITY for value, _ in complexities):7}  functions over complexity {COMPLEXITY}")
     for value, function in complexities[:5]:
         print(f"         {value:4} {function}")
-    import_rings = rings(edges)
+    import_rings = rings(imports_by_module(files))
     print(f"{len(import_rings):7}  import rings, of {[len(ring) for ring in import_rings]} modules")
     for ring in import_rings if arguments.rings else ():
         print("         ring:", ", ".join(ring))
