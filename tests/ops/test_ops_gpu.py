@@ -78,19 +78,26 @@ def test_no_farther_from_float64_than_torch(op, dtype):
         inputs = op.make(dtype, n)
         found, torchs = run(op.call, op, cuda(inputs)), run(op.plain, op, cuda(inputs))
         exact = run(op.plain, op, to(inputs, torch.float64))
-        for i, (f, t, e) in enumerate(zip(found, torchs, exact)):
+        # In float64 the plain function has no error against itself. So its error in float32 shows how much the
+        # formula magnifies a rounding (106 ulp in the gradient of the IoU).
+        rough = run(op.plain, op, to(inputs, torch.float32)) if dtype is torch.float64 else torchs
+        for i, (f, t, r, e) in enumerate(zip(found, torchs, rough, exact)):
             assert f.device.type == DEVICE and (f.shape, f.dtype) == (t.shape, t.dtype)
             if not f.is_floating_point():
                 assert torch.equal(f, t), f"result {i}"
                 continue
-            ours, theirs = ((x.double().cpu() - e).abs().max().item() if x.numel() else 0.0 for x in (f, t))
-            ulp = torch.finfo(dtype).eps * max(e.abs().max().item() if e.numel() else 0.0, 1e-30)
-            # In float64 the plain function has no error against itself, and the kernels' fused multiply-adds
-            # round elsewhere: 18.5 ulp were seen in the gradient of the IoU on an H100.
-            roundings = 64 if dtype is torch.float64 else 8
-            assert ours <= max(2 * theirs, roundings * ulp), (
-                f"n={n}, result {i}: {ours:.3g} from float64, torch {theirs:.3g}"
+            ours, theirs = ulps(f, e), ulps(r, e)
+            assert ours <= max(2 * theirs, 8), (
+                f"n={n}, result {i}: {ours:.3g} ulp from float64, torch {theirs:.3g}"
             )
+
+
+def ulps(found, exact):
+    """The largest error of `found`, in roundings (of its dtype) of the largest number."""
+    if not found.numel():
+        return 0.0
+    rounding = torch.finfo(found.dtype).eps * max(exact.abs().max().item(), 1e-30)
+    return (found.double().cpu() - exact).abs().max().item() / rounding
 
 
 @pytest.mark.parametrize(
