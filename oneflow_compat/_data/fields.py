@@ -1,7 +1,5 @@
 """Fields of records as tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

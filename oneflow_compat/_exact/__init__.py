@@ -5,8 +5,6 @@ exchanged for the whole process (`_tables/exact.py` lists all of them), for comp
 recorded OneFlow results. Slower than torch; on the CPU only as far as random numbers go.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 

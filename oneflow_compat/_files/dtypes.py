@@ -1,7 +1,5 @@
 """OneFlow's numbers and names of dtypes, and how each is stored on disk."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

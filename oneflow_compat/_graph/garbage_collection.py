@@ -1,7 +1,5 @@
 """Python's garbage collector during a capture."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

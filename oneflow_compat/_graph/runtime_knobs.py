@@ -4,8 +4,6 @@ A field is a name, or a chain of names: ["collective_boxing_conf", "enable_fusio
 those of the knobs, which are remembered without effect (`_knobs`); `resource()` reads them.
 """
 
-from __future__ import annotations
-
 import importlib
 import types
 from collections.abc import Callable, Sequence

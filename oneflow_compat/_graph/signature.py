@@ -1,7 +1,5 @@
 """The key that selects the program for a call."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

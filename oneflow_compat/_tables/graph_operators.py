@@ -7,8 +7,6 @@
 values. An operator without a row keeps ATen's name and argument names.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 _POOL_1 = {

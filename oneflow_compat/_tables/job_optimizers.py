@@ -1,7 +1,5 @@
 """Optimizers and schedules in a graph's job message: {class: (message, {field: location of its value})}."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _BETAS = {"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": "eps"}

@@ -2,8 +2,6 @@
 `oneflow.*`.
 """
 
-from __future__ import annotations
-
 MODULES = """
 advanced autograd checkpoint config data deprecated detection distribute distributed env experimental image
 layers

@@ -5,8 +5,6 @@ first, then the rows of ORDERS from top to bottom. `old=new` names a parameter t
 dropped.
 """
 
-from __future__ import annotations
-
 _POOL = {"0.1": "input ksize strides padding data_format name"}
 _RAW_DECODER = {"0.1-0.4": "input_blob blob_name shape dtype dim1_varying_length auto_zero_padding name"}
 _GPT_READER = {

@@ -5,8 +5,6 @@ workaround. `tests/core/test_torch_defects.py` has a reproducer for each row, wh
 test fails once torch no longer has the defect. Then remove the workaround, the reproducer and the row.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 

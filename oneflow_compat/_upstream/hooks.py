@@ -6,8 +6,6 @@ to a private attribute of a class. The table is one file, because a maintainer w
 from top to bottom.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from .versions import CHECKED

@@ -4,8 +4,6 @@
 without a GPU, although no CUDA code is compiled there. Checked with torch 2.11 to 2.14.
 """
 
-from __future__ import annotations
-
 import logging
 
 

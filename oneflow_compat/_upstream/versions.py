@@ -1,7 +1,5 @@
 """The installed version of torch, and the versions that this package was tested with."""
 
-from __future__ import annotations
-
 import torch
 
 CHECKED = ("2.11.0", "2.13.0", "2.15.0")

@@ -1,7 +1,5 @@
 """Texts of the errors of mock_torch."""
 
-from __future__ import annotations
-
 error_msg = (
     " is not implemented: it is in neither oneflow nor torch, so it cannot be used under oneflow.mock_torch"
 )

@@ -4,8 +4,6 @@ The scan reads source text (ast) and never imports it. It checks every oneflow n
 if `import torch` were `import oneflow as torch`. It ranks its findings by the table of differences.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -4,8 +4,6 @@ A row without rules concerns every use of its names. A row with rules concerns t
 them. The argument positions and defaults in a rule are those of the library that the program was written for.
 """
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 from typing import Any, Union

@@ -1,7 +1,5 @@
 """The uses of library names in a file: the binder collects them, the resolver names them."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ None of these graphs may load, except those named in CALLED. These are valid, an
 ordinary error or result.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

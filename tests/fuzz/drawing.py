@@ -2,8 +2,6 @@
 it runs in eager mode.
 """
 
-from __future__ import annotations
-
 import linecache
 import random
 import re

@@ -5,8 +5,6 @@ process. Results, parameters and buffers must agree. A failing program is shrunk
 script. The exit status is 1 if any program failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import os

@@ -12,8 +12,6 @@ error). Under inductor, "same bits" is a tolerance, and parameters are not compa
 rounding.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import os

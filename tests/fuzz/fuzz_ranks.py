@@ -6,8 +6,6 @@ afterwards. A seed draws which rank fails, how it dies, who holds the store, and
 ONEFLOW_TEST_TIME_SCALE multiplies all time limits. Exit status 1 if a program failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

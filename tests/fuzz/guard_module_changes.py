@@ -5,8 +5,6 @@ same random numbers in the eager world and in the graph's world. A change that d
 raises `Inapplicable`.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 

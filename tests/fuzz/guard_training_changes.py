@@ -2,8 +2,6 @@
 guard_module_changes.
 """
 
-from __future__ import annotations
-
 import torch
 from guard_module_changes import Inapplicable, pick
 

@@ -1,7 +1,5 @@
 """Tensors between two protected memory pages: an access out of bounds ends the process."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 

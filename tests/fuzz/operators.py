@@ -2,8 +2,6 @@
 of one expression, write or layer.
 """
 
-from __future__ import annotations
-
 
 class Unfit(Exception):
     """An operator finds no tensors that fit it."""

@@ -1,7 +1,5 @@
 """Shrink a failing program and write it as a script."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import time

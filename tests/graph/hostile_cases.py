@@ -2,8 +2,6 @@
 change.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

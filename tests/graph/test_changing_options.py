@@ -1,7 +1,5 @@
 """Optimizer options that change before each call: one program serves all values, bitwise equal to eager."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 

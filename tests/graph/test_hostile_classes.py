@@ -2,8 +2,6 @@
 between two calls, or a warning named it.
 """
 
-from __future__ import annotations
-
 import abc
 import collections
 import collections.abc

@@ -2,8 +2,6 @@
 calls, or a warning named it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import contextlib

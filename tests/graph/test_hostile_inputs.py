@@ -1,7 +1,5 @@
 """Arguments of unusual classes and memory, and hooks around a call: a change is followed, or was named."""
 
-from __future__ import annotations
-
 import collections
 import warnings
 

@@ -2,8 +2,6 @@
 warning named it.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 import typing

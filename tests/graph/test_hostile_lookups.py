@@ -2,8 +2,6 @@
 named it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """Modules that change in unusual ways between two calls: the graph follows the change."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

@@ -2,8 +2,6 @@
 two calls, or a warning named it.
 """
 
-from __future__ import annotations
-
 import collections
 import collections.abc
 import dataclasses

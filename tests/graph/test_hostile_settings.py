@@ -2,8 +2,6 @@
 calls, or a warning named it.
 """
 
-from __future__ import annotations
-
 import builtins
 import ctypes
 import decimal

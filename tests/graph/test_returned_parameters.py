@@ -1,7 +1,5 @@
 """Results that are parameters, arguments or views of them: they have no history, as in OneFlow 0.9, and share memory."""
 
-from __future__ import annotations
-
 import torch
 
 import oneflow as flow

@@ -9,8 +9,6 @@ of each function and class of ours. Types come from our annotations, then from t
 then from default values. A parameter of unknown type is `Any`.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import functools

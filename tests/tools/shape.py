@@ -4,8 +4,6 @@ python tests/tools/shape.py            the figures
 python tests/tools/shape.py --rings    each import ring in full
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 from collections import Counter

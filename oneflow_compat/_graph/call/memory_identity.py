@@ -4,8 +4,6 @@ An argument may be a view of a buffer that the program writes, or two arguments 
 the ordinary case, costs a set operation over the storages of the arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The notice that a graph keeps the modes, train() or eval(), of its first call, as graphs of OneFlow do."""
 
-from __future__ import annotations
-
 import operator
 import types
 import warnings

@@ -5,8 +5,6 @@ The ordinary case costs a few passes in C over tuples of containers; the facts a
 length changed. torch numbers the hooks of a process: no hook was added while the next number is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ So does `if bad.any(): raise ValueError(...)`. The branch that does not raise is
 is tested in every call.
 """
 
-from __future__ import annotations
-
 import dis
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Modes of autograd while build() is captured."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Iterator

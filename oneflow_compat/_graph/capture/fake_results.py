@@ -5,8 +5,6 @@ forms written in Python. Here views run their meta kernel at once, and updates o
 operators the shapes, strides and dtypes of the results are cached.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

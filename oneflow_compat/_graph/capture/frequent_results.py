@@ -8,8 +8,6 @@ transposed input dense, and torch's fake kernel keeps it transposed. Then a view
 would fail in the program. `Operator.layout` in program/operators.py lists such operators.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

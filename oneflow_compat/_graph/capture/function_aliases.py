@@ -2,8 +2,6 @@
 get_rng_state`, oneflow.Generator.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ torch calls Python from C++ code that ends the process when a KeyboardInterrupt 
 of torch's classes should not stop in its middle. So the first Ctrl-C waits; a second one acts at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -4,8 +4,6 @@ Torch has symbolic forms of most of them in Python, which call many operators: a
 ten milliseconds the first time. Each function here returns None in another case, which is left to torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

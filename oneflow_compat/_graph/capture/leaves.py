@@ -1,7 +1,5 @@
 """The values that a graph takes as arguments and returns as results."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The branch that a test of values usually takes: `if bad.any()` does not, `if count > 0` does."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

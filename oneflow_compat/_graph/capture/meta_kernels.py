@@ -5,8 +5,6 @@ meta kernel, and wraps the results. The checks take ten times as long as the ker
 once if the arguments are ordinary tensors of the CPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 

@@ -5,8 +5,6 @@ running the graph in order is exactly what eager does. Real tensors met on the w
 closures) are lifted to placeholders; they keep their identity, so hooks and `p.grad` work as usual.
 """
 
-from __future__ import annotations
-
 import contextlib
 import operator
 import weakref

@@ -4,8 +4,6 @@ The error of a kernel is raised during capture, so that the fallback in this pac
 dtypes, `&` of floating tensors) is what gets recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

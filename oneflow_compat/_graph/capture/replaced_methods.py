@@ -1,7 +1,5 @@
 """Methods of torch.Tensor that the user replaced by functions that call the original one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any

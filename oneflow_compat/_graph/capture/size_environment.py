@@ -3,8 +3,6 @@
 Only a capture with symbols imports this module, because torch's symbolic shapes import sympy.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Names and live locations of module and optimizer state, read again in every call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 

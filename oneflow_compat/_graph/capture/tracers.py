@@ -2,8 +2,6 @@
 graph would hold symbolic tensors, is an error.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Runs the captured operators in order: it starts at once, and is the reference for the other backends."""
 
-from __future__ import annotations
-
 from ..config import Config
 from ..program.program import CompiledFunction, Program
 from .call_wrapper import runner

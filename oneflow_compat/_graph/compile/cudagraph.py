@@ -6,8 +6,6 @@ learning rate and step counters, which are Python numbers. The generator advance
 replay.
 """
 
-from __future__ import annotations
-
 import warnings
 from importlib import import_module
 

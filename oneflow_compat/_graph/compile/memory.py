@@ -5,8 +5,6 @@ faults and a quarter of the time of each training step. On a GPU torch's allocat
 same reason. The setting holds for the process; ONEFLOW_GRAPH_KEEP_MEMORY=0 disables it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

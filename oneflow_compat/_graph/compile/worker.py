@@ -4,8 +4,6 @@ The binary goes into the program cache. The exit code is 0 if it is there; other
 says why not.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -4,8 +4,6 @@ Their answers lie in no attribute that Python can see: the number of threads, th
 classes that are registered with an abstract class, the precision of decimal numbers.
 """
 
-from __future__ import annotations
-
 import abc
 import contextvars
 import decimal

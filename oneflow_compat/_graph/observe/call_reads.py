@@ -1,7 +1,5 @@
 """The hooks of calls: what a function written in C receives, or a function whose frames are not observed."""
 
-from __future__ import annotations
-
 import builtins
 import contextvars
 import functools

@@ -1,7 +1,5 @@
 """Classes whose objects hold nothing that could change, so that reads of them have no guard."""
 
-from __future__ import annotations
-
 import types
 from typing import Any
 

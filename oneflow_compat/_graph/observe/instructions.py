@@ -4,8 +4,6 @@ Standard library only. An unknown instruction of the running Python version fail
 tests/graph/test_observe_bytecode.py.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

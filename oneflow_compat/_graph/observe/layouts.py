@@ -1,7 +1,5 @@
 """The layouts of many tensors, compared at once."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Callable, Sequence

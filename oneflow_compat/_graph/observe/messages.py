@@ -1,7 +1,5 @@
 """Warnings and errors for what a program does not follow."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import warnings

@@ -6,8 +6,6 @@ refer to and what build() made and they refer to, subtracts the references among
 are still referenced, with all that these refer to.
 """
 
-from __future__ import annotations
-
 import collections
 import gc
 import sys

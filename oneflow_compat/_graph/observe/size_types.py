@@ -1,7 +1,5 @@
 """Code that asks for the type of a size, which is a symbol and no int while build() is captured."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Sequence

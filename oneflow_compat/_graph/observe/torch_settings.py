@@ -3,8 +3,6 @@
 Autocast is part of the key of a program (engine.py), so it is not among them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Values that no guard can follow: clocks, generators outside torch, files, iterators, unknown C objects."""
 
-from __future__ import annotations
-
 import _random
 import datetime
 import dis

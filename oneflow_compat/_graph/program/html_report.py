@@ -1,7 +1,5 @@
 """A program as one HTML page: modules, operators with shapes, and their times from a profiled run."""
 
-from __future__ import annotations
-
 import html
 import operator
 import time

@@ -1,7 +1,5 @@
 """Optimizer state and options in lists and dicts: leaves by path."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Python values that a capture reads: which are compared by value, and containers to read them again."""
 
-from __future__ import annotations
-
 import enum
 import types
 from collections.abc import Hashable

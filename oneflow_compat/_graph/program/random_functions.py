@@ -1,7 +1,5 @@
 """Functions that a program calls to read, set and seed the states of random generators."""
 
-from __future__ import annotations
-
 import torch
 
 

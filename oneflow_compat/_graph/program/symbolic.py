@@ -1,7 +1,5 @@
 """Numbers that each run computes from sizes, and branches on them."""
 
-from __future__ import annotations
-
 import re
 
 import torch

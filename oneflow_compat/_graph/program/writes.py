@@ -1,7 +1,5 @@
 """Which inputs of a program are written, and when, and which share memory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Guards on the sizes of arguments in program.json."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -5,8 +5,6 @@ place at the end, which is the commit. The next save removes the leftovers of an
 the folder's lock, so nobody else is writing them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Reads an fx graph from the records of its nodes in program.json."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

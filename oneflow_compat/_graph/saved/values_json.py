@@ -1,7 +1,5 @@
 """Values in program.json: JSON as it is, and a tagged object ({"dtype": "float32"}) for anything else."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Names come from `_tables/legacy.py` and are looked up at first use.
 """
 
-from __future__ import annotations
-
 import importlib
 
 from ..._tables import legacy as _table

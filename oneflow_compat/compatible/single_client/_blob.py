@@ -1,7 +1,5 @@
 """The results that a job returns."""
 
-from __future__ import annotations
-
 
 class LocalBlob:
     """A result of a job call.

@@ -1,7 +1,5 @@
 """On a machine with a GPU, blobs of a job move to the device of the placement scope they are used in."""
 
-from __future__ import annotations
-
 import contextlib
 
 import torch

@@ -1,7 +1,5 @@
 """Tensor buffers: one tensor per example, of any shapes; and lists of arrays."""
 
-from __future__ import annotations
-
 import torch
 
 from ..._errors import unsupported

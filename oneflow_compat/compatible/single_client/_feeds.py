@@ -1,7 +1,5 @@
 """Tensors that a job gets from the host in each call: data readers, seeded random values."""
 
-from __future__ import annotations
-
 import torch
 
 from . import _context

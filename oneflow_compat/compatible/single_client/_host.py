@@ -3,8 +3,6 @@
 They turn into tensors when a job needs them.
 """
 
-from __future__ import annotations
-
 import torch
 
 from . import _context, _devices

@@ -1,7 +1,5 @@
 """Gathering, scattering, slicing: top-level functions of the job-function API."""
 
-from __future__ import annotations
-
 import builtins
 
 import torch

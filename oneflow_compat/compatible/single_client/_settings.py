@@ -1,7 +1,5 @@
 """Functions made from the rows of `_tables/legacy_config.py`: each records its value."""
 
-from __future__ import annotations
-
 import inspect
 
 from ..._tables.legacy_config import REQUIRED

@@ -4,8 +4,6 @@ Order, as in OneFlow: gradient of the sum of the losses; divide by the number of
 loss scale; add the regularizers' part; clip; update (weight decay is part of the update).
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from ..._graph import outside_capture as outside

@@ -3,8 +3,6 @@
 The table maps a type to function(inputs, attrs).
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

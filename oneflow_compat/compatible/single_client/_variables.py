@@ -1,7 +1,5 @@
 """get_variable: named tensors of the session, shared by all job functions."""
 
-from __future__ import annotations
-
 from ..._errors import difference_hint
 from . import _context, _devices, _session
 from . import typing as job_typing

@@ -5,8 +5,6 @@ dtype (`meta`, text), and an empty file `snapshot_done`. Snapshots of OneFlow 0.
 checks of `oneflow.load`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """flow.detection: boxes and polygons of detection data, one tensor per image."""
 
-from __future__ import annotations
-
 import torch
 
 from ..._errors import difference_hint

@@ -1,7 +1,5 @@
 """flow.env: machines and logging of the cluster. One process does everything here."""
 
-from __future__ import annotations
-
 from ..._errors import unsupported
 from ..._global.placement import placement
 from ..._tables.legacy_config import ENV

@@ -3,8 +3,6 @@
 Pillow is needed for decoding and resizing.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ..._data import images as _images

@@ -3,8 +3,6 @@
 Subclass it, define training_step (and validation_step), then call fit().
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from . import _session, checkpoint

@@ -1,7 +1,5 @@
 """flow.quantization: scales and zero points, and fake quantization, of quantization-aware training."""
 
-from __future__ import annotations
-
 import torch
 
 from . import _context, scope

@@ -1,7 +1,5 @@
 """flow.random: random blobs of job functions."""
 
-from __future__ import annotations
-
 import torch
 
 from . import _context, _devices

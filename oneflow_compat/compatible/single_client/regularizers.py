@@ -1,7 +1,5 @@
 """flow.regularizers: parts added to a variable's gradient."""
 
-from __future__ import annotations
-
 
 class Regularizer:
     """gradient + l1 * sign(variable) + l2 * variable."""

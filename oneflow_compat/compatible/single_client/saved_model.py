@@ -5,8 +5,6 @@
 <save_path>/<version>/variables/         the variables as a snapshot
 """
 
-from __future__ import annotations
-
 import json
 import os
 

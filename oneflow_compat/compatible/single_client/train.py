@@ -1,7 +1,5 @@
 """flow.train: the older API to save and load."""
 
-from __future__ import annotations
-
 import datetime
 import os
 

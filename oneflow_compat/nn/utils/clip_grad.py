@@ -1,7 +1,5 @@
 """oneflow.nn.utils.clip_grad: torch's, with OneFlow's positional order."""
 
-from __future__ import annotations
-
 from ..._bind import fall_through as _ft
 from ..._ops.clip_grad import clip_grad_norm_, clip_grad_value_
 

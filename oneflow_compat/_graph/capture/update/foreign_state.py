@@ -1,7 +1,5 @@
 """State that an optimizer keeps under another key than a parameter, which a program cannot have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

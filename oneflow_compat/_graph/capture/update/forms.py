@@ -1,7 +1,5 @@
 """Which of torch's forms of an optimizer is traced: plain, multi-tensor or fused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ backward() multiplies by the scale, and gradients are unscaled before clipping. 
 gradient changes no parameter and no optimizer state.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

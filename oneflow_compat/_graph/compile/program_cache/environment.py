@@ -1,7 +1,5 @@
 """The environment of a compiled region: versions, the processor, and settings."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The ordered passes `Program -> Program`; only this module runs, times, dumps, checks and skips them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 RANDOM: other numbers of the same distribution.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Sums and scales of matrix products move into the kernel of the product. ROUNDING."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

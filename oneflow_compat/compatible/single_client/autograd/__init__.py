@@ -1,7 +1,5 @@
 """flow.autograd: today's functions under the older argument names."""
 
-from __future__ import annotations
-
 import torch
 from torch import no_grad
 

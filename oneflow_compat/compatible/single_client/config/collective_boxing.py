@@ -1,7 +1,5 @@
 """flow.config.collective_boxing: how OneFlow grouped its transfers; ignored on one device."""
 
-from __future__ import annotations
-
 from ...._tables.legacy_config import COLLECTIVE_BOXING
 from .. import _session
 from .._settings import setter

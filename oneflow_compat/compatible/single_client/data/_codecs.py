@@ -1,7 +1,5 @@
 """The oldest way to declare OFRecord fields: decode_ofrecord(dir, [BlobConf(...), ...])."""
 
-from __future__ import annotations
-
 from .. import image, random
 from . import _readers
 

@@ -1,7 +1,5 @@
 """load_mnist: the digits as NumPy batches."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Readers (a job gets the next batch in each call) and decoders of their records."""
 
-from __future__ import annotations
-
 import torch
 
 from ...._errors import unsupported

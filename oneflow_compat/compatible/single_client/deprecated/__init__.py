@@ -1,7 +1,5 @@
 """Names that OneFlow 0.5 itself called deprecated."""
 
-from __future__ import annotations
-
 from .. import scope
 from . import nn
 

@@ -1,7 +1,5 @@
 """The module class of job functions in 0.2 to 0.4: named, without parameters of its own."""
 
-from __future__ import annotations
-
 import itertools
 
 _serial = itertools.count()

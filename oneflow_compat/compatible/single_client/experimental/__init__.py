@@ -1,7 +1,5 @@
 """flow.experimental of 0.5: its own names, and the eager API, which later moved to the top level."""
 
-from __future__ import annotations
-
 import importlib
 
 _OWN = frozenset(

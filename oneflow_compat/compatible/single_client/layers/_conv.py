@@ -1,7 +1,5 @@
 """Convolution layers and upsampling."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 
 from .._initializers import constant_initializer

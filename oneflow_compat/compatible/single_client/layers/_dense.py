@@ -1,7 +1,5 @@
 """dense, prelu, categorical_ordinal_encoder."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

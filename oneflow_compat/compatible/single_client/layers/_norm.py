@@ -1,7 +1,5 @@
 """Batch and layer normalization layers."""
 
-from __future__ import annotations
-
 import torch
 
 from ...._ops.nn_norm import batch_norm

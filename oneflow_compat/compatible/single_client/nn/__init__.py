@@ -1,7 +1,5 @@
 """flow.nn of the job-function API: functions on blobs; Module and Parameter are torch's."""
 
-from __future__ import annotations
-
 import importlib
 
 _HOMES = {

@@ -1,7 +1,5 @@
 """Activations and small layers without state."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

@@ -1,7 +1,5 @@
 """Losses as functions on blobs."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

@@ -1,7 +1,5 @@
 """Normalization functions; GroupNorm and InstanceNorm make their gamma and beta variables themselves."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 

@@ -1,7 +1,5 @@
 """flow.optimizer: optimizers, learning-rate schedules, gradient clipping, loss scaling of job functions."""
 
-from __future__ import annotations
-
 from . import grad_clipping, loss_scale, warmup
 from ._base import GetVariablesForCurrentJob, Optimizer
 from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, CombinedOptimizer, LazyAdam, RMSProp

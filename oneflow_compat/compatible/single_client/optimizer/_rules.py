@@ -1,7 +1,5 @@
 """Update rules. `update(p, g, slots, scalars, decay)` works in place on the variable and its slots."""
 
-from __future__ import annotations
-
 from .._orders import takes_older_orders
 from ._base import GetVariablesForCurrentJob, Optimizer
 

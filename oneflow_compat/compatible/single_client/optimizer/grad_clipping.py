@@ -1,7 +1,5 @@
 """Gradient clipping."""
 
-from __future__ import annotations
-
 
 class by_global_norm:
     """Scale all gradients of the optimizer by clip_norm / max(global norm, clip_norm)."""

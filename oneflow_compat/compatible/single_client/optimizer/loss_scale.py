@@ -1,7 +1,5 @@
 """Loss scaling for low-precision training: fixed, or growing and shrinking with overflow."""
 
-from __future__ import annotations
-
 from .._session import Variable
 from .._update import outside_capture
 

@@ -1,7 +1,5 @@
 """Learning rates of the first steps: `constant` and `linear`."""
 
-from __future__ import annotations
-
 
 class constant:
     """base_lr * multiplier for the first `steps` steps."""

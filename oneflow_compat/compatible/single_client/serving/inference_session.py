@@ -1,7 +1,5 @@
 """InferenceSession: load a saved model, run its jobs by name with arrays by name."""
 
-from __future__ import annotations
-
 from ...._errors import unsupported
 from .. import saved_model
 from ..checkpoint import get

@@ -1,7 +1,5 @@
 """flow.summary: scalars, images, histograms, texts, hyper-parameters to a TensorBoard event file."""
 
-from __future__ import annotations
-
 from . import summary_graph, summary_hparams, summary_projector
 from ._writer import create_summary_writer, flush_summary_writer, histogram, image, pb, scalar
 from .summary_graph import Graph

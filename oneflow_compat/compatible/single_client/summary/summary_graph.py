@@ -1,7 +1,5 @@
 """The structure of the session's jobs as a file."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

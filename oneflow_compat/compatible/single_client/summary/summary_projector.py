@@ -1,7 +1,5 @@
 """Embeddings and exceptions step by step, as JSON lines (OneFlow's own viewer format is gone)."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -2,8 +2,6 @@
 session).
 """
 
-from __future__ import annotations
-
 import importlib
 import unittest as _std
 
