@@ -8,16 +8,12 @@ import os
 import platform
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from . import _env
 from ._kernels import _ext
 from ._tables.differences import DIFFERENCES
 from .version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 OPTIONAL_MODULES = {  # module: the package that has it, and what uses it
     "hypothesis": ("hypothesis", "oneflow_autotest"),

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import torch
-
 
 STATE = threading.local()
 

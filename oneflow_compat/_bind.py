@@ -23,18 +23,15 @@ import functools
 import importlib
 import inspect
 import sys
+from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _env
 from ._import_hook import ROOT, TableError, import_target, is_ours, is_row, with_torch_fx_taught
 from ._tables.dialect import DIALECT, EXTENDED
 from ._tables.functions import FUNCTIONS
 from ._tables.renames import RENAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 
 _MISSING = object()
 

@@ -10,17 +10,12 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from typing import TYPE_CHECKING, Any
+import types
+from typing import Any
 
 import torch
 
 from . import _bind
-
-if TYPE_CHECKING:
-    import types
-
-    import torch
-
 
 _SPACES = {
     "oneflow": "torch",

@@ -12,14 +12,11 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+import types
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
-
-if TYPE_CHECKING:
-    import types
-
 
 ROOT = __package__  # "oneflow"
 _MISSING = object()

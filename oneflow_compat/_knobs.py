@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ._tables.knobs import KNOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _values: dict[str, object] = {}
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ._active import capturing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _lazy: list[bool] = []  # what guard() says, innermost last
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ._import_hook import ROOT, TableError, import_target
 from ._tables.module import CONTEXT, MODULE
 from ._tables.tensor import TENSOR
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable
-
 
 _MISSING = object()
 

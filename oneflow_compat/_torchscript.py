@@ -9,15 +9,11 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from . import _bind
-
-if TYPE_CHECKING:
-    import torch
-
 
 _SPACES = {
     "oneflow": "torch",

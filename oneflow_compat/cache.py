@@ -12,8 +12,6 @@ from ._graph.compile.program_cache.store import Store, Unsafe, default_folder, q
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._graph.compile.program_cache.store import Store
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m oneflow.cache", description=__doc__)

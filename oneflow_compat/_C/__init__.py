@@ -16,7 +16,6 @@ from .. import _bind
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import torch
 

@@ -11,8 +11,6 @@ from ..nn.image import flip
 from .buffers import tensor_buffer_to_tensor as whole
 
 if TYPE_CHECKING:
-    import torch
-
     from .buffers import TensorBuffer
 
 

@@ -1,19 +1,14 @@
 """COCO detection data sets: annotations and encoded images in batches."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from .shuffle import MersenneTwister
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def _read_annotations(path: str | os.PathLike[str]) -> dict[str, Any]:

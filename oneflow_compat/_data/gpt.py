@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from .shuffle import MersenneTwister
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
-
 
 _MAGIC = b"MMIDIDX\x00\x00"
 DTYPES = {

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import ThreadPoolExecutor
 
 

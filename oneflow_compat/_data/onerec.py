@@ -15,21 +15,17 @@ reads.
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from . import records, shuffle
 from .buffers import TensorBuffer, to_numpy_dtype
-
-if TYPE_CHECKING:
-    import os
-    import types
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 _HEAD = struct.Struct("<QII")
 _MAGIC = int.from_bytes(b"^ONEREC$", "little")

@@ -8,13 +8,10 @@ The encoded bytes equal those of protobuf, with the names sorted.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from . import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 
 __all__ = ["OFRecord", "Feature", "BytesList", "FloatList", "DoubleList", "Int32List", "Int64List"]
 

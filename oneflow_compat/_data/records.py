@@ -9,17 +9,12 @@ import mmap
 import os
 import struct
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from . import shuffle, wire
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 _LENGTH = struct.Struct("<q")
 

@@ -5,15 +5,11 @@ Orders agree with real OneFlow 0.9.0 for the same seed (tests/golden/ofrecord.js
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 _MASK = 0xFFFFFFFF
 _SHIFTS = ((623, 11), (68, 7), (39, 5), (7, 3))  # (smallest count, the value t of the C++ standard)

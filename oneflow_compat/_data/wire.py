@@ -4,16 +4,10 @@ A record is {name: (name of a list, values)}: "bytes_list" (list of bytes), "flo
 "int32_list", "int64_list" (numpy arrays) or None (a feature without a value).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 KINDS = ("bytes_list", "float_list", "double_list", "int32_list", "int64_list")  # field numbers 1..5
 DTYPES: dict[str, np.dtype] = {

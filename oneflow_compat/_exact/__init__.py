@@ -6,18 +6,12 @@ recorded OneFlow results. Slower than torch; on the CPU only as far as random nu
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 
 from .._import_hook import import_target
 from .._tables.exact import FUNCTIONS, TENSOR
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
 
 _kept: list[tuple[object, str, object]] = []
 _ABSENT = object()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from .operators import _category, aligned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
 
 
 def _same_name(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,16 +5,12 @@ other.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from .._ops import reduce
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import torch
 
 
 def _category(t: torch.Tensor) -> int:

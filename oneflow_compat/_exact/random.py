@@ -8,15 +8,11 @@ initial_seed(). Each use also draws one number from the torch generator, so that
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
 
 
 class Stream:

@@ -11,21 +11,13 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from . import numpy_values, plain_values, torch_values
 from .budget import Budget
 from .errors import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from .budget import Budget
-
 
 _ALIASES = {
     "__builtin__": "builtins",

@@ -1,17 +1,11 @@
 """Files that appear complete or not at all. Each is written next to its target, flushed, then renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
+from typing import IO
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

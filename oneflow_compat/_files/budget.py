@@ -1,19 +1,11 @@
 """The memory that a load may allocate for a file, counted before each allocation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .errors import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
 
 ALLOWANCE = 64 << 20  # bytes that any file may need
 DATA_FACTOR = 4  # bytes of values for each byte of the file: read, unpacked, converted

@@ -9,8 +9,6 @@ Replacing `pickled_data` is the commit: new tensors get new folder names, then `
 one step, then the tensors of the old checkpoint are removed. A crash leaves a complete checkpoint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math
@@ -20,21 +18,13 @@ import shutil
 import stat
 import zlib
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from . import atomic, dtypes
 from .errors import CheckpointError, RefusedError, named_errors
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Sequence
-
-    import numpy as np
-    import torch
-
 
 PICKLE, META, DATA, CHECK, LEGACY_MARK = "pickled_data", "meta", "out", "crc32", "snapshot_done"
 _TENSOR_FOLDER = re.compile(r"(?:global_)?tensor_(\d+)\Z")

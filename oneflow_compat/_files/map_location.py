@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,11 +12,6 @@ from .._global.collectives import from_rank
 from .._global.placement import placement
 from .._global.tensor import make_global
 from .errors import CheckpointError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
 
 
 def is_placement(map_location: object) -> bool:

@@ -17,7 +17,7 @@ import pickle
 import sys
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,10 +26,6 @@ from .. import nn as ours
 from . import allow
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
-
-if TYPE_CHECKING:
-    import torch
-
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = "hooks"

@@ -10,21 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .budget import Budget
 from .errors import RefusedError
 from .plain_values import refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-
-    from .budget import Budget
-
 
 _PLAIN = re.compile(
     r"[<>|=]?(b1|\?|[iu][1248]|f[248]|c8|c16|[US]\d{1,6}"

@@ -13,7 +13,7 @@ import pickle
 import types
 import zlib
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import torch
 
@@ -24,14 +24,6 @@ from .budget import Budget
 from .errors import CheckpointError, named_errors
 from .numpy_values import Shell
 from .unpickler import Unpickler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from .budget import Budget
-
 
 PROTOCOL_VERSION = 1
 MAGIC_KEY = "__oneflow__"

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from .budget import Budget
 
 

@@ -9,19 +9,13 @@ import struct
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, TypeGuard
+from typing import IO, Any, TypeGuard
 
 import torch
 
 from . import layout, pickles, safetensors, torch_file
 from .errors import CheckpointError, RefusedError, named_errors
 from .map_location import is_placement, map_tensors
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
-
-    import torch
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,14 @@ The library (optional) reads a file by its path. This reader also accepts a file
 accept the same files.
 """
 
-from __future__ import annotations
-
 import json
 import struct
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import torch
 
 from .errors import CheckpointError
 from .torch_file import fill
-
-if TYPE_CHECKING:
-    import torch
-
 
 _HEADER_LIMIT = 100_000_000
 _DTYPES = {

@@ -11,7 +11,8 @@ import functools
 import os
 import pickle
 import types
-from typing import IO, TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import IO, Any, Literal
 
 import torch
 
@@ -23,13 +24,6 @@ from . import atomic, layout, modules, pickles
 from .errors import CheckpointError
 from .map_location import is_placement, mover, spread
 from .reading import LoadOptions, is_path, read_source
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
-
-    import torch
-
 
 __all__ = ["save", "load", "CheckpointError"]
 

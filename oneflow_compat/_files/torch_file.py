@@ -13,7 +13,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import torch
 
@@ -21,14 +21,6 @@ from .budget import Budget
 from .errors import CheckpointError, RefusedError
 from .torch_values import StorageClass
 from .unpickler import Unpickler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
-    from .budget import Budget
-
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _LOCAL_HEADER = 30

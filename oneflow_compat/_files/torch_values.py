@@ -16,10 +16,6 @@ from .errors import RefusedError
 from .plain_values import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
     from .budget import Budget
 
 

@@ -13,16 +13,12 @@ import pickle
 import struct
 import types
 import uuid
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from . import allow, modules, numpy_values, plain_values, torch_values
 from .budget import Budget
 from .errors import CheckpointError, RefusedError
 from .numpy_values import Shell
-
-if TYPE_CHECKING:
-    from .budget import Budget
-
 
 _KEPT = (
     "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT"

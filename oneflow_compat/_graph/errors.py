@@ -7,13 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from .._errors import OneFlowError, UnsupportedError, difference_hint
-
-if TYPE_CHECKING:
-    from types import FrameType
-
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

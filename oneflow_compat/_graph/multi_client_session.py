@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+import types
 
 from .runtime_knobs import resource, set_resource
-
-if TYPE_CHECKING:
-    import types
 
 
 class MultiClientSession:

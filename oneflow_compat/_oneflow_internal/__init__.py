@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, manual_seed
@@ -23,13 +23,6 @@ from .jobs import (
     JobBuildAndInferCtx_Open,
     one,
 )
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
 
 TensorTuple = list
 dtype = torch.dtype

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 
 from ..comm import barrier as _barrier
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
 
 
 def Sync() -> None:

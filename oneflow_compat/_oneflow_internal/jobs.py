@@ -9,19 +9,13 @@ A fed tensor is a FakeTensor: every operator gives its shape and dtype, and noth
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from .._errors import OneFlowError
 from .._graph.scopes import graph_name
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
 
 _open: list[Any] = []  # the name of the open job, and its settings once they were given
 

@@ -7,17 +7,11 @@ The counters are what happened: zero. A request to evict raises.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import NoReturn
 
 import torch
 
 from .._errors import unsupported
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
 
 
 def recomputation_num() -> int:

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
 
 class A:
     """A value that can be changed in place."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch.nn import functional as F
 
 from ._signature import need_tensors, spelled
 from .nn_activation import overwrite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 __all__ = [
     "gelu",

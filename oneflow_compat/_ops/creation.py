@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from .._global.placement import placement as Placement
     from ..sbp import sbp as Sbp
 
 

@@ -6,17 +6,14 @@ NumPy floating scalars, and lists of them or of arrays, get the default dtype as
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
 from ._signature import documented
 from .creation import _modes, make
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 __all__ = ["as_tensor", "from_numpy", "frombuffer", "tensor"]
 

@@ -5,16 +5,13 @@ Each tries torch's function first, so what torch computes stays torch's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
 from .tensor_arithmetic import difference
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
 
 __all__ = [
     "add",

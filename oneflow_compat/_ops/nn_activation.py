@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional as F
 
 from ._signature import bind, parse, spelled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 __all__ = [
     "softmax",

@@ -6,14 +6,11 @@ convolutions, (out, kernel..., in) for the weight. torch always has (N, C, L...)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch.nn import functional as F
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 __all__ = [
     "conv1d",

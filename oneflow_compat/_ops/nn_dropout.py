@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional as F
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 __all__ = ["dropout", "generated"]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch.nn import init
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 __all__ = [
     "kaiming_normal_",

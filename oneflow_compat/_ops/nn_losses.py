@@ -6,17 +6,14 @@ is OneFlow's `reduction`; None or a bool is torch's `size_average`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional as F
 
 from .. import _lazy_mode
 from .._global.tensor import beside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 __all__ = [
     "mse_loss",

@@ -4,14 +4,10 @@ gradient of its kernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional as F
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 __all__ = ["group_norm", "batch_norm"]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from ._signature import need_tensors
 from .nn_conv import is_channels_last, to_first, to_last
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 __all__ = [
     "max_pool1d",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from ._signature import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 __all__ = ["grid_sample", "affine_grid", "interpolate_like", "upsample"]
 

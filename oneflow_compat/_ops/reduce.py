@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from ._signature import REFUSED, or_else, spelled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 __all__ = [
     "argmax",

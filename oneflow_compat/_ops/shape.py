@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 
 from ._signature import REFUSED, documented, need_tensors, or_else, rename, spelled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 __all__ = [
     "transpose",

@@ -25,12 +25,10 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
-from typing import TYPE_CHECKING, Any
+import types
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    import types
 
 
 def _prefer_torch(backends: Any) -> None:

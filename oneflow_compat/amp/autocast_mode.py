@@ -12,8 +12,6 @@ from .._bind import fall_through as _ft
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
 
 __all__ = ["autocast", "autocast_decorator"]
 

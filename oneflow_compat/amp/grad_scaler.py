@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .._bind import fall_through as _ft
-
-if TYPE_CHECKING:
-    import torch
-
 
 __all__ = ["GradScaler", "StaticGradScaler"]
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Thread:

@@ -10,8 +10,6 @@ from torch.autograd import backward
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
 
 __all__ = ["backward", "grad"]
 

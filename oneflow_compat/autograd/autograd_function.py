@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction as FunctionCtx
-
-if TYPE_CHECKING:
-    import torch
-
 
 __all__ = ["Function", "FunctionCtx"]
 

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 if TYPE_CHECKING:
     import os
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Iterable, Sequence
 
 
 HEADER = ("operator", "arguments", "library", "device", "threads", "calls", "kernel us", "end to end us")

@@ -6,17 +6,11 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import _knobs
-
-if TYPE_CHECKING:
-    import types
-
-    import torch
-
 
 globals().update(_knobs.setters("backends.cudnn"))
 

@@ -20,8 +20,6 @@ from .._global.process_group import start
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
-
 
 __all__ = [
     "all_reduce",

@@ -12,8 +12,6 @@ from . import comm_ops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
     from .._global.placement import placement as Placement
     from ..sbp import sbp as Sbp
 

@@ -4,15 +4,9 @@ nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from .._processes import get_local_rank
-
-if TYPE_CHECKING:
-    import torch
-
 
 __all__ = ["current_device", "set_device", "synchronize"]
 

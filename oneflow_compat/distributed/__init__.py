@@ -10,9 +10,6 @@ from .. import _bind, _processes
 from ..env import is_multi_client  # its path in 0.5
 
 if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     import torch
 
 

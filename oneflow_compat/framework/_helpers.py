@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 import itertools
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,9 +14,7 @@ from .._global.collectives import from_rank
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Callable, Iterable
 
     from .._graph.scopes import Scope, ScopeProto
 

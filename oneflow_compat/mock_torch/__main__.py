@@ -4,19 +4,15 @@ eval $(python -m oneflow.mock_torch enable)                          the same fo
 eval $(python -m oneflow.mock_torch disable)                         and back
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import runpy
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from .mock_importer import enable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def main(argv: list[str]) -> None:

@@ -1,7 +1,5 @@
 """Modules that a mock must not import a second time."""
 
-from __future__ import annotations
-
 
 class MockEnableDisableMixin:
     """`hazard_list` names modules and packages that DynamicMockModule.from_package does not import again."""

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from .. import _bind
 
 if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     import torch
 
 

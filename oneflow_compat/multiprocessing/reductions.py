@@ -15,8 +15,6 @@ from .shared_memory import SharedMemory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
 
 __all__ = [
     "rebuild_empty_parameter",

@@ -5,7 +5,7 @@ snapshots.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..optim.ftrl import Ftrl
 from . import snapshot, store
@@ -29,13 +29,6 @@ from .persistent import (
     make_persistent_table_reader,
     make_persistent_table_writer,
 )
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
 
 __all__ = [
     "Embedding",

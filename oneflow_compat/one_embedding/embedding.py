@@ -26,8 +26,6 @@ from .store import open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import torch
-
     from .rules import Rule
 
 

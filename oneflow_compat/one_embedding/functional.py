@@ -9,15 +9,12 @@ gradients: what unscaling and clipping do to it is done to the rows, and a graph
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from .registry import LIVE, live
-
-if TYPE_CHECKING:
-    import torch
 
 
 def _unique(

@@ -11,8 +11,6 @@ from ..optim import Adam
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
-
     from .embedding import Embedding
 
 

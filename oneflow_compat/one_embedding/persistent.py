@@ -15,8 +15,6 @@ from . import snapshot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
 
 def _path(paths: str | Sequence[str], function: str) -> str:
     if isinstance(paths, str):

@@ -15,8 +15,6 @@ from .._kernels import embedding as ops
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import torch
-
 
 class Rule:
     """What an optimizer does to rows: `states` embeddings of state (first values `initial`), and `extra`

@@ -20,7 +20,6 @@ from .._files.errors import CheckpointError, named_errors
 from .._files.layout import open_inside
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Generator, Iterable, Mapping
 
 

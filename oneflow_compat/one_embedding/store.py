@@ -12,7 +12,6 @@ import numpy as np
 from . import snapshot
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator
 
 

@@ -7,15 +7,10 @@ per parameter. Slot names differ for SGD and Adadelta (`_renames` of the class).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import torch
-
 
 STORED_PER_STEP = (
     "bias_correction1",

@@ -12,8 +12,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
-
     Entry = tuple[torch.Tensor, torch.Tensor, dict[str, Any]]  # (parameter, gradient, state)
 
 

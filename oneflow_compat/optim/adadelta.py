@@ -10,7 +10,6 @@ from .._bind import fall_through as _ft
 from .optimizer import Optimizer
 
 if TYPE_CHECKING:
-    import torch
     from torch.optim.optimizer import ParamsT
 
 

@@ -11,7 +11,6 @@ from .adam import Adam, AdamOptions
 from .optimizer import flag, floats
 
 if TYPE_CHECKING:
-    import torch
     from torch.optim.optimizer import ParamsT
 
 

@@ -12,7 +12,6 @@ from .optimizer import Optimizer, check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
     from torch.optim.optimizer import ParamsT
 
 

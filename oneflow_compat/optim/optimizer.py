@@ -31,9 +31,8 @@ from . import _layout
 from .parameters_grouping import ContiguousParamsGroup, packed_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    import torch
     from torch.optim.optimizer import ParamsT
 
 

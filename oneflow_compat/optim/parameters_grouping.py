@@ -9,8 +9,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import torch
-
 
 __all__ = ["ContiguousParamsGroup", "numel_in_bucket"]
 

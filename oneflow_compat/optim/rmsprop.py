@@ -13,7 +13,6 @@ from .optimizer import Optimizer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
     from torch.optim.optimizer import ParamsT
 
     from ._own import Entry

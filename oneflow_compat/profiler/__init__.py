@@ -11,9 +11,7 @@ from .. import _bind
 from .events import named as _named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Iterable
 
 
 def range_push(range_name: str) -> None:

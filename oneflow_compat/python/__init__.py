@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from .._tables.legacy import PYTHON_HOMES
 
 if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Callable
 
 
 _API = f"{__name__.partition('.')[0]}.compatible.single_client"

@@ -1,19 +1,13 @@
 """The command `python -m oneflow.scan`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from . import report as reports
 from . import scan
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 DESCRIPTION = """Rank what changes for a code base under this package. The code is read, never imported.
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
 

@@ -6,7 +6,7 @@ Everything of the standard library's `unittest` is here too.
 from __future__ import annotations
 
 import unittest as _std
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from . import env
 from .cases import (
@@ -23,13 +23,6 @@ from .cases import (
     skip_unless_2n2d,
     skip_unless_2n4d,
 )
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
 
 __all__ = [
     "TestCase",

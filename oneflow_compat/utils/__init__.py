@@ -8,8 +8,6 @@ from .. import _bind
 from .tensor import from_torch, to_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     import torch
 
 

@@ -17,8 +17,6 @@ from .. import _bind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
 
 __all__ = ["checkpoint"]
 

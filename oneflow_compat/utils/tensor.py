@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-
-if TYPE_CHECKING:
-    import torch
-
 
 __path__: list[str] = []  # a package: `import oneflow.utils.tensor.from_or_to_torch_tensor`
 

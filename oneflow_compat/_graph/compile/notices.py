@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from ..._env import is_set
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 def say(message: str) -> None:

@@ -1,7 +1,5 @@
 """The current state: the job that is being traced and the scopes that the user opened."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from contextvars import ContextVar
 

@@ -1,7 +1,5 @@
 """Which device a job runs on: `scope.placement("gpu"|"cpu", "0:0-3")` on the one device of this process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ... import _env

@@ -3,8 +3,6 @@
 The table `_tables/legacy_config.py` says what each does.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from ..._errors import unsupported

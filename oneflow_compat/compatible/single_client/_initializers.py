@@ -1,7 +1,5 @@
 """Initializers of variables: `flow.X_initializer(...)` gives a description, `fill` carries it out."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -5,8 +5,6 @@ also records the gradients and updates appended by `_trace.Trace.finish`. A func
 with a value-dependent result shape (argwhere, unique, ...) runs op by op in each call.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import threading

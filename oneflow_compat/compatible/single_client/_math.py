@@ -1,7 +1,5 @@
 """Mathematics of the job-function API where it is not torch's function under another name."""
 
-from __future__ import annotations
-
 import torch
 
 

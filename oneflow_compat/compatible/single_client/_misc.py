@@ -1,7 +1,5 @@
 """Names of the top level that fit nowhere else."""
 
-from __future__ import annotations
-
 import torch
 
 from ..._global.placement import placement as today

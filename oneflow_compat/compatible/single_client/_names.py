@@ -3,8 +3,6 @@
 While a job function is being defined, `oneflow.X` is the job-function form of X.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

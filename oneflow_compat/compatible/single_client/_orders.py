@@ -3,8 +3,6 @@
 The orders and the kinds of the parameters are rows of `_tables/legacy_orders.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import numbers

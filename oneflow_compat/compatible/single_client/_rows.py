@@ -1,7 +1,5 @@
 """Functions that are rows: a torch function under the job-function API's argument names, plus `name=None`."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """One run of a job function's body: variables met, losses, watches, assignments, and what comes out."""
 
-from __future__ import annotations
-
 import torch
 
 from . import _update

@@ -1,7 +1,5 @@
 """flow.profiler: ranges in an NVTX trace; without CUDA they do nothing but keep their order."""
 
-from __future__ import annotations
-
 _open: list = []
 
 

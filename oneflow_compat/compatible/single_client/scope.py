@@ -1,7 +1,5 @@
 """flow.scope: where (placement), how (view) and under which names (namespace) a part of a job runs."""
 
-from __future__ import annotations
-
 from ..._graph import scopes as _scopes
 from . import _context
 from ._context import scope as _open

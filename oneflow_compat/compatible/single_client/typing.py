@@ -3,8 +3,6 @@
 They declare inputs (`Numpy.Placeholder(...)`) and results (`Numpy`, `Callback[...]`).
 """
 
-from __future__ import annotations
-
 import math as _math
 import typing as _typing
 

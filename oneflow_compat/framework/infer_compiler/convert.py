@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import typing
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 __all__ = ["register", "torch2oflow"]

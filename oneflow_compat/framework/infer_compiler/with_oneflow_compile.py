@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,10 +10,7 @@ from ...nn import Graph
 from .convert import torch2oflow
 
 if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 __all__ = ["DualModule", "DualModuleList", "compile_from_torch"]

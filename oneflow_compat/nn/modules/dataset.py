@@ -31,10 +31,8 @@ from .onerec import OneRecReader, decode_onerec, read_onerec
 from .record_sources import Decoder, Source, from_reader_of, seed_or_fresh
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Sequence
 
-    from ..._data.buffers import RecordBatch, TensorBuffer
     from ..._global.placement import placement as Placement
     from ...sbp import sbp as Sbp
 

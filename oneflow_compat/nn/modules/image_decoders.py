@@ -16,7 +16,7 @@ from .record_sources import Decoder, from_reader_of, seed_or_fresh
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..._data.buffers import RecordBatch, TensorBuffer
+    from ..._data.buffers import RecordBatch
 
 
 __all__ = [

@@ -16,7 +16,6 @@ from .record_sources import Decoder, Source, seed_or_fresh
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..._data.buffers import TensorBuffer
     from ..._global.placement import placement as Placement
     from ...sbp import sbp as Sbp
 

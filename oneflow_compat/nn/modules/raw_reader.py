@@ -15,7 +15,6 @@ from ..._data.buffers import to_numpy_dtype
 from .record_sources import Source, seed_or_fresh
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Sequence
 
     from ..._global.placement import placement as Placement

@@ -13,7 +13,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 __all__ = ["cos_sim", "do_test_train_loss_oneflow_pytorch", "get_loss", "import_file"]

@@ -29,8 +29,6 @@ from .sampler import Sampler, _T_co
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import torch
-
 
 __all__ = [
     "DataLoader",

@@ -23,8 +23,6 @@ from ..._ops.creation import make
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
-
     from ...sbp import sbp as Sbp
 
 

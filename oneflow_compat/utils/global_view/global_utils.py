@@ -15,8 +15,6 @@ from ..._global.placement import placement as Placement
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
-
     from ...sbp import sbp as Sbp
 
 

@@ -19,8 +19,6 @@ from .global_utils import to_global_tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
-
     from ...sbp import sbp as Sbp
 
 

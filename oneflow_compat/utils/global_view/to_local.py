@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .global_utils import to_local_tensor
-
-if TYPE_CHECKING:
-    import torch
 
 
 def to_local(input: Any, *, copy: bool = False) -> torch.Tensor | Any:

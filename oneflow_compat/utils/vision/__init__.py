@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import torch
+    from collections.abc import Callable
 
 
 def hand_over(name: str, module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

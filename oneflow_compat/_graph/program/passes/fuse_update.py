@@ -5,16 +5,13 @@ These are the check for overflow and the last scaling of the gradients.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.fx import Node
 
 from ..program import Program, node_argument, written_args
 from .patterns import Editor, base_of, only_user, users_of_memory
-
-if TYPE_CHECKING:
-    from ..program import Program
 
 aten = torch.ops.aten
 _FUSED = {

@@ -1,7 +1,5 @@
 """flow.config: resources of the session. `_tables/legacy_config.py` says what each setting does here."""
 
-from __future__ import annotations
-
 from ...._tables.legacy_config import RESOURCE
 from .. import _session
 from .._settings import setter

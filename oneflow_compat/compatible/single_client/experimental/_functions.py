@@ -1,7 +1,5 @@
 """Names of flow.experimental of 0.5, also those of its deep paths (rows of `_tables/deep_paths.py`)."""
 
-from __future__ import annotations
-
 import torch
 
 from ...._errors import unsupported

@@ -1,7 +1,5 @@
 """flow.experimental.optim of 0.5: today's optimizers, whose learning rate and `scale` come as keywords."""
 
-from __future__ import annotations
-
 import importlib
 
 _today = importlib.import_module(__package__.split(".")[0] + ".optim")

@@ -3,8 +3,6 @@
 Layouts are "NHWC", "NCHW", ...; paddings are "SAME", "VALID" or explicit sizes.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

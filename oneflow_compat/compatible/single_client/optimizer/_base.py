@@ -1,7 +1,5 @@
 """The base class of the optimizers of job functions."""
 
-from __future__ import annotations
-
 import re
 
 from ...._errors import unsupported

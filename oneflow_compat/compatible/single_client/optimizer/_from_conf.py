@@ -3,8 +3,6 @@
 Example: `model_update_conf(dict(momentum_conf={"beta": 0.9}))`.
 """
 
-from __future__ import annotations
-
 from .._context import require_trace
 from . import grad_clipping
 from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, LazyAdam, RMSProp

@@ -3,8 +3,6 @@
 While a warmup lasts, its value replaces the schedule's; the schedule counts steps from 0 regardless.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import accumulate
 

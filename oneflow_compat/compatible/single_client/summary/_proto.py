@@ -1,7 +1,5 @@
 """The few protocol-buffer messages of an event file, written by hand, and the file's record format."""
 
-from __future__ import annotations
-
 import struct
 
 from ...._data.wire import varint

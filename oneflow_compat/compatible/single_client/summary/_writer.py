@@ -1,7 +1,5 @@
 """The event file of the session, and the functions that write into it, inside a job or outside."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """Hyper-parameters and texts as Summary messages, to be written with flow.summary.pb."""
 
-from __future__ import annotations
-
 from . import _proto
 
 
