@@ -12,6 +12,7 @@ import oneflow as flow
 from oneflow._graph.errors import ProgramError
 from oneflow._graph.program import passes
 from oneflow._graph.program.locations import Argument
+from oneflow._graph.program.node_editing import replace_nodes
 from oneflow._graph.program.passes.patterns import kernel_for
 from oneflow._graph.program.tensor_info import TensorInfo
 from oneflow._graph.program.writes import silent_writes
@@ -84,6 +85,21 @@ def test_exact_passes_only_shrink_the_program():
     counts = [count for stage, _, count in graph.program.history if not stage.startswith("compile")]
     assert counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
     assert all(p.exactness in (passes.EXACT, passes.ROUNDING, passes.RANDOM) for p in passes.PASSES)
+
+
+def test_replaced_nodes_vanish_from_every_argument():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    first = graph.call_function(torch.detach, (x,))
+    second = graph.call_function(torch.detach, (first,))
+    total = graph.call_function(torch.stack, ([second, x, first],), {"out": second})
+    graph.output((total, second))
+
+    replace_nodes(graph, lambda node: node.args[0] if node.target is torch.detach else None)
+    graph.lint()
+    assert [node.op for node in graph.nodes] == ["placeholder", "call_function", "output"]
+    assert total.args == ([x, x, x],) and total.kwargs == {"out": x}
+    assert list(graph.nodes)[-1].args == ((total, x),)
 
 
 def test_check_finds_a_broken_program():

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from ..._global.marks import is_global
 from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, user_location
-from ..program import new_nodes
+from ..program import node_editing
 from ..program.live_numbers import live_number
 from ..program.operators import facts_of, written_argument, written_returns
 from ..program.scalar_guards import Condition
@@ -211,7 +211,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         node_args, fake_args = self._convert_all(args)
         node_values, fake_values = self._convert_all(kwargs.values())
         node_kwargs, fake_kwargs = dict(zip(kwargs, node_values)), dict(zip(kwargs, fake_values))
-        node = new_nodes.call(self.graph, func, node_args, node_kwargs)
+        node = node_editing.call(self.graph, func, node_args, node_kwargs)
         out = self._symbolic_results(func, node, fake_args, fake_kwargs)
         out = self._with_eager_dtypes(func, fake_args, out)
         if torch.get_default_dtype() is not self.default_dtype:

@@ -355,15 +355,20 @@ def _batches(editor: Editor, steps: Steps) -> Iterator[list[Lane]]:
         and any(_is_state(base_of(t)) for t in written_args(node))
     ]
     batch: list[Lane] = []
+    last: float = 0
+    limit: float = 0
     for lane in sorted(
         (Lane(editor, lane, foreign) for lane in _lanes(steps)),
         key=lambda lane: (lane.first, lane.steps[0].index),
     ):
         if not lane.fits:
             continue
-        if batch and max(n.last for n in (*batch, lane)) >= min(n.limit for n in (*batch, lane)):
-            yield batch
-            batch = []
+        if batch and max(last, lane.last) < min(limit, lane.limit):
+            last, limit = max(last, lane.last), min(limit, lane.limit)
+        else:
+            if batch:
+                yield batch
+            batch, last, limit = [], lane.last, lane.limit
         batch.append(lane)
     yield batch
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch.fx import Node
 
-from ...program import new_nodes
+from ...program import node_editing
 from ...program.dimension_guards import DimensionGuards
 from ...program.locations import Argument
 from ...program.program import Program
@@ -111,7 +111,7 @@ def _region_with(
         copies[node].meta.update(node.meta)
     region = Region(graph)
     for node in nodes:
-        copies[node] = new_nodes.copied(graph, node, copies)
+        copies[node] = node_editing.copied(graph, node, copies)
         if node.op == "get_attr":
             region.register_buffer(str(node.target), constants[str(node.target)])
     graph.output(tuple(copies[n] for n in outputs))
@@ -157,7 +157,7 @@ def host_program(
         copies[node].meta.update(node.meta)
     for node in program.graph.nodes:
         if node in late and node not in copies:
-            copies[node] = new_nodes.copied(graph, node, copies)
+            copies[node] = node_editing.copied(graph, node, copies)
     graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
     return program.with_(graph=graph)
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
+from ..node_editing import replace_nodes
 from ..operators import facts_of
-from ..program import is_view, written_args
+from ..program import is_view, node_argument, written_args
 from ..random_functions import samples, seed_generator
 
 if TYPE_CHECKING:
@@ -39,16 +40,19 @@ def drop_aliases(program: Program) -> Program:
     graph = program.graph
     if _changes_metadata(graph):
         return program
-    for node in list(graph.nodes):
-        if node.op != "call_function":
-            continue
-        if facts_of(node.target).renames or _is_pure_view(node.target) and _same_layout(node):
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-        elif node.target is aten.t.default and getattr(node.args[0], "target", None) is aten.t.default:
-            node.replace_all_uses_with(node.args[0].args[0])
-            graph.erase_node(node)
+    replace_nodes(graph, _aliased)
     return program
+
+
+def _aliased(node: Node) -> Node | None:
+    """Return the node that this one only renames, or None."""
+    if node.op != "call_function":
+        return None
+    if facts_of(node.target).renames or _is_pure_view(node.target) and _same_layout(node):
+        return node_argument(node, 0)
+    if node.target is aten.t.default and node_argument(node, 0).target is aten.t.default:
+        return node_argument(node_argument(node, 0), 0)
+    return None
 
 
 def _same_layout(node: Node) -> bool:
@@ -91,17 +95,18 @@ def _row_major(shape: Shape) -> tuple[int, ...] | None:
 
 def drop_constant_copies(program: Program) -> Program:
     """Copy a constant of Python data in each call only if the copy may be written or returned."""
-    graph = program.graph
-    for node in list(graph.nodes):
-        if (
-            node.op == "call_function"
-            and node.target is aten.clone.default
-            and getattr(node.args[0], "op", "") == "get_attr"
-        ):
-            if not _may_be_written(node):
-                node.replace_all_uses_with(node.args[0])
-                graph.erase_node(node)
+    replace_nodes(program.graph, _constant_read)
     return program
+
+
+def _constant_read(node: Node) -> Node | None:
+    """Return the constant that this node copies without need, or None."""
+    copies_constant = (
+        node.op == "call_function"
+        and node.target is aten.clone.default
+        and getattr(node.args[0], "op", "") == "get_attr"
+    )
+    return node_argument(node, 0) if copies_constant and not _may_be_written(node) else None
 
 
 def _may_be_written(node: Node, depth: int = 0) -> bool:
@@ -121,14 +126,14 @@ def merge_views(program: Program) -> Program:
     if _changes_metadata(graph):
         return program
     seen: dict[tuple[Target, Hashable], Node] = {}
-    for node in list(graph.nodes):
+
+    def earlier(node: Node) -> Node | None:
         if node.op != "call_function" or not _is_pure_view(node.target) or node.kwargs:
-            continue
-        key = (node.target, _freeze(node.args))
-        original = seen.setdefault(key, node)
-        if original is not node:
-            node.replace_all_uses_with(original)
-            graph.erase_node(node)
+            return None
+        original = seen.setdefault((node.target, _freeze(node.args)), node)
+        return original if original is not node else None
+
+    replace_nodes(graph, earlier)
     return program
 
 
