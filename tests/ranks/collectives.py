@@ -4,6 +4,9 @@
 
 import warnings
 
+import torch
+from torch.distributed import _functional_collectives as functional_collectives
+
 import oneflow as flow
 
 warnings.simplefilter("error")
@@ -119,4 +122,33 @@ assert whole.flatten().tolist() == [0, 2, 4, 1, 3, 5] * 2
 own = flow.zeros(2, 3, dtype=flow.int64).t()
 comm.reduce_scatter_tensor(own, whole)
 assert own.flatten().tolist() == [0, 4, 8, 2, 6, 10]
+comm.barrier()
+
+
+class Summed(flow.nn.Graph):
+    """One rank captures again: the sum is no constant, because the other rank would not take part in it."""
+
+    def __init__(self, asks_for_value):
+        super().__init__()
+        self.asks_for_value, self.offset = asks_for_value, 1.0
+        self.config.set_backend("aten")
+
+    def build(self, x):
+        total = functional_collectives.all_reduce(torch.ones(1), "sum", torch.distributed.group.WORLD)
+        if self.asks_for_value:
+            return x * total.item()
+        self.kept = [total]
+        return x * total + self.offset
+
+
+graph = Summed(False)
+assert graph(of(1.0)).item() == 3.0
+if RANK == 0:
+    graph.offset = 5.0
+assert graph(of(1.0)).item() == (3.0 if RANK else 7.0)
+try:
+    Summed(True)(of(1.0))
+    raise AssertionError("the result of a collective became a constant")
+except RuntimeError as error:
+    assert "total.item()" in str(error)
 comm.barrier()

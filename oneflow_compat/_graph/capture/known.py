@@ -16,6 +16,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import KEEP_VALUE, CaptureError
+from ..program.operators import communicates
 from ..program.program import roots, written_args
 from ..program.random_functions import samples
 from ..program.scalar_guards import Condition, part
@@ -131,10 +132,13 @@ def _replayed(recorder: RecorderInterface, node: Node) -> Any:
 
 
 def _is_determined(node: Node) -> bool:
-    """Return True if the inputs of the operator determine its result."""
+    """Return True if the inputs of the operator determine its result.
+
+    Those of a collective may differ on other ranks, which may capture nothing at the same time.
+    """
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target.__module__ in ("_operator", "operator")
-    return not samples(node.target)
+    return not samples(node.target) and not communicates(node.target)
 
 
 def _ancestors(node: Node) -> Any:
@@ -156,7 +160,7 @@ def _ancestors(node: Node) -> Any:
 def _example_value(recorder: RecorderInterface, node: Node, of_arguments: Any) -> Any:
     """Return the value of a node in this call, computed from small inputs, or None."""
     small, copies, inputs = part(recorder.graph, {node})
-    if not inputs or any(samples(n.target) for n in small.nodes):
+    if not inputs or any(samples(n.target) or communicates(n.target) for n in small.nodes):
         return None
     values = _example_inputs(recorder, inputs, of_arguments)
     if values is None:
@@ -256,7 +260,7 @@ class KnownValues:
     def _follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Keep the real value of tensors of one element (step counters) while the optimizer is recorded."""
         outs = out if isinstance(out, (tuple, list)) else (out,)
-        if func.namespace == "_c10d_functional":  # other ranks may not know its values
+        if communicates(func):
             return
         tensors = [t for t in _flat(args) + _flat(tuple(kwargs.values())) if isinstance(t, RecordedTensor)]
         if any(t.numel() != 1 for t in (*outs, *tensors) if isinstance(t, torch.Tensor)):

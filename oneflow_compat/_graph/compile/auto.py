@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..garbage_collection import rare_collection
+from ..program.operators import has_collectives
 from ..program.random_functions import replays_random_numbers
 from . import aten, background, compiling, program_cache
 from .background_variants import BackgroundVariants
 from .inductor import compiler
-from .inductor.decompositions import talks
 from .notices import say
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def compile(program: Program, config: Config, name: str = "auto") -> CompiledFun
     Only aten is used if the program has collectives, because ranks would switch at different calls, or if
     random values are sampled again.
     """
-    if talks(program.graph) or replays_random_numbers(program.graph):
+    if has_collectives(program.graph) or replays_random_numbers(program.graph):
         return aten.compile(program, config)
     return Tiered(program, config)
 

@@ -250,6 +250,16 @@ def operators_that(has_fact: Callable[[Operator], bool]) -> frozenset[OpOverload
     return frozenset(operator for operator, facts in _TABLE.items() if has_fact(facts))
 
 
+def communicates(target: object) -> bool:
+    """Whether the operator exchanges data with other ranks."""
+    return isinstance(target, torch._ops.OpOverload) and target.namespace == "_c10d_functional"
+
+
+def has_collectives(graph: torch.fx.Graph) -> bool:
+    """Whether a node of the graph exchanges data with other ranks."""
+    return any(communicates(n.target) for n in graph.nodes)
+
+
 # ------ What the schema of an ATen operator says about memory: what it writes, and what its results share
 
 

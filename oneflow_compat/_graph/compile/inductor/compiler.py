@@ -23,7 +23,7 @@ from torch.fx import Graph
 from ...config import Config
 from ...garbage_collection import rare_collection
 from ...program.codegen import compile_program
-from ...program.operators import has_new_results
+from ...program.operators import has_collectives, has_new_results
 from ...program.program import Program, is_view, node_argument, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.tensor_info import TensorInfo, describe
@@ -33,7 +33,7 @@ from ..notices import Announcement
 from ..program_cache.store import Store, default_store
 from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
-from .decompositions import table, talks
+from .decompositions import table
 from .gru_rnn import merge_steps
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
@@ -315,7 +315,7 @@ def _functional_graph(module: Region, examples: Sequence[Any], sizes: int) -> Gr
         _allow_non_fake_inputs=True,
     )(*examples)
     # equal nodes must stay apart: a recomputation and what it saves, two collectives of a single rank
-    if not _recomputes(module.graph) and not talks(module.graph):
+    if not _recomputes(module.graph) and not has_collectives(module.graph):
         gm.graph = fx_graph_cse(gm.graph)
     return gm
 

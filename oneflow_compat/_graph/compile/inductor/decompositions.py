@@ -376,11 +376,3 @@ def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
         torch.ops.aten.mkldnn_rnn_layer.default: lstm.layer,
         torch.ops.aten.mkldnn_rnn_layer_backward.default: lstm.layer_backward,
     }
-
-
-def talks(graph: torch.fx.Graph) -> bool:
-    """Return True if a node communicates with other ranks."""
-    return any(
-        isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "_c10d_functional"
-        for n in graph.nodes
-    )

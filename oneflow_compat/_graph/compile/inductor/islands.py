@@ -15,13 +15,13 @@ import torch
 import torch.fx
 
 from ...config import Config
+from ...program.operators import has_collectives
 from ...program.program import CompiledFunction, Program, is_view, roots, written_args
 from ...program.random_functions import replays_random_numbers
 from ...program.writes import first_of_update
 from .. import aten
 from ..notices import Announcement
 from .compiler import compile_region, views_out_of_reach
-from .decompositions import talks
 from .lstm import is_layer
 from .regions import Region
 
@@ -37,7 +37,7 @@ SHORT = 6  # a run with fewer operators (views not counted) is not worth a separ
 
 def compile(program: Program, config: Config) -> CompiledFunction:
     """Return a function over the slot values."""
-    if replays_random_numbers(program.graph) or talks(program.graph):
+    if replays_random_numbers(program.graph) or has_collectives(program.graph):
         return aten.compile(program, config)
     graph = torch.fx.Graph()
     copies = {

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...program.operators import has_new_results
-from .decompositions import plain_pointwise, table, talks
+from ...program.operators import has_collectives, has_new_results
+from .decompositions import plain_pointwise, table
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -47,7 +47,7 @@ def needs_python(graph: torch.fx.Graph) -> bool:
     Such operators are collectives, torch operators without a C shim, and operators of other libraries that
     return a list of tensors.
     """
-    return talks(graph) or any(no_shim(n.target) or _returns_list(n) for n in graph.nodes)
+    return has_collectives(graph) or any(no_shim(n.target) or _returns_list(n) for n in graph.nodes)
 
 
 def _returns_list(node: Node) -> bool:

@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..node_editing import replace_nodes
-from ..operators import facts_of
+from ..operators import communicates, facts_of
 from ..program import is_view, node_argument, written_args
 from ..random_functions import samples, seed_generator
 
@@ -185,8 +185,8 @@ def has_effect(node: Node) -> bool:
     if (
         schema is None
         or schema.is_mutable
-        or target.namespace == "_c10d_functional"
+        or communicates(target)  # other ranks wait for what this one sends
         or target is aten._assert_async.msg
-    ):  # other ranks wait for what this one sends
+    ):
         return True
     return samples(target) or bool(written_args(node))
