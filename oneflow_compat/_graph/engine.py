@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._errors import OneFlowError
-from . import remembered_sizes
-from .argument_sizes import ArgumentSizes
+from .argument_sizes import BACKENDS_WITH_NOTES, ArgumentSizes, remember_sizes, remembered_sizes
 from .branch_search import MAX_BRANCHED, BranchSearch
 from .call.branches import BranchTaken
 from .call.entry import Entry
@@ -237,8 +236,8 @@ class Engine:
         signature_key = key
         if program.dimensions is not None:
             key, self._has_dynamic = self.argument_sizes.key_of(key), True
-            if config.backend in remembered_sizes.BACKENDS:
-                remembered_sizes.remember(self, key, self.argument_sizes.varied(signature_key))
+            if config.backend in BACKENDS_WITH_NOTES:
+                remember_sizes(self, key, self.argument_sizes.varied(signature_key))
         program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
         if config.check:
             program.check()
@@ -287,8 +286,8 @@ class Engine:
         sizes, (leaves, spec) = self.argument_sizes, tree_flatten((args, kwargs))
         names = argument_names(spec, self.arg_names) if isinstance(config.dynamic, dict) else ()
         dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
-        if dynamic is not False and config.backend in remembered_sizes.BACKENDS:
-            sizes.expect(key, lambda family: remembered_sizes.recall(self, family))
+        if dynamic is not False and config.backend in BACKENDS_WITH_NOTES:
+            sizes.expect(key, lambda family: remembered_sizes(self, family))
         # the explanation of a failure; the error would hold this frame
         failure: Explanation | None = None
         excluded: set[tuple[int, int]] = set()  # (index, dimension) that this call needs as numbers

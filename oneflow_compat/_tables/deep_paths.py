@@ -290,6 +290,13 @@ NAMES = {
         f"oneflow.nn.functional.{path}": " ".join(f"{name}=nn.functional.{name}" for name in names.split())
         for path, names in _NN_FUNCTIONAL.items()
     },
+    "oneflow.autograd.autograd": _rows("autograd.", "backward grad"),
+    "oneflow.autograd.autograd_function": (
+        "Function=autograd.Function FunctionCtx=torch.autograd.function.BackwardCFunction"
+    ),
+    "oneflow.autograd.autograd_mode": _rows(
+        "autograd.", "enable_grad inference_mode is_grad_enabled no_grad set_grad_enabled"
+    ),
     "oneflow.nn.module": "Module=torch.nn.Module",
     "oneflow.nn.graph.cache": "GraphCache=nn.graph.graph_internals:GraphCache",
     "oneflow.nn.parallel.ddp": "DistributedDataParallel=nn.parallel.distributed:DistributedDataParallel",

@@ -14,7 +14,7 @@ FUNCTIONS = {
         ),
         "_kernels.detection": "nms roi_align deform_conv2d=raw_deform_conv2d",
         "_kernels.activation": "quick_gelu square_relu",
-        "autograd.autograd_mode": "set_grad_enabled inference_mode",
+        "autograd": "set_grad_enabled inference_mode",
         "amp.autocast_mode": "autocast autocast_decorator",
         "_files.serialization": "save load CheckpointError",
         "nn.graph.deploy": "load_graph",

@@ -25,7 +25,7 @@ MODULE = {
 CONTEXT = {
     "_is_data_valid": (
         "method",
-        "autograd.autograd_function:is_data_valid",
+        "autograd:_is_data_valid",
         "false once backward() has freed the saved tensors",
     ),
 }

@@ -20,8 +20,8 @@ from torch.optim.optimizer import ParamsT
 from torch.autograd import *
 from oneflow import _placement, _sbp, _Tensor
 from . import autograd as autograd
-from . import autograd_function as autograd_function
-from . import autograd_mode as autograd_mode
+autograd_function: Any
+autograd_mode: Any
 
 class Function(torch.autograd.Function):
     """torch's Function; `MyFunction()(x)` is `MyFunction.apply(x)`.

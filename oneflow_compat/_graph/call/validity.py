@@ -23,11 +23,10 @@ from ..program.nested_state import copied
 from ..program.program import Program
 from ..program.python_values import MISSING, tensor_meta
 from ..program.scalar_guards import compile_guard
-from .memory_identity import MemoryIdentity
 from .module_structure import ModuleStructure
 from .optimizer_identity import OptimizerIdentity
 from .prologue import Prologue, Scope, Stage, TensorSlot, Test
-from .tensor_identity import TensorIdentity
+from .tensor_identity import MemoryIdentity, TensorIdentity
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from .composites import composed
-from .function_aliases import everywhere
 from .known import constant_value
+from .patching import everywhere
 from .replaced_methods import called_method
 
 if TYPE_CHECKING:

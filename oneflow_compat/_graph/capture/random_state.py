@@ -27,8 +27,7 @@ from ..program.random_functions import (
     set_cuda_state,
 )
 from ..program.tensor_info import describe
-from .function_aliases import everywhere
-from .patching import patched_attributes
+from .patching import everywhere, patched_attributes
 
 if TYPE_CHECKING:
     from .recorder import Recorder

@@ -16,9 +16,8 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from ..errors import CaptureError
 from .batch_norm import averaging_forward
 from .branch_values import lengths
-from .function_aliases import everywhere
 from .known import guarded_tensor
-from .patching import patched_attributes
+from .patching import everywhere, patched_attributes
 
 if TYPE_CHECKING:
     from .recorder import Recorder

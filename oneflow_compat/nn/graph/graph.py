@@ -22,11 +22,10 @@ from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained
 from ..._ops.core import get_dialect
 from .graph_config import GraphConfig
-from .graph_debug import Debug, on_change, on_stage, record
+from .graph_debug import Debug, on_change, on_stage, rate_log, record
 from .graph_internals import GraphCache, GraphInternals, checked_size
 from .graph_repr import graph_text
 from .proxy import ProxyModule
-from .rate_log import rate_log
 from .stored_graph import StoredGraph
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ the user, and nobody else may write there. A library is loaded only if its conte
 Files are renamed into place, so several processes may read and write at once. A damaged entry is removed and
 compiled again.
 
-`<key>.note` is a JSON document about the calls of a graph (_graph/remembered_sizes.py). Notes pass the same
+`<key>.note` is a JSON document about the calls of a graph (_graph/argument_sizes.py). Notes pass the same
 checks.
 """
 

@@ -9,7 +9,6 @@ from ..program import Program
 from . import (
     cleanup,
     fuse_activations,
-    fuse_bias_gelu,
     fuse_dropout,
     fuse_matmul,
     fuse_softmax,
@@ -68,7 +67,7 @@ PASSES = (  # in the order they run
     Pass("merge_views", cleanup.merge_views, EXACT, symbolic=True),
     Pass("drop_dead", cleanup.drop_dead, EXACT, any_size=True),
     Pass("fuse_activations", fuse_activations.fuse_activations, ROUNDING, _compositions),
-    Pass("fuse_bias_gelu", fuse_bias_gelu.fuse_bias_gelu, ROUNDING, _compositions),
+    Pass("fuse_bias_gelu", fuse_activations.fuse_bias_gelu, ROUNDING, _compositions),
     Pass("fuse_dropout", fuse_dropout.fuse_dropout, RANDOM, _dropout),
     Pass("fuse_softmax", fuse_softmax.fuse_softmax, ROUNDING, _compositions),
     Pass("scale_into_matmul", fuse_matmul.scale_into_matmul, ROUNDING, _compositions),
