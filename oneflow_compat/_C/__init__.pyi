@@ -19,8 +19,11 @@ import torch.profiler
 from torch.optim.optimizer import ParamsT
 from oneflow import _placement, _sbp, _Tensor
 
-def T(input: Tensor) -> _Tensor:
-    """The transpose of a tensor of at most 2 dimensions."""
+def T(input: Tensor, **kwargs: Any) -> Any:
+    """torch's `t`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 def adaptive_avg_pool1d(x: Any, output_size: _int | Sequence[_int], data_format: str = 'channels_first', **kwargs: Any) -> _Tensor:
@@ -200,10 +203,6 @@ def comm_broadcast(x: Tensor | Sequence[Tensor] | None = None, *, inputs: Sequen
     """
     ...
 
-def concat(inputs: Sequence[Tensor], dim: _int = 0) -> _Tensor:
-    """torch.cat."""
-    ...
-
 def constant(shape: Sequence[_int], value: _float, *, dtype: torch.dtype, device: torch.device | str | None = None) -> _Tensor:
     """torch.full."""
     ...
@@ -311,8 +310,11 @@ def einsum(equation: str, operands: Tensor | Sequence[Tensor], *rest: Any) -> _T
     """torch.einsum of a list of operands."""
     ...
 
-def elu(x: Tensor, alpha: _float = 1.0) -> _Tensor:
-    """torch's elu."""
+def elu(x: Any, alpha: _float = 1.0, *, inplace: _bool = False, **kwargs: Any) -> _Tensor:
+    """torch's `elu` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def embedding(weight: Tensor, indices: Tensor, padding_idx: _int | None = None, scale_grad_by_freq: _bool = False) -> _Tensor:
@@ -332,8 +334,11 @@ def expand(x: Tensor, shape: _int | Sequence[_int], *rest: Any) -> _Tensor:
     """x.expand(shape)."""
     ...
 
-def expand_dims(input: Tensor, dim: _int) -> _Tensor:
-    """torch.unsqueeze."""
+def expand_dims(input: Tensor, dim: Any, **kwargs: Any) -> Any:
+    """torch's `unsqueeze`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 def exponential_(x: Tensor, lambd: _float = 1.0, generator: torch.Generator | None = None) -> _Tensor:
@@ -343,8 +348,11 @@ def exponential_(x: Tensor, lambd: _float = 1.0, generator: torch.Generator | No
     """
     ...
 
-def eye_(x: Tensor) -> _Tensor:
-    """torch.nn.init.eye_."""
+def eye_(x: Any, **kwargs: Any) -> _Tensor:
+    """torch's `eye_` under OneFlow's argument names: `x` (torch: `tensor`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def fake_quantization(input: Tensor | None = None, scale: Tensor | None = None, zero_point: Tensor | None = None, quantization_formula: str = 'google', quantization_bit: _int = 8, quantization_scheme: str = 'symmetric', **kwargs: Any) -> _Tensor:
@@ -371,8 +379,11 @@ def fill_(*args: Any, **kwargs: Any) -> _Tensor:
     """fill_(in, value): in place; `value` is a number or a tensor of one element."""
     ...
 
-def flatten(x: Tensor, start_dim: _int = 0, end_dim: _int = -1) -> _Tensor:
-    """torch.flatten."""
+def flatten(x: Any, start_dim: _int = 0, end_dim: _int = -1, **kwargs: Any) -> _Tensor:
+    """torch's `flatten` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def fused_apply_rotary_emb(x: Tensor, *, cos: Tensor | None = None, sin: Tensor | None = None, position_ids: Tensor | None = None, x_layout: str = 'BHMK', output_layout: str | None = None, mode: str = 'plane', tensor_index: _int | None = None, k_size: _int | None = None, base: _float = 10000.0, rotary_size: _int | None = None) -> _Tensor:
@@ -707,8 +718,11 @@ def image_flip(x: Any, flip_code: _int | Tensor) -> Any:
     """
     ...
 
-def inv(x: Tensor) -> _Tensor:
-    """torch.linalg.inv."""
+def inv(x: Any, **kwargs: Any) -> Any:
+    """torch's `linalg_inv` under OneFlow's argument names: `x` (torch: `A`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def irfft(input: Tensor, n: _int = -1, dim: _int = -1, norm: str | None = None) -> _Tensor:
@@ -727,8 +741,11 @@ def layer_norm_affine(x: Tensor, gamma: Tensor, beta: Tensor, begin_norm_axis: _
     """Layer norm over the dimensions from `begin_norm_axis` on, times gamma plus beta."""
     ...
 
-def leaky_relu(x: Tensor, alpha: _float = 0.01, inplace: _bool = False) -> _Tensor:
-    """torch's leaky_relu."""
+def leaky_relu(x: Any, alpha: _float = 0.01, inplace: _bool = False, **kwargs: Any) -> _Tensor:
+    """torch's `leaky_relu` under OneFlow's argument names: `x` (torch: `input`), `alpha` (torch: `negative_slope`). torch's names are accepted too.
+
+    TypeError for an argument under both names.
+    """
     ...
 
 def less(input: Tensor, other: Any, *, out: Any = None) -> _Tensor:
@@ -1067,10 +1084,10 @@ def rfft(input: Tensor, n: _int = -1, dim: _int = -1, norm: str | None = None) -
     """torch.fft.rfft; n=-1 is the length of the input."""
     ...
 
-def rint(x: Tensor) -> _Tensor:
-    """Round half to even.
+def rint(x: Any, **kwargs: Any) -> Any:
+    """torch's `round` under OneFlow's argument names: `x` (torch: `input`). torch's names are accepted too.
 
-    The result has the shape and dtype of the input.
+    TypeError for an argument under both names.
     """
     ...
 
@@ -1204,10 +1221,6 @@ def sqrt_square_sum(x: Tensor) -> _Tensor:
     """The L2 norm of all elements, 0-d."""
     ...
 
-def stack(inputs: Sequence[Tensor], dim: _int = 0) -> _Tensor:
-    """torch.stack."""
-    ...
-
 def stream_touch(x: Sequence[Tensor]) -> None:
     """Nothing: torch orders tensors by stream itself.
 
@@ -1287,8 +1300,11 @@ def to_local(x: Tensor, copy: _bool = False) -> _Tensor:
     """
     ...
 
-def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: _float = 1.0, p: _float = 2.0, eps: _float = 1e-06, swap: _bool = False, reduction: str = 'mean') -> _Tensor:
-    """torch's triplet_margin_loss, by position."""
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: _float = 1.0, p: _float = 2, eps: _float = 1e-06, swap: _bool = False, reduction: str = 'mean', *, size_average: _bool | None = None, reduce: _bool | None = None, **kwargs: Any) -> _Tensor:
+    """torch's `triplet_margin_loss`, which also takes OneFlow's arguments by position.
+
+    TypeError for more of them.
+    """
     ...
 
 def trunc_divide(input: Tensor, other: Tensor | _float, *, inplace: _bool = False) -> _Tensor:

@@ -19,7 +19,6 @@ __all__ = [
     "assign_local_tensor",
     "avg_pool2d_nhwc",
     "broadcast_equal",
-    "concat",
     "constant",
     "contiguous_",
     "copy",
@@ -27,33 +26,23 @@ __all__ = [
     "deconv1d",
     "deconv2d",
     "deconv3d",
-    "elu",
-    "expand_dims",
-    "eye_",
-    "flatten",
     "host_scalar_add_by_tensor",
     "identity",
-    "inv",
-    "leaky_relu",
     "linalg_cross",
     "noncontiguous_binary_op",
     "pack_padded_sequence",
     "pixel_shuffle",
     "reciprocal_no_nan",
     "reshape_like",
-    "rint",
     "select_top_n",
     "sigmoid_grad",
     "split_like",
-    "stack",
     "stream_touch",
-    "T",
     "tan_grad",
     "tanh_grad",
     "tensor_constant",
     "throw_error",
     "to",
-    "triplet_margin_loss",
     "trunc_divide",
     "unfold_tensor",
     "upsample_bicubic_2d",
@@ -76,11 +65,6 @@ def identity(input: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
 
 
 amp_white_identity = amp_black_identity = identity
-
-
-def T(input: torch.Tensor) -> torch.Tensor:
-    """The transpose of a tensor of at most 2 dimensions."""
-    return input.t()
 
 
 @spelled("inputs=input")
@@ -142,16 +126,6 @@ def broadcast_equal(input: torch.Tensor | float, other: torch.Tensor | float) ->
     return torch.eq(tensor, other if tensor is input else input)
 
 
-def concat(inputs: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """torch.cat."""
-    return torch.cat(tuple(inputs), dim)
-
-
-def stack(inputs: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """torch.stack."""
-    return torch.stack(tuple(inputs), dim)
-
-
 def constant(
     shape: Sequence[int], value: float, *, dtype: torch.dtype, device: torch.device | str | None = None
 ) -> torch.Tensor:
@@ -205,39 +179,9 @@ def to(x: torch.Tensor, *args: Any, other: torch.Tensor | None = None, **kwargs:
     )
 
 
-def leaky_relu(x: torch.Tensor, alpha: float = 0.01, inplace: bool = False) -> torch.Tensor:
-    """torch's leaky_relu."""
-    return F.leaky_relu(x, alpha, inplace)
-
-
-def elu(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
-    """torch's elu."""
-    return F.elu(x, alpha)
-
-
-def expand_dims(input: torch.Tensor, dim: int) -> torch.Tensor:
-    """torch.unsqueeze."""
-    return input.unsqueeze(dim)
-
-
-def flatten(x: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> torch.Tensor:
-    """torch.flatten."""
-    return torch.flatten(x, start_dim, end_dim)
-
-
-def eye_(x: torch.Tensor) -> torch.Tensor:
-    """torch.nn.init.eye_."""
-    return torch.nn.init.eye_(x)
-
-
 def host_scalar_add_by_tensor(x: torch.Tensor, scalar: torch.Tensor) -> torch.Tensor:
     """x plus a one-element CPU tensor."""
     return x + scalar.to(x.device)
-
-
-def inv(x: torch.Tensor) -> torch.Tensor:
-    """torch.linalg.inv."""
-    return torch.linalg.inv(x)
 
 
 def linalg_cross(input: torch.Tensor, other: torch.Tensor, dim: int | None = None) -> torch.Tensor:
@@ -292,14 +236,6 @@ def reciprocal_no_nan(x: torch.Tensor) -> torch.Tensor:
     )
 
 
-def rint(x: torch.Tensor) -> torch.Tensor:
-    """Round half to even.
-
-    The result has the shape and dtype of the input.
-    """
-    return torch.round(x)
-
-
 def reshape_like(
     input: torch.Tensor | None = None, like: torch.Tensor | None = None, **kwargs: Any
 ) -> torch.Tensor:
@@ -349,20 +285,6 @@ def throw_error(input: torch.Tensor) -> None:
     RuntimeError for a tensor of any shape and dtype.
     """
     raise RuntimeError("throw error kernel")
-
-
-def triplet_margin_loss(
-    anchor: torch.Tensor,
-    positive: torch.Tensor,
-    negative: torch.Tensor,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """torch's triplet_margin_loss, by position."""
-    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=reduction)
 
 
 def trunc_divide(input: torch.Tensor, other: torch.Tensor | float, *, inplace: bool = False) -> torch.Tensor:

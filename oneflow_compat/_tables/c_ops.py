@@ -81,11 +81,11 @@ C_OPS = {
     ),
     "_kernels.raw": (
         "add amp_black_identity amp_white_identity assign_local_tensor avg_pool2d_nhwc broadcast_equal"
-        " concat constant contiguous_ copy cosh_grad deconv1d deconv2d deconv3d elu expand_dims eye_"
-        " flatten host_scalar_add_by_tensor identity inv leaky_relu linalg_cross noncontiguous_binary_op"
-        " pack_padded_sequence pixel_shuffle reciprocal_no_nan reshape_like rint select_top_n"
-        " sigmoid_grad split_like stack stream_touch T tan_grad tanh_grad tensor_constant throw_error to"
-        " triplet_margin_loss trunc_divide unfold_tensor upsample_bicubic_2d upsample_bilinear_2d"
+        " constant contiguous_ copy cosh_grad deconv1d deconv2d deconv3d"
+        " host_scalar_add_by_tensor identity linalg_cross noncontiguous_binary_op"
+        " pack_padded_sequence pixel_shuffle reciprocal_no_nan reshape_like select_top_n"
+        " sigmoid_grad split_like stream_touch tan_grad tanh_grad tensor_constant throw_error to"
+        " trunc_divide unfold_tensor upsample_bicubic_2d upsample_bilinear_2d"
         " upsample_linear_1d upsample_nearest_1d upsample_nearest_2d upsample_nearest_3d"
         " upsample_trilinear_3d"
     ),

@@ -68,6 +68,18 @@ RENAMES = {
         "adaptive_avg_pool3d": ("_ops.nn_pooling:adaptive_avg_pool3d", "x=input output_size data_format"),
     },
     "oneflow._C": {
+        "T": ("torch.t", "input"),
+        "elu": ("torch.nn.functional.elu", "x=input alpha"),
+        "expand_dims": ("torch.unsqueeze", "input dim"),
+        "eye_": ("torch.nn.init.eye_", "x=tensor"),
+        "flatten": ("torch.flatten", "x=input start_dim:0 end_dim:-1"),
+        "inv": ("torch.linalg.inv", "x=A"),
+        "leaky_relu": ("torch.nn.functional.leaky_relu", "x=input alpha=negative_slope inplace"),
+        "rint": ("torch.round", "x=input"),
+        "triplet_margin_loss": (
+            "torch.nn.functional.triplet_margin_loss",
+            "anchor positive negative margin p eps swap | reduction:'mean'",
+        ),
         "cosine_similarity": ("torch.nn.functional.cosine_similarity", "x=x1 y=x2 dim:1 eps:1e-8"),
         "prelu": ("torch.nn.functional.prelu", "x=input alpha=weight"),
         "rrelu": ("torch.nn.functional.rrelu", "x=input lower upper training inplace"),
