@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate
 from torch.distributed.tensor.placement_types import Placement as TorchPlacement
 from torch.utils import _pytree as pytree
 
@@ -28,11 +28,13 @@ from .failures import transfer
 from .global_mode import outside_mode
 from .marks import OfSeveralRanks, check_rules
 from .mesh import (
+    becomes_summands,
     broadcast_from,
     first_rank,
     group_of_mesh,
     is_member,
     mesh_of,
+    padded_shard,
     placement_of_mesh,
     rules_of,
     shard_of,
@@ -45,7 +47,6 @@ from .rules import views
 SBP = Sequence[sbp.sbp]
 
 
-# --------------------------------------------------------------------------- the tensor
 class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     """A wrapper of a DTensor that every operator accepts and whose values are those of the full tensor.
 
@@ -322,40 +323,17 @@ def redistribute(tensor: GlobalDTensor, placement: Placement, rules: SBP) -> Glo
         if isinstance(new, Partial) and not isinstance(old, Partial)
     ]
     coordinate = mesh.get_coordinate()
-    if len(new_partial) == 1 and _becomes_summands(tensor, targets, new_partial[0]):
-        local = tensor._local_tensor
+    if len(new_partial) == 1 and becomes_summands(tensor.placements, targets, new_partial[0]):
+        local, [axis] = tensor._local_tensor, new_partial
         if coordinate is not None:
-            local = _padded_shard(tensor, new_partial[0], coordinate)
+            ranks, own = mesh.shape[axis], tensor.placements[axis]
+            local = padded_shard(local, own, tensor.shape, ranks, coordinate[axis])
         return wrap_shard(local, mesh, targets, tensor.shape)
     reachable = [Replicate() if i in new_partial else t for i, t in enumerate(targets)]
     local = tensor._dtensor.redistribute(placements=reachable)._local_tensor
     if coordinate is not None and any(coordinate[i] for i in new_partial):
         local = torch.zeros_like(local)
     return wrap_shard(local, mesh, targets, tensor.shape)
-
-
-def _becomes_summands(tensor: GlobalDTensor, targets: Sequence[TorchPlacement], axis: int) -> bool:
-    """Whether only a shard along one mesh dimension becomes partial.
-
-    The shards, padded with zeros, are then the summands of the partial tensor, in OneFlow's form.
-    """
-    placements = tensor.placements
-    own = placements[axis]
-    return (
-        isinstance(own, Shard)
-        and all(p == t for i, (p, t) in enumerate(zip(placements, targets)) if i != axis)
-        and sum(isinstance(p, Shard) and p.dim == own.dim for p in placements) == 1
-    )
-
-
-def _padded_shard(tensor: GlobalDTensor, axis: int, coordinate: Sequence[int]) -> torch.Tensor:
-    """Return a rank's shard along a mesh dimension in a full tensor of zeros."""
-    own: Any = tensor.placements[axis]
-    shard, dim = tensor._local_tensor, own.dim
-    step = -(-tensor.shape[dim] // tensor.device_mesh.shape[axis])
-    out = shard.new_zeros((*shard.shape[:dim], tensor.shape[dim], *shard.shape[dim + 1 :]))
-    out.narrow(dim, min(coordinate[axis] * step, tensor.shape[dim]), shard.shape[dim]).copy_(shard)
-    return out
 
 
 class _Move(torch.autograd.Function):

@@ -184,3 +184,25 @@ def same_random_values(
         yield
     finally:
         torch.set_rng_state(state)
+
+
+def becomes_summands(sources: Sequence[TorchPlacement], targets: Sequence[TorchPlacement], axis: int) -> bool:
+    """Whether only a shard along one mesh dimension becomes partial.
+
+    The shards, padded with zeros, are then the summands of the partial tensor, in OneFlow's form.
+    """
+    own = sources[axis]
+    return (
+        isinstance(own, Shard)
+        and all(p == t for i, (p, t) in enumerate(zip(sources, targets)) if i != axis)
+        and sum(isinstance(p, Shard) and p.dim == own.dim for p in sources) == 1
+    )
+
+
+def padded_shard(shard: torch.Tensor, own: Any, shape: Sequence[int], ranks: int, rank: int) -> torch.Tensor:
+    """Return the shard of a rank of a mesh dimension in a full tensor of zeros; `own` is its placement."""
+    dim = own.dim
+    step = -(-shape[dim] // ranks)
+    out = shard.new_zeros((*shard.shape[:dim], shape[dim], *shard.shape[dim + 1 :]))
+    out.narrow(dim, min(rank * step, shape[dim]), shard.shape[dim]).copy_(shard)
+    return out

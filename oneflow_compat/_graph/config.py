@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,3 +60,8 @@ class Config:
     on_change: Callable[[Explanation], None] | None = None  # of each guard that needs another program
     # on_stage(stage name, seconds, program or None), for debug output
     on_stage: Callable[[str, float, Program | None], None] | None = None
+
+    def resolved(self, backend: str) -> Config:
+        """Return the config of one program, with the preferences of its backend for options left open."""
+        fuses = self.fuse_update if self.fuse_update is not None else backend != "aten"
+        return replace(self, backend=backend, fuse_update=fuses)

@@ -25,8 +25,7 @@ from .capture.leaves import check_leaves
 from .capture.patching import answered_in_build
 from .capture.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
-from .compile import compiler_for, default_backend
-from .compile import compiling as _making
+from .compile import compiler_for, compiling, default_backend
 from .config import Config
 from .errors import CaptureError, SizesNeeded
 from .explanations import Explanation, of_change, of_constant_options, of_specialization, of_static_sizes
@@ -156,7 +155,7 @@ class Engine:
         fitting = self._fitting(key, args, kwargs)
         if fitting is not None:
             return fitting if fitting[0] is self._last else self._move_to_front(fitting)
-        with _making:
+        with compiling:
             fitting = self._fitting(key, args, kwargs)  # another thread may have added one meanwhile
             if fitting is not None:
                 return self._move_to_front(fitting)
@@ -193,7 +192,7 @@ class Engine:
 
     def _move_to_front(self, fitting: tuple[Entry, tuple[Any, ...]]) -> tuple[Entry, tuple[Any, ...]]:
         entry = fitting[0]
-        with _making:
+        with compiling:
             variants = self._entries.get(entry.key, [])
             if entry in variants:
                 self._entries.move_to_end(entry.key)
@@ -227,7 +226,7 @@ class Engine:
         return self.config.backend or default_backend()
 
     def _make_entry(self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
-        config = self._resolved()
+        config = self.config.resolved(self.backend)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
         captured = self._captured_for_sizes(key, args, kwargs, config)
@@ -418,13 +417,6 @@ class Engine:
             search.restart()
             return True
         return False
-
-    def _resolved(self) -> Config:
-        """The config of one program: the chosen backend, and its preferences for options left open."""
-        config = self.config
-        backend = self.backend
-        fuse = config.fuse_update if config.fuse_update is not None else backend != "aten"
-        return replace(config, backend=backend, fuse_update=fuse)
 
     def _compile(self, program: Program, config: Config) -> tuple[CompiledFunction, str]:
         backend = config.backend or default_backend()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
 
 import oneflow as flow
-from oneflow._graph.compile import update_blocks
+from oneflow._graph.compile import update_blocks, update_steps
 from oneflow._kernels import _ext
 
 pytestmark = pytest.mark.skipif(_ext.status() != "loaded", reason="needs the kernel library (csrc/build.py)")
@@ -64,13 +64,13 @@ def calls(graph):
     ]
     found = [n.target for n in nodes if isinstance(n.target, update_blocks.Blocks)]
     return found, [
-        n for n in nodes if any(step.to.meta["tensor"].shape != () for step in update_blocks._steps_of(n))
+        n for n in nodes if any(step.to.meta["tensor"].shape != () for step in update_steps.steps_of(n))
     ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_every_step_rounds_as_torchs_operator(dtype):
-    assert update_blocks.exact_steps(dtype) == set(update_blocks.STEPS)
+    assert update_steps.exact_steps(dtype) == set(update_steps.STEPS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

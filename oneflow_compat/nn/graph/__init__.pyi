@@ -37,6 +37,7 @@ from . import graph_state as graph_state
 from . import graph_views as graph_views
 from . import job_message as job_message
 from . import proxy as proxy
+from . import state_loading as state_loading
 from . import stored_graph as stored_graph
 from . import util as util
 from . import value_records as value_records

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._message import Message, data_type_number
 from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
-from .graph_state import _named_parameters
+from .graph_state import named_parameters
 from .job_message.job_conf import JobConfigProto
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def job_config(engine: Config, kept: Mapping[str, Any], graph: GraphMembers | No
 
 
 def _optimizer_confs(graph: GraphMembers) -> Iterator[OptimizerConf]:
-    names = _named_parameters(graph)
+    names = named_parameters(graph)
     for optimizer, schedule in graph._opts:
         for group in optimizer.param_groups:
             conf = OptimizerConf(optimizer=type(optimizer).__name__)
@@ -159,7 +159,7 @@ def variables(graph: GraphMembers) -> OrderedDict[torch.nn.Parameter, types.Simp
         for group in optimizer.param_groups
         for p in group["params"]
     }
-    names = _named_parameters(graph)
+    names = named_parameters(graph)
     settings = OrderedDict()
     for block in graph._blocks.values():
         for p in block._origin.parameters():

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import graph_state
+from . import graph_state, state_loading
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +46,7 @@ class StoredGraph:
             raise TypeError(
                 f"load_state_dict takes what state_dict() returned, found {type(state_dict).__name__}"
             )
-        graph_state.load_state_dict(self, OrderedDict(state_dict), strict)
+        state_loading.load_state_dict(self, OrderedDict(state_dict), strict)
 
     def runtime_state_dict(
         self: Any, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
