@@ -123,9 +123,9 @@ void sum(const float* from, const Images& in, const Window& window, const float*
          float* to) {
   const int64_t depth = in.channels * window.taps(), plane = out.plane(), pixels = out.pixels(),
                 columns = out.channels;
-  const Numbers turned = numbers(pixels * columns);  // (N, pixels, channels)
+  const Numbers transposed = numbers(pixels * columns);  // (N, pixels, channels)
   for (int64_t n = 0; n < out.n; ++n)
-    transpose(other + n * columns * plane, plane, columns, plane, turned.get() + n * plane * columns);
+    transpose(other + n * columns * plane, plane, columns, plane, transposed.get() + n * plane * columns);
   const bool direct = window.plain() && plane >= kDepth / 4;
   const int64_t width =
       direct ? plane : pixels;  // without a copy, a block of pixels cannot span two images
@@ -145,7 +145,7 @@ void sum(const float* from, const Images& in, const Window& window, const float*
             gather(from, in, window, places, count, i, last, gathered.get());
           for (int64_t j = 0; j < columns; j += kColumns)
             block(last - i, std::min(kColumns, columns - j), count, a, direct ? plane : count,
-                  turned.get() + q * columns + j, columns, to + i * columns + j, columns, q == 0);
+                  transposed.get() + q * columns + j, columns, to + i * columns + j, columns, q == 0);
         }
       }
   });
@@ -229,10 +229,10 @@ Tensor convolution_backward_input(const Tensor& dy, const Tensor& weight, int64_
     return result;
   }
   const int64_t depth = channels * kh * kw;
-  const Numbers turned = numbers(in.channels * depth);  // (channels, taps, channels of dy)
-  transpose(data(kernel), depth, in.channels, depth, turned.get());
+  const Numbers transposed = numbers(in.channels * depth);  // (channels, taps, channels of dy)
+  transpose(data(kernel), depth, in.channels, depth, transposed.get());
   apply(data(gradient), in, {kh, kw, 1, 1, padding.h, padding.w, -dilation.h, -dilation.w, false},
-        turned.get(), channels, out, data(result));
+        transposed.get(), channels, out, data(result));
   return result;
 }
 
@@ -263,9 +263,9 @@ Tensor convolution_backward_weight(const Tensor& dy, const Tensor& x, int64_t kh
     return result;
   }
   const int64_t depth = in.channels * kh * kw;
-  const Numbers turned = numbers(depth * out.channels);
-  sum(data(images), in, window, data(gradient), out, turned.get());
-  transpose(turned.get(), out.channels, depth, out.channels, data(result));
+  const Numbers transposed = numbers(depth * out.channels);
+  sum(data(images), in, window, data(gradient), out, transposed.get());
+  transpose(transposed.get(), out.channels, depth, out.channels, data(result));
   return result;
 }
 

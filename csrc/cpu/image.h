@@ -24,7 +24,7 @@ inline void turn(const uint8_t* from, uint8_t* to, int64_t n) {
 template <int64_t C>
 inline void image_planes_of(const ImageWindow& w, const uint8_t* image, float* planes) {
   constexpr int64_t block = 256;
-  uint8_t split[C][block], turned[block];
+  uint8_t split[C][block], mirrored[block];
   for (int64_t y = 0; y < w.height; ++y) {
     for (int64_t begin = 0; begin < w.width; begin += block) {
       const int64_t n = std::min(block, w.width - begin);
@@ -35,8 +35,8 @@ inline void image_planes_of(const ImageWindow& w, const uint8_t* image, float* p
       for (int64_t c = 0; c < C; ++c) {
         const uint8_t* values = split[c];
         if (w.mirror) {
-          turn(split[c], turned, n);
-          values = turned;
+          turn(split[c], mirrored, n);
+          values = mirrored;
         }
         const float mean = w.mean[c], scale = w.scale[c];
         float* to = planes + (c * w.height + y) * w.width + at;

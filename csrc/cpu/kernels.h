@@ -180,11 +180,11 @@ struct Kernels {
               const void* bias, const void* h0, void* hidden, int64_t begin, int64_t end);
   void (*rnn_backward)(Dtype, const RecurrentLayer&, bool relu, const void* dhidden, const void* hidden,
                        const void* packed, void* dgates, void* dh, int64_t begin, int64_t end);
-  // kept: four rows of `hidden` values for each row, see gru_rows; dturned: the gradient of bias + h w.
+  // kept: four rows of `hidden` values for each row, see gru_rows; drecurrent: the gradient of bias + h w.
   void (*gru)(Dtype, const RecurrentLayer&, const void* given, const void* packed, const void* bias,
               const void* h0, void* kept, void* hidden, int64_t begin, int64_t end);
   void (*gru_backward)(Dtype, const RecurrentLayer&, const void* dhidden, const void* hidden,
-                       const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned,
+                       const void* kept, const void* h0, const void* packed, void* dgiven, void* drecurrent,
                        void* dh, int64_t begin, int64_t end);
   // planes (channels, height, width) = (image - mean) * scale, flipped left to right if `mirror`.
   void (*image_planes)(const ImageWindow&, const uint8_t* image, float* planes);

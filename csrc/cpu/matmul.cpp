@@ -10,17 +10,17 @@ using torch::stable::parallel_for;
 struct Matrix {
   const float* data;
   int64_t rows, columns, row, column;
-  Matrix turned() const { return {data, columns, rows, column, row}; }
-  Matrix at(const float* place) const { return {place, rows, columns, row, column}; }
+  Matrix transposed() const { return {data, columns, rows, column, row}; }
+  Matrix at(const float* address) const { return {address, rows, columns, row, column}; }
   int64_t size() const { return rows * columns; }
 };
 
-// The matrix in row-major order: itself, or a copy owned by `held`.
-Matrix by_rows(const Matrix& m, Numbers& held) {
+// The matrix in row-major order: itself, or a copy owned by `copy`.
+Matrix by_rows(const Matrix& m, Numbers& copy) {
   if (m.column == 1) return m;
-  held = numbers(m.size());
-  transpose(m.data, m.column, m.columns, m.rows, held.get());
-  return {held.get(), m.rows, m.columns, m.columns, 1};
+  copy = numbers(m.size());
+  transpose(m.data, m.column, m.columns, m.rows, copy.get());
+  return {copy.get(), m.rows, m.columns, m.columns, 1};
 }
 
 // out (a.rows, b.columns), dense, from row-major matrices.
@@ -40,25 +40,25 @@ void multiply_rows(const Matrix& a, const Matrix& b, float* out) {
 // out (a.rows, b.columns), dense. Column-major operands are transposed first; if transposing the result is
 // cheaper, (b' a')' is computed instead.
 void multiply(const Matrix& a, const Matrix& b, float* out) {
-  Numbers held_a, held_b;
+  Numbers copy_a, copy_b;
   const int64_t results = a.rows * b.columns;
   const int64_t direct = (a.column != 1) * a.size() + (b.column != 1) * b.size(),
-                turned = (a.row != 1) * a.size() + (b.row != 1) * b.size() + results;
-  if (direct <= turned) return multiply_rows(by_rows(a, held_a), by_rows(b, held_b), out);
+                via_transpose = (a.row != 1) * a.size() + (b.row != 1) * b.size() + results;
+  if (direct <= via_transpose) return multiply_rows(by_rows(a, copy_a), by_rows(b, copy_b), out);
   const Numbers other = numbers(results);
-  multiply_rows(by_rows(b.turned(), held_b), by_rows(a.turned(), held_a), other.get());
+  multiply_rows(by_rows(b.transposed(), copy_b), by_rows(a.transposed(), copy_a), other.get());
   transpose(other.get(), a.rows, b.columns, a.rows, out);
 }
 
 // The last two dimensions of the tensor as a matrix, without its address. A tensor that is neither row-major
-// nor column-major is copied into `held`.
-Matrix matrix_of(const Tensor& x, Tensor& held) {
-  held = x;
+// nor column-major is copied into `copy`.
+Matrix matrix_of(const Tensor& x, Tensor& copy) {
+  copy = x;
   const int64_t d = x.dim() - 2, rows = x.size(d), columns = x.size(d + 1);
   int64_t row = x.stride(d), column = columns == 1 ? 1 : x.stride(d + 1);
   if (rows == 1) row = column == 1 ? columns : 1;
   if (!(column == 1 && row >= columns) && !(row == 1 && column >= rows))
-    held = dense(x), row = columns, column = 1;
+    copy = dense(x), row = columns, column = 1;
   return {nullptr, rows, columns, row, column};
 }
 
@@ -79,14 +79,14 @@ Tensor product(const char* name, int64_t dims, const Tensor& a, const Tensor& b)
     std::fill(y, y + out.numel(), 0.0f);
     return out;
   }
-  Tensor held_a, held_b;
-  const Matrix x = matrix_of(a, held_a), w = matrix_of(b, held_b);
-  const int64_t batch = dims == 2 ? 1 : a.size(0), step_a = dims == 2 ? 0 : held_a.stride(0),
-                step_b = dims == 2 ? 0 : held_b.stride(0);
+  Tensor copy_a, copy_b;
+  const Matrix x = matrix_of(a, copy_a), w = matrix_of(b, copy_b);
+  const int64_t batch = dims == 2 ? 1 : a.size(0), step_a = dims == 2 ? 0 : copy_a.stride(0),
+                step_b = dims == 2 ? 0 : copy_b.stride(0);
   const auto some = [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i)
-      multiply(x.at(static_cast<const float*>(held_a.data_ptr()) + i * step_a),
-               w.at(static_cast<const float*>(held_b.data_ptr()) + i * step_b), y + i * x.rows * w.columns);
+      multiply(x.at(static_cast<const float*>(copy_a.data_ptr()) + i * step_a),
+               w.at(static_cast<const float*>(copy_b.data_ptr()) + i * step_b), y + i * x.rows * w.columns);
   };
   if (batch < torch::stable::get_num_threads())
     some(0, batch);  // the threads share each product

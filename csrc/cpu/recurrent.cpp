@@ -170,16 +170,16 @@ std::tuple<Tensor, Tensor, Tensor> gru_backward(std::optional<Tensor> dhidden, s
   check_sizes(check, "work", kept, "hidden", given, {l.steps, l.batch, 4 * l.hidden}),
       check_sizes(check, "h0", h0, "hidden", given, {l.batch, l.hidden});
   const Tensor hidden = dense(given), work = dense(kept), h = dense(h0), w = packed(weight, l, true);
-  const Tensor dgiven = fresh(given, {l.steps, l.batch, 3 * l.hidden}), dturned = fresh_like(dgiven),
+  const Tensor dgiven = fresh(given, {l.steps, l.batch, 3 * l.hidden}), drecurrent = fresh_like(dgiven),
                dh = fresh_like(h0);
   const std::optional<Tensor> dy = dense_or_none(dhidden);
   begin_with(check, "dlast", dlast, dh);
   over_rows(l, [&](int64_t begin, int64_t end) {
     best().gru_backward(dtype_of(given), l, data_or_null(dy), hidden.data_ptr(), work.data_ptr(),
-                        h.data_ptr(), w.data_ptr(), dgiven.data_ptr(), dturned.data_ptr(), dh.data_ptr(),
+                        h.data_ptr(), w.data_ptr(), dgiven.data_ptr(), drecurrent.data_ptr(), dh.data_ptr(),
                         begin, end);
   });
-  return {dgiven, dturned, dh};
+  return {dgiven, drecurrent, dh};
 }
 
 }  // namespace

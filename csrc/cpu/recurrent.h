@@ -13,14 +13,14 @@ template <class A>
 inline int64_t packed_size(int64_t k, int64_t n) {
   return (n + kBlock<A> - 1) / kBlock<A> * kBlock<A> * k;
 }
-// Pack a matrix (k, n) whose rows are `step` apart, or the transpose of `from` if `turned`.
+// Pack a matrix (k, n) whose rows are `step` apart, or the transpose of `from` if `transposed`.
 template <class A>
-inline void pack(const A* from, int64_t step, bool turned, int64_t k, int64_t n, A* to) {
+inline void pack(const A* from, int64_t step, bool transposed, int64_t k, int64_t n, A* to) {
   constexpr int64_t width = kBlock<A>;
   for (int64_t j = 0; j < n; j += width, to += k * width) {
     const int64_t there = std::min(width, n - j);
     if (there < width) std::fill(to, to + k * width, A(0));
-    if (turned)
+    if (transposed)
       transpose(from + j * step, step, there, k, to, width);
     else
       for (int64_t i = 0; i < k; ++i)
@@ -187,7 +187,7 @@ inline void rnn_backward_rows(const RecurrentLayer& l, bool relu, const A* dhidd
 }
 
 // r, z = logistic(given + bias + h w), n = tanh(given + r (bias + h w)), h' = (h - n) z + n. `kept` stores
-// for each row: r, z, the (bias + h w) of n, and n.
+// for each row: r, z, the (bias + h w) of n (`recurrent`), and n.
 template <class A>
 inline void gru_rows(const RecurrentLayer& l, const A* given, const A* packed, const A* bias, const A* h0,
                      A* kept, A* hidden, int64_t begin, int64_t end) {
@@ -206,9 +206,9 @@ inline void gru_rows(const RecurrentLayer& l, const A* given, const A* packed, c
                       : V::loadu(k + gate * h + at, n);
         };
         const V reset = logistic(sum(0) + V::loadu(g + at, n)),
-                update = logistic(sum(1) + V::loadu(g + h + at, n)), turned = sum(2);
-        const V now = hyperbolic_tangent(at::vec::fmadd(reset, turned, V::loadu(g + 2 * h + at, n)));
-        reset.store(k + at, n), update.store(k + h + at, n), turned.store(k + 2 * h + at, n),
+                update = logistic(sum(1) + V::loadu(g + h + at, n)), recurrent = sum(2);
+        const V now = hyperbolic_tangent(at::vec::fmadd(reset, recurrent, V::loadu(g + 2 * h + at, n)));
+        reset.store(k + at, n), update.store(k + h + at, n), recurrent.store(k + 2 * h + at, n),
             now.store(k + 3 * h + at, n);
         at::vec::fmadd(V::loadu(h_before + r * h + at, n) - now, update, now).store(y + at, n);
       });
@@ -219,7 +219,7 @@ inline void gru_rows(const RecurrentLayer& l, const A* given, const A* packed, c
 
 template <class A>
 inline void gru_backward_rows(const RecurrentLayer& l, const A* dhidden, const A* hidden, const A* kept,
-                              const A* h0, const A* packed, A* dgiven, A* dturned, A* dh, int64_t begin,
+                              const A* h0, const A* packed, A* dgiven, A* drecurrent, A* dh, int64_t begin,
                               int64_t end) {
   using V = Vec<A>;
   const int64_t h = l.hidden, rows = end - begin;
@@ -230,21 +230,21 @@ inline void gru_backward_rows(const RecurrentLayer& l, const A* dhidden, const A
     const A* h_before = i == 0 ? h0 + begin * h : hidden + (step_of(l, i - 1) * l.batch + begin) * h;
     for (int64_t r = 0; r < rows; ++r) {
       const A* k = kept + (row + r) * 4 * h;
-      A *dx = dgiven + (row + r) * 3 * h, *dw = dturned + (row + r) * 3 * h;
+      A *dx = dgiven + (row + r) * 3 * h, *dw = drecurrent + (row + r) * 3 * h;
       by_vector<A>(h, [&](int64_t at, int64_t n) {
         const V reset = V::loadu(k + at, n), update = V::loadu(k + h + at, n),
-                turned = V::loadu(k + 2 * h + at, n), now = V::loadu(k + 3 * h + at, n);
+                recurrent = V::loadu(k + 2 * h + at, n), now = V::loadu(k + 3 * h + at, n);
         const V dy = dhidden ? V::loadu(dh + r * h + at, n) + V::loadu(dhidden + (row + r) * h + at, n)
                              : V::loadu(dh + r * h + at, n);
         const V dupdate = dy * (V::loadu(h_before + r * h + at, n) - now) * update * (one - update),
                 dnow = dy * (one - update) * (one - now * now);
-        const V dreset = dnow * turned * reset * (one - reset);
+        const V dreset = dnow * recurrent * reset * (one - reset);
         dreset.store(dx + at, n), dupdate.store(dx + h + at, n), dnow.store(dx + 2 * h + at, n);
         dreset.store(dw + at, n), dupdate.store(dw + h + at, n), (dnow * reset).store(dw + 2 * h + at, n);
         (dy * update).store(dh + r * h + at, n);
       });
     }
-    if (i) product<A>(rows, dturned + row * 3 * h, 3 * h, packed, h, 3 * h, dh, dh, h);
+    if (i) product<A>(rows, drecurrent + row * 3 * h, 3 * h, packed, h, 3 * h, dh, dh, h);
   }
 }
 
@@ -300,13 +300,13 @@ inline void gru(Dtype dtype, const RecurrentLayer& l, const void* given, const v
 }
 
 inline void gru_backward(Dtype dtype, const RecurrentLayer& l, const void* dhidden, const void* hidden,
-                         const void* kept, const void* h0, const void* packed, void* dgiven, void* dturned,
+                         const void* kept, const void* h0, const void* packed, void* dgiven, void* drecurrent,
                          void* dh, int64_t begin, int64_t end) {
   recurrent_dispatch(dtype, [&](auto t) {
     using T = decltype(t);
     gru_backward_rows<T>(l, static_cast<const T*>(dhidden), static_cast<const T*>(hidden),
                          static_cast<const T*>(kept), static_cast<const T*>(h0),
-                         static_cast<const T*>(packed), static_cast<T*>(dgiven), static_cast<T*>(dturned),
+                         static_cast<const T*>(packed), static_cast<T*>(dgiven), static_cast<T*>(drecurrent),
                          static_cast<T*>(dh), begin, end);
   });
 }

@@ -165,11 +165,11 @@ std::vector<Tensor> pointwise(int64_t op, std::vector<Tensor> inputs, int64_t ou
                               std::vector<double> scalars) {
   check_pointwise(op, inputs, outputs, scalars);
   const OnDevice guard(inputs[0]);
-  std::vector<Tensor> held, out;
+  std::vector<Tensor> dense_inputs, out;
   Operands o{};
   for (size_t i = 0; i < inputs.size(); ++i) {
-    held.push_back(dense(inputs[i]));
-    o.in[i] = held[i].data_ptr();
+    dense_inputs.push_back(dense(inputs[i]));
+    o.in[i] = dense_inputs[i].data_ptr();
   }
   for (int64_t i = 0; i < outputs; ++i) {
     out.push_back(fresh_like(inputs[0]));
