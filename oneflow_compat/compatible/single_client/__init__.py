@@ -3,12 +3,18 @@
 Names come from `_tables/legacy.py` and are looked up at first use.
 """
 
+from __future__ import annotations
+
 import importlib
+from typing import TYPE_CHECKING
 
 from ..._tables import legacy as _table
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def __getattr__(name):
+
+def __getattr__(name: str) -> Any:
     """The sub-module or the object of this name."""
     if name in _table.MODULES:
         return importlib.import_module(f"{__name__}.{name}")
@@ -28,5 +34,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*_table.MODULES, *_table.all_names(), "__name__", "__doc__", "__path__"})

@@ -1,6 +1,8 @@
 """On a machine with a GPU, blobs of a job move to the device of the placement scope they are used in."""
 
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -8,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from ._devices import current
 
 
-def boxing(trace):
+def boxing(trace: Any) -> Any:
     """Return a context for the body of a job; it does nothing on a machine without a GPU."""
     if not torch.cuda.is_available():
         return contextlib.nullcontext()
@@ -22,11 +24,17 @@ class Boxing(TorchFunctionMode):
     CPU tensors of 0 dimensions are not moved.
     """
 
-    def __init__(self, target):
+    def __init__(self, target: Callable[..., Any]) -> None:
         super().__init__()
         self.target = target
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        function: Any,
+        types: Sequence[Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> torch.Tensor | torch.device:
         kwargs = kwargs or {}
         if getattr(function, "__name__", "") not in _FREE:
             devices = {
@@ -57,7 +65,7 @@ _FREE = {
 }
 
 
-def _move(a, device):
+def _move(a: Any, device: torch.device) -> Any:
     if isinstance(a, torch.Tensor):
         return a if a.device == device or a.dim() == 0 and a.device.type == "cpu" else a.to(device)
     if type(a) in (list, tuple):
@@ -65,7 +73,7 @@ def _move(a, device):
     return a
 
 
-def _tensors(items):
+def _tensors(items: Sequence[Any]) -> Iterator[Any]:
     for item in items:
         if isinstance(item, torch.Tensor):
             yield item

@@ -1,6 +1,9 @@
 """Which device a job runs on: `scope.placement("gpu"|"cpu", "0:0-3")` on the one device of this process."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from ... import _env
 from . import _session
@@ -12,10 +15,10 @@ class Placement:
     """The arguments of `scope.placement`: device kind ("cpu", "gpu") and the machine:device ids."""
 
     device_tag: str
-    machine_device_ids: tuple
-    hierarchy: tuple | None = None
+    machine_device_ids: tuple[Any, ...]
+    hierarchy: tuple[Any, ...] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.device_tag not in ("cpu", "gpu", "cuda"):
             raise ValueError(f'scope.placement: the device must be "cpu" or "gpu", found {self.device_tag!r}')
         count = 0
@@ -32,7 +35,7 @@ class Placement:
         object.__setattr__(self, "parallel_num", count)
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         return "cpu" if self.device_tag == "cpu" else "gpu"
 
 
@@ -40,12 +43,11 @@ def may_use_cpu_for_gpu() -> bool:
     return _env.is_set("ONEFLOW_LEGACY_CPU") or bool(_session.default().settings.get("cpu_for_gpu"))
 
 
-def torch_device(device_kind: str):
+def torch_device(device_kind: str) -> torch.device:
     """Return the torch device of "cpu" or "gpu".
 
     A missing GPU is an error unless the user allowed the CPU.
     """
-    import torch
 
     if device_kind == "cpu":
         return torch.device("cpu")
@@ -60,12 +62,11 @@ def torch_device(device_kind: str):
     )
 
 
-def default_kind(job) -> str:
+def default_kind(job: Any) -> str:
     """The device kind outside any placement scope.
 
     It is that of the job's default placement, else "gpu" if there is a GPU.
     """
-    import torch
 
     placement = job.config.default_placement if job is not None else None
     if placement is not None:
@@ -73,11 +74,11 @@ def default_kind(job) -> str:
     return "gpu" if torch.cuda.is_available() else "cpu"
 
 
-def default(job):
+def default(job: Any) -> torch.device:
     return torch_device(default_kind(job))
 
 
-def current(job):
+def current(job: Any) -> torch.device:
     """The device of the innermost placement scope."""
     placement = innermost("placement")
     return default(job) if placement is None else torch_device(placement.kind)

@@ -1,5 +1,8 @@
 """Tensors that a job gets from the host in each call: data readers, seeded random values."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 
 from . import _context
@@ -13,10 +16,10 @@ class ShapeChanged(Exception):
 class Feed:
     """A tensor that is an input of the captured program, and the function giving its next value."""
 
-    def __init__(self, buffer, pull):
+    def __init__(self, buffer: torch.Tensor, pull: Callable[..., Any]) -> None:
         self.buffer, self.pull, self.fresh = buffer, pull, True
 
-    def refill(self):
+    def refill(self) -> None:
         if self.fresh:  # the value pulled while the job was defined serves the first call
             self.fresh = False
             return
@@ -26,7 +29,7 @@ class Feed:
         self.buffer.copy_(value)
 
 
-def feed(trace, pull, device):
+def feed(trace: Any, pull: Callable[..., Any], device: torch.device) -> torch.Tensor:
     """Return this call's value of pull(), a tensor. In a captured job `pull` runs before each call."""
     with outside_capture(trace):
         value = pull().to(device)
@@ -38,7 +41,7 @@ def feed(trace, pull, device):
 # ------------- Random values with a seed inside a job: a stream per seed that continues from call to call
 
 
-def seeded_uniform(shape, device, seed):
+def seeded_uniform(shape: Sequence[int], device: torch.device, seed: int) -> torch.Tensor:
     """Uniform random values of a separate generator.
 
     In a captured job they are a feed filled before each call.
@@ -51,7 +54,7 @@ def seeded_uniform(shape, device, seed):
     return feed(trace, lambda: torch.rand(tuple(shape), generator=generator), device)
 
 
-def generator_of(trace, key, seed):
+def generator_of(trace: Any, key: Sequence[Any], seed: int) -> Any:
     """The job's generator under this key, created once.
 
     It is created outside the capture. Inside, it would restart at every call.

@@ -3,7 +3,13 @@
 The table `_tables/legacy_config.py` says what each does.
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import torch
 
 from ..._errors import unsupported
 from ..._graph import Config
@@ -22,7 +28,7 @@ class _Section:
 class FunctionDescription:
     """The result of `function_config.function_desc`: the settings that the user made, under their names."""
 
-    def __init__(self, config):
+    def __init__(self, config: FunctionConfig) -> None:
         self._config = config
 
     def IsTrainable(self) -> bool:
@@ -31,7 +37,7 @@ class FunctionDescription:
     def HasAttr(self, name: str) -> bool:
         return name in self._config.values
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._config.values:
             raise AttributeError(
                 f"the function_config has no setting {name!r}; it has {sorted(self._config.values)}"
@@ -45,7 +51,7 @@ class FunctionConfig:
     Examples: `config.default_data_type(flow.float)`, `config.train.primary_lr(0.1)`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.values = {}
         for name, row in FUNCTION_CONFIG.items():
             group, _, last = name.rpartition(".")
@@ -58,14 +64,14 @@ class FunctionConfig:
                 setattr(self.__dict__[group], last, set_option)
 
     @property
-    def function_desc(self):
+    def function_desc(self) -> FunctionDescription:
         """The settings as the description of a job.
 
         It has `IsTrainable()`, `HasAttr(name)`, and each setting as an attribute.
         """
         return FunctionDescription(self)
 
-    def _record(self, name, value=None):
+    def _record(self, name: str, value: Any = None) -> bool | None:
         if name == "static_mem_alloc_policy_white_list.has":
             return value in self.values.get("static_mem_alloc_policy_white_list.add", ())
         if name == "static_mem_alloc_policy_white_list.add":
@@ -76,13 +82,12 @@ class FunctionConfig:
 
     # -- what the rest of the package reads --------------------------------------
     @property
-    def default_placement(self):
+    def default_placement(self) -> Any:
         scope = self.values.get("default_placement_scope")
         return getattr(scope, "value", scope)
 
     @property
-    def default_dtype(self):
-        import torch
+    def default_dtype(self) -> torch.dtype:
 
         return self.values.get("default_data_type", torch.float32)
 
@@ -90,11 +95,11 @@ class FunctionConfig:
         """Whether a setting of `train` was made."""
         return any(name.startswith("train.") for name in self.values)
 
-    def sparse_rows(self) -> set:
+    def sparse_rows(self) -> set[Any]:
         conf = self.values.get("indexed_slices_optimizer_conf") or {}
         return set((conf.get("include_op_names") or {}).get("op_name", ()))
 
-    def engine_config(self):
+    def engine_config(self) -> Any:
         """The engine's options for this job."""
 
         config = Config()
@@ -104,9 +109,8 @@ class FunctionConfig:
         return config
 
     @contextlib.contextmanager
-    def scopes(self, trace):
+    def scopes(self, trace: Any) -> Iterator[Any]:
         """The state around the body: default view, autocast, and moving tensors to the scope's device."""
-        import torch
 
         with contextlib.ExitStack() as stack:
             view = self.values.get("default_logical_view") or self.values.get("default_distribute_strategy")
@@ -122,7 +126,7 @@ class FunctionConfig:
                 stack.enter_context(torch.enable_grad())
             yield
 
-    def optimizers(self) -> list:
+    def optimizers(self) -> list[Any]:
         """The optimizer described by `train.model_update_conf` and `train.primary_lr`, if any."""
         conf = self.values.get("train.model_update_conf")
         if conf is None:
@@ -160,7 +164,7 @@ function_config = FunctionConfig
 
 
 # --------------------------------------------------------------------------- flow.tensorrt
-def _refuse_calibration(name):
+def _refuse_calibration(name: str) -> NoReturn:
     raise unsupported(
         f"flow.tensorrt.{name}",
         "legacy-tensorrt",
@@ -168,9 +172,9 @@ def _refuse_calibration(name):
     )
 
 
-def write_int8_calibration(path):
+def write_int8_calibration(path: str) -> None:
     _refuse_calibration("write_int8_calibration")
 
 
-def cache_int8_calibration():
+def cache_int8_calibration() -> None:
     _refuse_calibration("cache_int8_calibration")

@@ -3,6 +3,11 @@
 They turn into tensors when a job needs them.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from . import _context, _devices
@@ -13,19 +18,20 @@ from ._update import outside_capture
 class HostBlob:
     """A value computed on the host in each call, once per call however often it is used."""
 
-    def __init__(self, trace, compute):
+    def __init__(self, trace: Any, compute: Callable[..., Any]) -> None:
         self.trace, self.compute = trace, compute
-        self._tick, self._value, self._dense = None, None, None
+        self._tick, self._value = None, None
+        self._dense: torch.Tensor | None = None
 
-    def value(self):
+    def value(self) -> Any:
         if self._tick != self.trace.tick:
             self._value, self._tick = self.compute(), self.trace.tick
         return self._value
 
-    def map(self, function):
+    def map(self, function: Any) -> HostBlob:
         return HostBlob(self.trace, lambda: function(self.value()))
 
-    def dense(self):
+    def dense(self) -> torch.Tensor:
         """Return the tensor of this call. Raise an error if the value is not a tensor (images of different
         sizes).
         """
@@ -36,13 +42,13 @@ class HostBlob:
     shape = property(lambda self: self.dense().shape)
     dtype = property(lambda self: self.dense().dtype)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.dense(), name)
 
     @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return function(
             *densify(args), **dict(zip(kwargs, densify(tuple(kwargs.values())))) if kwargs else {}
         )
@@ -58,7 +64,7 @@ for (
     )
 
 
-def densify(value):
+def densify(value: Any) -> Any:
     """Nested value with every HostBlob replaced by its tensor."""
     if isinstance(value, HostBlob):
         return value.dense()
@@ -67,7 +73,7 @@ def densify(value):
     return value
 
 
-def as_tensor(value):
+def as_tensor(value: torch.Tensor) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
     items = list(value)
@@ -79,11 +85,11 @@ def as_tensor(value):
     return torch.stack([torch.as_tensor(i) for i in items])
 
 
-def _device(trace):
+def _device(trace: Any) -> torch.device:
     return _devices.current(trace.job)
 
 
-def source(what, factory):
+def source(what: str, factory: Callable[..., Any]) -> HostBlob:
     """Return a HostBlob fed by `factory()()`.
 
     The reader is created once per job and call site. It continues from call to call.
@@ -97,7 +103,7 @@ def source(what, factory):
             pipeline[key] = factory()
     reader, pending = pipeline[key], trace.job.pending
 
-    def compute():
+    def compute() -> Any:
         return pending.pop(key) if key in pending else reader()
 
     blob = HostBlob(trace, compute)
@@ -105,7 +111,7 @@ def source(what, factory):
     return blob
 
 
-def module(what, factory):
+def module(what: str, factory: Callable[..., Any]) -> Any:
     """Return an operator object, created once per job and call site; it may hold a random state."""
     trace = _context.require_trace(what)
     key = ("module", trace.sources)
@@ -115,7 +121,7 @@ def module(what, factory):
     return trace.job.pipeline[key]
 
 
-def today(name):
+def today(name: str) -> Any:
     """Return a class of today's oneflow.nn, by dotted name ("OFRecordReader", "image.Resize")."""
     import importlib
 
@@ -125,7 +131,7 @@ def today(name):
     return module_or_class
 
 
-def need_host(blob, what):
+def need_host(blob: HostBlob | torch.Tensor, what: str) -> HostBlob:
     if not isinstance(blob, HostBlob):
         raise TypeError(
             f"{what} takes the records of a reader (flow.data.ofrecord_reader), found {type(blob).__name__}"

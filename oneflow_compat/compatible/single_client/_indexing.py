@@ -1,13 +1,22 @@
 """Gathering, scattering, slicing: top-level functions of the job-function API."""
 
 import builtins
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from . import _context, _math
 
 
-def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name=None):
+def gather(
+    params: torch.Tensor,
+    indices: torch.Tensor,
+    validate_indices: Any = None,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    name: str | None = None,
+) -> torch.Tensor:
     """Slices of `params` along the axis (batch_dims if None) at `indices`, which may have any shape.
 
     With batch_dims equal to the axis, the last dimension of `indices` is the gathered one, as in OneFlow.
@@ -37,35 +46,51 @@ def gather(params, indices, validate_indices=None, axis=None, batch_dims=0, name
     return torch.gather(params, axis, flat).reshape(*params.shape[:axis], *own, *tail)
 
 
-def local_gather(params, indices, axis=0, name=None):
+def local_gather(
+    params: torch.Tensor, indices: torch.Tensor, axis: int = 0, name: str | None = None
+) -> torch.Tensor:
     """gather on one device."""
     return gather(params, indices, axis=axis)
 
 
-def dim_gather(input, dim, index, name=None):
+def dim_gather(input: torch.Tensor, dim: int, index: torch.Tensor, name: str | None = None) -> torch.Tensor:
     return torch.gather(input, dim, index.long())
 
 
-def gather_nd(params, indices, name=None):
+def gather_nd(params: torch.Tensor, indices: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """params[indices[..., 0], indices[..., 1], ...]."""
     return params[tuple(indices.long().unbind(-1))]
 
 
-def scatter_nd(indices, updates, shape, name=None):
+def scatter_nd(
+    indices: torch.Tensor, updates: torch.Tensor, shape: Sequence[int], name: str | None = None
+) -> torch.Tensor:
     """Zeros of `shape` plus `updates` at `indices`; equal indices add up."""
     out = torch.zeros(tuple(shape), dtype=updates.dtype, device=updates.device)
     return out.index_put(tuple(indices.long().unbind(-1)), updates, accumulate=True)
 
 
-def tensor_scatter_nd_update(params, indices, updates, name=None):
+def tensor_scatter_nd_update(
+    params: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, name: str | None = None
+) -> torch.Tensor:
     return params.index_put(tuple(indices.long().unbind(-1)), updates)
 
 
-def tensor_scatter_nd_add(params, indices, updates, name=None):
+def tensor_scatter_nd_add(
+    params: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor, name: str | None = None
+) -> torch.Tensor:
     return params.index_put(tuple(indices.long().unbind(-1)), updates, accumulate=True)
 
 
-def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=None):
+def one_hot(
+    indices: torch.Tensor,
+    depth: int,
+    on_value: float = 1,
+    off_value: float = 0,
+    axis: int = -1,
+    dtype: torch.dtype | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     """`on_value` at the index, `off_value` elsewhere, along a new dimension `axis`.
 
     Without a dtype the result is int32.
@@ -80,7 +105,12 @@ def one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, name=N
     return out if axis == -1 else torch.movedim(out, -1, axis)
 
 
-def where(condition, x=None, y=None, name=None):
+def where(
+    condition: torch.Tensor,
+    x: torch.Tensor | None = None,
+    y: torch.Tensor | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     """x where the condition is not 0, else y; with neither x nor y, the positions of the non-zeros."""
     if x is None and y is None:
         return argwhere(condition)
@@ -89,18 +119,22 @@ def where(condition, x=None, y=None, name=None):
     return torch.where(condition != 0, x, y)
 
 
-def argwhere(condition, dtype=None, name=None):
+def argwhere(
+    condition: torch.Tensor, dtype: torch.dtype | None = None, name: str | None = None
+) -> torch.Tensor:
     """Positions of the non-zeros, one row each, int32 unless told otherwise. The job runs op by op."""
     _context.value_dependent("argwhere")
     return torch.nonzero(condition).to(dtype or torch.int32)
 
 
-def nonzero(a, name=None):
+def nonzero(a: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """Positions of the non-zeros, one row per dimension."""
     return argwhere(a).t()
 
 
-def slice(x, begin, size, name=None):
+def slice(
+    x: torch.Tensor, begin: Sequence[Any], size: Sequence[int], name: str | None = None
+) -> torch.Tensor:
     """Take size[i] elements from begin[i] in each dimension.
 
     A begin of None means from the start. A size of None or -1 means to the end.
@@ -118,7 +152,7 @@ def slice(x, begin, size, name=None):
     return x[tuple(where_to)]
 
 
-def _slices(x, slice_tup_list):
+def _slices(x: torch.Tensor, slice_tup_list: Sequence[Any]) -> list[Any]:
     """Convert [(start, stop, step), ...] to Python slices; a missing dimension is taken in full."""
     if len(slice_tup_list) > x.dim():
         raise ValueError(f"{len(slice_tup_list)} slices given for a blob of {x.dim()} dimensions")
@@ -133,7 +167,7 @@ def _slices(x, slice_tup_list):
     return out
 
 
-def slice_v2(x, slice_tup_list, name=None):
+def slice_v2(x: torch.Tensor, slice_tup_list: Sequence[Any], name: str | None = None) -> torch.Tensor:
     """x[start:stop:step, ...]; steps may be negative."""
     for axis, s in enumerate(_slices(x, slice_tup_list)):
         start, stop, step = s.indices(x.shape[axis])
@@ -147,7 +181,9 @@ def slice_v2(x, slice_tup_list, name=None):
     return x
 
 
-def slice_update(x, update, slice_tup_list, name=None):
+def slice_update(
+    x: torch.Tensor, update: torch.Tensor, slice_tup_list: Sequence[Any], name: str | None = None
+) -> torch.Tensor:
     """A copy of x with x[start:stop:step, ...] replaced by `update`. Steps are positive."""
     slices = tuple(_slices(x, slice_tup_list))
     if any(s.step is not None and s.step < 0 for s in slices):
@@ -159,29 +195,39 @@ def slice_update(x, update, slice_tup_list, name=None):
     return flat.reshape(x.shape)
 
 
-def in_top_k(targets, predictions, k, name=None):
+def in_top_k(
+    targets: torch.Tensor, predictions: torch.Tensor, k: int, name: str | None = None
+) -> torch.Tensor:
     return _math.in_top_k(targets, predictions, k)
 
 
-def unsorted_segment_sum(data, segment_ids, num_segments, axis=0, name=None):
+def unsorted_segment_sum(
+    data: torch.Tensor, segment_ids: torch.Tensor, num_segments: int, axis: int = 0, name: str | None = None
+) -> torch.Tensor:
     return _math.unsorted_segment_sum(data, segment_ids, num_segments, axis)
 
 
-def unsorted_segment_sum_like(data, segment_ids, like, axis=0, name=None):
+def unsorted_segment_sum_like(
+    data: torch.Tensor, segment_ids: torch.Tensor, like: torch.Tensor, axis: int = 0, name: str | None = None
+) -> torch.Tensor:
     return _math.unsorted_segment_sum_like(data, segment_ids, like, axis)
 
 
-def unsorted_batch_segment_sum(data, segment_ids, num_segments, name=None):
+def unsorted_batch_segment_sum(
+    data: torch.Tensor, segment_ids: torch.Tensor, num_segments: int, name: str | None = None
+) -> torch.Tensor:
     return _math.unsorted_batch_segment_sum(data, segment_ids, num_segments)
 
 
-def sync_dynamic_resize(inputs, size, name=None):
+def sync_dynamic_resize(inputs: torch.Tensor, size: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """The first `size` rows of `inputs`; `size` is a one-element blob. The job runs op by op."""
     _context.value_dependent("sync_dynamic_resize")
     return inputs[: int(size.reshape(()))]
 
 
-def distributed_partial_fc_sample(weight, label, num_sample, name=None):
+def distributed_partial_fc_sample(
+    weight: torch.Tensor, label: torch.Tensor, num_sample: int, name: str | None = None
+) -> tuple[torch.Tensor, ...] | None:
     """Return (mapped label, sampled ids, sampled weight).
 
     The sample holds all classes in `label`, filled up at random to `num_sample` rows.

@@ -1,56 +1,65 @@
 """Initializers of variables: `flow.X_initializer(...)` gives a description, `fill` carries it out."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
+
+import torch
 
 
 class Initializer:
     """How a variable is filled: a rule and its parameters. `seed` makes the values repeatable."""
 
-    def __init__(self, rule, seed=None, **parameters):
+    def __init__(self, rule: str, seed: int | None = None, **parameters: Any) -> None:
         self.rule, self.seed, self.parameters = rule, seed, parameters
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         inside = ", ".join(f"{k}={v!r}" for k, v in self.parameters.items())
         return f"Initializer({self.rule!r}, {inside})"
 
 
-def constant_initializer(value=0, dtype=None):
+def constant_initializer(value: float = 0, dtype: torch.dtype | None = None) -> Initializer:
     """All elements are `value`."""
     return Initializer("constant", value=value)
 
 
-def zeros_initializer(dtype=None):
+def zeros_initializer(dtype: torch.dtype | None = None) -> Initializer:
     return constant_initializer(0, dtype)
 
 
-def ones_initializer(dtype=None):
+def ones_initializer(dtype: torch.dtype | None = None) -> Initializer:
     return constant_initializer(1, dtype)
 
 
-def empty_initializer(dtype=None):
+def empty_initializer(dtype: torch.dtype | None = None) -> Any:
     """The values do not matter (they are left as the memory had them)."""
     return Initializer("empty")
 
 
-def random_uniform_initializer(minval=0, maxval=1, dtype=None):
+def random_uniform_initializer(minval: int = 0, maxval: int = 1, dtype: torch.dtype | None = None) -> Any:
     """Uniform in [minval, maxval); an integer variable gets integers in that range."""
     return Initializer("random_uniform", minval=minval, maxval=maxval)
 
 
-def random_normal_initializer(mean=0.0, stddev=1.0, seed=None, dtype=None):
+def random_normal_initializer(
+    mean: float = 0.0, stddev: float = 1.0, seed: int | None = None, dtype: torch.dtype | None = None
+) -> Initializer:
     return Initializer("random_normal", seed=seed, mean=mean, stddev=stddev)
 
 
-def truncated_normal_initializer(mean=0.0, stddev=1.0):
+def truncated_normal_initializer(mean: float = 0.0, stddev: float = 1.0) -> Initializer:
     """Normal; values beyond two standard deviations are sampled again."""
     return Initializer("truncated_normal", mean=mean, stddev=stddev)
 
 
-def truncated_normal(stddev=1.0):
+def truncated_normal(stddev: float = 1.0) -> Initializer:
     return truncated_normal_initializer(0.0, stddev)
 
 
-def variance_scaling_initializer(scale=1.0, mode="fan_in", distribution="truncated_normal", data_format=""):
+def variance_scaling_initializer(
+    scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal", data_format: str = ""
+) -> Any:
     """Spread sqrt(scale / n), where n is the fan of `mode` in the layout `data_format`.
 
     `mode` is fan_in, fan_out or fan_avg.
@@ -62,11 +71,11 @@ def variance_scaling_initializer(scale=1.0, mode="fan_in", distribution="truncat
     )
 
 
-def glorot_uniform_initializer(data_format=""):
+def glorot_uniform_initializer(data_format: str = "") -> Any:
     return variance_scaling_initializer(1.0, "fan_avg", "random_uniform", data_format)
 
 
-def glorot_normal_initializer(data_format=""):
+def glorot_normal_initializer(data_format: str = "") -> Any:
     return variance_scaling_initializer(1.0, "fan_avg", "random_normal", data_format)
 
 
@@ -75,13 +84,13 @@ xavier_normal_initializer = glorot_normal_initializer
 
 
 def kaiming_initializer(
-    shape,
-    distribution="random_normal",
-    mode="fan_in",
-    nonlinearity="leaky_relu",
-    negative_slope=0.0,
-    data_format="NCHW",
-):
+    shape: Any,
+    distribution: str = "random_normal",
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    negative_slope: float = 0.0,
+    data_format: str = "NCHW",
+) -> Any:
     """He's initializer for a variable of `shape`.
 
     The nonlinearity is one of linear, sigmoid, tanh, relu, leaky_relu.
@@ -101,12 +110,12 @@ def kaiming_initializer(
     return random_uniform_initializer(-math.sqrt(3) * std, math.sqrt(3) * std)
 
 
-def _one_of(what, value, allowed):
+def _one_of(what: Any, value: Any, allowed: Any) -> None:
     if value not in allowed:
         raise ValueError(f"{what} must be one of {', '.join(allowed)}, found {value!r}")
 
 
-def fan(shape, mode, data_format="") -> float:
+def fan(shape: Any, mode: Any, data_format: str = "") -> float:
     """Elements feeding one output (fan_in), fed by one input (fan_out), or their mean.
 
     The shape is (out, in, ...) or (out, ..., in).
@@ -119,12 +128,11 @@ def fan(shape, mode, data_format="") -> float:
     return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
 
 
-def fill(tensor, initializer, seed=None):
+def fill(tensor: torch.Tensor, initializer: Initializer | float, seed: int | None = None) -> Any:
     """Fill `tensor` in place.
 
     `initializer`: an Initializer, a dict {"constant_conf": {"value": 0}}, or a number.
     """
-    import torch
 
     if isinstance(initializer, (int, float)):
         initializer = constant_initializer(initializer)
@@ -146,7 +154,7 @@ def fill(tensor, initializer, seed=None):
     tensor.copy_(filled)
 
 
-def _fill(t, initializer, generator):
+def _fill(t: torch.Tensor, initializer: Initializer, generator: Any) -> None:
     rule, p = initializer.rule, initializer.parameters
     if rule == "constant":
         t.fill_(p.get("value", 0))
@@ -174,7 +182,6 @@ def _fill(t, initializer, generator):
         raise ValueError(f"unknown initializer {rule!r}")
 
 
-def _truncated(t, mean, std, generator):
-    import torch
+def _truncated(t: torch.Tensor, mean: float, std: float, generator: Any) -> None:
 
     torch.nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std, generator=generator)

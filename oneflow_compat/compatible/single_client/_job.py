@@ -5,9 +5,15 @@ also records the gradients and updates appended by `_trace.Trace.finish`. A func
 with a value-dependent result shape (argwhere, unique, ...) runs op by op in each call.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
 
 from ..._graph import Engine
 from . import _context, _devices, _names, _session
@@ -21,7 +27,7 @@ from ._trace import Trace
 
 
 @takes_older_orders("global_function")
-def api_global_function(type=None, function_config=None):
+def api_global_function(type: str | None = None, function_config: Any = None) -> Callable[..., Any]:
     """Decorator: the function describes a network, calling it runs it.
 
     `type` is "predict" or "train"; a train job updates variables by `flow.optimizer.X(...).minimize(loss)`.
@@ -45,13 +51,13 @@ def api_global_function(type=None, function_config=None):
 class Future:
     """The result of a job without a return annotation."""
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self._value = value
 
-    def get(self):
+    def get(self) -> Any:
         return self._value
 
-    def async_get(self, callback):
+    def async_get(self, callback: Any) -> None:
         callback(self._value)
 
 
@@ -60,15 +66,18 @@ class _Compiled:
 
     __slots__ = ("run", "trace", "copy", "eager", "program")
 
-    def __init__(self):
-        self.run = self.trace = self.copy = self.program = None
+    def __init__(self) -> None:
+        self.run: Any = None
+        self.trace: Any = None
+        self.copy: Any = None
+        self.program: Any = None
         self.eager = False
 
 
 class Job:
     """A decorated job function."""
 
-    def __init__(self, function, job_type, config):
+    def __init__(self, function: Callable[..., Any], job_type: str, config: Any) -> None:
         self.function, self.job_type, self.name = function, job_type, function.__name__
         self.config = config or FunctionConfig()
         self.session = _session.default()
@@ -82,14 +91,14 @@ class Job:
         self.output_names = []
         self.pending = {}  # batches already read, by reader
         self.pipeline = {}  # data readers by position, kept between calls
-        self.programs: dict = {}
-        self.last = None
+        self.programs: dict[Any, Any] = {}
+        self.last: _Compiled | None = None
         self.lock = threading.RLock()
         functools.update_wrapper(self, function)
         self.session.jobs[self.name] = self
 
     # -- calling -------------------------------------------------------------
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with self.lock:
             values = self._arguments(args, kwargs)
             result = self._run(values)
@@ -100,7 +109,7 @@ class Job:
             return Future(result)
         return job_typing.convert(result, annotation, self.name)
 
-    def _arguments(self, args, kwargs):
+    def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
         if kwargs or len(args) != len(self.inputs):
             args = self._bind(args, kwargs)
         values = []
@@ -111,7 +120,7 @@ class Job:
                 _flatten_input(where, declared, argument, values)
         return values
 
-    def _bind(self, args, kwargs):
+    def _bind(self, args: Any, kwargs: Any) -> Any:
         if len(args) + len(kwargs) != len(self.inputs) or not all(
             n in kwargs for n, _ in self.inputs[len(args) :]
         ):
@@ -122,7 +131,7 @@ class Job:
             )
         return list(args) + [kwargs[n] for n, _ in self.inputs[len(args) :]]
 
-    def _run(self, values):
+    def _run(self, values: Sequence[torch.Tensor]) -> Any:
         signature = tuple([v.shape for v in values])
         compiled = self.programs.get(signature)
         if compiled is None:
@@ -150,7 +159,7 @@ class Job:
         return self.job_type == "train"
 
     @property
-    def program(self):
+    def program(self) -> Any:
         """The program of the last call, or of the definition before any call; print it to read it.
 
         None for a job that runs op by op.
@@ -159,12 +168,12 @@ class Job:
         return last.program if last is not None and not last.eager else None
 
     # -- defining ------------------------------------------------------------
-    def define(self):
+    def define(self) -> None:
         """Trace the function with example inputs of the declared shapes, so that its variables exist."""
         with self.lock:
             if self.programs:
                 return
-            examples: list = []
+            examples: list[Any] = []
             for _, declared in self.inputs:
                 _examples(declared, examples)
             if self.session.eager:
@@ -172,7 +181,9 @@ class Job:
             else:
                 self._compile(tuple([v.shape for v in examples]), examples, probe=True)
 
-    def _compile(self, signature, values, probe=False):
+    def _compile(
+        self, signature: Sequence[Any], values: Sequence[torch.Tensor], probe: bool = False
+    ) -> _Compiled | None:
         compiled = _Compiled()
         if self.session.eager:
             self._eager(compiled)
@@ -186,10 +197,10 @@ class Job:
         self.programs[signature] = compiled
         return compiled
 
-    def _capture(self, compiled, values):
+    def _capture(self, compiled: _Compiled, values: Sequence[torch.Tensor]) -> None:
         options = self.config.engine_config()
 
-        def build(*args):
+        def build(*args: Any) -> list[torch.Tensor]:
             trace = Trace(self, captured=True)
             outputs = self.body(trace, args)
             compiled.trace = trace
@@ -207,10 +218,10 @@ class Job:
         compiled.run = lambda values: engine(*values)
         self.has_update = bool(compiled.trace.updates)
 
-    def _eager(self, compiled):
+    def _eager(self, compiled: _Compiled) -> None:
         compiled.eager = True
 
-        def run(values):
+        def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             device = self._device_of_inputs()
             trace = compiled.trace = Trace(self, captured=False)
             outputs = self.body(trace, [v.to(device) for v in values])
@@ -219,17 +230,17 @@ class Job:
 
         compiled.run = run
 
-    def _probe(self, values):
+    def _probe(self, values: Any) -> None:
         """Run op by op with example inputs for the variables' sake; no update, no value is kept."""
         trace = Trace(self, captured=False, probe=True)
         device = self._device_of_inputs()
         self.body(trace, [v.to(device) for v in values])
         self.has_update = bool(trace.updates)
 
-    def _device_of_inputs(self):
+    def _device_of_inputs(self) -> torch.device:
         return _devices.default(self)
 
-    def body(self, trace, args):
+    def body(self, trace: Any, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The user's function, then gradients, updates and assignments; returns the flat list of results."""
         queue = iter(args)
         arguments = [_unflatten(declared, queue) for _, declared in self.inputs]
@@ -243,14 +254,14 @@ class Job:
 
 
 # ---------------------------------------------------------------- declared inputs
-def _signature(function):
+def _signature(function: Callable[..., Any]) -> Any:
     try:
         return inspect.signature(function, eval_str=True)
     except Exception:  # an annotation names something local to another function
         return inspect.signature(function)
 
 
-def _declared_inputs(function):
+def _declared_inputs(function: Callable[..., Any]) -> list[Any]:
     declared = []
     for p in _signature(function).parameters.values():
         if p.default is not p.empty and _is_declaration(p.default):
@@ -266,7 +277,7 @@ def _declared_inputs(function):
     return declared
 
 
-def _parts(declared):
+def _parts(declared: Sequence[Any]) -> Any:
     """The items of a nested declaration, or None for a single placeholder."""
     import typing
 
@@ -278,7 +289,7 @@ def _parts(declared):
     return None
 
 
-def _is_declaration(declared) -> bool:
+def _is_declaration(declared: Any) -> bool:
     if isinstance(declared, job_typing._Placeholder):
         return True
     if isinstance(declared, dict):
@@ -287,7 +298,7 @@ def _is_declaration(declared) -> bool:
     return bool(parts) and all(_is_declaration(d) for d in parts)
 
 
-def _flatten_input(where, declared, argument, out):
+def _flatten_input(where: Any, declared: Any, argument: Sequence[Any], out: Any) -> None:
     if isinstance(declared, job_typing._ListListPlaceholder):
         out.extend(declared.check(where, argument))
     elif isinstance(declared, job_typing._Placeholder):
@@ -305,7 +316,7 @@ def _flatten_input(where, declared, argument, out):
             _flatten_input(f"{where}[{i}]", d, g, out)
 
 
-def _unflatten(declared, queue):
+def _unflatten(declared: Any, queue: Any) -> Any:
     if isinstance(declared, job_typing._ListListPlaceholder):
         return TensorList([next(queue) for _ in range(next(queue).shape[0])])
     if isinstance(declared, job_typing._Placeholder):
@@ -315,8 +326,7 @@ def _unflatten(declared, queue):
     return tuple(_unflatten(d, queue) for d in _parts(declared))
 
 
-def _examples(declared, out):
-    import torch
+def _examples(declared: Any, out: list[torch.Tensor]) -> None:
 
     if isinstance(declared, job_typing._ListListPlaceholder):
         count = declared.shape[0]
@@ -331,7 +341,7 @@ def _examples(declared, out):
             _examples(d, out)
 
 
-def current_global_function_desc():
+def current_global_function_desc() -> Any:
     """The job function being defined: has `job_name`, `function` and `IsTrainable()`."""
     job = _context.require_trace("current_global_function_desc()").job
     job.job_name = job.name

@@ -3,11 +3,15 @@
 While a job function is being defined, `oneflow.X` is the job-function form of X.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import sys
 import threading
 import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ..._tables.legacy import COLLIDING
 from ._host import HostBlob
@@ -15,13 +19,13 @@ from ._orders import bound_arguments
 
 _lock = threading.RLock()
 _depth = 0
-_saved: list = []
+_saved: list[Any] = []
 _absent = object()
-_made: dict = {}
+_made: dict[tuple[str, str], Any] = {}
 
 
 @contextlib.contextmanager
-def legacy_forms():
+def legacy_forms() -> Iterator[Any]:
     """Swap in the colliding names of the public modules, and restore today's afterwards.
 
     Every thread sees the swap. Jobs are defined one at a time.
@@ -39,7 +43,7 @@ def legacy_forms():
                 _swap_back()
 
 
-def _swap_in():
+def _swap_in() -> None:
     import importlib
 
     for public, colliding_names in COLLIDING.items():
@@ -57,7 +61,7 @@ def _swap_in():
             setattr(module, name, swapped[1])
 
 
-def _swap_back():
+def _swap_back() -> None:
     while _saved:
         module, name, value = _saved.pop()
         if value is _absent:
@@ -69,15 +73,15 @@ def _swap_back():
 class _Modules:
     """A module of job functions, with the names that only today's module has."""
 
-    def __init__(self, ours, today):
+    def __init__(self, ours: Any, today: Any) -> None:
         self._ours, self._today = ours, today
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         legacy_value = getattr(self._ours, name, _absent)
         return legacy_value if legacy_value is not _absent else getattr(self._today, name)
 
 
-def _both(name, ours, today):
+def _both(name: str, ours: Any, today: Any) -> Callable[..., Any] | _Modules:
     """The job-function form of a name; a call that fits only today's form gets today's."""
     if today is _absent:
         return ours
@@ -85,7 +89,7 @@ def _both(name, ours, today):
         return _Modules(ours, today)
 
     @functools.wraps(ours)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         if _is_todays(name, today, args, kwargs):
             return today(*args, **kwargs)
         try:
@@ -97,7 +101,9 @@ def _both(name, ours, today):
     return call
 
 
-def _is_todays(name, today, args, kwargs):
+def _is_todays(
+    name: str, today: Callable[..., Any] | type, args: Sequence[Any], kwargs: dict[str, Any]
+) -> bool:
     """Calls that fit both forms and mean today's."""
     second = args[1] if len(args) > 1 else None
     if name in ("gather", "transpose", "zeros", "ones"):

@@ -3,13 +3,16 @@
 The orders and the kinds of the parameters are rows of `_tables/legacy_orders.py`.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy
+import torch
 
 from ..._tables.legacy_orders import KINDS, ORDERS
 from ._host import HostBlob
@@ -18,22 +21,21 @@ from .distribute import Distribute
 _KIND_OF = {parameter: name for name, parameters in KINDS.items() for parameter in parameters.split()}
 
 
-def _is_integer(value) -> bool:
+def _is_integer(value: float | Sequence[int]) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def _is_blob(value, arguments=None) -> bool:
-    import torch
+def _is_blob(value: Any, arguments: Any = None) -> bool:
 
     return isinstance(value, (torch.Tensor, HostBlob))
 
 
-def _is_axis(value, arguments) -> bool:
+def _is_axis(value: Any, arguments: Any) -> bool:
     dimensions = getattr(next(iter(arguments.values())), "ndim", None)
     return _is_integer(value) and (dimensions is None or -dimensions <= value < dimensions)
 
 
-def _is_minimum(value, arguments) -> bool:
+def _is_minimum(value: Any, arguments: Any) -> bool:
     """Whether `value` can be a smallest size beside the target size.
 
     OneFlow 0.1 had the largest size in its position.
@@ -42,12 +44,11 @@ def _is_minimum(value, arguments) -> bool:
     return _is_integer(value) and not (_is_integer(target) and value > target)
 
 
-def _is_distribution(value, arguments=None) -> bool:
+def _is_distribution(value: Any, arguments: Any = None) -> bool:
     return isinstance(value, Distribute)
 
 
-def _is_generator(value, arguments=None) -> bool:
-    import torch
+def _is_generator(value: Any, arguments: Any = None) -> bool:
 
     return isinstance(value, torch.Generator)
 
@@ -87,12 +88,12 @@ def _has_kinds(arguments: Mapping[str, Any]) -> bool:
 class _Order:
     """One older order: its parameters, and what 0.5 calls them ("" for a dropped one)."""
 
-    def __init__(self, row: str):
+    def __init__(self, row: str) -> None:
         pairs = [item.partition("=") for item in row.split()]
         self.names = [old for old, _, _ in pairs]
         self.today = {old: new if renamed else old for old, renamed, new in pairs}
 
-    def arguments(self, args, kwargs, signature) -> dict | None:
+    def arguments(self, args: Sequence[Any], kwargs: dict[str, Any], signature: Any) -> dict[str, Any] | None:
         """The call's arguments under 0.5's names, or None if it does not fit this order."""
         names = self.names[: len(args)]
         if len(args) > len(names) or any(name in names for name in kwargs):
@@ -106,7 +107,7 @@ class _Order:
         return arguments if _binds(signature, (), arguments) and _has_kinds(arguments) else None
 
 
-def _binds(signature, args, kwargs) -> bool:
+def _binds(signature: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     try:
         signature.bind(*args, **kwargs)
     except TypeError:
@@ -114,7 +115,9 @@ def _binds(signature, args, kwargs) -> bool:
     return True
 
 
-def _older_arguments(signature, orders, args, kwargs) -> dict | None:
+def _older_arguments(
+    signature: Any, orders: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[str, Any] | None:
     """The arguments of a call that does not fit 0.5's order, under 0.5's names; None for every other call."""
     if _binds(signature, args, kwargs) and _has_kinds(signature.bind(*args, **kwargs).arguments):
         return None
@@ -125,16 +128,16 @@ def _older_arguments(signature, orders, args, kwargs) -> dict | None:
     return None
 
 
-def takes_older_orders(name: str):
+def takes_older_orders(name: str) -> Callable[..., Any]:
     """Decorate the function or class of a row of ORDERS: it also takes calls in that row's orders."""
     orders = [_Order(row) for row in ORDERS[name].values()]
 
-    def decorate(target):
+    def decorate(target: Any) -> Any:
         signature = inspect.signature(target)
-        function = target.__init__ if isinstance(target, type) else target
+        function = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
 
         @functools.wraps(function)
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> Any:
             instance, args = (args[:1], args[1:]) if isinstance(target, type) else ((), args)
             arguments = _older_arguments(signature, orders, args, kwargs)
             if arguments is None:
@@ -143,19 +146,20 @@ def takes_older_orders(name: str):
 
         call.older_orders = orders  # type: ignore[attr-defined]
         if isinstance(target, type):
-            target.__init__ = call
+            target.__init__ = call  # type: ignore[misc]
             return target
         return call
 
     return decorate
 
 
-def bound_arguments(target, args: tuple, kwargs: dict) -> dict:
+def bound_arguments(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call under 0.5's names, in whichever order it is written.
 
     A call that fits no order raises TypeError.
     """
     signature = inspect.signature(target)
-    orders = getattr(target.__init__ if isinstance(target, type) else target, "older_orders", ())
+    function = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+    orders = getattr(function, "older_orders", ())
     arguments = _older_arguments(signature, orders, args, kwargs)
     return signature.bind(*args, **kwargs).arguments if arguments is None else arguments

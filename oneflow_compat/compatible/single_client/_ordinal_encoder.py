@@ -8,6 +8,7 @@ collision, so a sorted copy of the stored values is kept beside each table betwe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -28,7 +29,11 @@ _indexes = WeakIdKeyDictionary()
 
 
 def categorical_ordinal_encode(
-    table: torch.Tensor, size: torch.Tensor, input_tensor: torch.Tensor, hash_precomputed=True, name=None
+    table: torch.Tensor,
+    size: torch.Tensor,
+    input_tensor: torch.Tensor,
+    hash_precomputed: bool = True,
+    name: str | None = None,
 ) -> torch.Tensor:
     """Encode the distinct values of `input_tensor` as 1, 2, ... in the order of their first appearance.
 
@@ -78,7 +83,7 @@ def _look_up(index: _Index, values: torch.Tensor) -> torch.Tensor:
     return torch.where(index.values[candidates] == values, index.codes[candidates], 0)
 
 
-def _in_order_of_appearance(unseen, positions, values):
+def _in_order_of_appearance(unseen: Any, positions: Any, values: Any) -> Any:
     """Sort `unseen`, indices into `values`, by the first of `positions` that holds each."""
     if not unseen.numel():
         return unseen

@@ -1,8 +1,14 @@
 """Functions that are rows: a torch function under the job-function API's argument names, plus `name=None`."""
 
+from __future__ import annotations
+
 import ast
 import importlib
 import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
 
 from ..._tables.legacy_orders import ORDERS
 from ._orders import takes_older_orders
@@ -10,7 +16,7 @@ from ._orders import takes_older_orders
 _P = inspect.Parameter
 
 
-def make(public: str, target, spec: str):
+def make(public: str, target: Callable[..., Any], spec: str) -> Callable[..., Any]:
     """`target` called by position with the arguments that `spec` lists: "x axis=None keepdims=False"."""
     parameters = []
     for item in spec.split():
@@ -21,7 +27,7 @@ def make(public: str, target, spec: str):
     parameters.append(_P("name", _P.POSITIONAL_OR_KEYWORD, default=None))
     signature = inspect.Signature(parameters)
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return target(*bound.args[:-1])
@@ -35,7 +41,7 @@ def make(public: str, target, spec: str):
     return call
 
 
-def target_of(path: str, package: str):
+def target_of(path: str, package: str) -> Any:
     """The function at "torch.a.b" or "module:function" relative to `package`."""
     if ":" in path:
         module, name = path.split(":")
@@ -47,11 +53,11 @@ def target_of(path: str, package: str):
     return target
 
 
-def lazy(module: str, rows: dict, package: str):
+def lazy(module: str, rows: dict[str, Any], package: str) -> tuple[Callable[..., Any], ...]:
     """The `__getattr__` and `__dir__` of a public module whose functions are rows {name: (target, spec)}."""
     import sys
 
-    def __getattr__(name):
+    def __getattr__(name: str) -> Any:
         row = rows.get(name)
         if row is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -62,7 +68,7 @@ def lazy(module: str, rows: dict, package: str):
         setattr(sys.modules[module], name, function)
         return function
 
-    def __dir__():
+    def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[module]), *rows})
 
     return __getattr__, __dir__

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from . import _initializers
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Variable:
@@ -14,8 +20,15 @@ class Variable:
     __slots__ = ("name", "tensor", "initializer", "regularizer", "trainable", "model_name", "seed")
 
     def __init__(
-        self, name, tensor, initializer=None, regularizer=None, trainable=False, model_name=None, seed=None
-    ):
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        initializer: Any = None,
+        regularizer: Any = None,
+        trainable: bool = False,
+        model_name: str | None = None,
+        seed: int | None = None,
+    ) -> None:
         self.name, self.tensor, self.initializer = name, tensor, initializer
         self.regularizer, self.trainable, self.model_name, self.seed = (
             regularizer,
@@ -24,9 +37,8 @@ class Variable:
             seed,
         )
 
-    def initialize(self):
+    def initialize(self) -> None:
         """Fill the tensor again from its initializer (with zeros if it has none)."""
-        import torch
 
         with torch.no_grad():
             if self.initializer is None:
@@ -41,27 +53,27 @@ class VariableBlob:
     `get_all_variables` and `checkpoint.get` return it.
     """
 
-    def __init__(self, name, tensor):
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
         self.name, self._tensor = name, tensor
 
     shape = property(lambda self: tuple(self._tensor.shape))
     dtype = property(lambda self: self._tensor.dtype)
 
-    def numpy(self, parallel_id=None):
+    def numpy(self, parallel_id: Any = None) -> np.ndarray:
         return self._tensor.detach().cpu().numpy().copy()
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: torch.dtype | None = None, copy: Any = None) -> Any:
         value = self.numpy()
         return value if dtype is None else value.astype(dtype)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"VariableBlob({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
 
 class Session:
     """Variables by name, jobs by name, resource settings. One default session exists per process."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.jobs = {}
         self.variables: dict[str, Variable] = {}
         self.modules = {}  # find_or_create_module
@@ -74,27 +86,25 @@ class Session:
             f"System-Train-TrainStep-{job.name}": job.step for job in self.jobs.values() if job.has_update
         }
 
-    def all_values(self) -> dict:
+    def all_values(self) -> dict[str, Any]:
         """{name: tensor} of every variable, optimizer slot and step counter."""
-        import torch
 
         values = {v.name: v.tensor for v in self.variables.values()}
         for name, step in self.steps().items():
             values[name] = torch.tensor([step], dtype=torch.int64)
         return values
 
-    def start(self):
+    def start(self) -> None:
         """Define every registered job that is not defined yet, so that all its variables exist."""
         for job in list(self.jobs.values()):
             job.define()
 
-    def load(self, values: dict, ignore_mismatch: bool):
+    def load(self, values: dict[str, Any], ignore_mismatch: bool) -> None:
         """Copy arrays into variables by name.
 
         A name that no variable has, or a shape that differs, is an error or is skipped.
         """
         import numpy as np
-        import torch
 
         steps = {f"System-Train-TrainStep-{job.name}": job for job in self.jobs.values()}
         # all values are read and checked before the first is written
@@ -113,7 +123,7 @@ class Session:
                 with torch.no_grad():
                     self.variables[name].tensor.copy_(torch.from_numpy(array))
 
-    def _takes(self, name, value, ignore_mismatch: bool) -> bool:
+    def _takes(self, name: str, value: Any, ignore_mismatch: bool) -> bool:
         """Whether there is a variable of this name and shape."""
         import numpy as np
 
@@ -137,7 +147,7 @@ def default() -> Session:
     return _default
 
 
-def clear_default_session():
+def clear_default_session() -> None:
     """Forget every job, variable and setting.
 
     Jobs defined before keep working on their old session.
@@ -146,18 +156,17 @@ def clear_default_session():
     _default = Session()
 
 
-def sync_default_session():
+def sync_default_session() -> None:
     """Wait until everything launched is done.
 
     Jobs run synchronously here, so this waits for the device only.
     """
-    import torch
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
-def enable_eager_execution(val=True):
+def enable_eager_execution(val: bool = True) -> None:
     """Run job functions op by op in each call instead of compiling them."""
     _default.eager = bool(val)
 
@@ -166,13 +175,13 @@ def eager_execution_enabled() -> bool:
     return _default.eager
 
 
-def get_all_variables() -> dict:
+def get_all_variables() -> dict[str, Any]:
     """{name: VariableBlob} of the variables, the optimizers' slots and the step counters of all jobs."""
     _default.start()
     return {name: VariableBlob(name, tensor) for name, tensor in _default.all_values().items()}
 
 
-def load_variables(value_dict, ignore_mismatch=True):
+def load_variables(value_dict: dict[str, Any], ignore_mismatch: bool = True) -> None:
     """Set variables by name from arrays or from what `checkpoint.get` returned.
 
     A name that does not exist and a shape that does not fit are skipped, or with

@@ -1,11 +1,22 @@
 """Functions made from the rows of `_tables/legacy_config.py`: each records its value."""
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..._tables.legacy_config import REQUIRED
 
 
-def setter(name, row, argument, record, qualname, method=False):
+def setter(
+    name: str,
+    row: Sequence[Any],
+    argument: str,
+    record: Callable[..., Any],
+    qualname: str,
+    method: bool = False,
+) -> Callable[..., Any]:
     """Return a function `name(argument)` that calls record(name, value).
 
     Its docstring says what the value does.
@@ -19,7 +30,7 @@ def setter(name, row, argument, record, qualname, method=False):
         )
     signature = inspect.Signature(parameters)
 
-    def function(*args, **kwargs):
+    def function(*args: Any, **kwargs: Any) -> bool | None:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = list(bound.arguments.values())

@@ -1,5 +1,8 @@
 """One run of a job function's body: variables met, losses, watches, assignments, and what comes out."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 
 from . import _update
@@ -12,9 +15,10 @@ from .typing import _ListPlaceholder
 class Trace:
     """`captured` is true while the graph engine records; `probe` runs only to create variables."""
 
-    def __init__(self, job, captured, probe=False):
+    def __init__(self, job: Any, captured: bool, probe: bool = False) -> None:
         self.job, self.session, self.captured, self.probe = job, job.session, captured, probe
-        self.device, self.moves = None, False  # device of the inputs
+        self.device: torch.device | None = None  # of the inputs
+        self.moves = False
         self.variables = {}  # full name -> tensor, in the order of creation
         self.trainable = {}  # full name -> whether this job trains it
         self.created_by = {}  # full name -> Variable
@@ -30,7 +34,7 @@ class Trace:
         self.named = {}  # blob name -> tensor
         self.names = {}  # id(tensor) -> blob name
         self.unique = {}
-        self.out = None  # structure of the results
+        self.out: Any = None  # structure of the results
         self.handlers = []  # one per watched value, after the results
         self.tick = 0  # counts calls, for host values
         self.sources = 0  # number of readers and random states so far
@@ -38,7 +42,7 @@ class Trace:
         self.readers = {}  # key in job.pipeline -> HostBlob
         self.parts = {}  # results of unpack and repeat
 
-    def forget_new_variables(self):
+    def forget_new_variables(self) -> None:
         """Remove the variables of a failed definition, which would only hinder the next attempt."""
         for name in self.new_variables:
             self.session.variables.pop(name, None)
@@ -49,19 +53,19 @@ class Trace:
         self.unique[prefix] = n + 1
         return f"{prefix}_{n}"
 
-    def set_name(self, tensor, name):
+    def set_name(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         self.names[id(tensor)] = name
         self.named[name] = tensor
         return tensor
 
-    def name_of(self, tensor) -> str:
+    def name_of(self, tensor: torch.Tensor) -> str:
         name = self.names.get(id(tensor))
         if name is None:
             name = f"{self.unique_name('Blob')}/out"
             self.set_name(tensor, name)
         return name
 
-    def add_inputs(self, declared, tensors):
+    def add_inputs(self, declared: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
         for i, tensor in enumerate(tensors):
             self.set_name(tensor, f"Input_{i}/out")
         for (_, what), tensor in zip(declared, tensors):
@@ -72,7 +76,7 @@ class Trace:
             self.moves = self.device.type != "cpu"
 
     # -- the end of the body ----------------------------------------------------
-    def finish(self, out):
+    def finish(self, out: dict[str, Any] | torch.Tensor | Sequence[Any] | None) -> list[torch.Tensor]:
         """Append gradients, updates and assignments; the flat list of everything that leaves the job."""
         out = densify_deep(out)
         flat = leaves(out)
@@ -92,7 +96,7 @@ class Trace:
             self._forget_symbols()
         return results + [t for t, _ in watched]
 
-    def _forget_symbols(self):
+    def _forget_symbols(self) -> None:
         """Symbolic tensors die with the capture: keep names only."""
         self.named = dict.fromkeys(self.named)
         self.names = {}
@@ -101,7 +105,7 @@ class Trace:
             update.lr_blob = update.lr_blob is not None or None
 
     # -- around a call ----------------------------------------------------------
-    def before_call(self, step):
+    def before_call(self, step: int) -> None:
         """Put this step's learning rates and the next batch of the readers into their tensors."""
         for update in self.updates:
             update.set_scalars(step)
@@ -111,11 +115,11 @@ class Trace:
             for feed in self.feeds:
                 feed.refill()
 
-    def unused_batches(self) -> dict:
+    def unused_batches(self) -> dict[str, Any]:
         """The batches that the readers gave for a call that did not happen."""
         return {key: blob.value() for key, blob in self.readers.items() if blob._tick == self.tick}
 
-    def aliases(self, outputs, inputs):
+    def aliases(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[int]:
         """Whether each output shares memory with something that outlives the call."""
         kept = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
         kept |= {
@@ -124,7 +128,7 @@ class Trace:
         kept |= {feed.buffer.untyped_storage().data_ptr() for feed in self.feeds}
         return [t.untyped_storage().data_ptr() in kept for t in outputs]
 
-    def results(self, outputs, copy):
+    def results(self, outputs: Sequence[torch.Tensor], copy: Sequence[int]) -> Any:
         """Return nested LocalBlobs; watch handlers are called in passing."""
         arrays, dynamic = [], bool(self.dynamic_inputs)
         for tensor, shared in zip(outputs, copy):
@@ -140,7 +144,7 @@ class Trace:
         return rebuild(self.out, iter(arrays), lambda blob: blob)
 
 
-def _leaving(tensor, variables):
+def _leaving(tensor: torch.Tensor, variables: Any) -> torch.Tensor:
     """Return a result as it leaves the job: the value before the update, not an alias of a variable."""
     result = tensor.detach()
     if id(tensor) in variables or tensor._is_view():
@@ -148,7 +152,7 @@ def _leaving(tensor, variables):
     return result.to(torch.int8) if result.dtype == torch.bool else result
 
 
-def densify_deep(value):
+def densify_deep(value: Any) -> dict[str, Any] | torch.Tensor | Sequence[Any] | None:
     if isinstance(value, dict):
         return {k: densify_deep(v) for k, v in value.items()}
     if type(value) in (tuple, list):
@@ -159,9 +163,10 @@ def densify_deep(value):
 # ------------------------------ Nested results of job functions: flatten, remember the structure, rebuild
 
 
-def leaves(value, where="the result"):
+def leaves(
+    value: dict[str, Any] | torch.Tensor | Sequence[Any] | None, where: str = "the result"
+) -> list[torch.Tensor]:
     """Flat list of the tensors of a job's result; anything else is an error that says what is allowed."""
-    import torch
 
     if isinstance(value, torch.Tensor):
         return [value]
@@ -179,7 +184,7 @@ def leaves(value, where="the result"):
     )
 
 
-def rebuild(value, queue, wrap):
+def rebuild(value: Any, queue: Any, wrap: Callable[..., Any]) -> Any:
     """The structure of `value` with its tensors replaced by what `wrap` makes of the next item of `queue`."""
     if type(value) is int:  # a leaf of structure()
         return wrap(next(queue))
@@ -195,6 +200,8 @@ def rebuild(value, queue, wrap):
     return wrap(next(queue))
 
 
-def structure(value):
+def structure(
+    value: dict[str, Any] | torch.Tensor | Sequence[Any] | None,
+) -> dict[str, Any] | int | Sequence[Any] | None:
     """`value` with every tensor replaced by 0, so that no tensor is kept."""
     return rebuild(value, iter(lambda: 0, 1), lambda leaf: leaf)

@@ -4,13 +4,19 @@ Order, as in OneFlow: gradient of the sum of the losses; divide by the number of
 loss scale; add the regularizers' part; clip; update (weight decay is part of the update).
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from ..._graph import outside_capture as outside
 from . import _session
 
 
-def outside_capture(trace):
+def outside_capture(trace: Any) -> Any:
     """Context in which real tensors are created while a job is captured."""
     if trace is None or not trace.captured:
         return contextlib.nullcontext()
@@ -21,10 +27,10 @@ def outside_capture(trace):
 class Update:
     """An optimizer within one job: its rule, its variables, and the tensors holding this step's scalars."""
 
-    def __init__(self, trace, optimizer):
+    def __init__(self, trace: Any, optimizer: Any) -> None:
         self.trace, self.optimizer = trace, optimizer
         self.scalars = {}  # (dtype, device) -> list of 0-dim tensors
-        self.values = None
+        self.values: tuple[float, ...] | None = None
         self.lr_blob = None
         lbn = getattr(optimizer.lr_scheduler, "lbn", None)
         if lbn is not None:
@@ -35,11 +41,11 @@ class Update:
                     " blob.logical_blob_name"
                 )
 
-    def numbers(self, step):
+    def numbers(self, step: int) -> tuple[float, ...]:
         lr = 1.0 if self.lr_blob is not None else self.optimizer.lr_scheduler.learning_rate(step)
         return self.optimizer.numbers(lr, step)
 
-    def set_scalars(self, step):
+    def set_scalars(self, step: int) -> None:
         values = self.numbers(step)
         if values == self.values:
             return
@@ -48,9 +54,8 @@ class Update:
             for tensor, value in zip(tensors, values):
                 tensor.fill_(value)
 
-    def scalars_for(self, tensor):
+    def scalars_for(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """This step's scalars as 0-dim tensors of the dtype and device of `tensor`."""
-        import torch
 
         key = tensor.dtype, tensor.device
         if key not in self.scalars:
@@ -65,12 +70,11 @@ class Update:
             return [values[0] * lr, *values[1:]]
         return values
 
-    def slot(self, variable, name, like=None):
+    def slot(self, variable: Any, name: str, like: torch.Tensor | None = None) -> torch.Tensor:
         """The tensor of one optimizer slot ("<variable>-<name>"), a variable of the session.
 
         It starts as zeros.
         """
-        import torch
 
         full = f"{variable.name}-{name}"
         state = self.trace.session.variables.get(full)
@@ -82,11 +86,12 @@ class Update:
         return state.tensor
 
 
-def _gradients(losses, tensors, scale):
+def _gradients(
+    losses: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], scale: torch.Tensor | None
+) -> tuple[Any, ...]:
     """Return (gradients of the sum of the losses, factor that converts them to gradients of the means). The
     gradient of an empty loss is zero.
     """
-    import torch
 
     if not losses:
         return [None] * len(tensors), 1.0
@@ -99,7 +104,7 @@ def _gradients(losses, tensors, scale):
     )
 
 
-def apply(trace):
+def apply(trace: Any) -> list[torch.Tensor | None]:
     """Append everything that training needs.
 
     Returns the gradients that `watch_diff` asked for; None where no gradient flows.
@@ -131,7 +136,7 @@ def apply(trace):
     return diffs
 
 
-def _check_losses(trace, losses, optimizers):
+def _check_losses(trace: Any, losses: Sequence[torch.Tensor], optimizers: Sequence[Any]) -> None:
     if not optimizers:
         raise ValueError(
             f"job {trace.job.name} has a loss but no optimizer: call flow.optimizer.X(...).minimize(loss), "
@@ -142,9 +147,8 @@ def _check_losses(trace, losses, optimizers):
             raise ValueError(f"minimize: loss {i} of job {trace.job.name} depends on no trainable variable")
 
 
-def _make_all_slots(trace, plan):
+def _make_all_slots(trace: Any, plan: Any) -> None:
     """Create the slots of all optimizers without an update."""
-    import torch
 
     with torch.no_grad():
         for update, variables in plan:
@@ -153,9 +157,15 @@ def _make_all_slots(trace, plan):
             trace.updates.append(update)
 
 
-def _update_all(trace, plan, gradients, factor, policy, scale):
+def _update_all(
+    trace: Any,
+    plan: Sequence[Any],
+    gradients: Sequence[Any],
+    factor: float,
+    policy: Any,
+    scale: torch.Tensor | None,
+) -> None:
     """Append the update of each optimizer; with a loss scale policy, only finite gradients update."""
-    import torch
 
     with torch.no_grad():
         finite = policy.check(trace, gradients, scale) if policy is not None else None
@@ -168,7 +178,7 @@ def _update_all(trace, plan, gradients, factor, policy, scale):
             policy.advance(trace, finite)
 
 
-def _plan(trace, optimizers):
+def _plan(trace: Any, optimizers: Sequence[Any]) -> list[Any]:
     """[(Update, variables)] with each variable under exactly one optimizer."""
     plan, owner = [], {}
     for optimizer in optimizers:
@@ -194,7 +204,15 @@ def _plan(trace, optimizers):
     return plan
 
 
-def _update_group(trace, update, variables, grads, factor, scale, finite):
+def _update_group(
+    trace: Any,
+    update: Update,
+    variables: Sequence[Any],
+    grads: Sequence[Any],
+    factor: float,
+    scale: torch.Tensor | None,
+    finite: torch.Tensor | None,
+) -> None:
     """Append the update of the variables of one optimizer; those without a gradient stay."""
     optimizer = update.optimizer
     present = [(v, g) for v, g in zip(variables, grads) if g is not None]
@@ -209,7 +227,9 @@ def _update_group(trace, update, variables, grads, factor, scale, finite):
         _update_variable(update, v, g, by_rows, finite)
 
 
-def _final_gradient(variable, gradient, factor, scale):
+def _final_gradient(
+    variable: Any, gradient: torch.Tensor, factor: float, scale: torch.Tensor | None
+) -> torch.Tensor:
     """Return the gradient without the loss scale, times `factor`, with the regularizer's part."""
     if scale is not None:
         gradient = gradient / scale.to(gradient.dtype)
@@ -220,13 +240,14 @@ def _final_gradient(variable, gradient, factor, scale):
     return gradient
 
 
-def _update_variable(update, variable, gradient, by_rows, finite):
+def _update_variable(
+    update: Update, variable: Any, gradient: torch.Tensor, by_rows: bool, finite: torch.Tensor | None
+) -> None:
     """Append the update of one variable.
 
     by_rows: rows whose gradient is zero keep their value and state.
     finite: a tensor; where it is false, nothing changes. None: always update.
     """
-    import torch
 
     optimizer, parameter = update.optimizer, variable.tensor
     slots = optimizer.make_slots(update, variable)

@@ -3,6 +3,11 @@
 The table maps a type to function(inputs, attrs).
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -11,7 +16,7 @@ from ..._tables.legacy_math import MATH
 from . import _array, _indexing, _math, math
 
 
-def _row(function, inputs, attrs=""):
+def _row(function: Callable[..., Any], inputs: str, attrs: str = "") -> Callable[..., Any]:
     """Call `function` with one blob per name in `inputs`, then the attributes named in `attrs`.
 
     "name=" means None if the attribute is not set.
@@ -22,25 +27,25 @@ def _row(function, inputs, attrs=""):
     )
 
 
-def _sole(inputs):
+def _sole(inputs: dict[str, Any]) -> torch.Tensor:
     (blobs,) = inputs.values()
     return blobs[0]
 
 
-def _sole_row(function, attrs=""):
+def _sole_row(function: Any, attrs: str = "") -> Callable[..., Any]:
     keys = attrs.split()
     return lambda i, a: function(_sole(i), *[a[k] for k in keys])
 
 
-def _scalar(a):
+def _scalar(a: dict[str, Any]) -> Any:
     return a["float_operand"] if a.get("has_float_operand") else a["int_operand"]
 
 
-def _bound(a, name, x):
+def _bound(a: dict[str, Any], name: str, x: torch.Tensor) -> float:
     return a[f"floating_{name}" if x.is_floating_point() else f"integral_{name}"]
 
 
-def _norm(x):
+def _norm(x: torch.Tensor) -> torch.Tensor:
     return torch.square(x).sum().reshape(1)
 
 
@@ -136,7 +141,7 @@ OPS = {
 }
 
 
-def run(op_type, inputs, attrs):
+def run(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> torch.Tensor:
     """The result of one operator.
 
     `torch.ops.oneflow.<type>` (a loaded library) serves the types not listed here.
@@ -159,11 +164,11 @@ def run(op_type, inputs, attrs):
     raise no_op(op_type)
 
 
-def _math_names():
+def _math_names() -> dict[str, Any]:
     return MATH
 
 
-def no_op(name):
+def no_op(name: str) -> Any:
     """Return the error of an operator that is in no table."""
     return unsupported(
         f"the operator {name!r} by name",
@@ -183,28 +188,28 @@ class builtin_op:
     raises NotImplementedError (difference legacy-user-ops).
     """
 
-    def __init__(self, op_type_name, op_name=None):
+    def __init__(self, op_type_name: str, op_name: str | None = None) -> None:
         self._type, self._name, self._inputs, self._attrs = op_type_name, op_name, [], {}
 
-    def Input(self, input_name, num=1):
+    def Input(self, input_name: str, num: int = 1) -> builtin_op:
         self._inputs.append((input_name, num))
         return self
 
-    def Output(self, output_name, num=1):
+    def Output(self, output_name: str, num: int = 1) -> builtin_op:
         return self
 
-    def Attr(self, attr_name, attr_value, attr_type_name=None):
+    def Attr(self, attr_name: Any, attr_value: Any, attr_type_name: Any = None) -> Any:
         self._attrs[attr_name] = attr_value
         return self
 
     @property
-    def op(self):
+    def op(self) -> Any:
         return self
 
-    def Build(self):
+    def Build(self) -> builtin_op:
         return self
 
-    def __call__(self, *tensors, **attrs):
+    def __call__(self, *tensors: Any, **attrs: Any) -> list[torch.Tensor]:
         num_inputs = sum(num for _, num in self._inputs)
         if len(tensors) != num_inputs:
             raise ValueError(

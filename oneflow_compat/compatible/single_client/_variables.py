@@ -1,5 +1,10 @@
 """get_variable: named tensors of the session, shared by all job functions."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
 from ..._errors import difference_hint
 from . import _context, _devices, _session
 from . import typing as job_typing
@@ -9,18 +14,18 @@ from ._update import outside_capture
 
 @takes_older_orders("get_variable")
 def api_get_variable(
-    name,
-    shape=None,
-    dtype=None,
-    initializer=None,
-    regularizer=None,
-    trainable=None,
-    model_name=None,
-    random_seed=None,
-    nd_sbp=None,
-    distribute=None,
-    reuse=True,
-):
+    name: str,
+    shape: Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool | None = None,
+    model_name: str | None = None,
+    random_seed: Any = None,
+    nd_sbp: Any = None,
+    distribute: Any = None,
+    reuse: bool = True,
+) -> torch.Tensor:
     """The variable `name` (with the open namespaces in front), created at its first use.
 
     Another job, or the same one with `reuse=True`, gets the same variable. Its shape and dtype must agree
@@ -66,8 +71,17 @@ def api_get_variable(
     return tensor
 
 
-def _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_name, seed):
-    import torch
+def _make(
+    trace: Any,
+    full: str,
+    shape: int | Sequence[int],
+    dtype: torch.dtype,
+    initializer: Any,
+    regularizer: Any,
+    trainable: bool | None,
+    model_name: str | None,
+    seed: int | None,
+) -> Any:
 
     if shape is None:
         raise ValueError(f"get_variable: variable {full!r} does not exist yet; give its shape")
@@ -87,7 +101,7 @@ def _make(trace, full, shape, dtype, initializer, regularizer, trainable, model_
     return variable
 
 
-def _check(variable, full, shape, dtype):
+def _check(variable: Any, full: str, shape: int | Sequence[int], dtype: torch.dtype) -> None:
     tensor = variable.tensor
     if shape is not None:
         requested_shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -100,7 +114,9 @@ def _check(variable, full, shape, dtype):
         raise ValueError(f"get_variable: variable {full!r} has dtype {tensor.dtype}, asked for {dtype}")
 
 
-def assign(ref, value, dtype=None, name=None):
+def assign(
+    ref: torch.Tensor, value: torch.Tensor, dtype: torch.dtype | None = None, name: str | None = None
+) -> torch.Tensor:
     """Set a variable to `value` (a blob of the same shape) when the call ends.
 
     The assignment follows gradients and updates.
@@ -114,7 +130,9 @@ def assign(ref, value, dtype=None, name=None):
     return ref
 
 
-def assign_of_system(ref, value, validate_shape=None, use_locking=None, name=None):
+def assign_of_system(
+    ref: Any, value: Any, validate_shape: Any = None, use_locking: Any = None, name: str | None = None
+) -> Any:
     """flow.system.assign: flow.assign, without `validate_shape=False`, because a variable keeps its shape."""
     if validate_shape is False:
         raise NotImplementedError(
@@ -124,14 +142,14 @@ def assign_of_system(ref, value, validate_shape=None, use_locking=None, name=Non
     return assign(ref, value)
 
 
-def watch(blob_watched, handler_or_prompt=None):
+def watch(blob_watched: Any, handler_or_prompt: Any = None) -> None:
     """Call `handler(blob)` with the value after each call of the job, or print it under a prompt."""
     _context.require_trace("flow.watch").watches.append(
         (blob_watched, _handler(blob_watched, handler_or_prompt))
     )
 
 
-def watch_diff(blob_watched, handler_or_prompt=None):
+def watch_diff(blob_watched: torch.Tensor, handler_or_prompt: Callable[..., Any] | None = None) -> None:
     """Call `handler(blob)` with the gradient of the sum of the losses for this blob after each call.
 
     As in OneFlow, the gradient is not divided by the number of loss elements. If no gradient flows, the
@@ -143,7 +161,7 @@ def watch_diff(blob_watched, handler_or_prompt=None):
     trace.diffs.append((blob_watched, _handler(blob_watched, handler_or_prompt)))
 
 
-def _handler(blob, handler):
+def _handler(blob: torch.Tensor, handler: Callable[..., Any]) -> Callable[..., Any]:
     import inspect
 
     if callable(handler):
@@ -163,7 +181,7 @@ def _handler(blob, handler):
     return lambda value: print(prompt, value.numpy(), sep="\n" if prompt else "")
 
 
-def find_or_create_module(module_name, create, reuse=False):
+def find_or_create_module(module_name: Any, create: Any, reuse: bool = False) -> Any:
     """The object of this name in the session, made by create() the first time."""
     session = _session.default()
     if module_name in session.modules:

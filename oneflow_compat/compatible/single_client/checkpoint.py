@@ -5,9 +5,12 @@ dtype (`meta`, text), and an empty file `snapshot_done`. Snapshots of OneFlow 0.
 checks of `oneflow.load`.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,8 +18,12 @@ import torch
 from ..._files import dtypes, layout
 from . import _session
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-def save(path, var_dict=None):
+
+def save(path: str, var_dict: Any = None) -> None:
     """Write every variable (or those of `var_dict`, {name: blob or array}) into the folder `path`."""
     if var_dict is None:
         _session.default().start()
@@ -36,7 +43,7 @@ def save(path, var_dict=None):
         raise
 
 
-def _tensor_of(name, value):
+def _tensor_of(name: str, value: Any) -> torch.Tensor:
     array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
     try:
         tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
@@ -48,7 +55,7 @@ def _tensor_of(name, value):
     return tensor
 
 
-def _file_name(name):
+def _file_name(name: str) -> str:
     if not name or name.startswith(".") or re.search(r"[/\\\0]", name):
         raise ValueError(f"checkpoint.save: {name!r} cannot be the name of a folder")
     return name
@@ -57,22 +64,22 @@ def _file_name(name):
 class FileBackedVariableBlob:
     """One variable of a snapshot. The values are read on demand."""
 
-    def __init__(self, name, snapshot, shape, data_type):
+    def __init__(self, name: str, snapshot: str, shape: Sequence[int], data_type: str) -> None:
         self.name, self._snapshot, self.shape, self._data_type = name, snapshot, shape, data_type
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return dtypes.PROTO[self._data_type][1]
 
-    def numpy(self, parallel_id=None):
+    def numpy(self, parallel_id: Any = None) -> np.ndarray:
         folder = os.path.join(self._snapshot, self.name)
         return dtypes.to_numpy(layout.read_data(folder, self._snapshot, self.shape, self._data_type))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"FileBackedVariableBlob({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
 
-def get(path):
+def get(path: str) -> dict[str, Any]:
     """{name: blob} of the snapshot in the folder `path`; a blob has numpy(), shape, dtype.
 
     A variable without `meta` (OneFlow's first layout) gets its shape and dtype from the variable of the
@@ -98,7 +105,7 @@ def get(path):
     return variables
 
 
-def init():
+def init() -> None:
     """Fill every variable again from its initializer and set the step counters to 0."""
     session = _session.default()
     session.start()

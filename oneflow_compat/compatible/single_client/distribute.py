@@ -6,6 +6,7 @@ With one device all distributions mean the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,6 +18,11 @@ from .scope import (
 )
 from .scope import mirrored_view as mirrored_strategy
 from .scope import mirrored_view_enabled as mirrored_strategy_enabled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 
 __all__ = [
     "assert_is_valid_distribute",
@@ -38,7 +44,7 @@ class Distribute:
     axis: int | None = None
 
 
-def split(axis) -> Distribute:
+def split(axis: str | int) -> Distribute:
     if not isinstance(axis, int):
         raise TypeError(f"distribute.split takes the axis as an int, found {axis!r}")
     return Distribute("split", axis)
@@ -52,7 +58,7 @@ def auto() -> Distribute:
     return Distribute("auto")
 
 
-def assert_is_valid_distribute(distribute):
+def assert_is_valid_distribute(distribute: Distribute | str | bool | None) -> None:
     """TypeError for anything other than a result of split, broadcast or auto (None and False mean auto)."""
     if distribute is None or distribute is False or isinstance(distribute, Distribute):
         return
@@ -64,26 +70,26 @@ def assert_is_valid_distribute(distribute):
 
 # --------------------------------------------------------------------------- flow.advanced
 # With one device, a blob has one part.
-def distribute_clone(x, name=None):
+def distribute_clone(x: torch.Tensor, name: str | None = None) -> tuple[torch.Tensor, ...]:
     return (x,)
 
 
-def distribute_add(xs, name=None):
+def distribute_add(xs: Sequence[torch.Tensor], name: str | None = None) -> torch.Tensor:
     total = xs[0]
     for x in xs[1:]:
         total = total + x
     return total
 
 
-def distribute_split(x, axis=0, name=None):
+def distribute_split(x: torch.Tensor, axis: int = 0, name: str | None = None) -> tuple[torch.Tensor, ...]:
     return (x,)
 
 
-def distribute_concat(xs, axis=0, name=None):
+def distribute_concat(xs: Sequence[torch.Tensor], axis: int = 0, name: str | None = None) -> torch.Tensor:
     return torch.cat(list(xs), axis)
 
 
-def distribute_map(xs, f, axis=0):
+def distribute_map(xs: torch.Tensor, f: Callable[..., Any], axis: int = 0) -> torch.Tensor:
     """f on each device's part of the blobs, joined again along the axis."""
     single = isinstance(xs, torch.Tensor)
     out = f(xs) if single else f(*xs)

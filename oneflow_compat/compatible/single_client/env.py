@@ -1,13 +1,21 @@
 """flow.env: machines and logging of the cluster. One process does everything here."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..._errors import unsupported
 from ..._global.placement import placement
 from ..._tables.legacy_config import ENV
 from . import _session
 from ._settings import setter
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-def _record(name, value):
+
+def _record(name: str, value: float | Sequence[Any]) -> None:
     _session.default().settings[f"env.{name}"] = value
 
 
@@ -15,12 +23,12 @@ for _name, _row in ENV.items():
     globals()[_name] = setter(_name, _row, "val", _record, _name)
 
 
-def init():
+def init() -> bool:
     """Start the environment; there is nothing to start. Returns True."""
     return True
 
 
-def machine(*val):
+def machine(*val: Any) -> None:
     """The machines of the cluster, dicts with "addr" or addresses.
 
     More than one is an error: one machine is used.
@@ -35,7 +43,7 @@ def machine(*val):
     _record("machine", machines)
 
 
-def init_bootstrap_confs(*val, **kargs):
+def init_bootstrap_confs(*val: Any, **kargs: Any) -> None:
     """OneFlow's start of remote workers; with one process there are none.
 
     More than one machine is an error.
@@ -43,10 +51,10 @@ def init_bootstrap_confs(*val, **kargs):
     machine(*val)
 
 
-def current_resource():
+def current_resource() -> dict[str, Any]:
     """The settings made with flow.config and flow.env, as a dict."""
     return dict(_session.default().settings)
 
 
-def all_device_placement(device_type):
+def all_device_placement(device_type: str) -> Any:
     return placement.all(device_type)

@@ -3,6 +3,10 @@
 Pillow is needed for decoding and resizing.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ..._data import images as _images
@@ -11,6 +15,11 @@ from ._buffers import each, each_with
 from ._feeds import feed
 from ._host import HostBlob
 from ._orders import takes_older_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 
 _MODES = {
     "nearest_neighbor": "nearest",
@@ -21,7 +30,7 @@ _MODES = {
 }
 
 
-def _pillow():
+def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
@@ -29,7 +38,7 @@ def _pillow():
     return Image
 
 
-def _resized(item, width, height, how):
+def _resized(item: torch.Tensor, width: int, height: int, how: str) -> torch.Tensor:
     """Resize (h, w, c).
 
     Real images use the pipeline's resize, blobs of a captured job use torch's.
@@ -50,7 +59,9 @@ def _resized(item, width, height, how):
     return y.squeeze(0).permute(1, 2, 0).to(item.dtype).contiguous()
 
 
-def _resize_target(h, w, target, resize_side, min_size, max_size):
+def _resize_target(
+    h: int, w: int, target: int, resize_side: str, min_size: Any, max_size: int | None
+) -> tuple[int, ...]:
     """Return the (height, width) that makes the shorter (or longer) side `target`.
 
     The sides stay within min_size and max_size.
@@ -75,22 +86,22 @@ def _resize_target(h, w, target, resize_side, min_size, max_size):
 
 @takes_older_orders("image.resize")
 def resize(
-    image,
-    target_size=None,
-    min_size=None,
-    max_size=None,
-    keep_aspect_ratio=False,
-    resize_side="shorter",
-    channels=3,
-    dtype=None,
-    interpolation_type="auto",
-    name=None,
-    color_space=None,
-    interp_type=None,
-    resize_shorter=0,
-    resize_x=0,
-    resize_y=0,
-):
+    image: Any,
+    target_size: int | Sequence[int] | None = None,
+    min_size: Any = None,
+    max_size: Any = None,
+    keep_aspect_ratio: bool = False,
+    resize_side: str = "shorter",
+    channels: int = 3,
+    dtype: torch.dtype | None = None,
+    interpolation_type: str = "auto",
+    name: str | None = None,
+    color_space: str | None = None,
+    interp_type: Any = None,
+    resize_shorter: int = 0,
+    resize_x: int = 0,
+    resize_y: int = 0,
+) -> Any:
     """Return (images, scale (batch, 2) as (width, height), new size or None).
 
     The images are resized to `target_size` (width, height). With keep_aspect_ratio the chosen side gets the
@@ -115,18 +126,18 @@ def resize(
 
 
 def _resize(
-    image,
-    target_size,
-    min_size,
-    max_size,
-    keep_aspect_ratio,
-    resize_side,
-    interpolation_type,
-    interp_type=None,
-    resize_shorter=0,
-    resize_x=0,
-    resize_y=0,
-):
+    image: Any,
+    target_size: int | Sequence[int] | None,
+    min_size: Any,
+    max_size: Any,
+    keep_aspect_ratio: bool,
+    resize_side: str,
+    interpolation_type: str,
+    interp_type: Any = None,
+    resize_shorter: int = 0,
+    resize_x: int = 0,
+    resize_y: int = 0,
+) -> tuple[Any, ...]:
     how = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}.get(
         interp_type, interpolation_type
     )
@@ -140,7 +151,7 @@ def _resize(
         if not isinstance(target_size, int):
             (target_size,) = target_size
 
-        def resize_one_image(item):
+        def resize_one_image(item: torch.Tensor) -> torch.Tensor:
             h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
             return _resized(item, w, h, how)
 
@@ -152,7 +163,7 @@ def _resize(
     return _stack(out), _scales(image, out), None
 
 
-def _scales(before, after):
+def _scales(before: Any, after: Any) -> Any:
     """(batch, 2): new width / old width, new height / old height."""
     return _stack(
         each_with(
@@ -161,7 +172,7 @@ def _scales(before, after):
     )
 
 
-def _stack(blob):
+def _stack(blob: Any) -> Any:
     if isinstance(blob, HostBlob):
         return blob.map(lambda items: torch.stack(list(items)))
     return torch.stack(list(blob))
@@ -169,20 +180,20 @@ def _stack(blob):
 
 @takes_older_orders("image.target_resize")
 def target_resize(
-    images,
-    target_size,
-    min_size=None,
-    max_size=None,
-    resize_side="shorter",
-    interpolation_type="auto",
-    name=None,
-):
+    images: Any,
+    target_size: int,
+    min_size: Any = None,
+    max_size: int | None = None,
+    resize_side: str = "shorter",
+    interpolation_type: str = "auto",
+    name: str | None = None,
+) -> tuple[Any, ...]:
     """Return (images with the chosen side of length target_size, new size, scale).
 
     The new size (batch, 2) and the scale (batch, 2) are (height, width).
     """
 
-    def resize_one_image(item):
+    def resize_one_image(item: torch.Tensor) -> torch.Tensor:
         h, w = _resize_target(item.shape[0], item.shape[1], target_size, resize_side, min_size, max_size)
         return _resized(item, w, h, interpolation_type)
 
@@ -194,12 +205,17 @@ def target_resize(
     return out, sizes, scale
 
 
-def decode(images_bytes_buffer, dtype=torch.uint8, color_space="BGR", name=None):
+def decode(
+    images_bytes_buffer: Any,
+    dtype: torch.dtype = torch.uint8,
+    color_space: str = "BGR",
+    name: str | None = None,
+) -> Any:
     """Encoded images (bytes as int8 or uint8) to (h, w, 3) pixels."""
     if color_space not in ("BGR", "RGB"):
         raise ValueError(f'image.decode: color_space must be "BGR" or "RGB", found {color_space!r}')
 
-    def image_decode(item):
+    def image_decode(item: torch.Tensor) -> torch.Tensor:
         import io
 
         import numpy as np
@@ -213,7 +229,7 @@ def decode(images_bytes_buffer, dtype=torch.uint8, color_space="BGR", name=None)
     return each(images_bytes_buffer, image_decode, needs_values=True)
 
 
-def flip(image, flip_code, name=None):
+def flip(image: Any, flip_code: torch.Tensor | int, name: str | None = None) -> Any:
     """Flip by flip_code: 0 upside down, 1 left and right, -1 both.
 
     The code is an int, or an int8 blob with one entry per image.
@@ -224,13 +240,13 @@ def flip(image, flip_code, name=None):
             raise ValueError(f"image.flip: flip_code must be 0, 1 or -1, found {flip_code}")
         return each(image, lambda item: torch.flip(item, dims[flip_code]))
 
-    def image_flip(item, code):
+    def image_flip(item: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
         return torch.flip(item, dims[int(code)])
 
     return each_with(image, flip_code, image_flip, needs_values=True)
 
 
-def normalize(image, std, mean, name=None):
+def normalize(image: Any, std: Sequence[float], mean: Sequence[float], name: str | None = None) -> Any:
     """(image - mean) / std per channel (last dimension), float32."""
     std, mean = _numbers(std), _numbers(mean)
     return each(
@@ -241,18 +257,25 @@ def normalize(image, std, mean, name=None):
     )
 
 
-def _numbers(value):
+def _numbers(value: Sequence[float]) -> list[float]:
     return [float(v) for v in value] if isinstance(value, (list, tuple)) else [float(value)]
 
 
 @takes_older_orders("image.batch_align")
-def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
+def batch_align(
+    images: Any,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    alignment: int,
+    dynamic_out: bool = True,
+    name: str | None = None,
+) -> torch.Tensor:
     """All images in one blob, with zeros at the right and below.
 
     Height and width are the largest, rounded up to `alignment`.
     """
 
-    def align(items):
+    def align(items: Any) -> torch.Tensor:
         items = [torch.as_tensor(i).to(dtype) for i in items]
         if dynamic_out:
             size = [-(-max(i.shape[d] for i in items) // alignment) * alignment for d in range(2)]
@@ -271,8 +294,13 @@ def batch_align(images, shape, dtype, alignment, dynamic_out=True, name=None):
 
 
 def random_crop(
-    input_blob, num_attempts=10, seed=None, random_area=None, random_aspect_ratio=None, name="ImageRandomCrop"
-):
+    input_blob: Any,
+    num_attempts: int = 10,
+    seed: int | None = None,
+    random_area: Sequence[float] | None = None,
+    random_aspect_ratio: Sequence[float] | None = None,
+    name: str = "ImageRandomCrop",
+) -> Any:
     """A random crop of each image.
 
     The crop's share of the area lies in random_area, its aspect ratio in random_aspect_ratio.
@@ -285,7 +313,7 @@ def random_crop(
 
     state = trace.job.pipeline.setdefault(key, python_random.Random(seed))
 
-    def crop(item):
+    def crop(item: torch.Tensor) -> torch.Tensor:
         h, w = item.shape[:2]
         for _ in range(num_attempts):
             share, aspect = state.uniform(*area) * h * w, state.uniform(*ratio)
@@ -299,19 +327,19 @@ def random_crop(
 
 
 def crop_mirror_normalize(
-    input_blob,
-    mirror_blob=None,
-    color_space="BGR",
-    output_layout="NCHW",
-    crop_h=0,
-    crop_w=0,
-    crop_pos_y=0.5,
-    crop_pos_x=0.5,
-    mean=[0.0],
-    std=[1.0],
-    output_dtype=torch.float32,
-    name=None,
-):
+    input_blob: Any,
+    mirror_blob: torch.Tensor | None = None,
+    color_space: str = "BGR",
+    output_layout: str = "NCHW",
+    crop_h: int = 0,
+    crop_w: int = 0,
+    crop_pos_y: float = 0.5,
+    crop_pos_x: float = 0.5,
+    mean: Sequence[float] = [0.0],
+    std: Sequence[float] = [1.0],
+    output_dtype: torch.dtype = torch.float32,
+    name: str | None = None,
+) -> torch.Tensor:
     """(image - mean) / std of the part of size (crop_h, crop_w) (0: all), mirrored where mirror_blob is 1."""
     if output_layout not in ("NCHW", "NHWC"):
         raise ValueError(
@@ -319,7 +347,7 @@ def crop_mirror_normalize(
         )
     average, spread = [float(m) for m in mean], [float(s) for s in std]
 
-    def process(image, mirror):
+    def process(image: torch.Tensor, mirror: torch.Tensor | None) -> torch.Tensor:
         image = _cropped(image, crop_h, crop_w, crop_pos_y, crop_pos_x).float()
         if mirror is not None:
             image = torch.where(mirror != 0, torch.flip(image, (1,)), image)
@@ -333,7 +361,9 @@ def crop_mirror_normalize(
     return torch.stack([process(image, flip) for image, flip in zip(input_blob, flips)])
 
 
-def _cropped(image, crop_h, crop_w, position_y, position_x):
+def _cropped(
+    image: torch.Tensor, crop_h: int, crop_w: int, position_y: float, position_x: float
+) -> torch.Tensor:
     """Return the crop of an image (height, width, channels); a size of 0 keeps the whole side."""
     h, w = image.shape[:2]
     ch, cw = crop_h or h, crop_w or w
@@ -343,7 +373,9 @@ def _cropped(image, crop_h, crop_w, position_y, position_x):
     return image[y : y + ch, x : x + cw]
 
 
-def _processed_by_host(process, images, mirror_blob):
+def _processed_by_host(
+    process: Callable[..., Any], images: Any, mirror_blob: torch.Tensor | None
+) -> torch.Tensor:
     """Return the tensor of a reader's images, each processed with its flip before each call of the job."""
     trace = images.trace
     pull_flips = trace.host_values.get(id(mirror_blob))
@@ -352,7 +384,7 @@ def _processed_by_host(process, images, mirror_blob):
             "crop_mirror_normalize: with images of a reader, mirror_blob must come from flow.random.coin_flip"
         )
 
-    def compute():
+    def compute() -> torch.Tensor:
         flips = [None] * len(images.value()) if mirror_blob is None else pull_flips()
         return torch.stack([process(torch.as_tensor(i), flip) for i, flip in zip(images.value(), flips)])
 

@@ -3,35 +3,45 @@
 Subclass it, define training_step (and validation_step), then call fit().
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
+import torch
 
 from . import _session, checkpoint
 from ._job import Job
 from .typing import Bundle, Numpy
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 
 class DataModule:
     """Gives one batch per step: `forward(step_idx, optimizer_idx)`."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
         return self.forward(*args)
 
-    def forward(self, step_idx=0, optimizer_idx=0):
+    def forward(self, step_idx: int = 0, optimizer_idx: int = 0) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define forward(step_idx, optimizer_idx)")
 
-    def infer_oneflow_data_placeholder(self, batch=None, optimizer_idx=0):
+    def infer_oneflow_data_placeholder(self, batch: Any = None, optimizer_idx: int = 0) -> Any:
         return None
 
 
 class NumpyDataModule(DataModule):
     """A DataModule whose batches are tuples of arrays."""
 
-    def infer_oneflow_data_placeholder(self, batch=None, optimizer_idx=0):
+    def infer_oneflow_data_placeholder(
+        self, batch: Sequence[Any] | None = None, optimizer_idx: int = 0
+    ) -> list[Any]:
         """The placeholders of a batch: one per array, of its shape and dtype."""
-        import torch
 
         if not isinstance(batch, tuple) or not all(isinstance(a, np.ndarray) for a in batch):
             raise TypeError(
@@ -43,18 +53,19 @@ class NumpyDataModule(DataModule):
 
 
 class _Config:
-    def __init__(self):
-        self.exe_cfg, self.data = None, None
+    def __init__(self) -> None:
+        self.exe_cfg: Any = None
+        self.data: Any = None
 
-    def config_execution(self, exe_cfg=None):
+    def config_execution(self, exe_cfg: Any = None) -> None:
         """The FunctionConfig of the job."""
         self.exe_cfg = exe_cfg
 
-    def config_data(self, data=None):
+    def config_data(self, data: Any = None) -> None:
         """The DataModule."""
         self.data = data
 
-    def check_valid(self):
+    def check_valid(self) -> bool:
         return self.data is not None
 
 
@@ -65,38 +76,39 @@ class TrainingConfig(_Config):
 class ValidationConfig(_Config):
     """The data that fit() validates with, and how often."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.step_interval = 10
 
-    def config_step_interval(self, step_interval=1):
+    def config_step_interval(self, step_interval: int = 1) -> None:
         self.step_interval = step_interval
 
 
 class CheckpointConfig:
     """The folders that fit() loads from and saves to."""
 
-    def __init__(self):
-        self.load_dirpath = self.save_dirpath = None
+    def __init__(self) -> None:
+        self.load_dirpath: str | None = None
+        self.save_dirpath: str | None = None
         self.save_interval = 1
 
-    def config_load(self, dirpath=None):
+    def config_load(self, dirpath: str | None = None) -> None:
         self.load_dirpath = dirpath
 
-    def config_save(self, dirpath=None, step_interval=1):
+    def config_save(self, dirpath: str | None = None, step_interval: int = 1) -> None:
         self.save_dirpath, self.save_interval = dirpath, step_interval
 
-    def check_valid(self):
+    def check_valid(self) -> bool:
         return self.load_dirpath is not None or self.save_dirpath is not None
 
 
 class Callback:
     """Hooks of fit(): sub-class and override."""
 
-    def on_training_step_end(self, outputs, step_idx=0, optimizer_idx=0):
+    def on_training_step_end(self, outputs: Any, step_idx: int = 0, optimizer_idx: int = 0) -> None:
         pass
 
-    def on_validation_step_end(self, outputs, step_idx=0):
+    def on_validation_step_end(self, outputs: Any, step_idx: int = 0) -> None:
         pass
 
 
@@ -107,36 +119,36 @@ class Model:
     training_step returns the loss, or (loss, other results); the optimizer minimizes the loss.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.is_function_style = kwargs.get("is_deprecated_function_style", True)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self.forward(*args, **kwargs)
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
-    def training_step(self, *args, **kwargs):
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define training_step")
 
-    def validation_step(self, *args, **kwargs):
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define validation_step")
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define configure_optimizers")
 
-    def method_overrided(self, method_name=None):
+    def method_overrided(self, method_name: str | None = None) -> bool:
         """True when the sub-class defines the method itself."""
         return getattr(type(self), method_name) is not getattr(Model, method_name)
 
     def fit(
         self,
-        training_config=None,
-        validation_config=None,
-        checkpoint_config=None,
-        callbacks=None,
-        max_steps=100,
-    ):
+        training_config: TrainingConfig | None = None,
+        validation_config: ValidationConfig | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
+        callbacks: Any = None,
+        max_steps: int = 100,
+    ) -> None:
         """Train for `max_steps` steps, and validate, save and call the callbacks in between."""
         if training_config is None and validation_config is None:
             raise ValueError("Model.fit: give training_config or validation_config")
@@ -155,13 +167,13 @@ class Model:
                     callback.on_validation_step_end(outputs, step)
             _save_if_due(checkpoint_config, step)
 
-    def _training_jobs(self, config):
+    def _training_jobs(self, config: TrainingConfig) -> list[Any]:
         optimizers = self.configure_optimizers()
         optimizers = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
         jobs = []
         for index, optimizer in enumerate(optimizers):
 
-            def train(*batch, index=index, optimizer=optimizer):
+            def train(*batch: Any, index: Any = index, optimizer: Any = optimizer) -> torch.Tensor:
                 outputs = self.training_step(batch, index)
                 optimizer.minimize(outputs[0] if isinstance(outputs, tuple) else outputs)
                 return outputs
@@ -174,19 +186,26 @@ class Model:
             )
         return jobs
 
-    def _validation_job(self, config):
+    def _validation_job(self, config: ValidationConfig) -> Any:
         return self._job(
             lambda *batch: self.validation_step(batch), f"EvalJob_{type(self).__name__}", "predict", config, 0
         )
 
-    def _job(self, body, name, job_type, config, index):
+    def _job(
+        self,
+        body: Callable[..., Any],
+        name: str,
+        job_type: str,
+        config: TrainingConfig | ValidationConfig,
+        index: int,
+    ) -> Any:
         import inspect
 
         declared = config.data.infer_oneflow_data_placeholder(
             _batch(config.data(0, index) if job_type == "train" else config.data(0)), index
         )
 
-        def function(*batch):
+        def function(*batch: Any) -> torch.Tensor:
             return body(*batch)
 
         P = inspect.Parameter
@@ -198,17 +217,17 @@ class Model:
         return Job(function, job_type, config.exe_cfg)
 
 
-def _load(config):
+def _load(config: CheckpointConfig) -> None:
     """Load the checkpoint that the configuration names."""
     if config is not None and config.load_dirpath:
         _session.load_variables(checkpoint.get(config.load_dirpath))
 
 
-def _save_if_due(config, step):
+def _save_if_due(config: CheckpointConfig, step: int) -> None:
     """Save a checkpoint if the configuration asks for one after this step."""
     if config is not None and config.save_dirpath and step % config.save_interval == 0:
         checkpoint.save(f"{config.save_dirpath}-{step}")
 
 
-def _batch(value):
+def _batch(value: Sequence[Any]) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)

@@ -1,5 +1,9 @@
 """flow.quantization: scales and zero points, and fake quantization, of quantization-aware training."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from . import _context, scope
@@ -7,8 +11,11 @@ from ._initializers import zeros_initializer
 from ._orders import takes_older_orders
 from ._variables import api_get_variable
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def _check(bit, scheme, formula):
+
+def _check(bit: int, scheme: str, formula: str) -> None:
     if scheme not in ("symmetric", "affine"):
         raise ValueError(f'quantization_scheme must be "symmetric" or "affine", found {scheme!r}')
     if formula not in ("google", "cambricon"):
@@ -19,7 +26,9 @@ def _check(bit, scheme, formula):
         raise ValueError(f"quantization_bit must be in 2 ... 16, found {bit}")
 
 
-def _scale(low, high, bit, scheme, formula):
+def _scale(
+    low: torch.Tensor, high: torch.Tensor, bit: int, scheme: str, formula: str
+) -> tuple[torch.Tensor, ...]:
     if formula == "cambricon":
         top = torch.maximum(high.abs(), low.abs())
         scale = torch.floor(torch.log2(top)) - (bit - 2)
@@ -33,13 +42,13 @@ def _scale(low, high, bit, scheme, formula):
 
 @takes_older_orders("quantization.min_max_observer")
 def min_max_observer(
-    input,
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    quantization_formula="google",
-    per_layer_quantization=True,
-    name=None,
-):
+    input: torch.Tensor,
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    quantization_formula: str = "google",
+    per_layer_quantization: bool = True,
+    name: str | None = None,
+) -> tuple[torch.Tensor, ...] | None:
     """Return (scale, zero point) from the extremes of the blob, or of each slice of dimension 0.
 
     Their shape is (1,) or (slices,).
@@ -55,13 +64,13 @@ def min_max_observer(
 
 @takes_older_orders("quantization.moving_average_min_max_observer")
 def moving_average_min_max_observer(
-    input,
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    quantization_formula="google",
-    momentum=0.95,
-    name=None,
-):
+    input: torch.Tensor,
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    quantization_formula: str = "google",
+    momentum: float = 0.95,
+    name: str | None = None,
+) -> tuple[torch.Tensor, ...]:
     """Return (scale, zero point) from moving averages of the extremes.
 
     A train job updates the averages in each call.
@@ -100,7 +109,15 @@ class _Fake(torch.autograd.Function):
     """Round to the grid; the gradient passes unchanged."""
 
     @staticmethod
-    def forward(ctx, x, scale, zero_point, bit, scheme, formula):
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        scale: torch.Tensor,
+        zero_point: torch.Tensor,
+        bit: int,
+        scheme: str,
+        formula: str,
+    ) -> torch.Tensor:
         shape = [-1] + [1] * (x.dim() - 1) if scale.numel() > 1 else [1] * x.dim()
         scale, zero = scale.reshape(shape).to(x.dtype), zero_point.reshape(shape).to(x.dtype)
         if formula == "cambricon":
@@ -113,20 +130,20 @@ class _Fake(torch.autograd.Function):
         return (torch.clamp(torch.round(x / scale + zero), low, high) - zero) * scale
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         return grad, None, None, None, None, None
 
 
 @takes_older_orders("quantization.fake_quantization")
 def fake_quantization(
-    input,
-    scale,
-    zero_point,
-    quantization_bit=8,
-    quantization_scheme="symmetric",
-    quantization_formula="google",
-    name=None,
-):
+    input: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor,
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    quantization_formula: str = "google",
+    name: str | None = None,
+) -> torch.Tensor:
     """The blob rounded to the values that `quantization_bit` bits can hold; the gradient passes unchanged."""
     _check(quantization_bit, quantization_scheme, quantization_formula)
     return _Fake.apply(input, scale, zero_point, quantization_bit, quantization_scheme, quantization_formula)

@@ -8,7 +8,7 @@ from ._host import HostBlob
 from ._update import outside_capture
 
 
-def gen_seed(seed=None):
+def gen_seed(seed: int | None = None) -> tuple[int, ...]:
     """Return (seed, True if the caller gave it).
 
     A seed of None is replaced by a value sampled from torch's generator.
@@ -20,7 +20,9 @@ def gen_seed(seed=None):
         return int(torch.randint(0, 2**31 - 1, ()).item()), False
 
 
-def bernoulli(x, seed=None, dtype=None, name="Bernoulli"):
+def bernoulli(
+    x: torch.Tensor, seed: int | None = None, dtype: torch.dtype | None = None, name: str = "Bernoulli"
+) -> torch.Tensor:
     """1 with the probability given by each element of x, else 0; the dtype is x's unless told otherwise."""
     if seed is None:
         out = torch.rand(x.shape, device=x.device)
@@ -29,12 +31,14 @@ def bernoulli(x, seed=None, dtype=None, name="Bernoulli"):
     return (out < x).to(dtype or x.dtype)
 
 
-def shuffle(value, seed=None, name=None):
+def shuffle(value: torch.Tensor, seed: int | None = None, name: str | None = None) -> torch.Tensor:
     """The rows in random order."""
     return value[generate_random_batch_permutation_indices(value, seed).long()]
 
 
-def generate_random_batch_permutation_indices(value, seed=None, name=None):
+def generate_random_batch_permutation_indices(
+    value: torch.Tensor, seed: int | None = None, name: str | None = None
+) -> torch.Tensor:
     """A random order of the rows of `value`, int32."""
     if seed is None:
         keys = torch.rand(value.shape[0], device=value.device)
@@ -43,7 +47,9 @@ def generate_random_batch_permutation_indices(value, seed=None, name=None):
     return torch.argsort(keys).to(torch.int32)
 
 
-def coin_flip(batch_size=1, seed=None, probability=0.5, name="CoinFlip"):
+def coin_flip(
+    batch_size: int = 1, seed: int | None = None, probability: float = 0.5, name: str = "CoinFlip"
+) -> torch.Tensor:
     """int8 (batch_size,): 1 with the probability.
 
     Readers' images are mirrored by it (crop_mirror_normalize).

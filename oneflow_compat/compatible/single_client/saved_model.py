@@ -5,18 +5,27 @@
 <save_path>/<version>/variables/         the variables as a snapshot
 """
 
+from __future__ import annotations
+
 import json
 import os
+from typing import TYPE_CHECKING
+
+import torch
 
 from . import _session, checkpoint
 from ._job import _parts
 from ._trace import Trace
 from .typing import _Placeholder
 
+if TYPE_CHECKING:
+    from typing import Any
+
+
 META = "saved_model"
 
 
-def Lbn2Lbi(lbn, lbi=None):
+def Lbn2Lbi(lbn: str, lbi: Any = None) -> Any:
     """(operator name, blob name) of "op/blob"."""
     op, _, blob = lbn.partition("/")
     if not op or not blob:
@@ -24,11 +33,11 @@ def Lbn2Lbi(lbn, lbi=None):
     return op, blob
 
 
-def Lbi2Lbn(lbi):
+def Lbi2Lbn(lbi: Any) -> Any:
     return f"{lbi[0]}/{lbi[1]}"
 
 
-def GetInterfaceBlobConf(job_name, lbn, blob_conf=None):
+def GetInterfaceBlobConf(job_name: str, lbn: str, blob_conf: Any = None) -> Any:
     """{"shape": ..., "dtype": ...} of an input of a defined job."""
     job = _session.default().jobs[job_name]
     job.define()
@@ -37,8 +46,8 @@ def GetInterfaceBlobConf(job_name, lbn, blob_conf=None):
     return {"shape": list(declared.shape), "dtype": str(declared.dtype).removeprefix("torch.")}
 
 
-def _placeholders(job):
-    def walk(d):
+def _placeholders(job: Any) -> Any:
+    def walk(d: Any) -> Any:
         if isinstance(d, _Placeholder):
             return [d]
         return [p for part in (d.values() if isinstance(d, dict) else _parts(d)) for p in walk(part)]
@@ -53,19 +62,19 @@ class ModelBuilder:
     .Save().
     """
 
-    def __init__(self, save_path):
+    def __init__(self, save_path: Any) -> None:
         self._path, self._name, self._version, self._graphs = save_path, "model", 1, {}
         self._default_graph = None
 
-    def ModelName(self, model_name):
+    def ModelName(self, model_name: Any) -> Any:
         self._name = model_name
         return self
 
-    def Version(self, version):
+    def Version(self, version: Any) -> Any:
         self._version = int(version)
         return self
 
-    def AddFunction(self, func):
+    def AddFunction(self, func: Any) -> Any:
         """A predict job function; gives its GraphBuilder."""
         if func.name in self._graphs:
             raise ValueError(f"ModelBuilder: the function {func.name!r} was added already")
@@ -76,7 +85,7 @@ class ModelBuilder:
         return self._graphs[func.name]
 
     @property
-    def proto(self):
+    def proto(self) -> Any:
         """The description as a dict (what saved_model.json holds)."""
         graphs = {n: g.proto for n, g in self._graphs.items()}
         return {
@@ -86,7 +95,7 @@ class ModelBuilder:
             "graphs": graphs,
         }
 
-    def Save(self, save_model_before_graph_complete=True):
+    def Save(self, save_model_before_graph_complete: bool = True) -> Any:
         """Write everything. An existing version is an error."""
         folder = os.path.join(self._path, str(self._version))
         if os.path.exists(folder):
@@ -109,7 +118,7 @@ class ModelBuilder:
 class GraphBuilder:
     """One job function of a model."""
 
-    def __init__(self, name, model_builder=None):
+    def __init__(self, name: str, model_builder: Any = None) -> None:
         self._name, self._owner, self._signatures, self._finished, self.job = (
             name,
             model_builder,
@@ -122,20 +131,20 @@ class GraphBuilder:
     name = property(lambda self: self._name)
     finished = property(lambda self: self._finished)
 
-    def OwnerModelBuilder(self):
+    def OwnerModelBuilder(self) -> Any:
         return self._owner
 
-    def AddSignature(self, signature_name):
+    def AddSignature(self, signature_name: Any) -> Any:
         if signature_name in self._signatures:
             raise ValueError(f"GraphBuilder: the signature {signature_name!r} was added already")
         self._signatures[signature_name] = SignatureBuilder(signature_name, self)
         return self._signatures[signature_name]
 
-    def AsDefault(self):
+    def AsDefault(self) -> Any:
         self._owner._default_graph = self.name
         return self
 
-    def Finish(self):
+    def Finish(self) -> Any:
         """Check the signatures' blob names against the job."""
         if not self._finished:
             self.job.define()
@@ -158,7 +167,7 @@ class GraphBuilder:
         return self._owner
 
     @property
-    def proto(self):
+    def proto(self) -> Any:
         return {
             "inputs": [
                 {
@@ -176,7 +185,7 @@ class GraphBuilder:
         }
 
 
-def _input_names(job):
+def _input_names(job: Any) -> Any:
     flat = _placeholders(job)
     names = [n for n, _ in job.inputs]
     return (
@@ -187,51 +196,50 @@ def _input_names(job):
 class SignatureBuilder:
     """Names of inputs and outputs for callers of the model."""
 
-    def __init__(self, name, graph_builder=None):
+    def __init__(self, name: str, graph_builder: Any = None) -> None:
         self._name, self._owner, self.inputs, self.outputs = name, graph_builder, {}, {}
 
     name = property(lambda self: self._name)
 
-    def OwnerGraphBuilder(self):
+    def OwnerGraphBuilder(self) -> Any:
         return self._owner
 
-    def AsDefault(self):
+    def AsDefault(self) -> Any:
         self._owner._default = self.name
         return self
 
-    def Input(self, input_name, lbn):
+    def Input(self, input_name: str, lbn: str) -> Any:
         Lbn2Lbi(lbn)
         self.inputs[input_name] = lbn
         return self
 
-    def Output(self, output_name, lbn):
+    def Output(self, output_name: str, lbn: str) -> Any:
         Lbn2Lbi(lbn)
         self.outputs[output_name] = lbn
         return self
 
-    def Complete(self):
+    def Complete(self) -> Any:
         return self._owner.OwnerModelBuilder()
 
     Finish = Save = Complete
 
     @property
-    def proto(self):
+    def proto(self) -> Any:
         return {"inputs": dict(self.inputs), "outputs": dict(self.outputs)}
 
 
-def _export(job, path):
+def _export(job: Any, path: Any) -> None:
     """The job's forward as a torch.export program whose parameters are the variables."""
-    import torch
 
     variables = dict(job.session.variables)
 
     class Body(torch.nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             for index, variable in enumerate(variables.values()):
                 self.register_buffer(f"v{index}", variable.tensor.detach())
 
-        def forward(self, *args):
+        def forward(self, *args: Any) -> Any:
             saved = {n: v.tensor for n, v in variables.items()}
             try:
                 for index, variable in enumerate(variables.values()):
@@ -246,9 +254,8 @@ def _export(job, path):
     torch.export.save(program, path)
 
 
-def load(saved_model_dir, model_version=None):
+def load(saved_model_dir: Any, model_version: Any = None) -> Any:
     """(description, {job name: callable of tensors}) of a saved model; the newest version if None."""
-    import torch
 
     versions = sorted(int(v) for v in os.listdir(saved_model_dir) if v.isdigit())
     if not versions:

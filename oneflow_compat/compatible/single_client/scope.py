@@ -1,12 +1,19 @@
 """flow.scope: where (placement), how (view) and under which names (namespace) a part of a job runs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..._graph import scopes as _scopes
 from . import _context
 from ._context import scope as _open
 from ._devices import Placement, torch_device
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def placement(device_tag, machine_device_ids, hierarchy=None):
+
+def placement(device_tag: str, machine_device_ids: Any, hierarchy: Any = None) -> _PlacementScope:
     """Run the enclosed part on "cpu" or "gpu", machines and devices as "0:0-3" or a list of such.
 
     One device of this process does the work. "gpu" without a CUDA device is an error, unless the CPU was
@@ -18,19 +25,21 @@ def placement(device_tag, machine_device_ids, hierarchy=None):
 class _Scope:
     """A context manager that may be entered again and again."""
 
-    scope_name, value = None, None
+    scope_name: str
+    value: Any
+    _entered: list[Any]
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self._entered.append(_open(self.scope_name, self.value))
         self._entered[-1].__enter__()
         return self.value
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> bool | None:
         return self._entered.pop().__exit__(*exc)
 
 
 class _PlacementScope(_Scope):
-    def __init__(self, device_tag, machine_device_ids, hierarchy=None):
+    def __init__(self, device_tag: str, machine_device_ids: Any, hierarchy: Any = None) -> None:
         if isinstance(machine_device_ids, str):
             machine_device_ids = (machine_device_ids,)
         elif isinstance(machine_device_ids, dict):
@@ -45,7 +54,7 @@ class _PlacementScope(_Scope):
     machine_device_ids = property(lambda self: list(self.value.machine_device_ids))
     parallel_num = property(lambda self: self.value.parallel_num)
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         if _context.trace() is not None:
             torch_device(self.value.kind)
         return super().__enter__()
@@ -54,7 +63,7 @@ class _PlacementScope(_Scope):
 class _View(_Scope):
     scope_name = "view"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._entered = []
         self.value = type(self).__name__.removesuffix("_view")
 
@@ -80,7 +89,7 @@ class namespace(_Scope):
 
     scope_name = "namespace"
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"scope.namespace takes a str, found {name!r}")
         self.value, self._entered = name, []
@@ -89,15 +98,15 @@ class namespace(_Scope):
 class CurrentScope:
     """The result of `current_scope()`: placement, view, namespaces."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.device_parallel_desc_symbol = _context.innermost("placement") or Placement("cpu", ("0:0",))
         self.is_mirrored = mirrored_view_enabled()
         self.namespaces = _context.all_open("namespace")
 
-    def proto(self):
+    def proto(self) -> Any:
         """The scope of nn.Graph's block being built as a message, as OneFlow 0.5's tests ask for it."""
         return _scopes.current_scope().proto()
 
 
-def current_scope(*args, **kwargs):
+def current_scope(*args: Any, **kwargs: Any) -> Any:
     return CurrentScope()

@@ -3,13 +3,24 @@
 They declare inputs (`Numpy.Placeholder(...)`) and results (`Numpy`, `Callback[...]`).
 """
 
+from __future__ import annotations
+
 import math as _math
 import typing as _typing
+from typing import TYPE_CHECKING
 
 import numpy as _np
+import torch
 
 from ..._errors import unsupported
 from ._orders import takes_older_orders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
+
+    import numpy as np
+
 
 _T = _typing.TypeVar("_T")
 
@@ -19,8 +30,13 @@ class _Placeholder:
 
     type_name = "Numpy"
 
-    def __init__(self, shape, dtype=None, batch_axis=None, name=None):
-        import torch
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: torch.dtype | None = None,
+        batch_axis: Any = None,
+        name: str | None = None,
+    ) -> None:
 
         self.shape = tuple(int(d) for d in shape)
         self.dtype = torch.float32 if dtype is None else dtype
@@ -32,13 +48,13 @@ class _Placeholder:
         self._numpy_type = None if self.dtype == torch.bfloat16 else _numpy_dtype(self.dtype)
         self._from_numpy = torch.from_numpy
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(f"{self!r} is a declaration; it is not called")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.type_name}.Placeholder({self.shape}, dtype={self.dtype})"
 
-    def check(self, where: str, value):
+    def check(self, where: str, value: np.ndarray) -> torch.Tensor:
         """The tensor of one argument, or an error that names the argument."""
         if (
             type(value) is _np.ndarray
@@ -54,7 +70,7 @@ class _Placeholder:
             )
         return _tensor(where, array, self.dtype)
 
-    def _array(self, where, value):
+    def _array(self, where: str, value: np.ndarray) -> np.ndarray:
         if hasattr(value, "numpy") and not isinstance(value, _np.ndarray):
             value = value.numpy()
         if isinstance(value, _np.generic):
@@ -69,7 +85,7 @@ class _ListPlaceholder(_Placeholder):
 
     type_name = "ListNumpy"
 
-    def check(self, where, value):
+    def check(self, where: Any, value: Any) -> Any:
         value = self._only(where, value)
         array = self._array(where, value)
         if array.ndim != len(self.shape) or array.size > _math.prod(self.shape):
@@ -79,7 +95,7 @@ class _ListPlaceholder(_Placeholder):
             )
         return _tensor(where, array, self.dtype)
 
-    def _only(self, where, value):
+    def _only(self, where: Any, value: Sequence[Any]) -> Any:
         if not isinstance(value, (list, tuple)):
             raise TypeError(
                 f"{where}: declared {self!r}, got {type(value).__name__}; pass a list with one numpy.ndarray"
@@ -102,9 +118,8 @@ class _ListListPlaceholder(_ListPlaceholder):
 
     type_name = "ListListNumpy"
 
-    def check(self, where, value):
+    def check(self, where: Any, value: Any) -> Any:
         """[an empty tensor of shape (n, 0), array 1, ..., array n]; n is part of the job's signature."""
-        import torch
 
         arrays = self._only(where, value)
         if not isinstance(arrays, (list, tuple)) or not 0 < len(arrays) <= self.shape[0]:
@@ -128,8 +143,7 @@ class _ListListPlaceholder(_ListPlaceholder):
         return out
 
 
-def _tensor(where, array, dtype):
-    import torch
+def _tensor(where: str, array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
     declared = _numpy_dtype(dtype)
     if array.dtype != declared:
@@ -151,10 +165,10 @@ def _tensor(where, array, dtype):
     return torch.from_numpy(array)
 
 
-_numpy_of: dict = {}
+_numpy_of: dict[torch.dtype, Any] = {}
 
 
-def _numpy_dtype(dtype):
+def _numpy_dtype(dtype: torch.dtype) -> Any:
     numpy_dtype = _numpy_of.get(dtype)
     if numpy_dtype is None:
         import torch
@@ -198,7 +212,7 @@ ALLOWED = (
 )
 
 
-def check_return_annotation(annotation, function: str):
+def check_return_annotation(annotation: Any, function: str) -> None:
     """Refuse a return annotation that says nothing a job can return."""
     if (
         annotation is _typing.Any
@@ -223,7 +237,7 @@ def check_return_annotation(annotation, function: str):
     )
 
 
-def convert(value, annotation, function: str):
+def convert(value: Any, annotation: Any, function: str) -> dict[str, Any] | np.ndarray | Sequence[Any] | None:
     """Return job results (nested LocalBlobs) as the return annotation says."""
     origin, args = _typing.get_origin(annotation), _typing.get_args(annotation)
     by_annotation = _CONVERSIONS.get(annotation if origin is None else origin)
@@ -233,30 +247,32 @@ def convert(value, annotation, function: str):
     return value
 
 
-def _to_none(value, annotation, args, function):
+def _to_none(value: Any, annotation: Any, args: Any, function: Any) -> None:
     if value is not None:
         raise TypeError(
             f"job function {function} is annotated to return None, it returned {type(value).__name__}"
         )
 
 
-def _to_list_list_numpy(value, annotation, args, function):
+def _to_list_list_numpy(value: Any, annotation: Any, args: Any, function: Any) -> Any:
     if hasattr(value, "numpy_lists"):
         return value.numpy_lists()
     return [_leaf(value, annotation, function).numpy_list()]
 
 
-def _to_bundle(value, annotation, args, function):
+def _to_bundle(
+    value: Any, annotation: Any, args: Sequence[Any], function: str
+) -> dict[str, Any] | np.ndarray | Sequence[Any] | None:
     inner = args[0] if args else Numpy
     return _map(value, lambda leaf: convert(leaf, inner, function))
 
 
-def _to_callback(value, annotation, args, function):
+def _to_callback(value: Any, annotation: Any, args: Any, function: Any) -> Any:
     inner = args[0] if args else Bundle
     return lambda handler: handler(convert(value, inner, function))
 
 
-def _to_tuple(value, annotation, args, function):
+def _to_tuple(value: Any, annotation: Any, args: Any, function: Any) -> Any:
     items = _sequence(value, function, annotation)
     annotations = [args[0]] * len(items) if len(args) == 2 and args[1] is Ellipsis else args
     if len(annotations) != len(items):
@@ -266,7 +282,7 @@ def _to_tuple(value, annotation, args, function):
     return tuple(convert(v, a, function) for v, a in zip(items, annotations))
 
 
-def _to_dict(value, annotation, args, function):
+def _to_dict(value: Any, annotation: Any, args: Any, function: Any) -> Any:
     if not isinstance(value, dict):
         raise TypeError(
             f"job function {function}: annotated {annotation}, it returned {type(value).__name__}"
@@ -291,7 +307,7 @@ _CONVERSIONS = {
 }
 
 
-def _leaf(value, annotation, function):
+def _leaf(value: Any, annotation: type, function: str) -> Any:
     if not hasattr(value, "numpy_list"):
         raise TypeError(
             f"job function {function}: annotated {annotation.__name__}, it returned {type(value).__name__}"
@@ -299,7 +315,7 @@ def _leaf(value, annotation, function):
     return value
 
 
-def _sequence(value, function, annotation):
+def _sequence(value: Sequence[Any], function: Any, annotation: Any) -> Any:
     if not isinstance(value, (tuple, list)):
         raise TypeError(
             f"job function {function}: annotated {annotation}, it returned {type(value).__name__}"
@@ -307,7 +323,7 @@ def _sequence(value, function, annotation):
     return value
 
 
-def _map(value, leaf):
+def _map(value: Any, leaf: Callable[..., Any]) -> dict[str, Any] | np.ndarray | Sequence[Any] | None:
     if value is None:
         return None
     if isinstance(value, (tuple, list)):
@@ -321,12 +337,14 @@ def _map(value, leaf):
 
 
 @takes_older_orders("FixedTensorDef")
-def FixedTensorDef(shape, dtype=None, batch_axis=None, name=None):
+def FixedTensorDef(
+    shape: Any, dtype: torch.dtype | None = None, batch_axis: Any = None, name: str | None = None
+) -> Any:
     """FixedTensorDef(shape, dtype=flow.float): one array of exactly this shape."""
     return _Placeholder(shape, dtype, batch_axis, name)
 
 
-def MirroredTensorDef(*args, **kwargs):
+def MirroredTensorDef(*args: Any, **kwargs: Any) -> Any:
     """MirroredTensorDef(shape, dtype=flow.float): a list with one array per device.
 
     Each array is at most of this shape.
@@ -334,6 +352,6 @@ def MirroredTensorDef(*args, **kwargs):
     return _ListPlaceholder(*args, **kwargs)
 
 
-def MirroredTensorListDef(*args, **kwargs):
+def MirroredTensorListDef(*args: Any, **kwargs: Any) -> Any:
     """MirroredTensorListDef(shape, dtype=flow.float): a list per device of arrays."""
     return _ListListPlaceholder(*args, **kwargs)

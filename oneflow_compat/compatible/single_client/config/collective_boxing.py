@@ -5,7 +5,7 @@ from .. import _session
 from .._settings import setter
 
 
-def _record(name, value):
+def _record(name: str, value: float) -> None:
     _session.default().settings[f"collective_boxing.{name}"] = value
 
 

@@ -1,20 +1,28 @@
 """load_mnist: the digits as NumPy batches."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ...._files import downloads
 
+if TYPE_CHECKING:
+    import numpy as np
+
 
 def load_mnist(
-    train_batch_size=100,
-    test_batch_size=100,
-    data_format="NCHW",
-    url="https://oneflow-public.oss-cn-beijing.aliyuncs.com/datasets/mnist.npz",
-    hash_check="63d4344077849053dc3036b247fa012b2b381de53fd055a66b539dffd76cf08e",
-    out_dir=".",
-):
+    train_batch_size: int = 100,
+    test_batch_size: int = 100,
+    data_format: str = "NCHW",
+    url: str = "https://oneflow-public.oss-cn-beijing.aliyuncs.com/datasets/mnist.npz",
+    hash_check: str = "63d4344077849053dc3036b247fa012b2b381de53fd055a66b539dffd76cf08e",
+    out_dir: str = ".",
+) -> tuple[Any, ...]:
     """((train images, train labels), (test images, test labels)), each an array of whole batches.
 
     Images are float32 in [0, 1], (batches, batch size, 1, 28, 28) for NCHW, (..., 28, 28, 1) for NHWC;
@@ -27,7 +35,7 @@ def load_mnist(
     with np.load(path) as f:
         train, test = (f["x_train"], f["y_train"]), (f["x_test"], f["y_test"])
 
-    def batches(images, labels, size):
+    def batches(images: np.ndarray, labels: np.ndarray | torch.Tensor, size: int) -> tuple[Any, ...]:
         count = len(images) // size
         images = images[: count * size].astype(np.float32) / 255.0
         shape = (count, size, 1, 28, 28) if data_format == "NCHW" else (count, size, 28, 28, 1)
@@ -38,12 +46,12 @@ def load_mnist(
     return batches(*train, train_batch_size), batches(*test, test_batch_size)
 
 
-def _digest(path):
+def _digest(path: Any) -> Any:
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()
 
 
-def _fetch(url, path, expected_digest):
+def _fetch(url: str, path: str, expected_digest: str | None) -> Any:
     expected_digest = expected_digest or None
     if os.path.isfile(path) and (not expected_digest or _digest(path) == expected_digest):
         return path
@@ -69,7 +77,7 @@ def _fetch(url, path, expected_digest):
     return path
 
 
-def _download(url, path):
+def _download(url: Any, path: Any) -> None:
     """Download a file with a progress bar on stderr, unless ONEFLOW_QUIET is set."""
     import urllib.request
 
@@ -83,7 +91,7 @@ def _download(url, path):
         tqdm(disable=not visible, unit="B", unit_scale=True, unit_divisor=1024) as bar,
     ):
 
-        def advance(block, size, total):
+        def advance(block: Any, size: Any, total: Any) -> None:
             if total > 0:
                 bar.total = total
             bar.update(min(block * size, bar.total or block * size) - bar.n)

@@ -1,5 +1,8 @@
 """Readers (a job gets the next batch in each call) and decoders of their records."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from ...._errors import unsupported
@@ -11,21 +14,21 @@ from .._orders import takes_older_orders
 from .._update import outside_capture
 
 
-def _unsupported(what, instead):
+def _unsupported(what: str, instead: str) -> Any:
     return unsupported(what, "legacy-data-readers", instead)
 
 
 def ofrecord_reader(
-    ofrecord_dir,
-    batch_size=1,
-    data_part_num=1,
-    part_name_prefix="part-",
-    part_name_suffix_length=-1,
-    random_shuffle=False,
-    shuffle_buffer_size=1024,
-    shuffle_after_epoch=False,
-    name=None,
-):
+    ofrecord_dir: str,
+    batch_size: int = 1,
+    data_part_num: int = 1,
+    part_name_prefix: str = "part-",
+    part_name_suffix_length: int = -1,
+    random_shuffle: bool = False,
+    shuffle_buffer_size: int = 1024,
+    shuffle_after_epoch: bool = False,
+    name: str | None = None,
+) -> Any:
     """Batches of records from the part files of a folder, for the decoders below."""
     return source(
         "flow.data.ofrecord_reader",
@@ -43,15 +46,15 @@ def ofrecord_reader(
 
 
 def ofrecord_loader(
-    ofrecord_dir,
-    batch_size=1,
-    data_part_num=1,
-    part_name_prefix="part-",
-    part_name_suffix_length=-1,
-    shuffle=False,
-    shuffle_buffer_size=1024,
-    name=None,
-):
+    ofrecord_dir: str,
+    batch_size: int = 1,
+    data_part_num: int = 1,
+    part_name_prefix: str = "part-",
+    part_name_suffix_length: int = -1,
+    shuffle: bool = False,
+    shuffle_buffer_size: int = 1024,
+    name: str | None = None,
+) -> Any:
     return ofrecord_reader(
         ofrecord_dir,
         batch_size,
@@ -63,22 +66,22 @@ def ofrecord_loader(
     )
 
 
-def _dense(blob, compute):
+def _dense(blob: Any, compute: Any) -> torch.Tensor:
     trace = blob.trace
     return feed(trace, lambda: torch.as_tensor(compute(blob.value())), _devices.current(trace.job))
 
 
 @takes_older_orders("data.OFRecordRawDecoder")
 def OFRecordRawDecoder(
-    input_blob,
-    blob_name,
-    shape,
-    dtype,
-    dim1_varying_length=False,
-    truncate=False,
-    auto_zero_padding=False,
-    name=None,
-):
+    input_blob: Any,
+    blob_name: str,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    dim1_varying_length: bool = False,
+    truncate: bool = False,
+    auto_zero_padding: bool = False,
+    name: str | None = None,
+) -> torch.Tensor:
     """The numeric field `blob_name` of every record, of shape (batch, *shape)."""
     decoder = module(
         "flow.data.OFRecordRawDecoder",
@@ -89,12 +92,14 @@ def OFRecordRawDecoder(
     return _dense(need_host(input_blob, "OFRecordRawDecoder"), decoder)
 
 
-def OFRecordBytesDecoder(input_blob, blob_name, name=None):
+def OFRecordBytesDecoder(input_blob: Any, blob_name: str, name: str | None = None) -> Any:
     decoder = module("flow.data.OFRecordBytesDecoder", lambda: today("OFRecordBytesDecoder")(blob_name))
     return need_host(input_blob, "OFRecordBytesDecoder").map(decoder)
 
 
-def OFRecordImageDecoder(input_blob, blob_name, color_space="BGR", name=None):
+def OFRecordImageDecoder(
+    input_blob: Any, blob_name: str, color_space: str = "BGR", name: str | None = None
+) -> Any:
     """The images of the field `blob_name`, uint8 (h, w, c), which may differ in size."""
     decoder = module(
         "flow.data.OFRecordImageDecoder", lambda: today("OFRecordImageDecoder")(blob_name, color_space)
@@ -103,15 +108,15 @@ def OFRecordImageDecoder(input_blob, blob_name, color_space="BGR", name=None):
 
 
 def OFRecordImageDecoderRandomCrop(
-    input_blob,
-    blob_name,
-    color_space="BGR",
-    num_attempts=10,
-    seed=None,
-    random_area=[0.08, 1.0],
-    random_aspect_ratio=[0.75, 1.333333],
-    name="OFRecordImageDecoderRandomCrop",
-):
+    input_blob: Any,
+    blob_name: str,
+    color_space: str = "BGR",
+    num_attempts: int = 10,
+    seed: int | None = None,
+    random_area: Sequence[float] = [0.08, 1.0],
+    random_aspect_ratio: Sequence[float] = [0.75, 1.333333],
+    name: str = "OFRecordImageDecoderRandomCrop",
+) -> Any:
     """Decode, keeping a random part of the area and aspect ratio given."""
     decoder = module(
         "flow.data.OFRecordImageDecoderRandomCrop",
@@ -128,18 +133,18 @@ def OFRecordImageDecoderRandomCrop(
 
 
 def ImageDecoderRandomCropResize(
-    input_blob,
-    target_width,
-    target_height,
-    num_attempts=None,
-    seed=None,
-    random_area=None,
-    random_aspect_ratio=None,
-    num_workers=None,
-    warmup_size=None,
-    max_num_pixels=None,
-    name=None,
-):
+    input_blob: Any,
+    target_width: int,
+    target_height: int,
+    num_attempts: Any = None,
+    seed: int | None = None,
+    random_area: Sequence[float] | None = None,
+    random_aspect_ratio: Sequence[float] | None = None,
+    num_workers: Any = None,
+    warmup_size: Any = None,
+    max_num_pixels: Any = None,
+    name: str | None = None,
+) -> Any:
     """Decode encoded images (a bytes decoder's buffer), crop them at random and resize them.
 
     The result is uint8 (batch, h, w, 3), RGB.
@@ -150,21 +155,21 @@ def ImageDecoderRandomCropResize(
 
 
 def ofrecord_image_classification_reader(
-    ofrecord_dir,
-    image_feature_name,
-    label_feature_name,
-    batch_size=1,
-    data_part_num=1,
-    part_name_prefix="part-",
-    part_name_suffix_length=-1,
-    random_shuffle=False,
-    shuffle_buffer_size=1024,
-    shuffle_after_epoch=False,
-    color_space="BGR",
-    decode_buffer_size_per_thread=32,
-    num_decode_threads_per_machine=None,
-    name=None,
-):
+    ofrecord_dir: str,
+    image_feature_name: str,
+    label_feature_name: str,
+    batch_size: int = 1,
+    data_part_num: int = 1,
+    part_name_prefix: str = "part-",
+    part_name_suffix_length: int = -1,
+    random_shuffle: bool = False,
+    shuffle_buffer_size: int = 1024,
+    shuffle_after_epoch: bool = False,
+    color_space: str = "BGR",
+    decode_buffer_size_per_thread: int = 32,
+    num_decode_threads_per_machine: Any = None,
+    name: str | None = None,
+) -> tuple[Any, ...]:
     """(images, labels int32 (batch, 1)) of an image classification data set."""
     records = ofrecord_reader(
         ofrecord_dir,
@@ -181,7 +186,14 @@ def ofrecord_image_classification_reader(
     )
 
 
-def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=None):
+def decode_random(
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    batch_size: int = 1,
+    initializer: Any = None,
+    tick: Any = None,
+    name: str | None = None,
+) -> torch.Tensor:
     """Synthetic data: (batch_size, *shape) sampled from the initializer, the same in each call.
 
     Without an initializer the values are uniform in [0, 1).
@@ -202,16 +214,16 @@ def decode_random(shape, dtype, batch_size=1, initializer=None, tick=None, name=
 
 @takes_older_orders("data.coco_reader")
 def coco_reader(
-    annotation_file,
-    image_dir,
-    batch_size,
-    shuffle=True,
-    random_seed=None,
-    group_by_aspect_ratio=True,
-    stride_partition=True,
-    remove_images_without_annotations=True,
-    name=None,
-):
+    annotation_file: str,
+    image_dir: str,
+    batch_size: int,
+    shuffle: bool = True,
+    random_seed: Any = None,
+    group_by_aspect_ratio: bool = True,
+    stride_partition: bool = True,
+    remove_images_without_annotations: bool = True,
+    name: str | None = None,
+) -> tuple[Any, ...]:
     """COCO detection data.
 
     Returns (images, image id, image size, bounding boxes, labels, segmentations, segmentation index).
@@ -234,19 +246,19 @@ def coco_reader(
 
 @takes_older_orders("data.MegatronGPTMMapDataLoader")
 def MegatronGPTMMapDataLoader(
-    data_file_prefix,
-    seq_length,
-    num_samples,
-    batch_size,
-    dtype=torch.int64,
-    shuffle=True,
-    random_seed=None,
-    split_sizes=None,
-    split_index=None,
-    nd_sbp=None,
-    start_from_saved_progress=False,
-    name=None,
-):
+    data_file_prefix: str,
+    seq_length: int,
+    num_samples: int,
+    batch_size: int,
+    dtype: torch.dtype = torch.int64,
+    shuffle: bool = True,
+    random_seed: int | None = None,
+    split_sizes: Any = None,
+    split_index: Any = None,
+    nd_sbp: Any = None,
+    start_from_saved_progress: bool = False,
+    name: str | None = None,
+) -> torch.Tensor:
     """Batches (batch_size, seq_length + 1) of token ids from Megatron's indexed binary files."""
     if start_from_saved_progress:
         raise _unsupported(
@@ -265,15 +277,15 @@ def MegatronGPTMMapDataLoader(
 
 
 def onerec_reader(
-    files,
-    batch_size=1,
-    random_shuffle=False,
-    shuffle_mode="instance",
-    shuffle_buffer_size=1024,
-    shuffle_after_epoch=False,
-    verify_example=True,
-    name=None,
-):
+    files: Sequence[str],
+    batch_size: int = 1,
+    random_shuffle: bool = False,
+    shuffle_mode: str = "instance",
+    shuffle_buffer_size: int = 1024,
+    shuffle_after_epoch: bool = False,
+    verify_example: bool = True,
+    name: str | None = None,
+) -> Any:
     """Batches of OneRec messages from `files`, for onerec_decoder."""
     return source(
         "flow.data.onerec_reader",
@@ -290,8 +302,15 @@ def onerec_reader(
 
 
 def OneRecDecoder(
-    input_blob, key, dtype, shape, is_dynamic=False, reshape=None, batch_padding=None, name=None
-):
+    input_blob: Any,
+    key: str,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    is_dynamic: bool = False,
+    reshape: Any = None,
+    batch_padding: Sequence[int] | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     """The field `key` of every message, of shape (batch, *shape)."""
     return _dense(
         need_host(input_blob, "OneRecDecoder"),

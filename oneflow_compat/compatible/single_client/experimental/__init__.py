@@ -1,6 +1,13 @@
 """flow.experimental of 0.5: its own names, and the eager API, which later moved to the top level."""
 
+from __future__ import annotations
+
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 _OWN = frozenset(
     """enable_typing_check get_job_set logical_slice logical_slice_assign eager_assign_121 name_scope
@@ -14,7 +21,7 @@ _MODULES = frozenset(
 _modules_of = (__name__.split(".")[0],)  # import oneflow.experimental.nn.functional
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name.startswith("__"):
@@ -25,5 +32,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*_OWN, *_MODULES})

@@ -1,5 +1,10 @@
 """Names of flow.experimental of 0.5, also those of its deep paths (rows of `_tables/deep_paths.py`)."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ...._errors import unsupported
@@ -9,9 +14,14 @@ from .._indexing import slice_update, slice_v2
 from .._variables import assign
 from ..scope import namespace
 
+if TYPE_CHECKING:
+    import numpy as np
+
 
 # --------------------------------------------------------------------------- operators
-def indexed_slices_reduce_sum(indices, values, name=None):
+def indexed_slices_reduce_sum(
+    indices: torch.Tensor, values: torch.Tensor, name: str | None = None
+) -> tuple[torch.Tensor, ...] | None:
     """Return (distinct indices, sums of their rows of `values`, count of distinct indices as int64 (1,)).
 
     Both results are as long as the input: the distinct entries in ascending order, then zeros as padding.
@@ -27,7 +37,9 @@ def indexed_slices_reduce_sum(indices, values, name=None):
     return out_ids.reshape(indices.shape), sums, torch.tensor([distinct.numel()], dtype=torch.int64)
 
 
-def unique_with_counts(x, out_idx=torch.int32, name=None):
+def unique_with_counts(
+    x: torch.Tensor, out_idx: torch.dtype = torch.int32, name: str | None = None
+) -> tuple[torch.Tensor, ...] | None:
     """Return (values, index of each element among them, counts, number of distinct values).
 
     Values are in the order of their first appearance. Values and counts are as long as x, padded with zeros.
@@ -53,12 +65,14 @@ def unique_with_counts(x, out_idx=torch.int32, name=None):
     )
 
 
-def square_sum(x, name=None):
+def square_sum(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """Sum of the squares of all elements, shape (1,)."""
     return x.square().sum().reshape(1)
 
 
-def ssp_variable_proxy(var, buffer_size=1, name=None):
+def ssp_variable_proxy(
+    var: torch.Tensor, buffer_size: int = 1, name: str | None = None
+) -> tuple[torch.Tensor, ...]:
     """(variable to update, value to compute with).
 
     Without a pipeline nothing is stale: both are the variable.
@@ -66,15 +80,15 @@ def ssp_variable_proxy(var, buffer_size=1, name=None):
     return var, var
 
 
-def broadcast_maximum(a, b, name=None):
+def broadcast_maximum(a: torch.Tensor, b: torch.Tensor, name: str | None = None) -> Any:
     return math.maximum(a, b)
 
 
-def broadcast_minimum(a, b, name=None):
+def broadcast_minimum(a: torch.Tensor, b: torch.Tensor, name: str | None = None) -> Any:
     return math.minimum(a, b)
 
 
-def get_job_set() -> dict:
+def get_job_set() -> dict[str, Any]:
     """{"job": [{"name": ..., "type": ..., "inputs": [...]}, ...]} of the session's jobs."""
     return {
         "job": [
@@ -84,16 +98,18 @@ def get_job_set() -> dict:
     }
 
 
-def logical_slice(x, slice_tup_list, name=None):
+def logical_slice(x: torch.Tensor, slice_tup_list: Sequence[Any], name: str | None = None) -> torch.Tensor:
     return slice_v2(x, slice_tup_list)
 
 
-def logical_slice_assign(x, value, slice_tup_list, name=None):
+def logical_slice_assign(
+    x: torch.Tensor, value: torch.Tensor, slice_tup_list: Sequence[Any], name: str | None = None
+) -> torch.Tensor:
     """Set a part of the variable x when the call ends."""
     return assign(x, slice_update(x.detach(), value, slice_tup_list))
 
 
-def eager_assign_121(ref, value):
+def eager_assign_121(ref: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """flow.assign."""
     return assign(ref, value)
 
@@ -101,10 +117,10 @@ def eager_assign_121(ref, value):
 class custom_op_module:
     """Builder of OneFlow's C++/Python custom operators; custom operators are built with torch here."""
 
-    def __init__(self, op_module_name, module_path=""):
+    def __init__(self, op_module_name: str, module_path: str = "") -> None:
         self.op_module_name, self.module_path = op_module_name, module_path
 
-    def _refuse(self):
+    def _refuse(self) -> Any:
         return unsupported(
             f"custom_op_module({self.op_module_name!r})",
             "legacy-custom-ops",
@@ -112,31 +128,31 @@ class custom_op_module:
             " flow.config.load_library.",
         )
 
-    def py_api(self):
+    def py_api(self) -> Any:
         raise self._refuse()
 
-    def cpp_def(self):
+    def cpp_def(self) -> Any:
         raise self._refuse()
 
-    def py_kernel(self):
+    def py_kernel(self) -> Any:
         raise self._refuse()
 
-    def cpp_kernel(self):
+    def cpp_kernel(self) -> Any:
         raise self._refuse()
 
-    def gpu_kernel(self):
+    def gpu_kernel(self) -> Any:
         raise self._refuse()
 
-    def build_load(self):
+    def build_load(self) -> Any:
         raise self._refuse()
 
 
 # --------------------------------------------------------------------------- variables by name
-def sync_default_session_if_normal():
+def sync_default_session_if_normal() -> None:
     _session.sync_default_session()
 
 
-def GetEagerInterfaceBlob(op_name):
+def GetEagerInterfaceBlob(op_name: str) -> Any:
     """The variable as a blob with numpy()."""
     session = _session.default()
     session.start()
@@ -145,16 +161,16 @@ def GetEagerInterfaceBlob(op_name):
     return _session.VariableBlob(op_name, session.variables[op_name].tensor)
 
 
-def GetInterfaceBlobValue(op_name):
+def GetInterfaceBlobValue(op_name: str) -> Any:
     return GetEagerInterfaceBlob(op_name)
 
 
-def FeedValueToInterfaceBlob(op_name, ndarray):
+def FeedValueToInterfaceBlob(op_name: str, ndarray: np.ndarray) -> None:
     GetEagerInterfaceBlob(op_name)
     _session.default().load({op_name: ndarray}, ignore_mismatch=False)
 
 
-def FeedValueToInterfaceBlobObject(blob_object, ndarray):
+def FeedValueToInterfaceBlobObject(blob_object: Any, ndarray: np.ndarray) -> None:
     FeedValueToInterfaceBlob(blob_object.name, ndarray)
 
 
@@ -162,31 +178,31 @@ get_interface_blob_value, set_interface_blob_value = GetInterfaceBlobValue, Feed
 
 
 # --------------------------------------------------------------------------- scopes
-_pushed: list = []
+_pushed: list[Any] = []
 
 
-def name_scope(*args, **kwargs):
+def name_scope(*args: Any, **kwargs: Any) -> Any:
     """Old name of scope.namespace."""
     return namespace(*args, **kwargs)
 
 
-def name_scope_stack_push(name):
+def name_scope_stack_push(name: str) -> None:
     """Open a namespace without a with statement."""
     scope = namespace(name)
     scope.__enter__()
     _pushed.append(scope)
 
 
-def name_scope_stack_pop():
+def name_scope_stack_pop() -> None:
     _pushed.pop().__exit__(None, None, None)
 
 
-def GetJobNameScopePrefix(job_name):
+def GetJobNameScopePrefix(job_name: str | None) -> str:
     """The open namespaces as a prefix, "a-b-"."""
     return "".join(n + "-" for n in _context.all_open("namespace"))
 
 
-def PrependOpNamePrefixIfNeed(op_conf):
+def PrependOpNamePrefixIfNeed(op_conf: Any) -> None:
     """Put the prefix in front of op_conf.name."""
     op_conf.name = GetJobNameScopePrefix(None) + op_conf.name
 
@@ -200,7 +216,7 @@ _IGNORED_SETTINGS = {
 }
 
 
-def scope_config(**kwargs):
+def scope_config(**kwargs: Any) -> Any:
     """Settings of the enclosed part.
 
     All of them are ignored, for the reasons in `_IGNORED_SETTINGS`; unknown ones are an error.
@@ -213,6 +229,6 @@ def scope_config(**kwargs):
     return _open("config", kwargs)
 
 
-def enable_typing_check(val=True):
+def enable_typing_check(val: bool = True) -> None:
     """Recorded; annotations are always checked."""
     _session.default().settings["typing_check"] = bool(val)

@@ -1,5 +1,9 @@
 """Convolution layers and upsampling."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 
 from .._initializers import constant_initializer
@@ -9,26 +13,26 @@ from ..nn._windows import _conv, channels_last, from_first, spatial, to_first
 
 
 def _layer(
-    n,
-    inputs,
-    filters,
-    kernel_size,
-    strides,
-    padding,
-    data_format,
-    dilation_rate,
-    groups,
-    activation,
-    use_bias,
-    kernel_initializer,
-    bias_initializer,
-    kernel_regularizer,
-    bias_regularizer,
-    trainable,
-    name,
-    weight_name,
-    bias_name,
-):
+    n: int,
+    inputs: torch.Tensor,
+    filters: int,
+    kernel_size: int,
+    strides: int,
+    padding: str,
+    data_format: str,
+    dilation_rate: Any,
+    groups: int,
+    activation: Callable[..., Any] | None,
+    use_bias: bool,
+    kernel_initializer: Any,
+    bias_initializer: Any,
+    kernel_regularizer: Any,
+    bias_regularizer: Any,
+    trainable: bool,
+    name: str,
+    weight_name: Any,
+    bias_name: Any,
+) -> torch.Tensor:
     last = channels_last(data_format, n)
     channels = inputs.shape[-1 if last else 1]
     if filters % groups or channels % groups:
@@ -66,25 +70,25 @@ def _layer(
 
 
 def conv1d(
-    inputs,
-    filters,
-    kernel_size=1,
-    strides=1,
-    padding="VALID",
-    data_format="NCW",
-    dilation_rate=None,
-    groups=1,
-    activation=None,
-    use_bias=True,
-    kernel_initializer=None,
-    bias_initializer=None,
-    kernel_regularizer=None,
-    bias_regularizer=None,
-    trainable=True,
-    name="Conv1d",
-    weight_name=None,
-    bias_name=None,
-):
+    inputs: Any,
+    filters: Any,
+    kernel_size: int = 1,
+    strides: int = 1,
+    padding: str = "VALID",
+    data_format: str = "NCW",
+    dilation_rate: Any = None,
+    groups: int = 1,
+    activation: Any = None,
+    use_bias: bool = True,
+    kernel_initializer: Any = None,
+    bias_initializer: Any = None,
+    kernel_regularizer: Any = None,
+    bias_regularizer: Any = None,
+    trainable: bool = True,
+    name: str = "Conv1d",
+    weight_name: Any = None,
+    bias_name: Any = None,
+) -> Any:
     """1-D convolution with its own variables.
 
     "<name>-weight": (filters, in / groups, w), or (filters, w, in / groups) for NWC. "<name>-bias": the bias.
@@ -113,25 +117,25 @@ def conv1d(
 
 
 def conv2d(
-    inputs,
-    filters,
-    kernel_size=1,
-    strides=1,
-    padding="VALID",
-    data_format="NCHW",
-    dilation_rate=None,
-    groups=1,
-    activation=None,
-    use_bias=True,
-    kernel_initializer=None,
-    bias_initializer=None,
-    kernel_regularizer=None,
-    bias_regularizer=None,
-    trainable=True,
-    name="Conv2d",
-    weight_name=None,
-    bias_name=None,
-):
+    inputs: torch.Tensor,
+    filters: int,
+    kernel_size: int = 1,
+    strides: int = 1,
+    padding: str = "VALID",
+    data_format: str = "NCHW",
+    dilation_rate: Any = None,
+    groups: int = 1,
+    activation: Callable[..., Any] | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Any = None,
+    bias_initializer: Any = None,
+    kernel_regularizer: Any = None,
+    bias_regularizer: Any = None,
+    trainable: bool = True,
+    name: str = "Conv2d",
+    weight_name: Any = None,
+    bias_name: Any = None,
+) -> torch.Tensor:
     """2-D convolution with its own variables.
 
     "<name>-weight": (filters, in / groups, h, w), or (filters, h, w, in / groups) for NHWC.
@@ -161,25 +165,25 @@ def conv2d(
 
 
 def conv3d(
-    inputs,
-    filters,
-    kernel_size=1,
-    strides=1,
-    padding="VALID",
-    data_format="NCDHW",
-    dilation_rate=None,
-    groups=1,
-    activation=None,
-    use_bias=True,
-    kernel_initializer=None,
-    bias_initializer=None,
-    kernel_regularizer=None,
-    bias_regularizer=None,
-    trainable=True,
-    name="Conv3d",
-    weight_name=None,
-    bias_name=None,
-):
+    inputs: Any,
+    filters: Any,
+    kernel_size: int = 1,
+    strides: int = 1,
+    padding: str = "VALID",
+    data_format: str = "NCDHW",
+    dilation_rate: Any = None,
+    groups: int = 1,
+    activation: Any = None,
+    use_bias: bool = True,
+    kernel_initializer: Any = None,
+    bias_initializer: Any = None,
+    kernel_regularizer: Any = None,
+    bias_regularizer: Any = None,
+    trainable: bool = True,
+    name: str = "Conv3d",
+    weight_name: Any = None,
+    bias_name: Any = None,
+) -> Any:
     return _layer(
         3,
         inputs,
@@ -205,8 +209,13 @@ def conv3d(
 
 @takes_older_orders("layers.upsample_2d")
 def upsample_2d(
-    x, size=(2, 2), align_corners=False, data_format="NCHW", interpolation="nearest", name="Upsample2D"
-):
+    x: torch.Tensor,
+    size: float | Sequence[Any] = (2, 2),
+    align_corners: bool = False,
+    data_format: str = "NCHW",
+    interpolation: str = "nearest",
+    name: str = "Upsample2D",
+) -> Any:
     """Enlarge by integer or fractional factors (height, width); interpolation is "nearest" or "bilinear"."""
     if interpolation not in ("nearest", "bilinear"):
         raise ValueError(

@@ -1,5 +1,8 @@
 """dense, prelu, categorical_ordinal_encoder."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -11,18 +14,18 @@ from ..distribute import broadcast
 
 
 def dense(
-    inputs,
-    units,
-    activation=None,
-    use_bias=True,
-    kernel_initializer=None,
-    bias_initializer=None,
-    kernel_regularizer=None,
-    bias_regularizer=None,
-    trainable=True,
-    name="Dense",
-    model_distribute=broadcast(),
-):
+    inputs: torch.Tensor,
+    units: int,
+    activation: Callable[..., Any] | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Any = None,
+    bias_initializer: Any = None,
+    kernel_regularizer: Any = None,
+    bias_regularizer: Any = None,
+    trainable: bool = True,
+    name: str = "Dense",
+    model_distribute: Any = broadcast(),
+) -> torch.Tensor:
     """activation(inputs times weight^T + bias) over the last dimension.
 
     Variables: "<name>-weight" (units, in), "<name>-bias" (units,); zeros without initializers.
@@ -61,14 +64,14 @@ def dense(
 
 
 def prelu(
-    inputs,
-    alpha_initializer=None,
-    alpha_regularizer=None,
-    shared_axes=None,
-    trainable=True,
-    name="PRelu",
-    model_distribute=broadcast(),
-):
+    inputs: Any,
+    alpha_initializer: Any = None,
+    alpha_regularizer: Any = None,
+    shared_axes: Any = None,
+    trainable: bool = True,
+    name: str = "PRelu",
+    model_distribute: Any = broadcast(),
+) -> Any:
     """x where positive, alpha * x elsewhere.
 
     "<name>-alpha" has the shape inputs.shape[1:], with 1 along `shared_axes`.
@@ -93,8 +96,8 @@ def prelu(
 
 
 def categorical_ordinal_encoder(
-    input_tensor, capacity, hash_precomputed=True, name="CategoricalOrdinalEncoder"
-):
+    input_tensor: Any, capacity: Any, hash_precomputed: bool = True, name: str = "CategoricalOrdinalEncoder"
+) -> Any:
     """Number the distinct values from 1 in order of first occurrence. The numbers are stored in two
     variables.
     """

@@ -1,5 +1,9 @@
 """Batch and layer normalization layers."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from ...._ops.nn_norm import batch_norm
@@ -10,26 +14,26 @@ from ..nn import _normalization
 
 
 def batch_normalization(
-    inputs,
-    axis=-1,
-    momentum=0.99,
-    epsilon=0.001,
-    center=True,
-    scale=True,
-    beta_initializer=None,
-    gamma_initializer=None,
-    beta_regularizer=None,
-    gamma_regularizer=None,
-    moving_mean_initializer=None,
-    moving_variance_initializer=None,
-    trainable=True,
-    training=True,
-    name="BatchNorm",
-    gamma_name=None,
-    beta_name=None,
-    moving_mean_name=None,
-    moving_variance_name=None,
-):
+    inputs: torch.Tensor,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Any = None,
+    gamma_initializer: Any = None,
+    beta_regularizer: Any = None,
+    gamma_regularizer: Any = None,
+    moving_mean_initializer: Any = None,
+    moving_variance_initializer: Any = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str = "BatchNorm",
+    gamma_name: Any = None,
+    beta_name: Any = None,
+    moving_mean_name: Any = None,
+    moving_variance_name: Any = None,
+) -> torch.Tensor:
     """Normalize each slice of `axis`; moving = momentum * moving + (1 - momentum) * batch.
 
     Variables "<name>-gamma", "-beta", "-moving_mean", "-moving_variance". The batch's own mean and variance
@@ -39,7 +43,9 @@ def batch_normalization(
     n = inputs.shape[axis]
     dtype = torch.float32 if inputs.dtype in (torch.float16, torch.bfloat16) else inputs.dtype
 
-    def variable(own, default, value, initializer, regularizer, learn):
+    def variable(
+        own: Any, default: str, value: float, initializer: Any, regularizer: Any, learn: bool
+    ) -> torch.Tensor:
         with scope.namespace(name):
             return api_get_variable(
                 own or default,
@@ -67,27 +73,27 @@ def batch_normalization(
 
 
 def batch_normalization_add_relu(
-    inputs,
-    addend=None,
-    axis=-1,
-    momentum=0.99,
-    epsilon=0.001,
-    center=True,
-    scale=True,
-    beta_initializer=None,
-    gamma_initializer=None,
-    beta_regularizer=None,
-    gamma_regularizer=None,
-    moving_mean_initializer=None,
-    moving_variance_initializer=None,
-    trainable=True,
-    training=True,
-    name="BatchNorm",
-    gamma_name=None,
-    beta_name=None,
-    moving_mean_name=None,
-    moving_variance_name=None,
-):
+    inputs: Any,
+    addend: Any = None,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Any = None,
+    gamma_initializer: Any = None,
+    beta_regularizer: Any = None,
+    gamma_regularizer: Any = None,
+    moving_mean_initializer: Any = None,
+    moving_variance_initializer: Any = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str = "BatchNorm",
+    gamma_name: Any = None,
+    beta_name: Any = None,
+    moving_mean_name: Any = None,
+    moving_variance_name: Any = None,
+) -> Any:
     """relu(batch_normalization(inputs) + addend)."""
     y = batch_normalization(
         inputs,
@@ -114,22 +120,22 @@ def batch_normalization_add_relu(
 
 
 def batch_normalization_relu(
-    inputs,
-    axis=-1,
-    momentum=0.99,
-    epsilon=0.001,
-    center=True,
-    scale=True,
-    beta_initializer=None,
-    gamma_initializer=None,
-    beta_regularizer=None,
-    gamma_regularizer=None,
-    moving_mean_initializer=None,
-    moving_variance_initializer=None,
-    trainable=True,
-    training=True,
-    name="BatchNorm",
-):
+    inputs: Any,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Any = None,
+    gamma_initializer: Any = None,
+    beta_regularizer: Any = None,
+    gamma_regularizer: Any = None,
+    moving_mean_initializer: Any = None,
+    moving_variance_initializer: Any = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str = "BatchNorm",
+) -> Any:
     return batch_normalization_add_relu(
         inputs,
         None,
@@ -151,15 +157,15 @@ def batch_normalization_relu(
 
 
 def layer_norm(
-    inputs,
-    center=True,
-    scale=True,
-    trainable=True,
-    begin_norm_axis=1,
-    begin_params_axis=-1,
-    epsilon=1e-5,
-    name="LayerNorm",
-):
+    inputs: Any,
+    center: bool = True,
+    scale: bool = True,
+    trainable: bool = True,
+    begin_norm_axis: int = 1,
+    begin_params_axis: int = -1,
+    epsilon: float = 1e-5,
+    name: str = "LayerNorm",
+) -> Any:
     """Normalize over the dimensions from begin_norm_axis on; variables "<name>-gamma" and "<name>-beta"."""
     shape = tuple(inputs.shape[begin_params_axis % inputs.dim() :])
     gamma = beta = None
@@ -187,7 +193,14 @@ def layer_norm(
     return _normalization.layer_norm(inputs, gamma, beta, begin_norm_axis, begin_params_axis, epsilon)
 
 
-def layer_norm_grad(dy, x, mean, inv_variance, begin_norm_axis=1, name="LayerNormGrad"):
+def layer_norm_grad(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    mean: Any,
+    inv_variance: Any,
+    begin_norm_axis: int = 1,
+    name: str = "LayerNormGrad",
+) -> Any:
     """Gradient of the normalization with respect to x.
 
     `mean` and `inv_variance` have the leading shape x.shape[:begin_norm_axis].
@@ -199,7 +212,9 @@ def layer_norm_grad(dy, x, mean, inv_variance, begin_norm_axis=1, name="LayerNor
     return inverse * (dy - dy.mean(dims, keepdim=True) - normal * (dy * normal).mean(dims, keepdim=True))
 
 
-def layer_norm_param_grad(dy, norm, gamma, begin_params_axis=-1, name="LayerNormParamGrad"):
+def layer_norm_param_grad(
+    dy: torch.Tensor, norm: Any, gamma: Any, begin_params_axis: int = -1, name: str = "LayerNormParamGrad"
+) -> Any:
     """(gradient for the normalized blob, for beta, for gamma)."""
     lead = tuple(range(begin_params_axis % dy.dim()))
     return dy * gamma, dy.sum(lead), (dy * norm).sum(lead)

@@ -1,6 +1,13 @@
 """flow.nn of the job-function API: functions on blobs; Module and Parameter are torch's."""
 
+from __future__ import annotations
+
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 _HOMES = {
     "_windows": (
@@ -29,7 +36,7 @@ _HOMES = {
 _WHERE = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in ("init", "module", "parameter"):
         return importlib.import_module(f"{__name__}.{name}")
     module = _WHERE.get(name)
@@ -40,5 +47,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*_WHERE, "init", "module", "parameter"})

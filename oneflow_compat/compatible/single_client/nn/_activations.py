@@ -1,5 +1,8 @@
 """Activations and small layers without state."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -8,57 +11,61 @@ from .._feeds import seeded_uniform
 from .._orders import takes_older_orders
 
 
-def relu(x, name=None):
+def relu(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
     return torch.relu(x)
 
 
-def relu6(x, name=None):
+def relu6(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
     return F.relu6(x)
 
 
-def leaky_relu(x, alpha=0.2, name=None):
+def leaky_relu(x: torch.Tensor, alpha: float = 0.2, name: str | None = None) -> torch.Tensor:
     return F.leaky_relu(x, alpha)
 
 
-def elu(x, alpha=1.0, name=None):
+def elu(x: torch.Tensor, alpha: float = 1.0, name: str | None = None) -> torch.Tensor:
     return F.elu(x, alpha)
 
 
-def hardsigmoid(x, name=None):
+def hardsigmoid(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
     return F.hardsigmoid(x)
 
 
-def hardswish(x, name=None):
+def hardswish(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
     return F.hardswish(x)
 
 
-def hardtanh(x, min_val=-1.0, max_val=1.0, name=None):
+def hardtanh(
+    x: torch.Tensor, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None
+) -> torch.Tensor:
     return F.hardtanh(x, min_val, max_val)
 
 
-def mish(x, name=None):
+def mish(x: torch.Tensor, name: str | None = None) -> torch.Tensor:
     return F.mish(x)
 
 
-def swish(x, beta=1.0, name=None):
+def swish(x: torch.Tensor, beta: float = 1.0, name: str | None = None) -> torch.Tensor:
     return x * torch.sigmoid(beta * x)
 
 
-def softmax(logits, axis=None, name=None):
+def softmax(logits: torch.Tensor, axis: int | None = None, name: str | None = None) -> torch.Tensor:
     return torch.softmax(logits, -1 if axis is None else axis)
 
 
-def logsoftmax(logits, axis=None, name=None):
+def logsoftmax(logits: torch.Tensor, axis: Any = None, name: str | None = None) -> torch.Tensor:
     return torch.log_softmax(logits, -1 if axis is None else axis)
 
 
-def softmax_grad(y, dy, axis=None, name=None):
+def softmax_grad(
+    y: torch.Tensor, dy: torch.Tensor, axis: int | None = None, name: str | None = None
+) -> torch.Tensor:
     """Gradient of softmax, from its result y."""
     axis = -1 if axis is None else axis
     return (dy - (y * dy).sum(axis, keepdim=True)) * y
 
 
-def _bias_axis(value, bias, data_format):
+def _bias_axis(value: torch.Tensor, bias: torch.Tensor, data_format: str | None) -> int:
     """The channel axis: 1 for "NC..." or None, the last for "N...C"."""
     if data_format is None or data_format.upper().startswith("NC"):
         axis = 1
@@ -74,29 +81,37 @@ def _bias_axis(value, bias, data_format):
     return axis
 
 
-def bias_add(value, bias, data_format=None, name=None):
+def bias_add(
+    value: torch.Tensor, bias: torch.Tensor, data_format: str | None = None, name: str | None = None
+) -> torch.Tensor:
     axis = _bias_axis(value, bias, data_format)
     return value + bias.reshape(-1, *[1] * (value.dim() - axis - 1))
 
 
-def fused_bias_add_gelu(value, bias, data_format=None, name=None):
+def fused_bias_add_gelu(
+    value: torch.Tensor, bias: torch.Tensor, data_format: str | None = None, name: str | None = None
+) -> torch.Tensor:
     return F.gelu(bias_add(value, bias, data_format))
 
 
 @takes_older_orders("nn.tril")
-def tril(x, diagonal=0, fill_value=0, name=None):
+def tril(x: torch.Tensor, diagonal: int = 0, fill_value: float = 0, name: str | None = None) -> torch.Tensor:
     return _math.tril(x, diagonal, fill_value)
 
 
-def fused_scale_tril(x, diagonal=0, fill_value=0, scale=1, name=None):
+def fused_scale_tril(
+    x: torch.Tensor, diagonal: int = 0, fill_value: float = 0, scale: float = 1, name: str | None = None
+) -> torch.Tensor:
     return _math.fused_scale_tril(x, diagonal, fill_value, scale)
 
 
-def PixelShuffle(input, upscale_factor, name=None):
+def PixelShuffle(input: torch.Tensor, upscale_factor: int, name: str | None = None) -> torch.Tensor:
     return F.pixel_shuffle(input, upscale_factor)
 
 
-def PixelShufflev2(input, h_upscale_factor, w_upscale_factor, name=None):
+def PixelShufflev2(
+    input: torch.Tensor, h_upscale_factor: int, w_upscale_factor: int, name: str | None = None
+) -> torch.Tensor:
     """Pixel shuffle with different factors for height and width, NCHW."""
     n, c, h, w = input.shape
     a, b = h_upscale_factor, w_upscale_factor
@@ -106,7 +121,9 @@ def PixelShufflev2(input, h_upscale_factor, w_upscale_factor, name=None):
     return x.reshape(n, c // (a * b), h * a, w * b)
 
 
-def fused_self_attention_query_mul_key_and_value(x, head_size, alpha=1.0, name=None):
+def fused_self_attention_query_mul_key_and_value(
+    x: torch.Tensor, head_size: int, alpha: float = 1.0, name: str | None = None
+) -> tuple[torch.Tensor, ...]:
     """(query times key, value) of a projection x of shape (sequence, batch, heads * 3 * head_size).
 
     Results: (batch, heads, sequence, sequence) scaled by alpha, and (batch, heads, sequence, head_size).
@@ -123,7 +140,7 @@ def fused_self_attention_query_mul_key_and_value(x, head_size, alpha=1.0, name=N
 # --------------------------------------------------------------------------- Dropout and random masks
 
 
-def _uniform(shape, like, seed):
+def _uniform(shape: Sequence[int], like: torch.Tensor, seed: int | None) -> torch.Tensor:
     """Uniform random values in [0, 1). A seed makes the sequence of calls repeatable."""
     if seed is None:
         return torch.rand(shape, device=like.device)
@@ -131,7 +148,13 @@ def _uniform(shape, like, seed):
     return seeded_uniform(shape, like.device, seed)
 
 
-def random_mask_like(like, rate, seed=None, noise_shape=None, name=None):
+def random_mask_like(
+    like: torch.Tensor,
+    rate: float,
+    seed: int | None = None,
+    noise_shape: Sequence[int] | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     """int8 blob of the shape of `like` (or noise_shape): 1 with probability 1 - rate."""
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of dropped elements must be in [0, 1), found {rate}")
@@ -141,7 +164,13 @@ def random_mask_like(like, rate, seed=None, noise_shape=None, name=None):
 
 
 @takes_older_orders("nn.dropout")
-def dropout(x, rate, noise_shape=None, seed=None, name=None):
+def dropout(
+    x: torch.Tensor,
+    rate: float,
+    noise_shape: Sequence[int] | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     """x * mask / (1 - rate) in a train job; x itself in a predict job or with rate 0."""
     trace = _context.trace()
     if not rate or (trace is not None and trace.job.job_type != "train"):
@@ -151,12 +180,27 @@ def dropout(x, rate, noise_shape=None, seed=None, name=None):
     return x * random_mask_like(x, rate, seed, noise_shape).to(x.dtype) * (1.0 / (1.0 - rate))
 
 
-def fused_bias_add_dropout(value, bias, data_format=None, rate=0.0, noise_shape=None, seed=None, name=None):
+def fused_bias_add_dropout(
+    value: torch.Tensor,
+    bias: torch.Tensor,
+    data_format: str | None = None,
+    rate: float = 0.0,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     return dropout(bias_add(value, bias, data_format), rate, noise_shape, seed)
 
 
 def fused_scale_tril_softmax_dropout(
-    x, diagonal=0, fill_value=0, scale=1, rate=0.0, noise_shape=None, seed=None, name=None
-):
+    x: torch.Tensor,
+    diagonal: int = 0,
+    fill_value: float = 0,
+    scale: float = 1,
+    rate: float = 0.0,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> torch.Tensor:
     probabilities = torch.softmax(_math.fused_scale_tril(x, diagonal, fill_value, scale), -1)
     return dropout(probabilities, rate, noise_shape, seed)

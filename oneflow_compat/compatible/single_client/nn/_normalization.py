@@ -1,5 +1,8 @@
 """Normalization functions; GroupNorm and InstanceNorm make their gamma and beta variables themselves."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -10,12 +13,23 @@ from .._math import reduce_mean, reduce_variance
 from .._variables import api_get_variable
 
 
-def moments(x, axes, keepdims=False, name=None):
+def moments(
+    x: torch.Tensor, axes: Sequence[int], keepdims: bool = False, name: str | None = None
+) -> tuple[torch.Tensor, ...]:
     """(mean, population variance) over the axes."""
     return reduce_mean(x, axes, keepdims), reduce_variance(x, axes, keepdims)
 
 
-def batch_normalization(x, mean, variance, offset=None, scale=None, variance_epsilon=1e-5, axis=1, name=None):
+def batch_normalization(
+    x: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    offset: torch.Tensor | None = None,
+    scale: torch.Tensor | None = None,
+    variance_epsilon: float = 1e-5,
+    axis: int = 1,
+    name: str | None = None,
+) -> torch.Tensor:
     """(x - mean) / sqrt(variance + epsilon) * scale + offset along the axis, all given."""
     shape = [1] * x.dim()
     shape[axis] = x.shape[axis]
@@ -26,8 +40,14 @@ def batch_normalization(x, mean, variance, offset=None, scale=None, variance_eps
 
 
 def layer_norm(
-    inputs, gamma=None, beta=None, begin_norm_axis=1, begin_params_axis=-1, epsilon=1e-5, name=None
-):
+    inputs: torch.Tensor,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    begin_norm_axis: int = 1,
+    begin_params_axis: int = -1,
+    epsilon: float = 1e-5,
+    name: str | None = None,
+) -> torch.Tensor:
     """Normalize over the dimensions from begin_norm_axis on.
 
     gamma and beta cover the dimensions from begin_params_axis on.
@@ -47,7 +67,7 @@ def layer_norm(
     return y if beta is None else y + beta
 
 
-def _affine(name, layer_name, channels, affine):
+def _affine(name: str | None, layer_name: str, channels: int, affine: bool) -> tuple[Any, ...]:
     if not affine:
         return None, None
 
@@ -58,26 +78,34 @@ def _affine(name, layer_name, channels, affine):
     return gamma, beta
 
 
-def GroupNorm(x, num_groups=32, eps=1e-5, affine=True, name=None):
+def GroupNorm(
+    x: torch.Tensor, num_groups: int = 32, eps: float = 1e-5, affine: bool = True, name: str | None = None
+) -> torch.Tensor:
     """Group normalization of NC...; the variables are "<name>-gamma" and "<name>-beta"."""
     gamma, beta = _affine(name, "GroupNorm", x.shape[1], affine)
     return F.group_norm(x, num_groups, gamma, beta, eps)
 
 
-def _instance(n, x, eps, affine, name):
+def _instance(n: int, x: torch.Tensor, eps: float, affine: bool, name: str | None) -> torch.Tensor:
     if x.dim() != n + 2:
         raise ValueError(f"InstanceNorm{n}d takes a blob of {n + 2} dimensions, found {x.dim()}")
     gamma, beta = _affine(name, f"InstanceNorm{n}d", x.shape[1], affine)
     return gradient_row_by_row(F.instance_norm(x, weight=gamma, bias=beta, eps=eps))
 
 
-def InstanceNorm1d(x, eps=1e-5, affine=True, name=None):
+def InstanceNorm1d(
+    x: torch.Tensor, eps: float = 1e-5, affine: bool = True, name: str | None = None
+) -> torch.Tensor:
     return _instance(1, x, eps, affine, name)
 
 
-def InstanceNorm2d(x, eps=1e-5, affine=True, name=None):
+def InstanceNorm2d(
+    x: torch.Tensor, eps: float = 1e-5, affine: bool = True, name: str | None = None
+) -> torch.Tensor:
     return _instance(2, x, eps, affine, name)
 
 
-def InstanceNorm3d(x, eps=1e-5, affine=True, name=None):
+def InstanceNorm3d(
+    x: torch.Tensor, eps: float = 1e-5, affine: bool = True, name: str | None = None
+) -> torch.Tensor:
     return _instance(3, x, eps, affine, name)

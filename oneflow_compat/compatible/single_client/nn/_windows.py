@@ -4,6 +4,8 @@ Layouts are "NHWC", "NCHW", ...; paddings are "SAME", "VALID" or explicit sizes.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +13,7 @@ import torch.nn.functional as F
 from .._orders import takes_older_orders
 
 
-def spatial(value, n, what):
+def spatial(value: float | Sequence[int], n: int, what: str) -> tuple[int, ...]:
     """Return n values from one value, n values, or a list that also covers batch and channel."""
     if isinstance(value, int):
         return (value,) * n
@@ -23,7 +25,7 @@ def spatial(value, n, what):
     return value
 
 
-def channels_last(data_format, n) -> bool:
+def channels_last(data_format: str, n: int) -> bool:
     """Return True for "NHWC" and its like; a layout with a different number of dimensions is an error."""
     letters = "DHW"[3 - n :]
     layouts = {f"NC{letters}": False, f"N{letters}C": True}
@@ -32,22 +34,29 @@ def channels_last(data_format, n) -> bool:
     return layouts[data_format.upper()]
 
 
-def to_first(x, last):
+def to_first(x: torch.Tensor, last: bool) -> torch.Tensor:
     return x.movedim(-1, 1) if last else x
 
 
-def from_first(x, last):
+def from_first(x: torch.Tensor, last: bool) -> torch.Tensor:
     return x.movedim(1, -1) if last else x
 
 
-def same_pads(size, kernel, stride, dilation, lower):
+def same_pads(size: int, kernel: int, stride: int, dilation: int, lower: bool) -> tuple[int, ...]:
     """(before, after) so that the output has ceil(size / stride) positions."""
     total = max(0, (math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
     small = total // 2
     return (total - small, small) if lower else (small, total - small)
 
 
-def window_pads(padding, sizes, kernel, stride, dilation, last):
+def window_pads(
+    padding: str | int | Sequence[Any],
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    last: bool,
+) -> list[Any]:
     """Return [(before, after), ...] of a padding.
 
     The padding is "SAME" (= "SAME_LOWER"), "SAME_UPPER", "VALID", an int, a list of ints, or pairs.
@@ -78,13 +87,23 @@ def window_pads(padding, sizes, kernel, stride, dilation, last):
     return [p * 2 if len(p) == 1 else p for p in pairs]
 
 
-def _apply_pads(x, pads, value=0.0):
+def _apply_pads(x: torch.Tensor, pads: Sequence[Any], value: float = 0.0) -> torch.Tensor:
     if not any(p for pair in pads for p in pair):
         return x
     return F.pad(x, [p for pair in reversed(pads) for p in pair], value=value)
 
 
-def _conv(n, x, filters, strides, padding, bias, data_format, dilations, groups):
+def _conv(
+    n: int,
+    x: torch.Tensor,
+    filters: torch.Tensor,
+    strides: int | Sequence[int],
+    padding: str | int | Sequence[Any],
+    bias: torch.Tensor | None,
+    data_format: str,
+    dilations: int | None,
+    groups: int,
+) -> torch.Tensor:
     last = channels_last(data_format, n)
     stride = spatial(strides, n, "strides")
     dilation = spatial(1 if dilations is None else dilations, n, "dilations")
@@ -103,42 +122,77 @@ def _conv(n, x, filters, strides, padding, bias, data_format, dilations, groups)
     return from_first(out, last)
 
 
-def conv1d(input, filters, strides, padding, data_format="NCW", dilations=None, groups=1, name=None):
+def conv1d(
+    input: torch.Tensor,
+    filters: torch.Tensor,
+    strides: int,
+    padding: str,
+    data_format: str = "NCW",
+    dilations: Any = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> torch.Tensor:
     """filters: (out, in / groups, width) for NCW, (out, width, in / groups) for NWC."""
     return _conv(1, input, filters, strides, padding, None, data_format, dilations, groups)
 
 
 @takes_older_orders("nn.conv2d")
 def conv2d(
-    input, filters, strides, padding, bias=None, data_format="NCHW", dilations=None, groups=1, name=None
-):
+    input: torch.Tensor,
+    filters: torch.Tensor,
+    strides: int | Sequence[int],
+    padding: str | int | Sequence[Any],
+    bias: torch.Tensor | None = None,
+    data_format: str = "NCHW",
+    dilations: int | None = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> torch.Tensor:
     """filters: (out, in / groups, h, w) for NCHW, (out, h, w, in / groups) for NHWC."""
     return _conv(2, input, filters, strides, padding, bias, data_format, dilations, groups)
 
 
-def compat_conv2d(input, filters, strides, padding, data_format="NCHW", dilations=None, groups=1, name=None):
+def compat_conv2d(
+    input: torch.Tensor,
+    filters: torch.Tensor,
+    strides: int,
+    padding: str,
+    data_format: str = "NCHW",
+    dilations: Any = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> torch.Tensor:
     """conv2d whose "SAME" is "SAME_UPPER"."""
     if isinstance(padding, str) and padding.upper() == "SAME":
         padding = "SAME_UPPER"
     return _conv(2, input, filters, strides, padding, None, data_format, dilations, groups)
 
 
-def conv3d(input, filters, strides, padding, data_format="NCDHW", dilations=None, groups=1, name=None):
+def conv3d(
+    input: torch.Tensor,
+    filters: torch.Tensor,
+    strides: int,
+    padding: str,
+    data_format: str = "NCDHW",
+    dilations: Any = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> torch.Tensor:
     return _conv(3, input, filters, strides, padding, None, data_format, dilations, groups)
 
 
 def conv2d_transpose(
-    value=None,
-    filter=None,
-    output_shape=None,
-    strides=None,
-    padding="VALID",
-    data_format="NCHW",
-    name=None,
-    input=None,
-    filters=None,
-    dilations=None,
-):
+    value: torch.Tensor | None = None,
+    filter: torch.Tensor | None = None,
+    output_shape: Any = None,
+    strides: int | None = None,
+    padding: str = "VALID",
+    data_format: str = "NCHW",
+    name: str | None = None,
+    input: torch.Tensor | None = None,
+    filters: Any = None,
+    dilations: Any = None,
+) -> torch.Tensor:
     """The gradient of conv2d with respect to its input, of shape `output_shape`.
 
     filter: (in, out, h, w) for NCHW, (in, h, w, out) for NHWC, where `in` are the channels of `value`.
@@ -155,7 +209,7 @@ def conv2d_transpose(
     )
     before, extra = [], []
     for i in range(2):
-        full = (x.shape[2 + i] - 1) * stride[i] + dilation[i] * (w.shape[2 + i] - 1) + 1
+        reached = (x.shape[2 + i] - 1) * stride[i] + dilation[i] * (w.shape[2 + i] - 1) + 1
         if isinstance(padding, str):
             if padding.upper() == "VALID":
                 before.append((0, 0))
@@ -166,7 +220,7 @@ def conv2d_transpose(
                 before.append(pads)
         else:
             before.append(window_pads(padding, size, w.shape[2:], stride, dilation, last)[i])
-        extra.append(size[i] - (full - sum(before[i])))
+        extra.append(size[i] - (reached - sum(before[i])))
         if not 0 <= extra[i] < max(stride[i], dilation[i]):
             raise ValueError(
                 f"conv2d_transpose: output_shape {tuple(output_shape)} does not fit input"
@@ -178,17 +232,17 @@ def conv2d_transpose(
 
 
 def torch_conv2d_transpose(
-    value=None,
-    filter=None,
-    output_padding=None,
-    strides=None,
-    padding_needed=None,
-    data_format="NCHW",
-    name=None,
-    input=None,
-    filters=None,
-    dilations=None,
-):
+    value: torch.Tensor | None = None,
+    filter: torch.Tensor | None = None,
+    output_padding: Sequence[int] | None = None,
+    strides: int | None = None,
+    padding_needed: Sequence[int] | None = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+    input: torch.Tensor | None = None,
+    filters: Any = None,
+    dilations: Any = None,
+) -> torch.Tensor:
     """conv2d_transpose in torch's terms.
 
     `padding_needed` is the total padding per dimension (before + after).
@@ -212,7 +266,16 @@ def torch_conv2d_transpose(
 
 
 # ---------------------------------------------------------------- pooling
-def _pool(n, how, x, ksize, strides, padding, data_format, ceil_mode):
+def _pool(
+    n: int,
+    how: str,
+    x: torch.Tensor,
+    ksize: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str | Sequence[Any],
+    data_format: str,
+    ceil_mode: bool,
+) -> torch.Tensor:
     last = channels_last(data_format, n)
     kernel = spatial(ksize, n, "ksize")
     stride = kernel if strides is None else spatial(strides, n, "strides")
@@ -245,30 +308,76 @@ def _pool(n, how, x, ksize, strides, padding, data_format, ceil_mode):
     return from_first(out, last)
 
 
-def max_pool1d(input, ksize, strides, padding, data_format="NWC", name=None):
+def max_pool1d(
+    input: torch.Tensor,
+    ksize: int,
+    strides: int,
+    padding: str,
+    data_format: str = "NWC",
+    name: str | None = None,
+) -> torch.Tensor:
     return _pool(1, "max", input, ksize, strides, padding, data_format, False)
 
 
 @takes_older_orders("nn.max_pool2d")
-def max_pool2d(input, ksize, strides, padding, data_format="NCHW", ceil_mode=False, name=None):
+def max_pool2d(
+    input: torch.Tensor,
+    ksize: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str | Sequence[Any],
+    data_format: str = "NCHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> torch.Tensor:
     return _pool(2, "max", input, ksize, strides, padding, data_format, ceil_mode)
 
 
 @takes_older_orders("nn.max_pool3d")
-def max_pool3d(input, ksize, strides, padding, data_format="NCDHW", ceil_mode=False, name=None):
+def max_pool3d(
+    input: torch.Tensor,
+    ksize: int,
+    strides: int,
+    padding: str,
+    data_format: str = "NCDHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> torch.Tensor:
     return _pool(3, "max", input, ksize, strides, padding, data_format, ceil_mode)
 
 
-def avg_pool1d(input, ksize, strides, padding, data_format="NCW", name=None):
+def avg_pool1d(
+    input: torch.Tensor,
+    ksize: int,
+    strides: int,
+    padding: str,
+    data_format: str = "NCW",
+    name: str | None = None,
+) -> torch.Tensor:
     return _pool(1, "avg", input, ksize, strides, padding, data_format, False)
 
 
 @takes_older_orders("nn.avg_pool2d")
-def avg_pool2d(input, ksize, strides, padding, data_format="NCHW", ceil_mode=False, name=None):
+def avg_pool2d(
+    input: torch.Tensor,
+    ksize: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str | Sequence[Any],
+    data_format: str = "NCHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> torch.Tensor:
     """Mean over the part of each window that lies inside the input."""
     return _pool(2, "avg", input, ksize, strides, padding, data_format, ceil_mode)
 
 
 @takes_older_orders("nn.avg_pool3d")
-def avg_pool3d(input, ksize, strides, padding, data_format="NCDHW", ceil_mode=False, name=None):
+def avg_pool3d(
+    input: torch.Tensor,
+    ksize: int,
+    strides: int,
+    padding: str,
+    data_format: str = "NCDHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> torch.Tensor:
     return _pool(3, "avg", input, ksize, strides, padding, data_format, ceil_mode)

@@ -1,6 +1,10 @@
 """The base class of the optimizers of job functions."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from ...._errors import unsupported
 from .. import _context
@@ -8,12 +12,12 @@ from ._schedulers import LrScheduler
 from .loss_scale import static_loss_scale
 
 
-def GetVariablesForCurrentJob():
+def GetVariablesForCurrentJob() -> Any:
     """Full names of the variables of the job being defined."""
     return list(_context.require_trace("GetVariablesForCurrentJob()").created_by)
 
 
-def _any_pattern(patterns):
+def _any_pattern(patterns: str | Sequence[str] | None) -> Any:
     """A compiled expression that finds any of the patterns: a string, or several; None for None."""
     if patterns is None:
         return None
@@ -27,17 +31,17 @@ class Optimizer:
     """
 
     lazy = False
-    slot_names: tuple = ()
+    slot_names: tuple[Any, ...] = ()
 
     def __init__(
         self,
-        lr_scheduler,
-        loss_scale_factor=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=GetVariablesForCurrentJob,
-    ):
+        lr_scheduler: Any,
+        loss_scale_factor: Any = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = GetVariablesForCurrentJob,
+    ) -> None:
         if isinstance(lr_scheduler, (int, float)):
             lr_scheduler = LrScheduler(float(lr_scheduler))
         if train_step_lbn is not None:
@@ -56,13 +60,15 @@ class Optimizer:
         self.variables = variables
         self.weight_decay, self._includes, self._excludes = 0.0, None, None
 
-    def _set_decay(self, weight_decay, includes, excludes):
+    def _set_decay(
+        self, weight_decay: float, includes: Sequence[str] | None, excludes: Sequence[str] | None
+    ) -> None:
         if includes is not None and excludes is not None:
             raise ValueError("give weight_decay_includes or weight_decay_excludes, not both")
         self.weight_decay = 0.0 if weight_decay is None else float(weight_decay)
         self._includes, self._excludes = _any_pattern(includes), _any_pattern(excludes)
 
-    def decay_of(self, name) -> float:
+    def decay_of(self, name: str) -> float:
         """Weight decay of one variable: patterns of includes and excludes are searched in its full name."""
         if self._includes is not None:
             return self.weight_decay if self._includes.search(name) else 0.0
@@ -70,14 +76,14 @@ class Optimizer:
             return 0.0 if self._excludes.search(name) else self.weight_decay
         return self.weight_decay
 
-    def variable_names(self, trace):
+    def variable_names(self, trace: Any) -> list[str]:
         if self.variables is GetVariablesForCurrentJob:
             return [n for n in trace.created_by if trace.trainable[n]]
         return list(self.variables()) if callable(self.variables) else list(self.variables)
 
     Variables = lambda self: list(self.variables()) if callable(self.variables) else list(self.variables)
 
-    def minimize(self, loss):
+    def minimize(self, loss: torch.Tensor | Sequence[torch.Tensor]) -> None:
         """Update the variables by the gradient of `loss` (a blob, or several) in each call of the job.
 
         A loss of several elements counts as their mean. A predict job trains too, but its dropout and batch
@@ -88,12 +94,12 @@ class Optimizer:
         trace.losses.extend(x for x in losses if not any(x is y for y in trace.losses))
         trace.optimizers.extend(self.parts())
 
-    def parts(self):
+    def parts(self) -> list[Any]:
         return [self]
 
-    def numbers(self, lr, step):
+    def numbers(self, lr: float, step: int) -> tuple[float, ...]:
         """The values that change from step to step, as floats; the learning rate comes first."""
         return (lr,)
 
-    def make_slots(self, update, variable):
+    def make_slots(self, update: Any, variable: Any) -> list[torch.Tensor]:
         return [update.slot(variable, name) for name in self.slot_names]

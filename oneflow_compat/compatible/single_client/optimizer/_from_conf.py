@@ -3,6 +3,10 @@
 Example: `model_update_conf(dict(momentum_conf={"beta": 0.9}))`.
 """
 
+from typing import Any
+
+import torch
+
 from .._context import require_trace
 from . import grad_clipping
 from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, LazyAdam, RMSProp
@@ -11,7 +15,7 @@ from ._schedulers import from_conf
 _COMMON = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
 
 
-def _momentum(schedule, own, decay, common, momentum):
+def _momentum(schedule: Any, own: Any, decay: Any, common: Any, momentum: float) -> Any:
     if decay:
         return SGDW(schedule, momentum=momentum, **decay, **common)
     return SGD(schedule, momentum=momentum, **common)
@@ -33,7 +37,7 @@ _RULES = {
 }
 
 
-def optimizer(conf: dict, lr: float, loss_scale=None):
+def optimizer(conf: dict[str, Any], lr: float, loss_scale: Any = None) -> Any:
     """Return the optimizer of a conf that names one of the rules above."""
     rules = [k for k in conf if k not in _COMMON]
     if len(rules) != 1:
@@ -49,7 +53,7 @@ def optimizer(conf: dict, lr: float, loss_scale=None):
     return _RULES[rule](schedule, dict(conf[rule] or {}), _weight_decay(conf), common)
 
 
-def _weight_decay(conf: dict) -> dict:
+def _weight_decay(conf: dict[str, Any]) -> dict[str, Any]:
     decay = conf.get("weight_decay_conf")
     if not decay:
         return {}
@@ -60,6 +64,6 @@ def _weight_decay(conf: dict) -> dict:
     return options
 
 
-def add_loss(loss):
+def add_loss(loss: torch.Tensor) -> None:
     """flow.losses.add_loss: add a loss, whose optimizer comes from `function_config.train.*`."""
     require_trace("flow.losses.add_loss").losses.append(loss)

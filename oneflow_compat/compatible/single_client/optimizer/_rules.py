@@ -1,5 +1,10 @@
 """Update rules. `update(p, g, slots, scalars, decay)` works in place on the variable and its slots."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
 from .._orders import takes_older_orders
 from ._base import GetVariablesForCurrentJob, Optimizer
 
@@ -14,21 +19,28 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        lr_scheduler,
-        loss_scale_factor=None,
-        momentum=0.9,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        loss_scale_factor: Any = None,
+        momentum: float = 0.9,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
         )
         self.momentum = momentum
         self.slot_names = ("momentum",) if momentum else ()
 
-    def update(self, p, g, slots, scalars, decay):
+    def update(
+        self,
+        p: torch.Tensor,
+        g: torch.Tensor,
+        slots: Sequence[torch.Tensor],
+        scalars: Sequence[torch.Tensor],
+        decay: float,
+    ) -> None:
         (lr,) = scalars
         shrink = p * lr * decay if decay else None
         if slots:
@@ -45,17 +57,17 @@ class SGDW(SGD):
 
     def __init__(
         self,
-        lr_scheduler,
-        loss_scale_factor=None,
-        momentum=0.9,
-        weight_decay=None,
-        weight_decay_includes=None,
-        weight_decay_excludes=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        loss_scale_factor: Any = None,
+        momentum: float = 0.9,
+        weight_decay: float | None = None,
+        weight_decay_includes: Sequence[str] | None = None,
+        weight_decay_excludes: Sequence[str] | None = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler,
             loss_scale_factor,
@@ -79,17 +91,17 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        lr_scheduler,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        do_bias_correction=False,
-        loss_scale_factor=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        do_bias_correction: bool = False,
+        loss_scale_factor: Any = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
         )
@@ -100,13 +112,20 @@ class Adam(Optimizer):
             do_bias_correction,
         )
 
-    def numbers(self, lr, step):
+    def numbers(self, lr: float, step: int) -> tuple[float, ...]:
         if not self.do_bias_correction:
             return lr, lr, 1.0
         t = step + 1
         return lr, lr / (1 - self.beta1**t), (1 - self.beta2**t) ** 0.5
 
-    def update(self, p, g, slots, scalars, decay):
+    def update(
+        self,
+        p: torch.Tensor,
+        g: torch.Tensor,
+        slots: Sequence[torch.Tensor],
+        scalars: Sequence[torch.Tensor],
+        decay: float,
+    ) -> None:
         m, v = slots
         lr, step_size, root = scalars
         m.lerp_(g, 1 - self.beta1)
@@ -122,20 +141,20 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        lr_scheduler,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        do_bias_correction=False,
-        loss_scale_factor=None,
-        weight_decay=None,
-        weight_decay_includes=None,
-        weight_decay_excludes=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        do_bias_correction: bool = False,
+        loss_scale_factor: Any = None,
+        weight_decay: float | None = None,
+        weight_decay_includes: Sequence[str] | None = None,
+        weight_decay_excludes: Sequence[str] | None = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler,
             beta1,
@@ -158,16 +177,16 @@ class LazyAdam(Adam):
 
     def __init__(
         self,
-        lr_scheduler,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        loss_scale_factor=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        loss_scale_factor: Any = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler,
             beta1,
@@ -190,23 +209,23 @@ class RMSProp(Optimizer):
 
     def __init__(
         self,
-        lr_scheduler,
-        decay_rate=0.99,
-        epsilon=1e-8,
-        centered=False,
-        loss_scale_factor=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        decay_rate: float = 0.99,
+        epsilon: float = 1e-8,
+        centered: bool = False,
+        loss_scale_factor: Any = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
         )
         self.decay_rate, self.epsilon, self.centered = decay_rate, epsilon, centered
         self.slot_names = ("mean_square", "mean_gradient") if centered else ("mean_square",)
 
-    def update(self, p, g, slots, scalars, decay):
+    def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
         (lr,) = scalars
         square = slots[0]
         square.mul_(self.decay_rate).addcmul_(g, g, value=1 - self.decay_rate)
@@ -229,27 +248,26 @@ class LARS(Optimizer):
 
     def __init__(
         self,
-        lr_scheduler,
-        momentum_beta=0.9,
-        epsilon=1e-9,
-        lars_coefficient=0.0001,
-        loss_scale_factor=None,
-        weight_decay=None,
-        weight_decay_includes=None,
-        weight_decay_excludes=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        momentum_beta: float = 0.9,
+        epsilon: float = 1e-9,
+        lars_coefficient: float = 0.0001,
+        loss_scale_factor: Any = None,
+        weight_decay: Any = None,
+        weight_decay_includes: Any = None,
+        weight_decay_excludes: Any = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
         )
         self.momentum_beta, self.epsilon, self.lars_coefficient = momentum_beta, epsilon, lars_coefficient
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def update(self, p, g, slots, scalars, decay):
-        import torch
+    def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
 
         (lr,) = scalars
         (v,) = slots
@@ -273,31 +291,30 @@ class LAMB(Optimizer):
 
     def __init__(
         self,
-        lr_scheduler,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-6,
-        loss_scale_factor=None,
-        weight_decay=None,
-        weight_decay_includes=None,
-        weight_decay_excludes=None,
-        grad_clipping=None,
-        train_step_lbn=None,
-        loss_scale_policy=None,
-        variables=_ALL,
-    ):
+        lr_scheduler: Any,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        loss_scale_factor: Any = None,
+        weight_decay: Any = None,
+        weight_decay_includes: Any = None,
+        weight_decay_excludes: Any = None,
+        grad_clipping: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+        variables: Any = _ALL,
+    ) -> None:
         super().__init__(
             lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy, variables
         )
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def numbers(self, lr, step):
+    def numbers(self, lr: Any, step: Any) -> Any:
         t = step + 1
         return lr, 1 / (1 - self.beta1**t), 1 / (1 - self.beta2**t)
 
-    def update(self, p, g, slots, scalars, decay):
-        import torch
+    def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
 
         m, v = slots
         lr, first_correction, second_correction = scalars
@@ -313,7 +330,13 @@ class LAMB(Optimizer):
 class CombinedOptimizer(Optimizer):
     """Several optimizers, each with its own list of variables, for one loss."""
 
-    def __init__(self, optimizers, loss_scale_factor=None, train_step_lbn=None, loss_scale_policy=None):
+    def __init__(
+        self,
+        optimizers: Sequence[Any],
+        loss_scale_factor: Any = None,
+        train_step_lbn: Any = None,
+        loss_scale_policy: Any = None,
+    ) -> None:
         super().__init__(None, loss_scale_factor, None, train_step_lbn, loss_scale_policy)
         for o in optimizers:
             if o.variables is _ALL and len(optimizers) > 1:
@@ -326,8 +349,8 @@ class CombinedOptimizer(Optimizer):
             for o in self.optimizers:
                 o.loss_scale_policy = self.loss_scale_policy
 
-    def Variables(self):
+    def Variables(self) -> Any:
         return [name for o in self.optimizers for name in o.Variables()]
 
-    def parts(self):
+    def parts(self) -> list[Any]:
         return self.optimizers

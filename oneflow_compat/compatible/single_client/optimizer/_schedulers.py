@@ -4,7 +4,9 @@ While a warmup lasts, its value replaces the schedule's; the schedule counts ste
 """
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from . import warmup as warmups
 
@@ -12,7 +14,7 @@ from . import warmup as warmups
 class LrScheduler:
     """Base: a learning rate that stays `base_lr`, with an optional warmup."""
 
-    def __init__(self, base_lr, warmup=None):
+    def __init__(self, base_lr: float, warmup: Any = None) -> None:
         self.base_lr, self.warmup = base_lr, warmup
 
     def learning_rate(self, step: int) -> float:
@@ -20,15 +22,15 @@ class LrScheduler:
             return self.base_lr * self.warmup.factor(step)
         return self.decayed(step)
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         return self.base_lr
 
     @property
-    def warmup_conf(self):
+    def warmup_conf(self) -> dict[str, Any] | None:
         return None if self.warmup is None else self.warmup.warmup_conf
 
     @property
-    def learning_rate_decay_conf(self):
+    def learning_rate_decay_conf(self) -> dict[str, Any] | None:
         """The settings as a dict {"<kind>_conf": {...}}, None for a constant rate."""
         own = {k: v for k, v in vars(self).items() if k not in ("base_lr", "warmup")}
         return {self.conf_name: own} if own else None
@@ -41,11 +43,11 @@ class CosineScheduler(LrScheduler):
 
     conf_name = "cosine_conf"
 
-    def __init__(self, base_lr, steps, alpha=0.0, warmup=None):
+    def __init__(self, base_lr: float, steps: int, alpha: float = 0.0, warmup: Any = None) -> None:
         super().__init__(base_lr, warmup)
         self.steps, self.alpha = steps, alpha
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         cosine = 0.5 * (1 + math.cos(math.pi * min(step, self.steps) / self.steps))
         return self.base_lr * ((1 - self.alpha) * cosine + self.alpha)
 
@@ -55,7 +57,7 @@ class PiecewiseConstantScheduler(LrScheduler):
 
     conf_name = "piecewise_constant_conf"
 
-    def __init__(self, boundaries, values, warmup=None):
+    def __init__(self, boundaries: Sequence[int], values: Sequence[float], warmup: Any = None) -> None:
         if len(boundaries) + 1 != len(values):
             raise ValueError(
                 f"PiecewiseConstantScheduler: {len(boundaries)} boundaries need {len(boundaries) + 1} values,"
@@ -64,7 +66,7 @@ class PiecewiseConstantScheduler(LrScheduler):
         super().__init__(values[0], warmup)
         self.boundaries, self.values = list(boundaries), list(values)
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         return self.values[_segment(self.boundaries, step)]
 
 
@@ -73,7 +75,9 @@ class PiecewiseScalingScheduler(LrScheduler):
 
     conf_name = "piecewise_scaling_conf"
 
-    def __init__(self, base_lr, boundaries, scale, warmup=None):
+    def __init__(
+        self, base_lr: float, boundaries: Sequence[int], scale: float | Sequence[float], warmup: Any = None
+    ) -> None:
         super().__init__(base_lr, warmup)
         scales = list(scale) if isinstance(scale, (list, tuple)) else [scale] * len(boundaries)
         if len(scales) != len(boundaries):
@@ -83,11 +87,11 @@ class PiecewiseScalingScheduler(LrScheduler):
             )
         self.boundaries, self.scales = list(boundaries), [1, *accumulate(scales, lambda a, b: a * b)]
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         return self.base_lr * self.scales[_segment(self.boundaries, step)]
 
 
-def _segment(boundaries, step):
+def _segment(boundaries: Sequence[int], step: int) -> int:
     for i, boundary in enumerate(boundaries):
         if step <= boundary:
             return i
@@ -102,11 +106,19 @@ class PolynomialScheduler(LrScheduler):
 
     conf_name = "polynomial_conf"
 
-    def __init__(self, base_lr, steps, end_learning_rate=0.0001, power=1.0, cycle=False, warmup=None):
+    def __init__(
+        self,
+        base_lr: float,
+        steps: int,
+        end_learning_rate: float = 0.0001,
+        power: float = 1.0,
+        cycle: bool = False,
+        warmup: Any = None,
+    ) -> None:
         super().__init__(base_lr, warmup)
         self.steps, self.end_learning_rate, self.power, self.cycle = steps, end_learning_rate, power, cycle
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         span = self.steps
         if self.cycle:
             span *= max(1, math.ceil(step / self.steps))
@@ -122,22 +134,32 @@ class LinearCosineScheduler(LrScheduler):
 
     conf_name = "linear_cosine_conf"
 
-    def __init__(self, base_lr, steps, num_periods=0.5, alpha=0.0, beta=0.001, warmup=None):
+    def __init__(
+        self,
+        base_lr: float,
+        steps: int,
+        num_periods: float = 0.5,
+        alpha: float = 0.0,
+        beta: float = 0.001,
+        warmup: Any = None,
+    ) -> None:
         super().__init__(base_lr, warmup)
         self.steps, self.num_periods, self.alpha, self.beta = steps, num_periods, alpha, beta
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         p = min(step, self.steps) / self.steps
         cosine = 0.5 * (1 + math.cos(2 * math.pi * self.num_periods * p))
         return self.base_lr * ((self.alpha + 1 - p) * cosine + self.beta)
 
 
 class _Decay(LrScheduler):
-    def __init__(self, base_lr, steps, decay_rate, staircase=False, warmup=None):
+    def __init__(
+        self, base_lr: float, steps: int, decay_rate: float, staircase: bool = False, warmup: Any = None
+    ) -> None:
         super().__init__(base_lr, warmup)
         self.steps, self.decay_rate, self.staircase = steps, decay_rate, staircase
 
-    def progress(self, step):
+    def progress(self, step: int) -> float:
         p = step / self.steps
         return math.floor(p) if self.staircase else p
 
@@ -147,7 +169,7 @@ class ExponentialScheduler(_Decay):
 
     conf_name = "exponential_conf"
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         return self.base_lr * self.decay_rate ** self.progress(step)
 
 
@@ -156,7 +178,7 @@ class InverseTimeScheduler(_Decay):
 
     conf_name = "inverse_time_conf"
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         return self.base_lr / (1 + self.decay_rate * self.progress(step))
 
 
@@ -165,23 +187,23 @@ class NaturalExpScheduler(_Decay):
 
     conf_name = "natural_exp_conf"
 
-    def decayed(self, step):
+    def decayed(self, step: int) -> float:
         return self.base_lr * math.exp(-self.decay_rate * self.progress(step))
 
 
 class CustomScheduler(LrScheduler):
     """The learning rate is the one-element blob named `lbn` (blob.logical_blob_name) of the same job."""
 
-    def __init__(self, lbn):
+    def __init__(self, lbn: str) -> None:
         super().__init__(1.0)
         self.lbn = lbn
 
     @property
-    def learning_rate_decay_conf(self):
+    def learning_rate_decay_conf(self) -> None:
         return None
 
 
-def from_conf(base_lr, decay=None, warmup=None):
+def from_conf(base_lr: Any, decay: Any = None, warmup: Any = None) -> Any:
     """The schedule of an old-style conf: {"cosine_conf": {...}}, {"linear_conf": {...}}."""
     start = None
     if warmup:

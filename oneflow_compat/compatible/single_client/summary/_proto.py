@@ -1,11 +1,12 @@
 """The few protocol-buffer messages of an event file, written by hand, and the file's record format."""
 
 import struct
+from typing import Any
 
 from ...._data.wire import varint
 
 
-def field(field_number: int, value) -> bytes:
+def field(field_number: int, value: Any) -> bytes:
     """One field: int as varint, float as double, bytes and str as length-delimited."""
     if isinstance(value, bool) or isinstance(value, int):
         return varint(field_number << 3) + varint(int(value))
@@ -20,7 +21,7 @@ def float32(field_number: int, value: float) -> bytes:
     return varint(field_number << 3 | 5) + struct.pack("<f", value)
 
 
-def doubles(field_number: int, values) -> bytes:
+def doubles(field_number: int, values: Any) -> bytes:
     return field(field_number, b"".join(struct.pack("<d", v) for v in values))
 
 
@@ -50,7 +51,7 @@ def event(wall_time: float, step: int, summary: bytes | None = None, version: st
     return out
 
 
-def _crc_table():
+def _crc_table() -> list[int]:
     table = []
     for n in range(256):
         for _ in range(8):

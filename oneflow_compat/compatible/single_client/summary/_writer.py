@@ -1,7 +1,12 @@
 """The event file of the session, and the functions that write into it, inside a job or outside."""
 
+from __future__ import annotations
+
 import os
 import time
+from typing import Any
+
+import torch
 
 from .. import _context
 from ..image import _pillow
@@ -11,27 +16,27 @@ _writer = None
 
 
 class _Writer:
-    def __init__(self, logdir):
+    def __init__(self, logdir: str | None) -> None:
         os.makedirs(logdir, exist_ok=True)
         self.logdir = logdir
         self.path = os.path.join(logdir, f"events.out.tfevents.{int(time.time())}.{os.getpid()}")
         self._file = open(self.path, "ab")
         self.write(_proto.event(time.time(), 0, version="brain.Event:2"))
 
-    def write(self, event: bytes):
+    def write(self, event: bytes) -> None:
         self._file.write(_proto.record(event))
 
-    def summary(self, summary: bytes, step: int):
+    def summary(self, summary: bytes, step: int) -> None:
         self.write(_proto.event(time.time(), step, summary))
 
-    def flush(self):
+    def flush(self) -> None:
         self._file.flush()
 
-    def close(self):
+    def close(self) -> None:
         self._file.close()
 
 
-def create_summary_writer(logdir, name=None):
+def create_summary_writer(logdir: str | None, name: str | None = None) -> None:
     """Open an event file in `logdir`; the writing functions below go there."""
     global _writer
     if _writer is not None:
@@ -39,20 +44,19 @@ def create_summary_writer(logdir, name=None):
     _writer = _Writer(logdir)
 
 
-def flush_summary_writer(name=None):
+def flush_summary_writer(name: str | None = None) -> None:
     current().flush()
 
 
-def current():
+def current() -> Any:
     if _writer is None:
         raise RuntimeError("flow.summary: call flow.summary.create_summary_writer(logdir) first")
     return _writer
 
 
-def _emit(values: dict, write):
+def _emit(values: dict[str, Any], write: Any) -> None:
     """write(**numpy values): now for arrays; after each call of the job for blobs of a job."""
     import numpy as np
-    import torch
 
     blobs = {k: v for k, v in values.items() if isinstance(v, torch.Tensor)}
     trace = _context.trace()
@@ -65,7 +69,7 @@ def _emit(values: dict, write):
     last = list(blobs)[-1]
     for key, tensor in blobs.items():
 
-        def handler(blob, key=key):
+        def handler(blob: torch.Tensor, key: Any = key) -> None:
             got[key] = blob.numpy()
             if key == last:
                 write(**got)
@@ -73,7 +77,7 @@ def _emit(values: dict, write):
         trace.watches.append((tensor, handler))
 
 
-def _tag(tag, default):
+def _tag(tag: str, default: Any) -> Any:
     import numpy as np
 
     if tag is None:
@@ -85,26 +89,26 @@ def _tag(tag, default):
     )
 
 
-def _step(step):
+def _step(step: Any) -> Any:
     import numpy as np
 
     return 0 if step is None else int(np.asarray(step).reshape(-1)[0])
 
 
-def scalar(value, step, tag, name=None):
+def scalar(value: Any, step: Any, tag: Any, name: str | None = None) -> None:
     """Write one scalar; inside a job all three may be blobs, the tag an int8 blob of its utf-8 bytes."""
 
-    def write(value, step, tag):
+    def write(value: Any, step: Any, tag: Any) -> None:
         summary = _proto.summary_value(_tag(tag, "scalar"), _proto.float32(2, float(value.reshape(-1)[0])))
         current().summary(summary, _step(step))
 
     _emit(dict(value=value, step=step, tag=tag), write)
 
 
-def histogram(value, step, tag, name=None):
+def histogram(value: Any, step: Any, tag: Any, name: str | None = None) -> None:
     """The distribution of the values in 30 bins."""
 
-    def write(value, step, tag):
+    def write(value: Any, step: Any, tag: Any) -> None:
         import numpy as np
 
         flat = value.reshape(-1).astype(np.float64)
@@ -123,10 +127,10 @@ def histogram(value, step, tag, name=None):
     _emit(dict(value=value, step=step, tag=tag), write)
 
 
-def image(value, step=None, tag=None, name=None):
+def image(value: Any, step: Any = None, tag: Any = None, name: str | None = None) -> None:
     """uint8 images (n, h, w, c), c = 1, 3 or 4, as PNG; needs Pillow."""
 
-    def write(value, step, tag):
+    def write(value: Any, step: Any, tag: Any) -> None:
         import io
 
         import numpy as np
@@ -153,10 +157,10 @@ def image(value, step=None, tag=None, name=None):
     _emit(dict(value=value, step=step, tag=tag), write)
 
 
-def pb(value, step=None, name=None):
+def pb(value: Any, step: Any = None, name: str | None = None) -> None:
     """A ready Summary message: what hparams() and text() return, or its bytes as an int8 array or blob."""
 
-    def write(value, step):
+    def write(value: Any, step: Any) -> None:
         import numpy as np
 
         data = value if isinstance(value, bytes) else np.asarray(value).astype(np.int8).tobytes()

@@ -11,15 +11,16 @@ from ..experimental import get_job_set
 class Graph:
     """Write the jobs with their inputs and variables as JSON; OneFlow's own viewer format is gone."""
 
-    def __init__(self, logdir=None):
+    def __init__(self, logdir: str | None = None) -> None:
         if logdir is None:
             raise ValueError("summary.Graph needs a logdir")
-        self._logdir, self._file = logdir, None
+        self._logdir = logdir
+        self._file: str | None = None
 
     logdir = property(lambda self: self._logdir)
     structure_graph_filename = property(lambda self: self._file)
 
-    def write_structure_graph(self):
+    def write_structure_graph(self) -> None:
         _session.default().start()
         os.makedirs(self._logdir, exist_ok=True)
         self._file = os.path.join(self._logdir, f"structure_graph.{int(time.time())}.json")

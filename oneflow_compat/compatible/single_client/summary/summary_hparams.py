@@ -1,18 +1,27 @@
 """Hyper-parameters and texts as Summary messages, to be written with flow.summary.pb."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _proto
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
 
 
 class SummaryMessage:
     """A Summary message: SerializeToString() gives its bytes, as does str() in Latin-1."""
 
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes) -> None:
         self._data = data
 
     def SerializeToString(self) -> bytes:
         return self._data
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self._data.decode("latin-1")
 
 
@@ -21,7 +30,7 @@ class IntegerRange:
 
     dtype = int
 
-    def __init__(self, min_value, max_value):
+    def __init__(self, min_value: float, max_value: float) -> None:
         if not (isinstance(min_value, int) and isinstance(max_value, int)):
             raise TypeError(f"IntegerRange takes whole numbers, found {min_value!r}, {max_value!r}")
         if min_value > max_value:
@@ -37,7 +46,7 @@ class RealRange:
 
     dtype = float
 
-    def __init__(self, min_value, max_value):
+    def __init__(self, min_value: float, max_value: float) -> None:
         if not (isinstance(min_value, float) and isinstance(max_value, float)):
             raise TypeError(f"RealRange takes floats, found {min_value!r}, {max_value!r}")
         if min_value > max_value:
@@ -51,7 +60,7 @@ class RealRange:
 class ValueSet:
     """One of the values."""
 
-    def __init__(self, values, dtype=None):
+    def __init__(self, values: Any, dtype: torch.dtype | None = None) -> None:
         self._values = list(values)
         self._dtype = dtype or (type(self._values[0]) if self._values else None)
         if any(not isinstance(v, self._dtype) for v in self._values):
@@ -64,7 +73,7 @@ class ValueSet:
 class HParam:
     """A hyper-parameter: a name and the range of its values."""
 
-    def __init__(self, name, dtype=None):
+    def __init__(self, name: str, dtype: torch.dtype | None = None) -> None:
         self._name, self._dtype = name, dtype
 
     name = property(lambda self: self._name)
@@ -77,14 +86,14 @@ Hparam = HParam  # the name up to 0.4
 class Metric:
     """A measured quantity of a run."""
 
-    def __init__(self, name, dtype=None):
+    def __init__(self, name: str, dtype: torch.dtype | None = None) -> None:
         self._name, self._dtype = name, dtype or float
 
     name = property(lambda self: self._name)
     dtype = property(lambda self: self._dtype)
 
 
-def hparams(hparams):
+def hparams(hparams: Any) -> Any:
     """A Summary message with the values of a run: {HParam or name: value}; Metrics are left to scalars."""
     if not isinstance(hparams, dict):
         raise TypeError(f"hparams takes a dict, found {type(hparams).__name__}")
@@ -106,7 +115,7 @@ def hparams(hparams):
     )
 
 
-def text(text, tag=None):
+def text(text: Any, tag: Any = None) -> Any:
     """A Summary message with a text."""
     return SummaryMessage(
         _proto.summary_value(tag or "text", _proto.string_tensor(text), _proto.metadata("text"))

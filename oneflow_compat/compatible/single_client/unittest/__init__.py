@@ -2,10 +2,18 @@
 session).
 """
 
+from __future__ import annotations
+
 import importlib
 import unittest as _std
+from typing import TYPE_CHECKING
 
 from .._session import clear_default_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest")
 
@@ -22,13 +30,17 @@ skip_unless_2n4d = _today.skip_unless_2n4d
 
 
 class _ClearDefaultSession:
-    def setUp(self):
+    def setUp(self) -> None:
         clear_default_session()
 
 
 def register_test_cases(
-    scope, directory, filter_by_num_nodes, base_class=_std.TestCase, test_case_mixin=_ClearDefaultSession
-):
+    scope: dict[str, Any],
+    directory: str,
+    filter_by_num_nodes: Callable[..., Any],
+    base_class: type = _std.TestCase,
+    test_case_mixin: Any = _ClearDefaultSession,
+) -> None:
     """Put the test classes of the test_*.py files of `directory` into `scope`, each with the mixin in front.
 
     Classes whose required number of nodes `filter_by_num_nodes` refuses are left out.
