@@ -39,6 +39,10 @@ class MissingKey(RefusedValue, KeyError):
     __str__ = ValueError.__str__
 
 
+class IndexOutOfBounds(IndexError, RuntimeError):
+    """An index out of bounds in compiled code: torch's operators raise one or the other."""
+
+
 def asserted(error: Exception) -> Exception:
     """Return a ValueError or TypeError as an error that is also an AssertionError; return any other error
     unchanged.

@@ -151,6 +151,10 @@ INDUCTOR = {
         "Reads of a complex tensor run before a write through its view (the gradient of irfft).",
         _FIXES + "views_kept",
     ),
+    "index out of bounds in a parallel loop": Defect(
+        "The test of an index throws inside a loop that threads share, which ends the process.",
+        "_graph/compile/inductor/bounds_checks.py:tests_noted",
+    ),
     "cumsum of a constant": Defect(
         "cumsum of a constant tensor has the dtype of the constant.", _REWRITES + "sums_of_constants"
     ),

@@ -4,6 +4,9 @@ defect: then remove the workaround, the row of `_upstream/defects.py` and the re
 
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -247,6 +250,24 @@ def pooling_gradient(gradient, x):
     return aten.avg_pool2d_backward(gradient, x, [3, 2], [2, 2], [1, 1], True, True, None)
 
 
+OUT_OF_BOUNDS = """
+import torch
+torch.set_num_threads(2)
+selected = torch.compile(lambda x, i: x[i] * 2)
+index = torch.zeros(20000, dtype=torch.int64)
+index[5] = 10**6
+try:
+    selected(torch.ones(1000, 64), index)
+except (IndexError, RuntimeError):
+    pass
+"""
+
+
+def index_out_of_bounds_ends_the_process():
+    command = [sys.executable, "-c", OUT_OF_BOUNDS]
+    return subprocess.run(command, capture_output=True, timeout=seconds(300)).returncode == -signal.SIGABRT
+
+
 REPRODUCERS = {
     "batch norm, gradient of one image": batch_norm_of_one_image,
     "batch norm, input of width 1": batch_norm_of_width_one,
@@ -303,6 +324,7 @@ REPRODUCERS = {
     "gradient of an inverse transform": lambda: compiled_gradient_differs(
         filtered, torch.randn(4, 8), torch.randn(5, 6)
     ),
+    "index out of bounds in a parallel loop": index_out_of_bounds_ends_the_process,
     "cumsum of a constant": lambda: compiled_differs(
         lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)
     ),

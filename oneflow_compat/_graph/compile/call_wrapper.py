@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import record_function
 
+from ..._errors import IndexOutOfBounds
 from ..program.codegen import compile_program
 from ..program.program import Program
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from ..program.program import CompiledFunction
     from ..program.tensor_info import TensorInfo
+
+
+OUT_OF_BOUNDS = "index out of bounds"  # the first words of inductor's message
 
 
 def runner(host: Callable[[], Program]) -> CompiledFunction:
@@ -38,6 +42,10 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
             if profiling():
                 return _in_regions(host, named, values)
             return function(*values)
+        except RuntimeError as error:
+            if str(error).startswith(OUT_OF_BOUNDS):
+                raise _index_error(program.name, str(error)) from None
+            raise
         finally:
             del keep  # the traceback of an error would keep it alive
 
@@ -47,6 +55,13 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
         run = torch.no_grad()(run)
     run.inner = function  # type: ignore[attr-defined]
     return run
+
+
+def _index_error(graph: str, message: str) -> IndexOutOfBounds:
+    return IndexOutOfBounds(
+        f"graph {graph}: {message}. Compiled code does not know the operator and the index;"
+        ' graph.config.set_backend("aten") runs operators one by one and names both'
+    )
 
 
 def _on_detached(run: CompiledFunction) -> CompiledFunction:

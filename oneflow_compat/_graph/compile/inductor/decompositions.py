@@ -335,6 +335,11 @@ def _sum(
     return x + (y.to(torch.result_type(x, y)) if isinstance(y, torch.Tensor) else y) * alpha
 
 
+def _assertion(condition: torch.Tensor) -> None:
+    """Give the assertion eager mode's message; inductor drops the operator without one."""
+    torch.ops.aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
+
+
 def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
     """Return {operator: decomposition}. Operators of oneflow._ext and LSTM layers are included only if the
     library is loaded.
@@ -357,6 +362,7 @@ def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
         aten.multilabel_margin_loss_forward.default: _multilabel_margin,
         aten.multi_margin_loss.default: _multi_margin,
         aten._efficientzerotensor.default: _zeros,
+        aten._assert_async.default: _assertion,
         aten.pow.Scalar: _integer_power,
         aten.softshrink.default: _softshrink,
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _on_cpu(_floor_divide)),

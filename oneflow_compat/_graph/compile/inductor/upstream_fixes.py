@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...program.program import node_argument
+from .bounds_checks import tests_noted
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def inductor_fixes() -> Iterator[None]:
-    """Apply all fixes of this file."""
-    with dependencies_kept(), operands_kept(), views_kept(), ends_kept():
+    """Apply all fixes of this file and the one of bounds_checks.py."""
+    with dependencies_kept(), operands_kept(), views_kept(), ends_kept(), tests_noted():
         yield
 
 
