@@ -24,7 +24,7 @@ from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, user_location
 from ..program import node_editing
 from ..program.live_numbers import live_number
-from ..program.operators import facts_of, written_argument, written_returns
+from ..program.operators import ASSERTIONS, facts_of, written_argument, written_returns
 from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
@@ -285,7 +285,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             targets += [None] * (len(out) - len(targets))
             results = [self._bind_item(node, *item) for item in zip(range(len(out)), out, targets)]
             return type(out)(results) if type(out) in (tuple, list) else out
-        if not func._schema.is_mutable:  # a size, a flag: python data
+        if not (func._schema.is_mutable or func in ASSERTIONS):  # a size, a flag: python data
             self.graph.erase_node(node)
         return out
 

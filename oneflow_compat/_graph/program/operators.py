@@ -240,6 +240,10 @@ _TABLE = _table()
 _FACTS_BY_ID = {id(operator): facts for operator, facts in _TABLE.items()}
 
 
+# They return nothing, and raise in the call whose values do not pass.
+ASSERTIONS = (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default)
+
+
 def facts_of(operator: object) -> Operator:
     """Return the facts about an operator, or of an ordinary one."""
     return _FACTS_BY_ID.get(id(operator), _ORDINARY)

@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..node_editing import replace_nodes
-from ..operators import communicates, facts_of
+from ..operators import ASSERTIONS, communicates, facts_of
 from ..program import is_view, node_argument, written_args
 from ..random_functions import samples, seed_generator
 

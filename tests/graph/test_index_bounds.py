@@ -1,0 +1,111 @@
+"""Indices out of bounds in compiled programs raise IndexError, whatever number of threads runs the loop."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+import torch.nn.functional as F
+from graph_cases import graph_of
+from time_limits import seconds
+
+from oneflow._graph.compile.inductor.bounds_checks import throwing_after_loops
+
+KERNEL = """
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C"  void  kernel(const int64_t* in_ptr0)
+{
+    #pragma omp parallel
+    {
+        {
+            auto tmp5 = in_ptr0[0];
+            TORCH_CHECK((0 <= tmp7) & (tmp7 < 1000L), "index out of bounds: 0 <= tmp7 < 1000L") /* otherwise tmp5 = decltype(tmp5)(0); */;
+            (tmp8 ? 0 : (throw std::runtime_error("not finite"), 0));
+        }
+    }
+}
+"""
+
+# The first program of each process is compiled for two threads, which a test cannot ask of its own process.
+SCRIPT = """
+import torch
+import oneflow as flow
+
+torch.set_num_threads(2)
+
+class Selected(flow.nn.Graph):
+    def build(self, x, i):
+        return {expression}
+
+graph = Selected()
+graph.config.set_backend("inductor")
+x, index = torch.randn(1000, 64), torch.randint(0, 1000, (20000,))
+expected = graph(x, index)
+for wrong in (10**6, -5000):
+    bad = index.clone()
+    bad[5] = wrong
+    for error in (IndexError, RuntimeError):
+        try:
+            graph(x, bad)
+        except error as raised:
+            print(raised)
+assert torch.equal(graph(x, index), expected)
+"""
+
+SELECTIONS = [
+    "x[i] * 2",
+    pytest.param("torch.zeros(1000, 64).index_add(0, i, torch.ones(20000, 64))", marks=pytest.mark.slow),
+    pytest.param("x[:, 0][i] + x[:, 1][i - 1]", marks=pytest.mark.slow),
+    pytest.param(
+        "torch.nn.functional.cross_entropy(x[:1, :1].expand(20000, 1000), i)", marks=pytest.mark.slow
+    ),
+]
+
+
+@pytest.mark.parametrize("expression", SELECTIONS)
+def test_an_index_out_of_bounds_does_not_end_the_process(expression):
+    script = textwrap.dedent(SCRIPT.format(expression=expression))
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=seconds(300))
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert len(lines) == 4  # both base classes catch each of two wrong indices
+    for line in lines:
+        assert line.startswith("graph Selected_0: index out of bounds for a dimension of size 1000."), line
+        assert 'set_backend("aten")' in line
+
+
+def test_a_kernel_throws_after_its_loops():
+    kernel = throwing_after_loops(KERNEL)
+    in_loop, after_loop = kernel.split("throw std::runtime_error(message)")
+    assert "throw" not in in_loop and "TORCH_CHECK" not in kernel
+    assert '"index out of bounds for a dimension of size 1000"; tmp5 = decltype(tmp5)(0);' in in_loop
+    assert '"not finite"' in in_loop
+    assert after_loop.strip() == ";\n}"
+
+
+def test_a_kernel_without_tests_and_one_of_an_empty_dimension_stay_as_they_are():
+    no_index_is_valid = KERNEL.replace("1000L", "0L").replace("(throw", "(keep")
+    for kernel in ("void kernel()\n{\n}\n", no_index_is_valid.split("TORCH_CHECK")[0]):
+        assert throwing_after_loops(kernel) == kernel
+    assert "TORCH_CHECK" in throwing_after_loops(no_index_is_valid)
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+@pytest.mark.parametrize("message", [(), ("too large",)])
+def test_an_assertion_of_build_runs_in_every_call(backend, message):
+    def build(x, i):
+        torch._assert_async((i < 1000).all(), *message)
+        return x * 2
+
+    graph, small = graph_of(build), torch.zeros(3, dtype=torch.int64)
+    graph.config.set_backend(backend)
+    graph(torch.ones(2), small)
+    with pytest.raises(RuntimeError, match=message[0] if message else "single nonzero value"):
+        graph(torch.ones(2), small + 1000)
+
+
+def test_the_error_of_a_single_operator_stays_its_own():
+    graph = graph_of(lambda table, i: F.embedding(i, table))
+    with pytest.raises(IndexError, match="index out of range in self"):
+        graph(torch.ones(3, 2), torch.tensor([7]))
