@@ -52,6 +52,8 @@ _COMPARED_ELSEWHERE = re.compile(r".*(grad|autocast|compiling|tracing|scripting)
 
 
 _IMPORTERS = frozenset([importlib.import_module, importlib.util.find_spec])
+# They return nothing, and a logger remembers its answers: no result depends on either.
+_LOGGING_CALLS = frozenset(["debug", "info", "warning", "error", "exception", "critical", "log"])
 
 
 def is_getter(function: Any, arguments: Sequence[Any]) -> bool:
@@ -119,6 +121,8 @@ class AnswerReads:
 
     def foreign_call(self, function: Any, owner: Any, arguments: Sequence[Any], site: Any) -> None:
         """A call of a Python function whose frames are not observed."""
+        if function.__module__ == "logging" and function.__name__ in _LOGGING_CALLS:
+            return
         what = unfollowed_function(function)
         if what is not None and site.is_user:
             self.warn(site, what)

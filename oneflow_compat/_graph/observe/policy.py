@@ -31,8 +31,8 @@ _TORCH_FUNCTIONS = ("nn/functional.py", "nn/init.py", "nn/_reduction.py", "nn/pa
 _PACKAGE_PARTS = ("nn/", "one_embedding/", "optim/", "utils/", "amp/", "autograd/")
 # They hand reads on to modules, or replace methods of modules.
 _GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py", "_graph/capture/batch_norm.py")
-# Packages whose functions compute from their arguments only.
-_FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "torchgen", "triton")
+# Packages whose functions compute from their arguments only, or show progress (tqdm).
+_FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "torchgen", "triton", "tqdm")
 # Parts of the standard library that keep the interpreter's own books.
 _BOOKKEEPING = frozenset(
     """
@@ -69,7 +69,8 @@ def policy_of_file(name: str) -> Policy:
 
 
 def _policy_of_standard_library(module: str) -> Policy:
-    if module == "logging":  # torch logs while build() runs; a handler is no part of the program
+    # torch logs while build() runs, and tqdm makes a lock: handlers and names of locks are no part of the program
+    if module in ("logging", "multiprocessing"):
         return Policy.NONE_BELOW
     return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED
 

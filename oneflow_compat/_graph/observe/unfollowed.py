@@ -40,6 +40,7 @@ _OBJECT_READS = frozenset(
 )
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
+_NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
 _GENERATORS = (_random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 
 # Packages whose C objects do not change, or which a program follows by other means.
@@ -54,6 +55,7 @@ _KNOWN_PACKAGES = frozenset(
         "weakref",
         "types",
         "_abc",
+        "_json",
         "_contextvars",
         "pybind11_builtins",
     ]
@@ -107,7 +109,7 @@ def unfollowed_object(value: Any) -> str | None:
         return f"an iterator ({cls.__name__}), which remembers its position"
     base = next(c for c in cls.__mro__ if not is_python_class(c))  # its fields are in the objects, too
     package = base.__module__.partition(".")[0]
-    if package in _KNOWN_PACKAGES or is_a(value, (np.dtype, np.ufunc)):
+    if package in _KNOWN_PACKAGES or is_a(value, (np.dtype, np.ufunc, _NUMPY_FUNCTION)):
         return None
     return f"an object of {cls.__module__}.{cls.__qualname__}, a class without a guard"
 
