@@ -10,7 +10,7 @@ import torch
 
 from . import gradients
 from .gradients import Context
-from .kernels import run
+from .kernels import POINT_NAMES, run
 
 _below = torch._C._AutoDispatchBelowAutograd
 
@@ -82,6 +82,14 @@ def _convolution_fake(x: torch.Tensor, weight: torch.Tensor, *window: int) -> to
     )
 
 
+def _pointwise_fake(
+    op: int, inputs: Sequence[torch.Tensor], outputs: int, scalars: Sequence[float]
+) -> list[torch.Tensor]:
+    if op not in POINT_NAMES:
+        raise RuntimeError(f"oneflow::pointwise: op must be 0 to {len(POINT_NAMES) - 1}, found {op}")
+    return [inputs[0].new_empty(inputs[0].shape) for _ in range(outputs)]
+
+
 def _unique_fake(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     n = keys.numel()
     return (
@@ -93,9 +101,7 @@ def _unique_fake(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor
 
 
 FAKES: dict[str, Callable[..., Any]] = {
-    "pointwise": lambda op, inputs, outputs, scalars: [
-        inputs[0].new_empty(inputs[0].shape) for _ in range(outputs)
-    ],
+    "pointwise": _pointwise_fake,
     "fake_quantize": lambda x, scale, zero_point, low, high: x.new_empty(x.shape),
     "bias_gelu": lambda x, bias, axis: x.new_empty(x.shape),
     "bias_gelu_backward": lambda dy, x, bias, axis: x.new_empty(x.shape),

@@ -354,3 +354,12 @@ def test_an_error_while_the_program_runs_leaves_autograd_on(backend):
 def test_add_optimizer_names_what_to_pass(optimizer):
     with pytest.raises(TypeError, match=r"takes an optimizer, got .*pass an instance, as flow\.optim\.SGD\("):
         flow.nn.Graph().add_optimizer(optimizer)
+
+
+def test_an_argument_that_contains_itself_is_refused():
+    cyclic = [torch.ones(2)]
+    cyclic.append(cyclic)
+    graph = make(lambda self, x: x[0])
+    with pytest.raises(TypeError, match="contains itself"):
+        graph(cyclic)
+    assert graph([torch.ones(2)]).tolist() == [1, 1]

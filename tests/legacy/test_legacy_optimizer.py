@@ -256,3 +256,25 @@ def test_experimental_optim_scales_the_gradient():
         cls([q], lr=0.1, **kwargs).step()
         torch.testing.assert_close(p, q)
         assert (p != 1).all()
+
+
+@pytest.mark.parametrize("steps", [0, -5, "ten"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        opt.CosineScheduler,
+        opt.PolynomialScheduler,
+        opt.LinearCosineScheduler,
+        lambda lr, steps: opt.ExponentialScheduler(lr, steps, 0.9),
+        lambda lr, steps: opt.InverseTimeScheduler(lr, steps, 0.9),
+        lambda lr, steps: opt.NaturalExpScheduler(lr, steps, 0.9),
+    ],
+)
+def test_a_decay_over_no_steps_is_refused(schedule, steps):
+    with pytest.raises(ValueError, match=f"Scheduler: steps must be a number above 0, found {steps!r}"):
+        schedule(0.1, steps)
+
+
+def test_an_optimizer_refuses_what_is_no_schedule():
+    with pytest.raises(TypeError, match="SGD: lr_scheduler must be a schedule .*, found str"):
+        opt.SGD("fast")

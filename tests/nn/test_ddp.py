@@ -10,6 +10,8 @@ import torch
 from free_port import free_port
 from time_limits import seconds
 
+import oneflow
+
 PROGRAM = """
 import sys
 import torch
@@ -97,3 +99,8 @@ def test_two_processes(tmp_path, bucket):
     for ga, gb, wa, wb, w in zip(a["grads"], b["grads"], a["weights"], b["weights"], want):
         assert torch.equal(ga, gb) and torch.equal(wa, wb)
         torch.testing.assert_close(ga, w)
+
+
+def test_a_tensor_is_refused():
+    with pytest.raises(TypeError, match="module must be a torch.nn.Module, found Tensor"):
+        oneflow.nn.parallel.DistributedDataParallel(torch.ones(2))

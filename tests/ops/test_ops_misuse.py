@@ -223,3 +223,15 @@ def test_regions_beyond_the_border_agree_with_the_plain_function(ratio, aligned)
     torch.testing.assert_close(
         found, detection.roi_align_ref(picture, regions, 0.5, 3, 4, ratio, aligned), rtol=1e-10, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_an_unknown_elementwise_operator_is_named_in_a_graph_too(backend):
+    class Unknown(oneflow.nn.Graph):
+        def build(self, x):
+            return ops.pointwise(99, [x], 1, [])[0]
+
+    graph = Unknown()
+    graph.config.set_backend(backend)
+    with pytest.raises(RuntimeError, match="op must be 0 to 20, found 99"):
+        graph(x)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils._pytree as pytree
 
+from ..errors import GraphTypeError
+
 if TYPE_CHECKING:
     from .locations import Keys
 
@@ -33,9 +35,16 @@ class _Held:
 
 def tree_flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
     """Return (leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
-    flat, spec = pytree.tree_flatten(tree)
-    if any(map(_opens, flat)):
-        flat, spec = pytree.tree_flatten(_packed(tree))
+    try:
+        flat, spec = pytree.tree_flatten(tree)
+        if any(map(_opens, flat)):
+            flat, spec = pytree.tree_flatten(_packed(tree))
+    except RecursionError:
+        raise GraphTypeError(
+            "the arguments or the results of build() hold a list, tuple or dict that contains itself, or that"
+            " is nested too deeply",
+            "Pass the tensors in a flat list or dict.",
+        ) from None
     return flat, spec
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import _bind, _env
+from ..._errors import RefusedType
 from ..._global.collectives import checking
 from ..._global.failures import transfer
 from ..._global.process_group import start
@@ -55,6 +56,10 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
         if torch_args or torch_more:
             return torch.nn.parallel.DistributedDataParallel(  # type: ignore[misc]
                 module, *torch_args, broadcast_buffers=broadcast_buffers, **torch_more
+            )
+        if not isinstance(module, torch.nn.Module):
+            raise RefusedType(
+                f"DistributedDataParallel: module must be a torch.nn.Module, found {type(module).__name__}"
             )
         if not getattr(module, "_is_ddp_module", False):
             module._is_ddp_module = True  # type: ignore[assignment]

@@ -44,6 +44,11 @@ class Optimizer:
     ) -> None:
         if isinstance(lr_scheduler, (int, float)):
             lr_scheduler = LrScheduler(float(lr_scheduler))
+        if lr_scheduler is not None and not hasattr(lr_scheduler, "learning_rate"):
+            raise TypeError(
+                f"{type(self).__name__}: lr_scheduler must be a schedule of flow.optimizer, such as"
+                f" PiecewiseConstantScheduler([], [0.1]), or a number, found {type(lr_scheduler).__name__}"
+            )
         if train_step_lbn is not None:
             raise unsupported(
                 "train_step_lbn", "legacy-train-step-lbn", "The job counts its own steps; drop the argument."

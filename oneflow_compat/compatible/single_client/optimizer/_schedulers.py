@@ -38,6 +38,16 @@ class LrScheduler:
     conf_name = "constant_conf"
 
 
+def _positive_steps(scheduler, steps):
+    """Return the steps of a decay, which the formulas divide by."""
+    if isinstance(steps, (bool, str)) or not steps > 0:
+        raise ValueError(
+            f"{type(scheduler).__name__}: steps must be a number above 0, found {steps!r}; pass how many calls"
+            " of the job the learning rate decays over"
+        )
+    return steps
+
+
 class CosineScheduler(LrScheduler):
     """base_lr * ((1 - alpha) * (1 + cos(pi * step / steps)) / 2 + alpha), constant after `steps`."""
 
@@ -45,7 +55,7 @@ class CosineScheduler(LrScheduler):
 
     def __init__(self, base_lr: float, steps: int, alpha: float = 0.0, warmup: Any = None) -> None:
         super().__init__(base_lr, warmup)
-        self.steps, self.alpha = steps, alpha
+        self.steps, self.alpha = _positive_steps(self, steps), alpha
 
     def decayed(self, step: int) -> float:
         cosine = 0.5 * (1 + math.cos(math.pi * min(step, self.steps) / self.steps))
@@ -116,7 +126,8 @@ class PolynomialScheduler(LrScheduler):
         warmup: Any = None,
     ) -> None:
         super().__init__(base_lr, warmup)
-        self.steps, self.end_learning_rate, self.power, self.cycle = steps, end_learning_rate, power, cycle
+        self.steps = _positive_steps(self, steps)
+        self.end_learning_rate, self.power, self.cycle = end_learning_rate, power, cycle
 
     def decayed(self, step: int) -> float:
         span = self.steps
@@ -144,7 +155,8 @@ class LinearCosineScheduler(LrScheduler):
         warmup: Any = None,
     ) -> None:
         super().__init__(base_lr, warmup)
-        self.steps, self.num_periods, self.alpha, self.beta = steps, num_periods, alpha, beta
+        self.steps = _positive_steps(self, steps)
+        self.num_periods, self.alpha, self.beta = num_periods, alpha, beta
 
     def decayed(self, step: int) -> float:
         p = min(step, self.steps) / self.steps
@@ -157,7 +169,8 @@ class _Decay(LrScheduler):
         self, base_lr: float, steps: int, decay_rate: float, staircase: bool = False, warmup: Any = None
     ) -> None:
         super().__init__(base_lr, warmup)
-        self.steps, self.decay_rate, self.staircase = steps, decay_rate, staircase
+        self.steps = _positive_steps(self, steps)
+        self.decay_rate, self.staircase = decay_rate, staircase
 
     def progress(self, step: int) -> float:
         p = step / self.steps
