@@ -63,7 +63,7 @@ def _computed_indices(expr: sympy.Expr) -> list[str]:
 
 
 def _reset(kernel: Any, names: list[str]) -> str:
-    """Return C++ statements that set these indices to 0, and the arrays that vectors of them were stored to."""
+    """Return C++ statements that set these indices to 0, and the arrays that hold vectors of them."""
     stored = [f"{name}.store(tmpbuf.data()," for name in names]
     arrays = [var for code, var in kernel.cse._cache.items() if any(store in code for store in stored)]
     return " ".join([f"{n} = decltype({n})(0);" for n in names] + [f"{array} = {{}};" for array in arrays])
