@@ -69,7 +69,7 @@ def policy_of_file(name: str) -> Policy:
 
 
 def _policy_of_standard_library(module: str) -> Policy:
-    # torch logs while build() runs, and tqdm makes a lock: handlers and names of locks are no part of the program
+    # torch logs while build() runs, and tqdm makes a lock: no part of the program
     if module in ("logging", "multiprocessing"):
         return Policy.NONE_BELOW
     return Policy.NONE if module in _BOOKKEEPING else Policy.INSTALLED

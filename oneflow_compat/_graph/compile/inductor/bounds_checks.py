@@ -46,7 +46,7 @@ def tests_noted() -> Iterator[None]:
     def group_with_notes(self: KernelGroup, *arguments: Any, **options: Any) -> str:
         return throwing_after_loops(codegen_group(self, *arguments, **options))
 
-    CppKernel.check_bounds = check_with_reset  # type: ignore[method-assign]
+    CppKernel.check_bounds = check_with_reset  # type: ignore[method-assign, assignment]
     KernelGroup.codegen_group = group_with_notes  # type: ignore[method-assign]
     try:
         yield

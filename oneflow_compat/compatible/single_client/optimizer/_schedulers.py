@@ -42,8 +42,8 @@ def _positive_steps(scheduler, steps):
     """Return the steps of a decay, which the formulas divide by."""
     if isinstance(steps, (bool, str)) or not steps > 0:
         raise ValueError(
-            f"{type(scheduler).__name__}: steps must be a number above 0, found {steps!r}; pass how many calls"
-            " of the job the learning rate decays over"
+            f"{type(scheduler).__name__}: steps must be a number above 0, found {steps!r}; pass how many"
+            " calls of the job the learning rate decays over"
         )
     return steps
 
