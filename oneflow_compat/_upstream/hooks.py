@@ -294,6 +294,12 @@ _ROWS = (
         "tests/graph/test_unknown_sizes.py",
     ),
     (
+        "torch.utils._sympy.symbol",
+        "SymT symbol_is_type",
+        "errors of indices out of bounds in loops that threads share",
+        "tests/graph/test_index_bounds.py",
+    ),
+    (
         "torch._C",
         "_EnablePythonDispatcher",
         "symbolic shapes of results; before torch 2.13 also gradient formulas",
@@ -408,6 +414,12 @@ _ROWS = (
         "CppWrapperCodeCache CppWrapperCodeCache.load_async",
         "compiling a region faster",
         "tests/graph/test_inductor.py",
+    ),
+    (
+        "torch._inductor.codegen.cpp",
+        "CppKernel KernelGroup",
+        "errors of indices out of bounds in loops that threads share",
+        "tests/graph/test_index_bounds.py",
     ),
     (
         "torch._inductor.codegen.cpp",
