@@ -15,8 +15,6 @@ import torch
 
 from ..._tables.statistics_writes import STATISTICS_WRITES
 
-_aten = torch.ops.aten
-
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
@@ -243,7 +241,7 @@ _FACTS_BY_ID = {id(operator): facts for operator, facts in _TABLE.items()}
 
 
 # They return nothing, and raise in the call whose values do not pass.
-ASSERTIONS = (_aten._assert_async.msg, _aten._assert_async.default)
+ASSERTIONS = (aten._assert_async.msg, aten._assert_async.default)
 
 
 def facts_of(operator: object) -> Operator:

@@ -337,7 +337,8 @@ def _sum(
 
 def _assertion(condition: torch.Tensor) -> None:
     """Give the assertion eager mode's message; inductor drops the operator without one."""
-    torch.ops.aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
+    aten = torch.ops.aten
+    aten._assert_async.msg(condition, "Expected Tensor with single nonzero value, but got zero")
 
 
 def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
