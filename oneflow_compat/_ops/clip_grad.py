@@ -29,7 +29,7 @@ def clip_grad_norm_(
     multi-tensor kernels, which torch takes by itself where they exist. No gradient at all gives 0.
     The norm of global tensors on several placements is on that of the first.
     """
-    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    parameters = _as_list(parameters, "clip_grad_norm_")
     stages: dict[
         Any, list[torch.Tensor]
     ] = {}  # placement of global tensors of several ranks -> its parameters
@@ -62,10 +62,21 @@ def clip_grad_value_(
     """Clamp the gradients in place to [-clip_value, clip_value]; without any gradient nothing happens (torch
     raises).
     """
-    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    parameters = _as_list(parameters, "clip_grad_value_")
     trained = [p for p in parameters if p.grad is not None]
     if trained:
         _torch.clip_grad_value_(trained, clip_value, foreach=foreach)
+
+
+def _as_list(parameters: torch.Tensor | Iterable[torch.Tensor], function: str) -> list[torch.Tensor]:
+    if isinstance(parameters, torch.Tensor):
+        return [parameters]
+    if isinstance(parameters, torch.nn.Module):
+        raise TypeError(
+            f"{function} takes an iterable of parameters, found {type(parameters).__name__}; pass"
+            " module.parameters()"
+        )
+    return list(parameters)
 
 
 def _on(tensor: torch.Tensor, placement: Placement) -> torch.Tensor:

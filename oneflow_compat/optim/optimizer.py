@@ -321,8 +321,13 @@ def _parameter_list(params: ParamsT) -> Any:
     """The constructor's `params` as torch takes it: an exhausted iterator is one group without parameters, as
     in OneFlow.
     """
-    if isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
+    if isinstance(params, torch.Tensor):
         return params  # torch's error explains what is wrong
+    if isinstance(params, torch.nn.Module) or not isinstance(params, Iterable):
+        raise RefusedType(
+            f"optimizer takes an iterable of parameters, found {type(params).__name__}; pass"
+            " module.parameters()"
+        )
     if isinstance(params, Iterator):
         params = list(params) or [{"params": []}]
     if isinstance(params, Sized) and not len(params):

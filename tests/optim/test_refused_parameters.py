@@ -89,3 +89,17 @@ def test_a_parameter_listed_twice():
     with pytest.raises(ValueError, match="more than one parameter group"):
         optimizer.add_param_group({"params": [parameter]})
     assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize("value", [torch.nn.Linear(2, 2), torch.nn.ModuleList([torch.nn.Linear(2, 2)]), None])
+def test_a_module_in_place_of_its_parameters_is_named(value):
+    found = type(value).__name__
+    with pytest.raises(TypeError, match=rf"found {found}; pass module.parameters\(\)"):
+        flow.optim.Adam(value)
+
+
+@pytest.mark.parametrize("clip", [flow.nn.utils.clip_grad_norm_, flow.nn.utils.clip_grad_value_])
+def test_a_module_in_place_of_gradients_is_named(clip):
+    message = rf"{clip.__name__} takes an iterable of parameters, found Linear; pass module.parameters\(\)"
+    with pytest.raises(TypeError, match=message):
+        clip(torch.nn.Linear(2, 2), 1.0)

@@ -38,7 +38,7 @@ class LrScheduler:
     conf_name = "constant_conf"
 
 
-def _positive_steps(scheduler, steps):
+def _positive_steps(scheduler: LrScheduler, steps: int) -> int:
     """Return the steps of a decay, which the formulas divide by."""
     if isinstance(steps, (bool, str)) or not steps > 0:
         raise ValueError(
