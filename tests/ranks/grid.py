@@ -4,7 +4,8 @@ import sys
 from itertools import product
 
 import numpy as np
-from program import RANK, S0, S1, B, P, Step, is_
+from checks import RANK, S0, S1, B, P, is_
+from checks_of_training import Step
 
 import oneflow as flow
 from oneflow import nn
