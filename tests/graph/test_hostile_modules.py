@@ -6,6 +6,7 @@ import functools
 import pickle
 import types
 
+import pytest
 import torch
 from hostile_cases import X, verdict
 from torch import nn
@@ -118,7 +119,8 @@ def test_hook_of_the_state_dict():
     assert verdict(build, change, module) == "followed"
 
 
-def test_parameter_added_to_a_parameter_dict():
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_parameter_replaced_in_or_added_to_a_parameter_dict(name):
 
     class Weighted(nn.Module):
         def __init__(self):
@@ -134,28 +136,7 @@ def test_parameter_added_to_a_parameter_dict():
         return module(x)
 
     def change():
-        module.weights.update({"b": nn.Parameter(torch.full((4,), 2.0))})
-
-    assert verdict(build, change, module) == "followed"
-
-
-def test_parameter_replaced_in_a_parameter_dict():
-
-    class Weighted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weights = nn.ParameterDict({"a": nn.Parameter(torch.ones(4))})
-
-        def forward(self, x):
-            return x * sum(self.weights.values())
-
-    module = Weighted()
-
-    def build(x):
-        return module(x)
-
-    def change():
-        module.weights.__setitem__("a", nn.Parameter(torch.full((4,), 2.0)))
+        module.weights[name] = nn.Parameter(torch.full((4,), 2.0))
 
     assert verdict(build, change, module) == "followed"
 

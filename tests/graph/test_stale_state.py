@@ -217,22 +217,6 @@ def test_changed_adam_is_followed(change):
     assert_follows(change, make_optimizer=adam)
 
 
-@pytest.mark.parametrize("scale", [
-    lambda m, y: y * m.optimizer_of_build[0].param_groups[0]["lr"],
-    lambda m, y: y * (2 if m.optimizer_of_build[0].param_groups[0]["lr"] < 0.06 else 1),
-    lambda m, y: y + torch.tensor(m.optimizer_of_build[0].param_groups[0].get("lr")),
-    lambda m, y: y * (1 - m.optimizer_of_build[0].param_groups[0]["lr"] ** 2) / m.optimizer_of_build[0].param_groups[0]["momentum"],
-    lambda m, y: y * float(m.optimizer_of_build[0].param_groups[0]["lr"]),
-    lambda m, y: y * sum(g["lr"] for g in m.optimizer_of_build[0].param_groups),
-], ids=["product", "branch", "tensor", "arithmetic", "float", "sum"])  # fmt: skip
-def test_learning_rate_read_in_build_is_followed(scale):
-    def warm_up(optimizer):
-        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
-
-    assert_follows(lambda model, optimizer: None, make=lambda: Net(scale), schedule=warm_up)
-    assert_follows(option("lr", 0.01), make=lambda: Net(scale))
-
-
 # -- modules -------------------------------------------------------------------------------------------------
 
 
@@ -699,10 +683,13 @@ LIVE = [
     lambda m, y: y * dict(m.optimizer_of_build[0].param_groups[0].items())["lr"],
     lambda m, y: torch.add(y, y, alpha=rate(m)).clamp(min=-rate(m)) + torch.full((4,), rate(m)),
     lambda m, y: y.clone().mul_(rate(m)) if rate(m) > 1e-9 else y,
+    lambda m, y: y * (1 - rate(m) ** 2) / (1 + m.optimizer_of_build[0].param_groups[0]["momentum"]),
 ]
 
 
-@pytest.mark.parametrize("scale", LIVE, ids=["product", "power", "sum", "items", "operators", "branch"])
+@pytest.mark.parametrize(
+    "scale", LIVE, ids=["product", "power", "sum", "items", "operators", "branch", "two options"]
+)
 def test_one_program_serves_a_schedule_that_build_reads(scale):
     assert_follows(
         lambda model, optimizer: None,
@@ -710,6 +697,7 @@ def test_one_program_serves_a_schedule_that_build_reads(scale):
         schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
     )
     assert programs_of_schedule(scale) == 1
+    assert_follows(option("lr", 0.01), make=lambda: Net(scale))
 
 
 def as_float_in_try(rate):
@@ -728,7 +716,9 @@ def as_float_in_try(rate):
     lambda m, y: y * as_float_in_try(rate(m)),
     lambda m, y: y * {0.1: 2.0}.get(rate(m), 3.0),
     lambda m, y: torch.nn.functional.dropout(y, p=0.0 * rate(m)),
-], ids=["float", "text", "math", "isinstance", "numpy", "suppressed", "key", "option of an operator"])  # fmt: skip
+    lambda m, y: y * (2 if rate(m) < 0.06 else 1),
+    lambda m, y: y + torch.tensor(m.optimizer_of_build[0].param_groups[0].get("lr")),
+], ids=["float", "text", "math", "isinstance", "numpy", "suppressed", "key", "option of an operator", "branch", "tensor"])  # fmt: skip
 def test_a_learning_rate_that_build_needs_as_a_number_is_followed(scale):
     assert_follows(
         lambda model, optimizer: None,
@@ -736,6 +726,7 @@ def test_a_learning_rate_that_build_needs_as_a_number_is_followed(scale):
         schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
     )
     assert programs_of_schedule(scale) > 1
+    assert_follows(option("lr", 0.01), make=lambda: Net(scale))
 
 
 @pytest.mark.parametrize("value", [1, 2])
