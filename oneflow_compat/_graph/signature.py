@@ -9,6 +9,7 @@ from .._global.marks import is_global
 from .program.pytree import tree_flatten
 
 Signature = tuple[Any, ...]  # metadata of tensors and Python values, in the order of the flat arguments
+_PLAIN = frozenset([torch.Tensor, torch.nn.Parameter])
 _COMPLEX = frozenset([torch.complex32, torch.complex64, torch.complex128])
 
 
@@ -62,9 +63,10 @@ def _leaf_key(leaf: Any) -> tuple[Any, ...]:
                 leaf._of_sbp,
             )
         if leaf.layout is torch.strided:
+            layout = (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
             if leaf.dtype in _COMPLEX and leaf.is_conj():
-                return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad, "conjugate")
-            return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
+                return (*layout, "conjugate")
+            return layout if type(leaf) in _PLAIN else (*layout, type(leaf))
         return (leaf.shape, leaf.layout, leaf.dtype, leaf.device, leaf.requires_grad)
     if type(leaf) is float and (leaf == 0.0 or leaf != leaf):
         return (float, repr(leaf))  # 0.0 equals -0.0, and nan does not equal itself

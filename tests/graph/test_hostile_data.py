@@ -13,12 +13,13 @@ import json
 import pickle
 import threading
 import types
+import warnings
 import weakref
 
 import numpy as np
 import pytest
 import torch
-from hostile_cases import verdict
+from hostile_cases import X, verdict
 
 import oneflow as flow
 
@@ -422,3 +423,18 @@ def test_counter_in_a_list_that_build_reads_is_named():
 
     with pytest.warns(UserWarning, match="count"):
         Counts()(torch.ones(2))
+
+
+def test_function_of_numpy_needs_no_warning():
+    values = [1.0, 2.0]
+
+    class Scaled(flow.nn.Graph):
+        def build(self, x):
+            return x * float(np.max(values))
+
+    graph = Scaled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(graph(X), X * 2.0)
+        values[0] = 3.0
+        assert torch.equal(graph(X), X * 3.0)

@@ -22,7 +22,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hostile_cases import X, verdict
+from torch import nn
 
 import oneflow as flow
 
@@ -356,3 +358,42 @@ def test_entry_that_leaves_a_full_cache_needs_no_warning():
 
     doubled(3)
     assert calls_without_warning(lambda x: x * doubled(3.0), lambda: None) == 1
+
+
+@pytest.mark.parametrize(("function", "defaults", "build"), [
+    (F.leaky_relu, (0.5, False), F.leaky_relu),
+    (F.layer_norm, (None, None, 0.5), lambda x: F.layer_norm(x, (4,))),
+    (torch.norm, (1.0, None, False, None, None), lambda x: x * torch.norm(x)),
+    (torch.Tensor.norm, (1.0, None, False, None), lambda x: x * x.norm()),
+    (nn.LeakyReLU.__init__, (0.9, False), lambda x: nn.LeakyReLU()(x)),
+], ids=["functional", "called with a constant", "torch", "method", "constructor"])  # fmt: skip
+def test_defaults_of_a_function_of_torch(monkeypatch, function, defaults, build):
+    assert verdict(build, lambda: monkeypatch.setattr(function, "__defaults__", defaults)) == "followed"
+
+
+def test_code_of_a_function_of_torch(monkeypatch):
+    def doubled(input, min_val=-1.0, max_val=1.0, inplace=False):
+        return input * 2
+
+    change = lambda: monkeypatch.setattr(F.hardtanh, "__code__", doubled.__code__)
+    assert verdict(F.hardtanh, change) == "followed"
+
+
+@pytest.mark.parametrize("read", [
+    lambda names: exec("result = factor * 2", names) or names["result"],
+    lambda names: exec("result = factor * 2", names) or sum(list(names.values())[-1:]),
+], ids=["name", "values"])  # fmt: skip
+def test_namespace_that_code_fills_makes_no_program(read):
+    names = {"factor": 1.0}
+
+    class Executes(flow.nn.Graph):
+        def build(self, x):
+            return x * read(names)
+
+    graph = Executes()
+    read(names)  # the namespace has the built-in functions from now on
+    for _ in range(3):
+        assert torch.equal(graph(X), X * 2.0)
+    assert len(graph._engine.programs) == 1
+    names["factor"] = 2.0
+    assert torch.equal(graph(X), X * 4.0)

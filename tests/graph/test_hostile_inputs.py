@@ -133,11 +133,6 @@ def test_attribute_that_an_argument_does_not_have_is_not_named():
     assert not warning_of(lambda x: x * (2.0 if hasattr(x, "keys") else 1.0), X)
 
 
-def test_question_for_the_history_of_an_argument_is_named():
-    argument = X.clone().requires_grad_()
-    assert "does not follow" in warning_of(lambda x: x * (2.0 if x.is_leaf else 3.0), argument)
-
-
 def test_identity_of_a_tensor_in_an_attribute():
     layer = nn.Module()
     layer.scale, other = torch.ones(4), torch.ones(4)

@@ -2,11 +2,13 @@
 warning named it.
 """
 
+import enum
 import functools
 import types
 import typing
 import weakref
 
+import pytest
 from hostile_cases import verdict
 
 
@@ -333,3 +335,19 @@ def test_defaults_of_a_named_tuple():
         return x * Settings().a
 
     assert verdict(build, change) == "followed"
+
+
+class Level(enum.Enum):
+    LOW = 1
+    HIGH = 2
+
+
+@pytest.mark.parametrize(("read", "change"), [
+    (lambda: Level.LOW.value, lambda patch: patch.setattr(Level.LOW, "_value_", 5)),
+    (lambda: Level(1).value, lambda patch: patch.setitem(Level._value2member_map_, 1, Level.HIGH)),
+    (lambda: Level["LOW"].value, lambda patch: patch.setitem(Level._member_map_, "LOW", Level.HIGH)),
+    (lambda: len(Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
+    (lambda: sum(level.value for level in Level), lambda patch: patch.setattr(Level, "_member_names_", ["LOW"])),
+], ids=["value", "call", "item", "length", "members"])  # fmt: skip
+def test_changed_member_of_an_enum(monkeypatch, read, change):
+    assert verdict(lambda x: x * read(), lambda: change(monkeypatch)) == "followed"

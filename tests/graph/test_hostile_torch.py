@@ -9,6 +9,8 @@ import torch.nn.utils.parametrize as parametrize
 from hostile_cases import verdict
 from torch import nn
 
+import oneflow as flow
+
 
 def test_closure_of_a_hook_of_a_tensor():
     m = nn.Linear(4, 4)
@@ -425,3 +427,38 @@ def test_edited_graph_of_fx():
         m.recompile()
 
     assert verdict(lambda x: m(x), ch, m) == "followed"
+
+
+class Multiplies(torch.overrides.TorchFunctionMode):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        return result * self.factor if function is torch.relu else result
+
+
+def test_another_torch_function_mode_around_the_call(request):
+    entered = [Multiplies(2.0)]
+    entered[0].__enter__()
+    request.addfinalizer(lambda: entered[0].__exit__(None, None, None))
+
+    def change():
+        entered[0].__exit__(None, None, None)
+        entered[0] = Multiplies(3.0)
+        entered[0].__enter__()
+
+    assert verdict(torch.relu, change) == "followed"
+
+
+def test_equal_torch_function_modes_make_one_program():
+    class Relu(flow.nn.Graph):
+        def build(self, x):
+            return torch.relu(x)
+
+    graph, x = Relu(), torch.ones(2)
+    for _ in range(3):
+        with Multiplies(2.0):
+            assert torch.equal(graph(x), x * 2)
+    assert len(graph._engine.programs) == 1

@@ -8,22 +8,27 @@ from collections.abc import Iterable
 import torch
 
 _training = operator.itemgetter("training")
+_training_of_script = operator.attrgetter("training")
 
 
 class ModeNotice:
     """The modes of the modules whose code reads them; `changed` tells whether one is another now."""
 
     def __init__(self, modes: Iterable[tuple[torch.nn.Module, bool]]) -> None:
+        modes = list(modes)
         readers = [
             (module, training)
             for module, training in modes
             if "training" in module.__dict__ and _reads_training(type(module))
         ]  # torch.compile's module has the mode of the module inside
+        scripts = [(module, training) for module, training in modes if _is_script_that_reads_it(module)]
         self._attributes = [module.__dict__ for module, _ in readers]
-        self._modes = [training for _, training in readers]
+        self._scripts = [module for module, _ in scripts]  # their attributes lie in C++
+        self._modes = [training for _, training in (*readers, *scripts)]
 
     def changed(self) -> bool:
-        return [*map(_training, self._attributes)] != self._modes
+        modes = [*map(_training, self._attributes), *map(_training_of_script, self._scripts)]
+        return modes != self._modes
 
     def tell(self, name: str) -> None:
         kept = "train()" if any(self._modes) else "eval()"
@@ -44,3 +49,9 @@ def _reads_training(cls: type) -> bool:
         if isinstance(value, types.FunctionType)
     )
     return any("training" in function.__code__.co_names for function in functions)
+
+
+def _is_script_that_reads_it(module: torch.nn.Module) -> bool:
+    if not isinstance(module, torch.jit.ScriptModule) or not module._c._has_method("forward"):
+        return False
+    return "training" in module.code

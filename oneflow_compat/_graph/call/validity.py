@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..observe import has_plain_layout
+from ..observe import Change, has_plain_layout
+from ..program.argument_facts import ArgumentFacts
 from ..program.captured import Captured
 from ..program.locations import (
     GroupOption,
@@ -93,6 +94,7 @@ class Validity:
         self._tensor_checker = scope.bind(self._tensors.checker)
         return (
             Test("sizes of arguments", self._same_sizes(scope), Stage.ARGUMENTS),
+            Test("facts of arguments", self._same_facts(scope), Stage.ARGUMENTS, self._note_fact),
             Test("program serves further calls", f"not {scope.bind(self)}.dead"),
             Test(
                 "optimizers",
@@ -119,6 +121,17 @@ class Validity:
         """The key of the entry has all sizes but those that are symbols."""
         dimensions = self.program.dimensions
         return f"{scope.bind(dimensions.compile())}(args)" if dimensions is not None else ""
+
+    def _same_facts(self, scope: Scope) -> str:
+        self._facts = ArgumentFacts(self.guards.argument_facts)
+        return f"{scope.bind(self._facts.hold)}(args)" if self._facts.facts else ""
+
+    def _note_fact(self) -> bool:
+        if self._facts.changed is not None:
+            fact, value = self._facts.changed
+            self.python_guards.changed = fact.label
+            self.python_guards.change = Change(fact.label, repr(fact.value), repr(value), fact.code_location)
+        return False
 
     # -- modules and optimizers --------------------------------------------------------
     def _same_structure(self, scope: Scope) -> str:

@@ -12,7 +12,7 @@ from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global
 from ..._global.tensor import memory_of
 from ..errors import CaptureError, inside_another
-from ..observe import observe, observe_steps, report_unfollowed, torch_settings
+from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, torch_settings
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
 from ..program.program import Output, Program
 from ..program.pytree import argument_names, tree_flatten, with_sizes
@@ -99,7 +99,7 @@ class Capture:
         grads = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
         modules = self._modules = ModuleChanges(list(early.all_modules()), engine.owner, recorder)
-        reads = observe(engine.build, engine.owner, modules.add)
+        self.reads = observe(engine.build, engine.owner, modules.add)
         self.step_reads = observe_steps() if trains else None
         with (
             undone(self._leave),
@@ -112,7 +112,7 @@ class Capture:
         ):
             STATE.recorder, STATE.state = recorder, early
             with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
-                flat_out, out_spec = self._record(inputs, early, modules, reads)
+                flat_out, out_spec = self._record(inputs, early, modules)
             captured: Captured = self._close(flat_out, out_spec)
         self._finish_step_reads()
         self._install_new_state(captured.live)
@@ -172,16 +172,17 @@ class Capture:
     def _argument_names(self) -> Any:
         return [name for _, name in argument_names(self.in_spec, self.engine.arg_names)]
 
-    def _record(self, inputs: Any, early: Any, modules: Any, reads: Any) -> Any:
+    def _record(self, inputs: Any, early: Any, modules: Any) -> Any:
         """Run build(), then record what it left in modules, and the update; return its flat results, spec."""
-        with reads:
+        self._report_unfollowed(self.reads.note_arguments(inputs))
+        with self.reads:
             flat_out, out_spec = self._build(inputs)
         check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip(), (torch.nn.Module,))
         self.recorder.phase = "state"
         rebound = modules.changes()
         modules.store_created(v for v in flat_out if isinstance(v, torch.nn.Module))
         self.attributes = _stored_attributes(modules, memories([*inputs, *flat_out]))
-        self._finish_reads(reads)
+        self._finish_reads(inputs)
         self.state = self._late_state(early)
         for old, new in rebound:
             with torch.no_grad():
@@ -190,10 +191,10 @@ class Capture:
         self._record_update()
         return flat_out, out_spec
 
-    def _finish_reads(self, reads: Any) -> None:
-        engine = self.engine
+    def _finish_reads(self, inputs: Any) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
-        self.python_values = reads.finish(replayed, engine.modes)
+        self.python_values = self.reads.finish(replayed, self.engine.modes)
+        self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(*self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
 
@@ -344,6 +345,7 @@ class Capture:
         named = (entry.tensor for entry in self.state.by_id.values())
         return Guards(
             python_values=self.python_values,
+            argument_facts=self.argument_facts,
             free_index=free_index,
             live_options={o: frozenset(names) for o, names in live_options.items()},
             overlaps=overlaps,

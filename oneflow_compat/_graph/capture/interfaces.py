@@ -62,6 +62,7 @@ class CaptureInterface(Protocol):
 
     engine: Any
     recorder: Any
+    reads: Any  # what observe() returned
     config: Any
     args_flat: list[Any]
     in_spec: Any

@@ -15,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..._active import outside_capture
 from ..errors import KEEP_VALUE, CaptureError
 from ..program.operators import communicates
 from ..program.program import roots, written_args
@@ -193,7 +194,7 @@ def _interpreted(recorder: RecorderInterface, graph: Graph, values: Any = ()) ->
     module = torch.nn.Module()
     for name, constant in recorder.constants.items():
         module.register_buffer(name, constant)
-    with _disable_current_modes(), torch.no_grad():
+    with outside_capture(), torch.no_grad():  # the interpreter is no code of build()
         return torch.fx.Interpreter(torch.fx.GraphModule(module, graph)).run(*values)
 
 

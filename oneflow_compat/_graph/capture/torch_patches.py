@@ -30,6 +30,7 @@ from .random_state import generators_of_build, states_of_generators
 from .recurrent import recurrent_layers
 from .size_builtins import builtins_of_sizes
 from .state_map import resolve
+from .tensor_texts import texts_of_tensors
 from .tracers import tracers
 from .unknown_sizes import asks_for_a_size, innermost
 from .update.loss_scaling import scaled
@@ -65,7 +66,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(value_readers(capture.recorder, capturing, capture.config.backend == "aten"))
         stack.enter_context(builtins_of_sizes())
         stack.enter_context(tracers(patched, capturing))
-        stack.enter_context(_printed())
+        stack.enter_context(texts_of_tensors(capture, capturing))
         stack.enter_context(_deep_copies())
         stack.enter_context(torch_checkpoints(patched, capturing, capture.recorder))
         for module in resolve(capture.engine.recompute):
@@ -262,28 +263,6 @@ def _deep_copies() -> Iterator[None]:
         return copy_of
 
     with patched(torch.Tensor, "__deepcopy__", make), patched(torch.nn.Parameter, "__deepcopy__", make):
-        yield
-
-
-@contextlib.contextmanager
-def _printed() -> Iterator[None]:
-    """A symbolic tensor prints as OneFlow's lazy ones do, in f-strings with a format as well."""
-
-    def text(tensor: torch.Tensor, *_: Any, **__: Any) -> str:
-        size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
-        grad = (
-            f", grad_fn=<{type(tensor.grad_fn).__name__}>"
-            if tensor.grad_fn is not None
-            else ", requires_grad=True"
-            if tensor.requires_grad
-            else ""
-        )
-        return (
-            f"tensor(..., is_lazy='True', size=({size}),"
-            f" dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
-        )
-
-    with patched_attributes((FakeTensor, name, text) for name in ("__repr__", "__str__", "__format__")):
         yield
 
 

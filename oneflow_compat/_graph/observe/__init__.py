@@ -21,6 +21,7 @@ from .layouts import has_plain_layout
 from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
 from .python_guards import Change, PythonGuards, checker_of
 from .sources import Guard
+from .tensor_reads import facts_of_arguments
 from .torch_settings import torch_settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "Guard",
     "PythonGuards",
     "checker_of",
+    "facts_of_arguments",
     "has_plain_layout",
     "observe",
     "observe_steps",

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
 
 from ..._active import outside_capture
 from .free_classes import FREE_BASES, is_a
@@ -108,6 +110,15 @@ def context_variables() -> tuple[Any, ...]:
     return tuple(contextvars.copy_context().items())
 
 
+def active_function_modes() -> tuple[TorchFunctionMode, ...]:
+    """Return the modes that the caller has entered.
+
+    Those of torch and of a capture are left out: torch keeps the default device as a mode.
+    """
+    modes = map(torch._C._get_function_stack_at, range(torch._C._len_torch_function_stack()))
+    return tuple(m for m in modes if type(m).__module__.partition(".")[0] not in ("torch", "oneflow"))
+
+
 class AnswerReads:
     """The part of Reads that guards what functions answer whose own reads are not observed."""
 
@@ -132,6 +143,8 @@ class AnswerReads:
                 self.warn(site, FILE)
             return
         self.getter(function if owner is None else types.MethodType(function, owner), arguments, site)
+        if function.__module__ == "logging":  # loggers remember which levels are on
+            return
         self.argument_contents((owner, *arguments), site)
         if site.is_user:
             self.inspected(arguments, site)
@@ -179,6 +192,14 @@ class AnswerReads:
         of_tensor = isinstance(getattr(function, "__self__", None), FREE_BASES)
         if site.is_user and not of_tensor and is_getter(function, arguments):
             self.answer(function, tuple(arguments), f"{function.__name__}()", site)
+
+    def function_modes(self, modes: tuple[TorchFunctionMode, ...], site: Any) -> None:
+        """Guard which modes change what functions of torch do. One with equal attributes may replace them."""
+        if modes:
+            label = "the active torch function modes"
+            self.add(ANSWER, active_function_modes, (None, ()), modes, label, site)
+        for mode in modes:
+            self.add(TYPE, mode, None, type(mode), f"the class of {type(mode).__name__}", site)
 
     def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Any) -> None:
         owner = getattr(function, "__self__", None)  # a bound method is another object each time

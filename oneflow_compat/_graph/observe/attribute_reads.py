@@ -226,6 +226,16 @@ class AttributeReads:
             ):
                 self._value(scope, name, value, name, False)
 
+    def note_arguments(self, arguments: Any) -> Any:
+        """Questions about arguments are not observed here."""
+        return ()
+
+    def is_text_for_output(self, frame: Any) -> bool:
+        return True
+
+    def warn_of_text(self) -> None:
+        """The text of a tensor is not observed here."""
+
     # -- the result ----------------------------------------------------------------------
     def finish(self, replayed: Any, modes: Any) -> Any:
         """The guards of later calls, once build() has returned."""

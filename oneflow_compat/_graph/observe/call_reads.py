@@ -19,14 +19,16 @@ from ..program.python_values import MISSING
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
 from .free_classes import FREE, is_a
-from .policy import DISPATCH, Policy, is_of_torch, policy_of
+from .policy import DISPATCH, Policy, is_of_this_package, is_of_torch, policy_of
 from .size_types import fix_size_whose_type_decides
 from .sources import ALIVE, CONTEXT, FUNCTION, is_fake, is_input, is_python_class
+from .tensor_reads import TensorReads
 from .unfollowed import GENERATOR, IDENTITY, MEMORY, reads_generator, unfollowed_call
 
 _QUIET_CALLS = frozenset(
     [isinstance, issubclass, id, type, callable, super, print, locals, globals, vars, dir, typing.cast]
 )
+_CLASS_CHECKS = (isinstance, type)
 _QUIET_IDS = frozenset(map(id, _QUIET_CALLS))
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodWrapperType)
 _MUTATORS = frozenset(
@@ -43,13 +45,16 @@ _SERIALIZERS = frozenset([pickle.dumps, pickle.dump, marshal.dumps])
 _SERIALIZED_DEPTH = -8  # levels of objects more than another function reads
 # Facts besides the layout and the elements.
 _QUESTIONS_TO_TENSORS = frozenset(
-    ["data_ptr", "storage_offset", "is_shared", "is_pinned", "is_inference", "_is_view", "is_conj", "is_neg"]
+    """
+    data_ptr storage_offset is_shared is_pinned is_inference _is_view is_conj is_neg storage untyped_storage
+    _typed_storage
+    """.split()
 )
 _QUESTIONS_TO_MEMORY = frozenset(["data_ptr", "is_shared", "is_pinned", "is_inference", "is_neg"])
 _ITEM_READERS = frozenset(["get", "setdefault", "pop", "__getitem__", "__contains__"])
 
 
-class CallReads(ClassReads, AnswerReads):
+class CallReads(ClassReads, AnswerReads, TensorReads):
     """The part of Reads that guards what calls read."""
 
     attribute: Callable[..., Any]
@@ -61,6 +66,7 @@ class CallReads(ClassReads, AnswerReads):
     all_attributes: Callable[..., Any]
     make_visible: Callable[..., Any]
     objects: dict[int, Any]
+    printing_site: Any
     pinned: set[int]
 
     def call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
@@ -87,6 +93,10 @@ class CallReads(ClassReads, AnswerReads):
     def quiet_call(self, function: Any, arguments: Sequence[Any], site: Any) -> Any:
         if function is id and site.is_user and is_a(arguments[0], torch.Tensor):
             self.identity_of_tensor(arguments[0], site)
+        if function in _CLASS_CHECKS and arguments and is_a(arguments[0], torch.Tensor):
+            self.class_of_argument(function, arguments, site)
+        if function is print:
+            self.printing_site = site
         if site.is_user and arguments:
             self.inspection(function, arguments, site)
         return fix_size_whose_type_decides(function, arguments, site)
@@ -97,7 +107,7 @@ class CallReads(ClassReads, AnswerReads):
             self.answer(function, tuple(arguments), "functools.singledispatch", site)
             return
         self.question(function, owner, function.__name__, site)
-        if not self.python_call(function, site):
+        if not self.called_function(function, site):
             self.foreign_call(function, owner, arguments, site)
 
     def identity_of_tensor(self, tensor: torch.Tensor, site: Any) -> None:
@@ -160,8 +170,14 @@ class CallReads(ClassReads, AnswerReads):
             self.function(function, site)
         return policy in (Policy.USER, Policy.INSTALLED)
 
+    def called_function(self, function: types.FunctionType, site: Any) -> bool:
+        """Guard a function of any package that is called; return False if its frames are not observed."""
+        if not is_of_this_package(function.__code__.co_filename):
+            self.function(function, site)
+        return self.python_call(function, site)
+
     def function(self, function: types.FunctionType, site: Any) -> None:
-        """Guard the code and the defaults of a function of the user's."""
+        """Guard the code and the defaults of a function."""
         if ("function", id(function)) in self.seen:
             return
         self.seen.add(("function", id(function)))
@@ -206,7 +222,7 @@ class CallReads(ClassReads, AnswerReads):
         if asks_tensor and is_fake(owner):
             if site.is_user and name in _QUESTIONS_TO_MEMORY:
                 self.warn(site, MEMORY)
-            return
+            return self.argument_method(owner, name, site)
         if asks_tensor or name == "cache_info" and type(owner) is LRU_CACHE:
             method = function if hasattr(function, "__self__") else types.MethodType(function, owner)
             self.answer(method, (), f"{name}()", site)
@@ -244,6 +260,8 @@ class CallReads(ClassReads, AnswerReads):
             return self.store_attribute(arguments[0], arguments[1])
         if function is contextvars.copy_context:
             return self.answer(context_variables, (), "the context variables", site)
+        if function in (exec, eval):  # the names of the code are guarded, but those of separate locals
+            return self.argument_contents(arguments[2:], site)
         if function in _OF_ELEMENTS:
             return self.argument_elements(arguments, site)
         if function in (repr, format):

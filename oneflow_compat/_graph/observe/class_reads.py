@@ -35,6 +35,7 @@ class ClassReads:
     c_call: Callable[..., Any]
     note_module: Callable[..., Any]
     python_call: Callable[..., Any]
+    called_function: Callable[..., Any]
     visible: Callable[..., Any]
     objects: dict[int, Any]
     seen: set[Any]
@@ -73,7 +74,7 @@ class ClassReads:
             function = self.class_attribute(cls, cls.__mro__, name, site)
             function = getattr(function, "__func__", function)  # __new__ is a staticmethod
             if type(function) is types.FunctionType:
-                self.python_call(function, site)
+                self.called_function(function, site)
         metaclass = type(cls)
         if metaclass is not type:
             self.class_attribute(metaclass, metaclass.__mro__, "__call__", site)

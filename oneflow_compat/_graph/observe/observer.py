@@ -9,8 +9,10 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
+from .answers import active_function_modes
 from .frames import observed_frames, skip_hooks
 from .free_classes import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, is_a
 from .instructions import READS
@@ -34,7 +36,7 @@ from .sources import (
     is_plain,
     is_same_plain,
 )
-from .unfollowed import IDENTITY, calling_site, reads_objects
+from .unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -65,6 +67,7 @@ class Observer:
             self.reads.add(CONTENTS, hooks, None, contents(hooks), name, None)
             self.reads.complete.add(id(hooks))
         self.reads.add(SPECIAL_METHODS, torch.Tensor, None, OF_CAPTURE, "the operators of torch.Tensor", None)
+        self.reads.function_modes(active_function_modes(), None)
 
     def __enter__(self) -> Any:
         if self.made_by_build is None:  # step() of each optimizer enters again
@@ -84,6 +87,21 @@ class Observer:
         del self.frames, self.reads.make_visible, self.reads.leave_out
         if exc[0] is not None:
             del self.reads
+
+    def note_arguments(self, arguments: Any) -> Any:
+        """Note the arguments of build(), and return (None, text) for what it does not see of them."""
+        return self.reads.note_arguments(arguments)
+
+    def is_text_for_output(self, frame: Any) -> bool:
+        """Whether the text that a frame asks for goes to print() or to a log, and decides nothing."""
+        site = self.reads.printing_site
+        return site is not None and is_at(frame, site) or is_logging(frame)
+
+    def warn_of_text(self) -> None:
+        """Note that build() makes a text of a tensor whose values are not known."""
+        site = calling_site()
+        if site is not None:
+            self.reads.warn(site, TEXT)
 
     def _unobserved(self, code: CodeType, scope: Any) -> None:
         """Names of a class body, or of an asynchronous function, are guarded whether they are read or not."""
@@ -133,7 +151,9 @@ class Observer:
             self._settle(guard, replayed, kept, opaque)
         if opaque:
             unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
-        return PythonGuards(kept, pinned, unfollowed, follows_modules=True)
+        result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
+        result.argument_facts = [*reads.argument_facts.values()]
+        return result
 
     @staticmethod
     def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:
@@ -277,6 +297,9 @@ def _comparison(left: Any, right: Any, site: Any) -> None:
 
 
 def _identity(left: Any, right: Any, site: Any) -> None:
+    if left is FakeTensor and right is torch.Tensor or right is FakeTensor and left is torch.Tensor:
+        if _active():
+            _current.reads.warn(site, CLASS)
     if site.is_user and _are_two_tensors(left, right) and _active():
         _current.reads.warn(site, IDENTITY)
     if left is not None and right is not None and not is_a(left, FREE_BASES) and _active():

@@ -25,9 +25,10 @@ class Policy(Enum):
     NONE_BELOW = "none below"  # and so is everything that it calls
 
 
-# Parts that hold the user's objects and read them.
-_TORCH_PARTS = ("nn/", "optim/", "ao/", "distributions/")
+# Parts that hold the user's objects and read them, or settings that decide the text of a tensor or an array.
+_TORCH_PARTS = ("nn/", "optim/", "ao/", "distributions/", "jit/_script.py", "_tensor_str.py")
 _TORCH_FUNCTIONS = ("nn/functional.py", "nn/init.py", "nn/_reduction.py", "nn/parameter.py")
+_NUMPY_FILES = ("/numpy/_core/arrayprint.py", "/numpy/_core/printoptions.py", "/numpy/core/arrayprint.py")
 _PACKAGE_PARTS = ("nn/", "one_embedding/", "optim/", "utils/", "amp/", "autograd/")
 # They hand reads on to modules, or replace methods of modules.
 _GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py", "_graph/capture/batch_norm.py")
@@ -36,7 +37,7 @@ _FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "t
 # Parts of the standard library that keep the interpreter's own books.
 _BOOKKEEPING = frozenset(
     """
-    abc contextlib contextvars copyreg enum genericpath importlib inspect linecache
+    abc contextlib contextvars copyreg genericpath importlib inspect linecache
     posixpath re site sre_compile sre_parse threading tokenize traceback types typing warnings weakref
     _weakrefset unittest asyncio concurrent multiprocessing
     """.split()
@@ -58,7 +59,8 @@ def policy_of_file(name: str) -> Policy:
         return Policy.INSTALLED if observed else Policy.NONE
     if _SITE in name:
         package = name.rpartition(_SITE)[2].split(os.sep)[0]
-        return Policy.NONE if package in _FUNCTIONS_ONLY else Policy.INSTALLED
+        of_functions = package in _FUNCTIONS_ONLY and not name.replace(os.sep, "/").endswith(_NUMPY_FILES)
+        return Policy.NONE if of_functions else Policy.INSTALLED
     if name.startswith(_STDLIB):
         return _policy_of_standard_library(name[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py"))
     if name.startswith("<frozen importlib"):  # a module that is imported runs once, in eager mode too

@@ -46,6 +46,7 @@ class PythonGuards:
         self.mode_changed: Callable[..., Any] | None = (
             None  # called once with a guard whose module was put into another mode
         )
+        self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
         self._slots: dict[Any, Any] = {}  # id(tensor) -> (container, key) from which the program reads it
         self.groups: list[Any] = []

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.live_numbers import live_number
-from ..program.python_values import MISSING, tensor_meta
+from ..program.python_values import MISSING
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
@@ -36,18 +37,16 @@ from .sources import (
     CONTENTS,
     ELEMENT,
     ITEM,
-    LAYOUT,
     OF_CAPTURE,
     TYPE,
     Guard,
     attributes_of,
     contents,
-    is_fake,
-    is_input,
     is_plain,
     is_python_class,
 )
 from .unfollowed import (
+    CLASS,
     FILE,
     calling_site,
     uncompared_array,
@@ -58,12 +57,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-_TENSOR_NAMES = frozenset(dir(torch.Tensor))
-# what a real tensor may have besides its layout and its elements
-_VALUES_OF_TENSORS = frozenset(
-    ["requires_grad", "grad_fn", "is_leaf", "retains_grad", "names", "_version", "_backward_hooks"]
-)
-_HISTORY = frozenset(["grad_fn", "is_leaf", "retains_grad"])  # what an argument may bring with it
 _WITHOUT_CONTENTS = (*FREE_BASES, type, types.ModuleType)
 # Their objects have equal copies, which `is` tells apart.
 _COPIES_ARE_EQUAL = frozenset([int, float, complex, str, bytes])
@@ -78,7 +71,8 @@ class Reads(CallReads):
         self.guards: dict[Any, Any] = {}  # (access, id(owner), key) -> Guard
         self.objects: dict[Any, Any] = {}  # id -> object, so that no other object gets its id
         self.attribute_dicts: dict[int, int] = {}  # id(dict of attributes) -> id(its object)
-        self.seen: set[Any] = set()
+        # a capture replaces built-in functions, whose names have guards of their own where code reads them
+        self.seen: set[Any] = {(id(vars(builtins)), CONTENTS)}
         self.complete: set[Any] = set()  # ids of containers that the capture itself changes
         self.written: set[Any] = set()  # keys of guards whose source build() wrote
         self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
@@ -86,6 +80,8 @@ class Reads(CallReads):
         self.made: set[Any] = set()  # ids of modules that build() made
         self.modules: set[Any] = set()
         self.unfollowed: dict[Any, Any] = {}  # (label, location) -> (site, what it is)
+        self.argument_facts: dict[Any, Any] = {}  # (id(node), name) -> (node, name, value, label, site)
+        self.printing_site: Any = None  # of the latest call of print()
         self.opaque: list[Any] = []  # (object, site, what it is): no guard if it outlives build()
         # set by the frames that are observed
         self.make_visible: Callable[[Any], None] = lambda code: None
@@ -169,6 +165,8 @@ class Reads(CallReads):
         self.instance_attribute(instance, name, in_class, label, site)
 
     def attribute_of_class(self, cls: type, name: str, label: str, site: Any) -> None:
+        if cls is FakeTensor and site.is_user:
+            self.warn(site, CLASS)
         if self.class_attribute(cls, cls.__mro__, name, site) is MISSING:
             in_metaclass = self.class_attribute(type(cls), type(cls).__mro__, name, site)
             if type(in_metaclass) is types.GetSetDescriptorType and site.is_user and name != "__dict__":
@@ -267,41 +265,11 @@ class Reads(CallReads):
             self.add(ITEM, sys.modules, name, sys.modules.get(name, MISSING), f"import {name}", site)
             name = name.rpartition(".")[0]
 
-    def tensor_attribute(self, tensor: Any, name: str, site: Any) -> None:
-        """An attribute that the user put on a real tensor, or whether it is trained."""
-        if not is_a(tensor, torch.Tensor):
-            return
-        if hasattr(torch.Tensor, name):
-            self.tensor_method(name, site)
-        if is_fake(tensor):
-            return self.argument_attribute(tensor, name, site)
-        self.layout(tensor, site)
-        label = f"{type(tensor).__name__}.{name}"
-        if name == "grad":  # a capture keeps gradients aside, and a graph those of parameters
-            if not isinstance(tensor, torch.nn.Parameter):
-                self.add(ATTRIBUTE, tensor, name, OF_CAPTURE, label, site)
-        elif name in _VALUES_OF_TENSORS:
-            self.add(ATTRIBUTE, tensor, name, getattr(tensor, name), label, site)
-        elif name not in _TENSOR_NAMES:
-            self.add(ITEM, tensor.__dict__, name, tensor.__dict__.get(name, MISSING), label, site)
-
-    def argument_attribute(self, tensor: Any, name: str, site: Any) -> None:
-        """A symbolic tensor has the attributes of every tensor, and not what the user put on an argument."""
-        if not site.is_user or not is_input(tensor):
-            return
-        argument = tensor._of_node.meta.get("value")
-        is_of_user = name not in _TENSOR_NAMES and name in getattr(argument, "__dict__", ())
-        if is_of_user or name in _HISTORY and tensor.requires_grad:
-            self.warn(site, "an attribute that another argument may not have")
-
-    def layout(self, tensor: torch.Tensor, site: Any) -> None:
-        """Guard the shape, strides, dtype and device of a tensor that was there before the capture."""
-        if not is_fake(tensor):
-            self.add(LAYOUT, tensor, None, tensor_meta(tensor), None, site)
-
     # -- containers ----------------------------------------------------------------------
     def item(self, container: Any, key: Any, site: Any) -> None:
         cls = type(container)
+        if key is FakeTensor:
+            self.class_as_key(container, site)
         if is_a(container, FREE_BASES):  # a tensor, which copies an index that is a list or an array
             self.contents(key, site, 1)
         if cls in FREE or is_a(container, FREE_BASES):
@@ -328,6 +296,8 @@ class Reads(CallReads):
             self.add(ATTRIBUTE, container, "default_factory", container.default_factory, None, site)
 
     def contains(self, container: Any, key: Any, site: Any) -> None:
+        if key is FakeTensor:
+            self.class_as_key(container, site)
         if is_a(container, dict) and type(container).__contains__ is dict.__contains__:
             try:
                 present = dict.__contains__(container, key)

@@ -23,6 +23,7 @@ import torch
 from ..._global.marks import OfSeveralRanks
 from ..program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
 from .free_classes import VIEWS, is_a
+from .script_modules import script_attributes
 
 if TYPE_CHECKING:
     from .instrument import Site
@@ -175,6 +176,8 @@ _PICTURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     types.MethodType: lambda value: (value.__func__, value.__self__),
     contextvars.Context: lambda value: (*value.keys(), *value.values()),
     decimal.Context: lambda value: arithmetic_of(value),
+    torch._C.ScriptModule: script_attributes,
+    torch._C.ScriptMethod: script_attributes,
 }
 
 

@@ -20,6 +20,8 @@ GENERATOR = "a random generator that torch does not know"
 FILE = "the file system"
 IDENTITY = "whether two names mean one tensor, which may differ in another call"
 MEMORY = "a fact of the memory of a tensor that each call computes or gets"
+CLASS = "the class of a tensor, which is torch's FakeTensor while build() is captured"
+TEXT = "the text of a tensor, whose values each call computes or gets"
 THREAD = "code that runs in another thread or process"
 
 # module of a function written in C -> what its functions read, and which of them
@@ -38,6 +40,7 @@ _ARRAY_BYTES = 1 << 20  # of an array whose elements are compared before each ca
 _OBJECT_READS = frozenset(
     ["LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR", "IMPORT_STAR"]
 )
+_OBSERVED = (Policy.USER, Policy.INSTALLED)
 _NO_CLOCK = {"sleep", "strftime", "strptime", "mktime"}
 _NOW = {"now", "utcnow", "today"}
 _NUMPY_FUNCTION = type(np.sum)  # from NumPy 1.25 on a class written in C; its objects do not change
@@ -129,6 +132,24 @@ def calling_site(through_torch: bool = True) -> Any:
             return None
         frame = frame.f_back
     return None
+
+
+def is_at(frame: types.FrameType | None, site: Site) -> bool:
+    """Whether the innermost observed frame from this one on runs the instruction of a site."""
+    while frame is not None and policy_of(frame.f_code, frame.f_globals) not in _OBSERVED:
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename != site.code.co_filename:
+        return False
+    return frame.f_code.co_name == site.code.co_name and _position(frame) == site.position
+
+
+def is_logging(frame: types.FrameType | None) -> bool:
+    """Whether the text is for a log, or for what a graph prints of itself."""
+    while frame is not None and policy_of(frame.f_code, frame.f_globals) not in _OBSERVED:
+        if frame.f_globals.get("__name__", "").startswith(("logging", "oneflow.nn.graph")):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def reads_objects(code: types.CodeType) -> bool:

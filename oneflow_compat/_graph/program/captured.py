@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import TreeSpec
 
+from .argument_facts import ArgumentFact
 from .locations import Container, GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
 from .symbolic import Branch
@@ -67,6 +68,8 @@ class Guards:
     """
 
     python_values: PythonGuards  # of what build() read from Python
+    # what it asked of its arguments besides their layouts
+    argument_facts: tuple[ArgumentFact, ...] = ()
     # id(tensor that build() read) -> its index among the free tensors, or None if it is named state
     free_index: Mapping[int, int | None] = field(default_factory=dict)
     # optimizer -> names of options that are inputs of the program; the other options are fixed in it

@@ -153,9 +153,9 @@ class ProxyModule(Proxy):
         if name == "_origin":  # not created by __init__
             raise AttributeError(name)
         origin = self._origin
-        module = origin._modules.get(name)
-        if module is not None:
-            return self._child(name, module)
+        modules = origin._modules  # no dict in a module of torch.jit.script
+        if name in modules and modules[name] is not None:
+            return self._child(name, modules[name])
         if not capturing():
             for tag, tensors in (("PARAMETER", origin._parameters), ("BUFFER", origin._buffers)):
                 tensor = tensors.get(name)

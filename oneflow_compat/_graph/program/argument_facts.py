@@ -1,0 +1,95 @@
+"""Facts of a tensor argument besides its layout, such as whether it has a gradient or a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class ArgumentFact:
+    """What a program assumes of an argument, because build() asked for it."""
+
+    index: int  # among the flat arguments
+    name: str
+    value: object
+    label: str
+    code_location: tuple[str, int, str] | None
+
+
+def _has_gradient(tensor: torch.Tensor) -> bool:
+    return (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None
+
+
+_FACTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "class": type,
+    "grad": _has_gradient,
+    "grad_fn": lambda tensor: tensor.grad_fn is not None,
+    "is_leaf": lambda tensor: tensor.is_leaf,
+    "retains_grad": lambda tensor: tensor.retains_grad,
+    "output_nr": lambda tensor: tensor.output_nr,
+    "_base": lambda tensor: tensor._base is not None,
+    "_is_view": lambda tensor: tensor._is_view(),
+    "_backward_hooks": lambda tensor: bool(tensor._backward_hooks),
+    "_post_accumulate_grad_hooks": lambda tensor: bool(tensor._post_accumulate_grad_hooks),
+    "storage_offset": lambda tensor: tensor.storage_offset(),
+    "untyped_storage": lambda tensor: tensor.untyped_storage().nbytes(),
+}
+# What a symbolic tensor answers at the start of build().
+_IN_BUILD = {
+    "is_leaf": True,
+    "output_nr": 0,
+    "grad": False,
+    "grad_fn": False,
+    "retains_grad": False,
+    "_base": False,
+    "_is_view": False,
+    "_backward_hooks": False,
+    "_post_accumulate_grad_hooks": False,
+}
+# A symbolic tensor counts writes and keeps attributes of its own.
+UNLIKE_ARGUMENT = frozenset(["_version", "__dict__"])
+
+
+def is_fact(name: str) -> bool:
+    return name in _FACTS
+
+
+def fact_of(tensor: torch.Tensor, name: str) -> object:
+    """Return a fact of a tensor, or whether the user put an attribute of this name on it."""
+    read = _FACTS.get(name)
+    if read is None:
+        return name in tensor.__dict__
+    if type(tensor) is torch.Tensor:
+        return read(tensor)
+    with torch._C.DisableTorchFunctionSubclass():
+        return read(tensor)
+
+
+def is_visible(argument: torch.Tensor, symbolic: torch.Tensor, name: str) -> bool:
+    """Whether the symbolic tensor of an argument answers in build() as the argument does."""
+    if name == "class":
+        return True
+    if name in _IN_BUILD or not is_fact(name):
+        return fact_of(argument, name) == _IN_BUILD.get(name, False)
+    answer = fact_of(symbolic, name)
+    return type(answer) is int and answer == fact_of(argument, name)  # a size may be a symbol
+
+
+class ArgumentFacts:
+    """Tests the facts that one program assumes."""
+
+    def __init__(self, facts: Sequence[ArgumentFact]) -> None:
+        self.facts = facts
+        self.changed: tuple[ArgumentFact, object] | None = None  # the latest that failed, its value
+
+    def hold(self, arguments: Sequence[Any]) -> bool:
+        for fact in self.facts:
+            value = fact_of(arguments[fact.index], fact.name)
+            if value != fact.value:
+                self.changed = fact, value
+                return False
+        return True
