@@ -183,6 +183,34 @@ def rows_of_a_view(world, rng):
     world.next_rows = lambda x: torch.cat([x, x], 1)[:, 2:6]
 
 
+def rows_with_an_attribute(world, rng):
+    def tagged(x):
+        x.tag = 2.0
+        return x
+
+    world.next_rows = tagged
+
+
+def rows_with_an_earlier_gradient(world, rng):
+    def with_gradient(x):
+        x.requires_grad_().grad = torch.ones_like(x)
+        return x
+
+    world.next_rows = with_gradient
+
+
+def rows_with_a_history(world, rng):
+    world.next_rows = lambda x: x.requires_grad_() * 1
+
+
+def rows_that_are_a_parameter(world, rng):
+    world.next_rows = lambda x: torch.nn.Parameter(x, requires_grad=rng.random() < 0.5)
+
+
+def rows_of_a_larger_memory(world, rng):
+    world.next_rows = lambda x: torch.cat([x, x])[len(x) :]
+
+
 def other_shape(world, rng):
     world.rows = rng.choice([2, 3, 5])
 
@@ -198,5 +226,6 @@ OPTIMIZER_CHANGES = (
 )  # fmt: skip
 ARGUMENT_CHANGES = (
     pass_buffer, pass_parameter, pass_overlapping, transposed_rows, rows_with_gradient, rows_of_a_view, other_shape,
-    other_number,
+    other_number, rows_with_an_attribute, rows_with_an_earlier_gradient, rows_with_a_history,
+    rows_that_are_a_parameter, rows_of_a_larger_memory,
 )  # fmt: skip

@@ -214,7 +214,7 @@ class World:
         self.step = getattr(self, {"eager": "eager", "compiled": "compiled"}.get(mode, "graph"))(mode)
 
     def run(self, text: str, path: str = "<change>"):
-        exec(compile(text, path, "exec"), vars(self.space))
+        exec(compile(text, path, "exec", dont_inherit=True), vars(self.space))
 
     def loss(self, x, shift, factor):
         loss = self.model(x, shift, factor).square().mean()
