@@ -50,7 +50,7 @@ uint64_t dict_version(PyObject* dict) { return reinterpret_cast<Dict*>(dict)->ve
 
 // Incremented whenever the format of the tests that build() takes changes. checkers.py uses the library only
 // if the numbers match.
-constexpr int kInterface = 3;
+constexpr int kInterface = 4;
 
 enum Operation {
   kEntries, kPicture, kType, kCell, kList, kClass, kAttribute, kElement, kFlags, kCall, kLayouts, kFunction, kObject
@@ -78,6 +78,7 @@ struct Test {
   uint64_t version;
   descrgetfunc read;  // the getter of the descriptor, in a test of flags
   std::vector<Entry> entries;
+  Py_ssize_t size;  // that a dict with these entries must have, or -1
   std::vector<Layout> layouts;
   Py_ssize_t implementation;  // offset of the TensorImpl pointer in a tensor object
 };
@@ -107,6 +108,7 @@ bool entry_holds(PyObject* dict, Entry& entry) {
 }
 
 bool entries_hold(Test& test) {
+  if (test.size >= 0 && PyDict_Size(test.owner) != test.size) return false;
   for (Entry& entry : test.entries)
     if (!entry_holds(test.owner, entry)) return false;
   return true;
@@ -279,8 +281,11 @@ PyObject* first_change_after(PyObject* capsule, PyObject* index) {
   return first_from(capsule, start + 1);
 }
 
+// `expected` is (key, value, key, value, ..., size), with or without the size of the dict at its end.
 bool read_entries(Checker& checker, Test& test) {
   const Py_ssize_t size = PyTuple_Size(test.expected);
+  test.size = size % 2 == 0 ? -1 : PyLong_AsSsize_t(PyTuple_GetItem(test.expected, size - 1));
+  if (PyErr_Occurred()) return false;
   test.entries.clear();
   for (Py_ssize_t index = 0; index + 1 < size; index += 2) {
     PyObject* value = PyTuple_GetItem(test.expected, index + 1);

@@ -438,3 +438,18 @@ def test_function_of_numpy_needs_no_warning():
         assert torch.equal(graph(X), X * 2.0)
         values[0] = 3.0
         assert torch.equal(graph(X), X * 3.0)
+
+
+def test_text_of_json_needs_no_warning():
+    texts = ['{"factor": 2.0}']
+
+    class Scaled(flow.nn.Graph):
+        def build(self, x):
+            return x * json.loads(texts[0])["factor"]
+
+    graph = Scaled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(graph(X), X * 2.0)
+        texts[0] = '{"factor": 3.0}'
+        assert torch.equal(graph(X), X * 3.0)

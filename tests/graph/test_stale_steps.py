@@ -133,3 +133,43 @@ def test_values_that_step_does_not_read_make_no_program():
     pair.change(lambda model, optimizer: optimizer.load_state_dict(optimizer.state_dict()))
     pair.step()
     assert pair.program_count == 1
+
+
+class Looks(torch.optim.SGD):
+    """Multiplies gradients by an option, if `factor_of(group, state)` finds one."""
+
+    def __init__(self, parameters, factor_of):
+        super().__init__(parameters, lr=0.1, momentum=0.9)
+        self.factor_of = factor_of
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(self.factor_of(group, self.state[parameter]))
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("factor_of", [
+    lambda group, state: group.get("factor", 1.0),
+    lambda group, state: 3.0 if "factor" in group else 1.0,
+    lambda group, state: float(len(group)),
+    lambda group, state: 3.0 if any(name == "factor" for name in group) else 1.0,
+    lambda group, state: state.get("factor", 1.0),
+    lambda group, state: 3.0 if "factor" in state else 1.0,
+], ids=["get", "in", "len", "iteration", "get of state", "in state"])  # fmt: skip
+def test_option_or_state_that_is_added_later(factor_of):
+    def add(model, optimizer):
+        group = optimizer.param_groups[0]
+        for holder in (group, *map(optimizer.state.__getitem__, group["params"])):
+            holder["factor"] = 3.0
+
+    check(lambda model: Looks(model.parameters(), factor_of), add)
+
+
+def test_initial_rate_that_a_schedule_adds_makes_no_program():
+    pair = Pair(lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    pair.step()
+    before = pair.program_count
+    pair.change(lambda model, optimizer: optimizer.param_groups[0].setdefault("initial_lr", 0.1))
+    pair.step()
+    assert pair.program_count == before

@@ -125,7 +125,7 @@ class _Optimizer:
         self._holders = list(self.holders.values())
         self._layouts = [*map(_layout, self._holders)]
         self.groups = list(optimizer.param_groups)
-        self.keys = [set(group) for group in self.groups]
+        self.keys = [*map(_names, self.groups)]
         self.params = [list(group["params"]) for group in self.groups]
         self.step = optimizer.__dict__.get("step", MISSING)
 
@@ -145,6 +145,9 @@ class _Optimizer:
             yield _guard(sources.CONTENTS, group["params"], None, sources.contents(group["params"]))
         state = self.optimizer.state
         yield _guard(sources.CONTENTS, state, None, sources.contents(state))
+        for holder in (*groups, *state.values()):  # step() may look for what is not there yet
+            if isinstance(holder, dict):
+                yield _guard(sources.SIZE, holder, None, len(holder))
         for holder in (*groups, *state.values()):  # another tensor may have another layout, or share memory
             for path, tensor in _tensors_in(holder):
                 container = found_at(holder, path[:-1])
@@ -164,7 +167,7 @@ class _Optimizer:
         """Return what changed, or None."""
         optimizer = self.optimizer
         groups = optimizer.param_groups
-        if [*map(dict.keys, groups)] != self.keys:
+        if [*map(_names, groups)] != self.keys:
             return f"the groups of optimizer {self.index}"
         for group, params in zip(groups, self.params):
             if not _same_objects(group["params"], params):
@@ -192,6 +195,11 @@ class _Optimizer:
         return state.keys() == self.holders.keys() and all(
             _layout(state[p]) == layout for p, layout in zip(self.holders, self._layouts)
         )
+
+
+def _names(group: dict[str, object]) -> set[str]:
+    """Return the names of the options of a group. A scheduler adds the first rate for itself."""
+    return group.keys() - {"initial_lr"}
 
 
 def _same_objects(now: Collection[object], before: Collection[object]) -> bool:

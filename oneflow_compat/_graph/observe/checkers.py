@@ -21,6 +21,7 @@ from .sources import (
     CONTENTS,
     FUNCTION,
     LAYOUT,
+    SIZE,
     SPECIAL_METHODS,
     TYPE,
     contents,
@@ -32,7 +33,7 @@ try:
 except ImportError:  # not built: there was no compiler
     _guards = None
 
-_INTERFACE = 3  # kInterface of csrc/guards.cpp
+_INTERFACE = 4  # kInterface of csrc/guards.cpp
 # The operations of csrc/guards.cpp, in its order.
 (
     _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL, _LAYOUTS,
@@ -87,6 +88,8 @@ class PythonChecker:
             return f"{key} not in {owner}" if value is MISSING else f"{owner}[{key}] is v{name}"
         if guard.access == "contains":
             return f"({key} in {owner}) is v{name}"
+        if guard.access == SIZE:
+            return f"len({owner}) == v{name}"
         if guard.access == "element":
             return f"{owner}[{key}] is v{name}"
         if guard.access == "cell":
@@ -117,7 +120,7 @@ def differs(guard: Any) -> bool:
         return not is_same_picture(current, guard.value)
     if guard.access == "contains":
         return current is not bool(guard.value)
-    if guard.access == LAYOUT:
+    if guard.access in (LAYOUT, SIZE):
         return bool(current != guard.value)
     return current is not guard.value
 
@@ -168,13 +171,17 @@ def _dict_test(group: Any, features: Features) -> tuple[Any, ...]:
     if pictures:
         return _PICTURE, group.owner, pictures[0]
     expected: dict[Any, Any] = {}
+    sizes = tuple(guard.value for guard in group.guards if guard.access == SIZE)[:1]
     for guard in group.guards:
         value = guard.value
+        if guard.access == SIZE:
+            continue
         if guard.access == CONTAINS:
             expected.setdefault(guard.key, _PRESENT if value else MISSING)
         else:
             expected[guard.key] = value
-    return _ENTRIES, group.owner, tuple(part for entry in expected.items() for part in entry)
+    entries = (part for entry in expected.items() for part in entry)
+    return _ENTRIES, group.owner, (*entries, *sizes)
 
 
 def _class_test(group: Any, features: Features) -> tuple[Any, ...] | None:

@@ -167,6 +167,7 @@ def checker_of(guards: Any) -> Any:
 _TEST_OF = {
     "item": "dict",
     "contains": "dict",
+    "size": "dict",
     "mode": "dict",
     "class attribute": "class",
     "special methods": "class",

@@ -34,6 +34,7 @@ _POINTER_BYTES = tuple.__itemsize__
 # How a source is read. The owner of a guard is the object that has the source.
 ITEM = "item"  # a key of a dict
 CONTAINS = "contains"  # whether a dict has a key
+SIZE = "size"  # how many keys a dict has
 ELEMENT = "element"  # an index of a list or deque
 CELL = "cell"  # a variable of a closure
 ATTRIBUTE = "attribute"  # what getattr() returns: slots, facts of functions, thread-locals
@@ -114,6 +115,7 @@ _READERS: dict[Any, Callable[[Any, Any], Any]] = {
     ITEM: lambda owner, key: dict.get(owner, key, MISSING),
     MODE: lambda owner, key: dict.get(owner, key, MISSING),
     CONTAINS: lambda owner, key: dict.__contains__(owner, key),
+    SIZE: lambda owner, key: dict.__len__(owner),
     ELEMENT: lambda owner, key: owner[key],
     CELL: lambda owner, key: owner.cell_contents,
     ATTRIBUTE: _attribute,

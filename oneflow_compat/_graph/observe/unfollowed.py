@@ -60,6 +60,7 @@ _KNOWN_PACKAGES = frozenset(
         "_abc",
         "_json",
         "_contextvars",
+        "_json",
         "pybind11_builtins",
     ]
 )
