@@ -143,8 +143,6 @@ class AnswerReads:
                 self.warn(site, FILE)
             return
         self.getter(function if owner is None else types.MethodType(function, owner), arguments, site)
-        if function.__module__ == "logging":  # loggers remember which levels are on
-            return
         self.argument_contents((owner, *arguments), site)
         if site.is_user:
             self.inspected(arguments, site)

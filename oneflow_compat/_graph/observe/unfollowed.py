@@ -58,7 +58,6 @@ _KNOWN_PACKAGES = frozenset(
         "weakref",
         "types",
         "_abc",
-        "_json",
         "_contextvars",
         "_json",
         "pybind11_builtins",
