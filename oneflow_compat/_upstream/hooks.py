@@ -131,6 +131,19 @@ _ROWS = (
     ),
     (
         "torch._C",
+        "_get_function_stack_at",
+        "the caller's function modes are guarded",
+        "tests/graph/test_hostile_torch.py",
+    ),
+    (
+        "torch._C",
+        "ConcreteModuleType ScriptMethod ScriptModule ScriptObject",
+        "attributes of script modules are guarded",
+        "tests/graph/test_script_modules.py",
+    ),
+    ("torch", "_tensor_str", "the text of a tensor reads its values", "tests/graph/test_hostile_texts.py"),
+    (
+        "torch._C",
         "_after_ADInplaceOrView_keyset",
         "CUDA kernels with atomics raise torch's alert under deterministic algorithms",
         "tests/ops/test_ops_gpu.py",
