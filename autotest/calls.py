@@ -14,6 +14,7 @@ from .case import DualObject, Step
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .generators import Nothing, generator
 from .printing import SourceWriter
+from .settings import compare_settings, current_settings, set_settings
 
 if TYPE_CHECKING:
     from .pair import Pair, RandomState
@@ -194,7 +195,7 @@ def _call_both(
     candidate_arguments: Arguments,
     name: str,
 ) -> tuple[Any, Any]:
-    state = pair.random_state()
+    state, settings = pair.random_state(), current_settings()
     try:
         r = reference(*reference_arguments[0], **reference_arguments[1])
     except Exception as e:
@@ -205,6 +206,9 @@ def _call_both(
         return r, pair.to_candidate(r)
     if pair.drawn_from is not None:
         pair.rewind(state)
+    left_by_reference = current_settings()
+    if pair.same_tensors:
+        set_settings(settings)
     try:
         c = candidate(*candidate_arguments[0], **candidate_arguments[1])
     except Exception as e:
@@ -212,6 +216,8 @@ def _call_both(
             "one side raised",
             f"{pair.names[0]} accepts {_text(pair, step)}, {pair.names[1]} raised {type(e).__name__}: {e}",
         ) from e
+    if pair.same_tensors:
+        compare_settings(settings, left_by_reference, pair.names)
     if (
         name in UNINITIALIZED
         and pair.is_reference_tensor(r)

@@ -199,7 +199,8 @@ def eager_parts(case: Case, failure: BaseException | None) -> list[str]:
     pairs = ", ".join(f"{name!r}: {source}" for name, source in returned.items())
     program = "\n".join(["def program(lib):", *(f"    {line}" for line in body), f"    return {{{pairs}}}\n"])
     can_raise = last is not None or getattr(failure, "check", "") in ("one side raised", "class of error")
-    return [program, *backward_source(case, writer), *main_source(returned, can_raise)]
+    main = main_source(returned, can_raise, compares_settings=getattr(failure, "check", "") == "settings")
+    return [program, *backward_source(case, writer), *main]
 
 
 def returned_values(case: Case, writer: SourceWriter, failed: Step | None) -> dict[str, str]:
@@ -291,9 +292,10 @@ def backward_source(case: Case, writer: SourceWriter) -> list[str]:
     ]
 
 
-def main_source(returned: dict[str, str], can_raise: bool) -> list[str]:
+def main_source(returned: dict[str, str], can_raise: bool, compares_settings: bool) -> list[str]:
     """Return the end of the script: run both libraries and compare."""
-    sections = ["raised" if can_raise else "returned", "results"]
+    sections = ["settings"] if compares_settings else []
+    sections += ["raised" if can_raise else "returned", "results"]
     if "constants" in returned:
         sections.append("constants")
     if "outputs" in returned:

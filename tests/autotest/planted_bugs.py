@@ -315,6 +315,28 @@ def another_class_of_error(api):
     return api.torch.cat([api.random_tensor(1, 2), api.random_tensor(2)])
 
 
+# ------------------------------------------------------------------ settings of the process
+def after(change):
+    """A relu that changes a setting of the process."""
+
+    def relu(x):
+        out = x.relu()
+        change()
+        return out
+
+    return relu
+
+
+@planted("settings", relu=after(lambda: torch.set_grad_enabled(False)))
+def leaves_gradients_disabled(api):
+    return relu_of(api)
+
+
+@planted("settings", relu=after(lambda: torch.set_default_dtype(torch.float64)))
+def leaves_another_default_dtype(api):
+    return relu_of(api)
+
+
 # ------------------------------------------------------------------ global tensors
 @planted("values", relu=lambda x: x.relu() + 1)
 def wrong_value_of_a_global_tensor(api):

@@ -243,3 +243,17 @@ def test_check_graph_false_and_validated_false_do_not_run_a_graph():
     for off in (False, "ValidatedFalse", "ValidatedFlase"):
         passes(api, relu_of, check_graph=off)
     assert isinstance(failure(api, relu_of, check_graph=True), Mismatch)
+
+
+def test_a_setting_that_both_sides_change_is_no_difference():
+    def program(api):
+        x = api.random_tensor(2, 3, 4)
+        with api.torch.no_grad():
+            y = x * 2
+        api.torch.set_grad_enabled(False)
+        z = x + 1
+        api.torch.set_grad_enabled(True)
+        return y, z, x * 3
+
+    passes(harness(), program, check_graph=False)
+    assert torch.is_grad_enabled()
