@@ -46,26 +46,15 @@ class Checker:
         try:
             applies = check()
         except Failure as e:
-            explanation = (
-                self.explain(row["name"]) if column != "graph" else ""
-            )  # a graph gives what eager gives
-            put(
-                row,
-                column,
-                "differs" if explanation else "fail",
-                f"{explanation}: {e.detail}" if explanation else e.detail,
-                e.script,
-            )
+            # A graph gives what eager gives.
+            explanation = self.explain(row["name"]) if column != "graph" else ""
+            detail = f"{explanation}: {e.detail}" if explanation else e.detail
+            put(row, column, "differs" if explanation else "fail", detail, e.script)
         except Refused as e:
             put(row, column, "refused", str(e)[:300])
         except Exception as e:
-            put(
-                row,
-                column,
-                "fail",
-                f"the check itself raised {type(e).__name__}: {e}",
-                traceback.format_exc()[-1500:],
-            )
+            detail = f"the check itself raised {type(e).__name__}: {e}"
+            put(row, column, "fail", detail, traceback.format_exc()[-1500:])
         else:
             if applies is not None:
                 put(row, column, applies if isinstance(applies, str) else "pass")

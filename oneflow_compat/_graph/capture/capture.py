@@ -33,7 +33,7 @@ from .state_map import StateMap, resolve
 from .survivors import settle_failed
 from .torch_patches import capture_patches, resolve_scaler, run_build
 from .unused_backward import backward_is_unused, warn_of_unused_backward
-from .update.foreign_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
+from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
 from .update.step import Update
 
 if TYPE_CHECKING:
