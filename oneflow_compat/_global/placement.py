@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import _processes
+from .._errors import StateError
 
 _TYPES = ("cpu", "cuda", "meta")
 
@@ -51,6 +52,15 @@ def _mock_module() -> types.ModuleType:
         _lazy_init=refuse,
     )
     return module
+
+
+def require_device(device_type: str) -> None:
+    """Raise unless this process has a device of the type of a placement."""
+    if device_type == "cuda" and not torch.cuda.is_available():
+        raise StateError(
+            "a tensor on a placement of type 'cuda' needs a GPU, and this process sees no CUDA device; use"
+            " flow.placement('cpu', ranks)"
+        )
 
 
 def _grid_of(ranks: Any) -> np.ndarray:

@@ -31,6 +31,7 @@ from .marks import (
     several,
 )
 from .placement import placement as Placement
+from .placement import require_device
 
 
 class GlobalTensor(Global, torch.Tensor):
@@ -211,6 +212,7 @@ def make_global(
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
         if tensor.device.type != placement.type:
+            require_device(placement.type)
             tensor = tensor.to(f"{placement.type}:0" if placement.type != "cpu" else "cpu")
         if is_symbolic(tensor):
             return mark(torch.ops.aten.alias(tensor), placement, rules)

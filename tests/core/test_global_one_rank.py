@@ -236,3 +236,17 @@ def test_text_of_one_value_is_the_number():
     assert f"{vector}" == str(vector)
     with pytest.raises(TypeError):
         f"{vector:.2f}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a process without a GPU")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda placement: flow.ones(2, placement=placement, sbp=flow.sbp.broadcast),
+        lambda placement: flow.ones(2).to_global(placement=placement, sbp=flow.sbp.broadcast),
+        lambda placement: flow.nn.Linear(2, 2).to_global(placement, flow.sbp.broadcast),
+    ],
+)
+def test_a_placement_without_its_device_is_an_error_that_names_another(make):
+    with pytest.raises(AssertionError, match=r"sees no CUDA device; use flow.placement\('cpu', ranks\)"):
+        make(flow.placement("cuda", [0]))
