@@ -159,7 +159,7 @@ class Engine:
             fitting = self._fitting(key, args, kwargs)  # another thread may have added one meanwhile
             if fitting is not None:
                 return self._move_to_front(fitting)
-            variants = self._entries.get(key, ())
+            variants = self._variants(key)
             if variants:
                 self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
@@ -171,18 +171,18 @@ class Engine:
     def _fitting(
         self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Entry, tuple[Any, ...]] | None:
-        """Return the entry that serves the call, and the values of its slots, or None.
-
-        The entry has a program of these sizes, else one of all sizes.
-        """
-        keys = (key, self.argument_sizes.key_of(key)) if self._has_dynamic else (key,)
-        for key in keys:
-            for entry in self._entries.get(key, ()):
-                if self._takes_same_branches(entry):
-                    values = entry.values(args, kwargs)
-                    if values is not None:
-                        return entry, values
+        """Return the entry that serves the call, and the values of its slots, or None."""
+        for entry in self._variants(key):
+            if self._takes_same_branches(entry):
+                values = entry.values(args, kwargs)
+                if values is not None:
+                    return entry, values
         return None
+
+    def _variants(self, key: Signature) -> list[Entry]:
+        """Return the entries of a signature: those of its sizes, then those of all sizes."""
+        of_all_sizes = self._entries.get(self.argument_sizes.key_of(key), []) if self._has_dynamic else []
+        return [*self._entries.get(key, ()), *of_all_sizes]
 
     def _takes_same_branches(self, entry: Entry) -> bool:
         """Whether the program takes the branches on sizes that the last call took."""

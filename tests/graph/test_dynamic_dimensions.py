@@ -571,3 +571,18 @@ def test_symbolic_sizes_are_no_reason_for_a_warning(recwarn):
     for n in (3, 4, 5):
         graph(torch.randn(n, 2))
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_guard_that_fails_for_a_program_of_all_sizes_is_explained():
+    factors = [2.0]
+
+    class Scaled(flow.nn.Graph):
+        def build(self, x):
+            return x * factors[0]
+
+    graph = Scaled()
+    for rows in (2, 3, 4):
+        graph(torch.ones(rows, 4))
+    factors[0] = 3.0
+    assert torch.equal(graph(torch.ones(5, 4)), torch.full((5, 4), 3.0))
+    assert "factors[0]" in graph.explain() and "2.0" in graph.explain() and "3.0" in graph.explain()

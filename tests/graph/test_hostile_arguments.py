@@ -125,7 +125,8 @@ def test_gradient_that_build_removes_first_is_not_named():
 @pytest.mark.parametrize("ask", [
     lambda x: x._version,
     lambda x: len(x.__dict__),
-], ids=["_version", "__dict__"])  # fmt: skip
+    lambda x: len(vars(x)),
+], ids=["_version", "__dict__", "vars"])  # fmt: skip
 def test_question_that_a_symbolic_tensor_answers_otherwise_is_named(ask):
     with pytest.warns(UserWarning, match="a fact of an argument, which build"):
         Built(lambda x: x * ask(x))(X.clone())

@@ -397,3 +397,17 @@ def test_namespace_that_code_fills_makes_no_program(read):
     assert len(graph._engine.programs) == 1
     names["factor"] = 2.0
     assert torch.equal(graph(X), X * 4.0)
+
+
+def test_filter_that_makes_a_warning_an_error():
+    def build(x):
+        try:
+            warnings.warn("old", PendingDeprecationWarning, stacklevel=1)
+        except PendingDeprecationWarning:
+            return x * 2.0
+        return x * 3.0
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        change = lambda: warnings.simplefilter("error", PendingDeprecationWarning)
+        assert verdict(build, change) == "followed"

@@ -12,6 +12,7 @@ import re
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -100,6 +101,12 @@ def _no_names(cls: type) -> tuple[str, ...]:
 def decimal_context() -> tuple[Any, ...]:
     """Return what decides the results of decimal arithmetic in this thread."""
     return arithmetic_of(decimal.getcontext())
+
+
+def is_warning_an_error(category: type[Warning]) -> bool:
+    """Whether the first filter for a category raises its warnings."""
+    actions = (action for action, _, cls, *_ in warnings.filters if issubclass(category, cls))
+    return next(actions, None) == "error"
 
 
 def has_rates_of_optimizer(scheduler: Any) -> bool:
@@ -198,6 +205,13 @@ class AnswerReads:
             self.add(ANSWER, active_function_modes, (None, ()), modes, label, site)
         for mode in modes:
             self.add(TYPE, mode, None, type(mode), f"the class of {type(mode).__name__}", site)
+
+    def warning(self, arguments: Sequence[Any], site: Any) -> None:
+        """Guard whether warnings.warn(message, category) raises."""
+        message, category = (*arguments, None, None)[:2]
+        category = type(message) if is_a(message, Warning) else category or UserWarning
+        if isinstance(category, type) and issubclass(category, Warning):
+            self.answer(is_warning_an_error, (category,), "the filters of warnings", site)
 
     def answer(self, function: Any, arguments: tuple[Any, ...], label: str, site: Any) -> None:
         owner = getattr(function, "__self__", None)  # a bound method is another object each time

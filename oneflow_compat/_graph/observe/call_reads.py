@@ -9,6 +9,7 @@ import operator
 import pickle
 import types
 import typing
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -95,6 +96,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             self.identity_of_tensor(arguments[0], site)
         if function in _CLASS_CHECKS and arguments and is_a(arguments[0], torch.Tensor):
             self.class_of_argument(function, arguments, site)
+        if function is vars and arguments and is_a(arguments[0], torch.Tensor):
+            self.attribute(arguments[0], "__dict__", site)
         if function is print:
             self.printing_site = site
         if site.is_user and arguments:
@@ -264,6 +267,8 @@ class CallReads(ClassReads, AnswerReads, TensorReads):
             return self.argument_contents(arguments[2:], site)
         if function in _OF_ELEMENTS:
             return self.argument_elements(arguments, site)
+        if function is warnings.warn:
+            self.warning(arguments, site)
         if function in (repr, format):
             self.text_of_arrays(arguments, site)
         if function in _SERIALIZERS:
