@@ -454,7 +454,7 @@ _ROWS = (
     ),
     (
         "torch._inductor.cpp_builder",
-        "get_cpp_compiler",
+        "get_cpp_compiler is_gcc",
         "compiling a program's region",
         "tests/graph/test_auto_backend.py",
     ),
@@ -511,6 +511,30 @@ _ROWS = (
         "fallbacks lowerings",
         "compiling a program's region",
         "tests/graph/test_auto_backend.py",
+    ),
+    (
+        "torch._inductor.codegen.cpp",
+        "CppVecOverrides LoopNest",
+        "generating the kernels of equal loops once",
+        "tests/graph/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._inductor.codegen.common",
+        "DeferredLine",
+        "generating the kernels of equal loops once",
+        "tests/graph/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._inductor.utils",
+        "IndentedBuffer",
+        "generating the kernels of equal loops once",
+        "tests/graph/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch.fx._lazy_graph_module",
+        "_use_lazy_graph_module",
+        "not writing code for graphs that nothing runs",
+        "tests/graph/test_inductor_shortcuts.py",
     ),
     (
         "torch._inductor.codegen.cpp",

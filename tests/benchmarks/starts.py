@@ -111,8 +111,6 @@ def caches_in(folder):
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "ONEFLOW_CACHE_DIR": f"{folder}/oneflow",
         "XDG_CACHE_HOME": f"{folder}/cache",
-        "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
-        "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
         "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

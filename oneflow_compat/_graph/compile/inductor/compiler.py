@@ -37,7 +37,7 @@ from .decompositions import table
 from .gru_rnn import merge_steps
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
-from .settings import calls_not_optimized, settings
+from .settings import quick_compiler, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 from .upstream_fixes import inductor_fixes
@@ -270,7 +270,7 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
     with (
         torch.no_grad(),
         inductor_config.patch(chosen),
-        calls_not_optimized(module.graph),
+        quick_compiler(module.graph),
         shortcuts(),
         inductor_fixes(),
         mode,

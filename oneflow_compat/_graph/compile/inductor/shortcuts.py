@@ -9,6 +9,8 @@ from typing import Any
 
 import sympy
 
+from .equal_kernels import equal_kernels
+
 
 @contextlib.contextmanager
 def shortcuts() -> Iterator[None]:
@@ -16,7 +18,14 @@ def shortcuts() -> Iterator[None]:
 
     They take a tenth of the time that lowering a transformer takes.
     """
-    with _short_answers(), _empty_tails(), _kernels_of_failed_fusions():
+    with (
+        _short_answers(),
+        _one_table_of_vector_operations(),
+        _graphs_without_code(),
+        _empty_tails(),
+        _kernels_of_failed_fusions(),
+        equal_kernels(),
+    ):
         yield
 
 
@@ -38,6 +47,37 @@ def _short_answers() -> Iterator[None]:
     finally:
         common.DtypePropagationOpsHandler = handler  # type: ignore[misc]
         cpp.stride_at_vec_range = stride_at_vec_range
+
+
+@contextlib.contextmanager
+def _one_table_of_vector_operations() -> Iterator[None]:
+    """Make the table of vector operations once for all kernels. It has no state.
+
+    Inductor makes 126 functions for each kernel. They refer to one another, so only the garbage collector
+    frees them.
+    """
+    from torch._inductor.codegen.cpp import CppVecOverrides
+
+    overrides: Any = CppVecOverrides
+    new = overrides.__new__
+    make = functools.cache(lambda cls: new(cls))
+    overrides.__new__ = lambda cls, *args, **kwargs: make(cls)
+    try:
+        yield
+    finally:
+        overrides.__new__ = new
+
+
+@contextlib.contextmanager
+def _graphs_without_code() -> Iterator[None]:
+    """Write the Python code of a graph only if something reads it.
+
+    Each pass over the graph ends with new code for it, which nothing runs.
+    """
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+    with _use_lazy_graph_module(True):
+        yield
 
 
 @contextlib.contextmanager
