@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Mismatch
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Settings(NamedTuple):
@@ -21,10 +22,14 @@ class Settings(NamedTuple):
 
 
 def current_settings() -> Settings:
+    import torch  # here, because the harness may be imported without it
+
     return Settings(torch.is_grad_enabled(), torch.get_default_dtype())
 
 
 def set_settings(settings: Settings) -> None:
+    import torch
+
     torch.set_grad_enabled(settings.grad_enabled)
     torch.set_default_dtype(settings.default_dtype)
 
