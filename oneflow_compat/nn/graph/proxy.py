@@ -149,6 +149,16 @@ class ProxyModule(Proxy):
             " given to the graph (block.to(nn.Module))"
         )
 
+    def _tensor_attribute(self, name: str) -> ProxyTensor | dict[str, ProxyTensor | None] | None:
+        """Return the parameter or buffer, or all of them, that the module has under this name."""
+        for tag, all_name in (("PARAMETER", "_parameters"), ("BUFFER", "_buffers")):
+            tensors = getattr(self._origin, all_name)
+            if name == all_name:
+                return {n: None if t is None else self._tensor(tag, n, t) for n, t in tensors.items()}
+            if tensors.get(name) is not None:
+                return self._tensor(tag, name, tensors[name])
+        return None
+
     def __getattr__(self, name: str) -> Any:
         if name == "_origin":  # not created by __init__
             raise AttributeError(name)
@@ -156,13 +166,8 @@ class ProxyModule(Proxy):
         modules = origin._modules  # no dict in a module of torch.jit.script
         if name in modules and modules[name] is not None:
             return self._child(name, modules[name])
-        if not capturing():
-            for tag, tensors in (("PARAMETER", origin._parameters), ("BUFFER", origin._buffers)):
-                tensor = tensors.get(name)
-                if tensor is not None:
-                    return self._tensor(tag, name, tensor)
-                if name == ("_parameters" if tag == "PARAMETER" else "_buffers"):
-                    return {n: None if t is None else self._tensor(tag, n, t) for n, t in tensors.items()}
+        if not capturing() and (tensors := self._tensor_attribute(name)) is not None:
+            return tensors
         if name in ("items", "values") and isinstance(origin, torch.nn.ModuleDict):
             return getattr({n: self._child(n, m) for n, m in origin.items()}, name)
         try:
