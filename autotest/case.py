@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DualObject(Protocol):
-    """What a record reads of a dual object (class Dual in dual.py)."""
+    """The attributes of a dual object (class Dual in dual.py) that a record reads."""
 
     _pair: Pair
     _ref: Any

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """What both sides share if the candidate runs on torch."""
+    """State of torch that both sides share if the candidate runs on torch."""
 
     grad_enabled: bool
     default_dtype: torch.dtype

@@ -1,4 +1,4 @@
-"""What build() reads and no guard follows is named by a warning, or refused by a strict graph."""
+"""A warning names each value that build() reads and no guard follows; a strict graph refuses it."""
 
 import datetime
 import itertools

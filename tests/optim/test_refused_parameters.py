@@ -93,8 +93,8 @@ def test_a_parameter_listed_twice():
 
 @pytest.mark.parametrize("value", [torch.nn.Linear(2, 2), torch.nn.ModuleList([torch.nn.Linear(2, 2)]), None])
 def test_a_module_in_place_of_its_parameters_is_named(value):
-    found = type(value).__name__
-    with pytest.raises(TypeError, match=rf"found {found}; pass module.parameters\(\)"):
+    type_name = type(value).__name__
+    with pytest.raises(TypeError, match=rf"found {type_name}; pass module.parameters\(\)"):
         flow.optim.Adam(value)
 
 

@@ -1,4 +1,4 @@
-"""What the checks of several ranks share: placements, and comparisons of global tensors."""
+"""Shared by the checks of several ranks: placements, and comparisons of global tensors."""
 
 import numpy as np
 

@@ -57,8 +57,8 @@ def moves_between_rules():
 def ranks_named_in_any_order():
     backwards = flow.placement("cpu", list(range(WORLD))[::-1])
     whole = np.arange(2.0 * WORLD)
-    made = flow.tensor(whole, placement=backwards, sbp=S0)
-    for x in (made, flow.tensor(whole, placement=ALL, sbp=B).to_global(placement=backwards, sbp=S0)):
+    tensor = flow.tensor(whole, placement=backwards, sbp=S0)
+    for x in (tensor, flow.tensor(whole, placement=ALL, sbp=B).to_global(placement=backwards, sbp=S0)):
         is_(x, whole, S0, whole[2 * RANK : 2 * RANK + 2])
         assert x.placement == ALL
 

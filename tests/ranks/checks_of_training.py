@@ -19,10 +19,10 @@ def batches():
     return [(flow.randn(4, 6), flow.randint(0, 4, (4,))) for _ in range(4)]
 
 
-def trained(model, optimizer, place, clip=0.5):
+def trained(model, optimizer, to_global, clip=0.5):
     losses = []
     for x, y in batches():
-        loss = nn.functional.cross_entropy(model(place(x)), place(y))
+        loss = nn.functional.cross_entropy(model(to_global(x)), to_global(y))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -84,8 +84,8 @@ def graphs_equal_one_rank(names=("sgd", "adamw"), backend="aten"):
         for rule, data in ((B, S0), (S0, B)):
             spread = network().to_global(ALL, B).to_global(sbp=rule)
             graph = Step(spread, make(spread.parameters()), backend=backend)
-            place = lambda t: t.to_global(ALL, B).to_global(sbp=data)
-            losses = [graph(place(x), place(y)) for x, y in batches()]
+            to_global = lambda t: t.to_global(ALL, B).to_global(sbp=data)
+            losses = [graph(to_global(x), to_global(y)) for x, y in batches()]
             assert all(loss.is_global for loss in losses)
             assert np.allclose([loss.item() for loss in losses], expected, rtol=1e-4), (name, rule, data)
             assert len(graph._engine.programs) <= 2
@@ -128,8 +128,8 @@ def moved_twice_with_inductor():
             return x.to_global(placement=last, sbp=B).exp() + x.to_global(placement=last, sbp=B).sin()
 
     x = flow.arange(6.0).to_global(flow.placement("cpu", [0]), B)
-    found = [Twice(backend)(x).numpy() for backend in ("aten", "inductor")]
-    assert np.allclose(*found), found
+    results = [Twice(backend)(x).numpy() for backend in ("aten", "inductor")]
+    assert np.allclose(*results), results
 
 
 def zero_splits_the_state():
@@ -142,10 +142,10 @@ def zero_splits_the_state():
         optimizer = make(spread.parameters())
         graph = Step(spread, optimizer)
         graph.config.enable_zero(True, stage=2, shard_min_size=8)
-        place = lambda t: t.to_global(ALL, B).to_global(sbp=S0)
-        assert np.allclose([graph(place(x), place(y)).item() for x, y in batches()], expected, rtol=1e-4), (
-            name
-        )
+        to_global = lambda t: t.to_global(ALL, B).to_global(sbp=S0)
+        assert np.allclose(
+            [graph(to_global(x), to_global(y)).item() for x, y in batches()], expected, rtol=1e-4
+        ), name
         split = 0
         for p, q in zip(spread.parameters(), model.parameters()):
             assert p.sbp == (B,) and np.allclose(p.numpy(), q.detach().numpy(), atol=1e-4), name

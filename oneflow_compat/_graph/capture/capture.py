@@ -135,7 +135,7 @@ class Capture:
         state = StateMap(resolve(engine.modules), resolve(engine.tensors), optimizers)
         self.tensors = [entry.tensor for entry in state.by_id.values()]
         self._no_own_parameter(names, state)
-        _no_lazy_parameter(state)
+        state.refuse_lazy_parameters()
         return state
 
     def _leave(self) -> None:
@@ -425,17 +425,6 @@ def _stored_attributes(modules: Any, used_memories: Any) -> Any:
     return [  # the lists have their elements from before build() again
         replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
     ]
-
-
-def _no_lazy_parameter(state: Any) -> None:
-    for entry in state.by_id.values():
-        if torch.nn.parameter.is_lazy(entry.tensor):
-            raise CaptureError(
-                f"{entry.role} {entry.name!r} has no shape yet: its module is a lazy one (nn.Lazy...) that"
-                " never ran",
-                "Run the module once in eager mode before the first call of the graph, for example on a batch"
-                " under no_grad().",
-            )
 
 
 _prepared = False

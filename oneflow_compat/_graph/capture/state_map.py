@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ..._global.tensor import memory_of
+from ..errors import CaptureError
 from ..program.locations import LiveState, ModuleTensor, OptimizerParameter, StateEntry
 
 
@@ -89,3 +90,14 @@ class StateMap:
                 if id(child) not in seen:
                     seen.add(id(child))
                     yield path, child
+
+    def refuse_lazy_parameters(self) -> None:
+        """Raise CaptureError if a parameter or buffer has no shape yet."""
+        for entry in self.by_id.values():
+            if torch.nn.parameter.is_lazy(entry.tensor):
+                raise CaptureError(
+                    f"{entry.role} {entry.name!r} has no shape yet: its module is a lazy one (nn.Lazy...)"
+                    " that never ran",
+                    "Run the module once in eager mode before the first call of the graph, for example on a"
+                    " batch under no_grad().",
+                )

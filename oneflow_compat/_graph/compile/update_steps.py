@@ -47,7 +47,7 @@ Steps = dict[Node, list[Step]]
 
 
 class Operator(NamedTuple):
-    """What an ATen operator of an update does: a step (or "sub"), on tensors or on lists of tensors."""
+    """The effect of an ATen operator of an update: a step (or "sub"), on tensors or on lists of tensors."""
 
     name: str
     on_lists: bool

@@ -11,7 +11,7 @@ import torch
 
 @dataclass(frozen=True, eq=False)
 class ArgumentFact:
-    """What a program assumes of an argument, because build() asked for it."""
+    """An assumption of a program about an argument, because build() asked for it."""
 
     index: int  # among the flat arguments
     name: str

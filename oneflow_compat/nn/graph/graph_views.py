@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OperatorWriter(Protocol):
-    """What the functions for single operators use of a JobWriter (graph_proto.py)."""
+    """The attributes of JobWriter (graph_proto.py) that the functions for single operators use."""
 
     def name_of(self, x: Value) -> str: ...
 
