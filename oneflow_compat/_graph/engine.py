@@ -19,11 +19,11 @@ from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
+from .capture.build import check_leaves
 from .capture.capture import Capture
-from .capture.interrupts import interrupts_at_operators
-from .capture.leaves import check_leaves
-from .capture.patching import answered_in_build
-from .capture.survivors import settle_survivors
+from .capture.patches.interrupts import interrupts_at_operators
+from .capture.patches.patching import answered_in_build
+from .capture.side_effects.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from .argument_sizes import SymbolicDims
     from .capture.recorder import Recorder
-    from .observe.places import Guard
+    from .observe import Guard
     from .observe.python_guards import Change
     from .program.locations import GroupOption
     from .program.program import CompiledFunction, Program

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
+from oneflow._graph.capture.patches.recurrent_layers import _cudnn_layer, recurrent_layers
 from oneflow._graph.capture.recorder import Recorder
-from oneflow._graph.capture.recurrent import _cudnn_layer, recurrent_layers
 from oneflow._graph.compile import cudagraph
 from oneflow._graph.engine import Engine
 
@@ -198,13 +198,13 @@ def test_states_of_cuda_generators_are_read_and_set_by_the_program(monkeypatch):
 
 
 def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
+    from oneflow._graph.capture.build import autocast
     from oneflow._graph.capture.capture import Capture
-    from oneflow._graph.capture.torch_patches import _autocast
     from oneflow._graph.config import Config
 
     capture = Capture(Engine(lambda: None), (), {}, Config(amp=True))
     capture.tensors = [torch.empty(0)]
-    assert _autocast(capture).device == "cpu"
+    assert autocast(capture).device == "cpu"
     with flow._graph.capture.recorder.FakeTensorMode():
         capture.tensors = [torch.empty(0), torch.empty(0, device="cuda")]
     with (
@@ -212,7 +212,7 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
         if not torch.cuda.is_available()
         else contextlib.nullcontext()
     ):
-        assert _autocast(capture).device == "cuda"
+        assert autocast(capture).device == "cuda"
 
 
 def test_a_program_with_operators_of_another_device_is_refused_by_name(tmp_path):

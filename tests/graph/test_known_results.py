@@ -8,7 +8,7 @@ import torch
 from graph_cases import graph_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oneflow._graph.capture.frequent_results import known_results
+from oneflow._graph.capture.results.frequent_results import known_results
 
 aten = torch.ops.aten
 last, last_3d = torch.channels_last, torch.channels_last_3d

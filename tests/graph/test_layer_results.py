@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from oneflow._graph.capture.frequent_results import known_results
-from oneflow._graph.capture.meta_kernels import new_fake
+from oneflow._graph.capture.results.frequent_results import known_results
+from oneflow._graph.capture.results.meta_kernels import new_fake
 from oneflow._graph.garbage_collection import paused_collection, rare_collection
 
 aten = torch.ops.aten

@@ -653,7 +653,7 @@ def test_a_replaced_tensor_on_the_other_branch():
 
 def test_a_branch_on_several_ranks_is_an_error(monkeypatch):
     """Ranks that go different ways would wait for each other's collectives."""
-    monkeypatch.setattr("oneflow._graph.capture.size_environment.several", lambda: True)
+    monkeypatch.setattr("oneflow._graph.capture.values.size_environment.several", lambda: True)
     with pytest.raises(RuntimeError, match="branches on a size that depends on values"):
         Positive(few_or_many)(torch.ones(3))
 

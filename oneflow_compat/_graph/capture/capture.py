@@ -18,23 +18,27 @@ from ..program.program import Output, Program
 from ..program.pytree import argument_names, tree_flatten, with_sizes
 from ..program.scalar_guards import guard_graph
 from ..program.symbolic import is_run_value
-from .autograd_modes import autograd_of_capture
-from .caller_tensors import keep_callers_values, warn_of_kept_values
-from .dynamic_dimensions import DynamicDimensions
-from .leaves import check_leaves, leaf_name
-from .module_changes import ModuleChanges, memories, with_own_memory
-from .option_reads import OptionReads
-from .patching import everything_undone, undone
-from .random_state import python_draws
+from .build import check_leaves, leaf_name, run_build
+from .patches.patching import everything_undone, undone
+from .patches.random_state import python_draws
+from .patches.torch_patches import autograd_of_capture, capture_patches
 from .recorder import Recorder
-from .set_aside import GradientsAside, ModesOfFirstCapture
+from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
+from .side_effects.module_changes import ModuleChanges, memories, with_own_memory
+from .side_effects.set_aside import (
+    GradientsAside,
+    ModesOfFirstCapture,
+    backward_is_unused,
+    warn_of_unused_backward,
+)
+from .side_effects.survivors import settle_failed
 from .slots import shared_memory, slots_of
 from .state_map import StateMap, resolve
-from .survivors import settle_failed
-from .torch_patches import capture_patches, resolve_scaler, run_build
-from .unused_backward import backward_is_unused, warn_of_unused_backward
+from .update.loss_scaling import resolve_scaler
 from .update.optimizer_state import foreign_keys_of, refuse_foreign_state, take_foreign_state
 from .update.step import Update
+from .values.dynamic_dimensions import DynamicDimensions
+from .values.option_reads import OptionReads
 
 if TYPE_CHECKING:
     from torch.fx import Graph
@@ -59,7 +63,7 @@ class Capture:
         self.new_state: list[Any] = []
         self.global_results: dict[Any, Any] = {}  # result -> (placement, sbp, shape)
         self.update: Any = None
-        self.loss_factor: Any = None  # scales the root gradients of backward(), see torch_patches.py
+        self.loss_factor: Any = None  # scales the root gradients of backward(), see build.py
         self.aside: Any = ()
 
     def run(self) -> Captured:

@@ -1,4 +1,4 @@
-"""What the parts of a capture use of the engine, of the capture and of its recorder.
+"""What the parts of a capture use of the engine, of the capture, of its recorder and of symbolic tensors.
 
 Recorder, Capture and Engine import these parts, so the parts name them by these protocols.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -75,3 +76,21 @@ class CaptureInterface(Protocol):
     @property
     def owners(self) -> list[Any]:
         """The modules that build() used, and the object that build() belongs to."""
+
+
+if TYPE_CHECKING:
+
+    class RecordedTensor(FakeTensor):
+        """A symbolic tensor of a capture: a fake tensor, and the node of the graph that computes it.
+
+        The class is torch's FakeTensor. A type checker also sees the attributes that the recorder adds.
+        """
+
+        _of_node: Node
+        _value: torch.Tensor  # its real value, where that is known; see KnownValues in values/known.py
+        _unknown_rows: list[Any]  # of a sparse tensor whose number of rows depends on values
+        _of_placement: Any
+        _of_sbp: Any
+
+else:
+    RecordedTensor = FakeTensor

@@ -28,16 +28,16 @@ from ..program.operators import ASSERTIONS, facts_of, written_argument, written_
 from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
-from .branch_values import known_shape
-from .fake_results import Results
-from .interrupts import raise_waiting_interrupt
-from .known import KnownValues
-from .meta_kernels import new_fake
-from .recorded_tensor import RecordedTensor
-from .recurrent import whole_layers
-from .refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
-from .sparse_results import of_any_rows
-from .symbolic_sizes import Sizes
+from .interfaces import RecordedTensor
+from .patches.interrupts import raise_waiting_interrupt
+from .patches.recurrent_layers import whole_layers
+from .results.fake_results import Results
+from .results.meta_kernels import new_fake
+from .results.refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
+from .results.sparse_results import of_any_rows
+from .values.branch_values import known_shape
+from .values.known import KnownValues
+from .values.symbolic_sizes import Sizes
 
 aten = torch.ops.aten
 _ITEM = aten._local_scalar_dense.default
@@ -63,7 +63,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.dynamic: Any = None  # DynamicDimensions, if some dimensions of arguments are symbols
         self.lifted: dict[Any, Any] = {}
         self.constants: dict[Any, Any] = {}  # get_attr target -> real tensor made of python data inside build
-        self.markers: dict[Any, Any] = {}  # see host_scalars.py
+        self.markers: dict[Any, Any] = {}  # see update/host_scalars.py
         self.marker_values: dict[Any, Any] = {}
         self.module_path = ""
         self.regions: tuple[Any, ...] = ()  # what record_function() has opened
@@ -75,7 +75,7 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.valued: dict[Any, Any] = {}  # memory -> constant tensor in it, until it is written
         self.scalar_of = None  # while the update is recorded: tensor of one element -> its marker
         self.guards: list[Condition] = []  # what must hold for the program to serve a call
-        self.recurrent: list[Any] = []  # see recurrent.py
+        self.recurrent: list[Any] = []  # see patches/recurrent_layers.py
         self.on_lift: Any = None  # called with each real tensor lifted
         self.fakes: list[Any] = []  # weak references to the results of operators, see survivors.py
         self._first: Node | None = None  # placeholders go before this node

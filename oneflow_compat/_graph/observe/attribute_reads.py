@@ -163,7 +163,7 @@ class AttributeReads:
         self, container: Any, key: Any, value: Any, label: str | None, attribute: Any, depth: int = 0
     ) -> None:
         """Note a value, and what is compared of it."""
-        if getattr(value, "__module__", None) == f"{_CAPTURE}.checkpointing":
+        if getattr(value, "__module__", None) == f"{_CAPTURE}.patches.checkpointing":
             return  # forward of a recomputed module
         entry = (container, key, value, label, attribute)
         if isinstance(value, (*BY_IDENTITY, torch.Tensor)) or is_plain(value):

@@ -31,7 +31,7 @@ _TORCH_FUNCTIONS = ("nn/functional.py", "nn/init.py", "nn/_reduction.py", "nn/pa
 _NUMPY_FILES = ("/numpy/_core/arrayprint.py", "/numpy/_core/printoptions.py", "/numpy/core/arrayprint.py")
 _PACKAGE_PARTS = ("nn/", "one_embedding/", "optim/", "utils/", "amp/", "autograd/")
 # They hand reads on to modules, or replace methods of modules.
-_GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py", "_graph/capture/batch_norm.py")
+_GRAPH_PARTS = ("nn/graph/graph.py", "nn/graph/proxy.py", "_graph/capture/patches/batch_norm.py")
 # Packages whose functions compute from their arguments only, or show progress (tqdm).
 _FUNCTIONS_ONLY = ("torch", "numpy", "sympy", "mpmath", "scipy", "functorch", "torchgen", "triton", "tqdm")
 # Parts of the standard library that keep the interpreter's own books.

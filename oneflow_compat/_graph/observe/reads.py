@@ -226,7 +226,7 @@ class Reads(CallReads):
                     self.add(ATTRIBUTE, instance, name, OF_CAPTURE, label, site)
 
     def rates(self, scheduler: Any, getter: Any, label: str | None, site: Any) -> None:
-        """The rates of a schedule: inputs of the program (capture/option_reads.py), or constants."""
+        """The rates of a schedule: inputs of the program (capture/values/option_reads.py), or constants."""
         rates, attributes = getter(scheduler), attributes_of(scheduler)
         if rates is attributes["_last_lr"]:
             self.add(ITEM, attributes, "_last_lr", rates, label, site)

@@ -95,8 +95,8 @@ def unfollowed_function(function: Any) -> str | None:
 def _is_module_generator(owner: Any) -> bool:
     """Return True for a generator that no program needs to follow.
 
-    A capture compares the states of Python's and NumPy's generators (capture/random_state.py). sympy samples
-    the order in which it derives facts about sizes, which no result depends on.
+    A capture compares the states of Python's and NumPy's generators (capture/patches/random_state.py). sympy
+    samples the order in which it derives facts about sizes, which no result depends on.
     """
     of_sympy = vars(sys.modules["sympy.core.random"]).values() if "sympy.core.random" in sys.modules else ()
     generators = (random._inst, getattr(np.random.mtrand, "_rand", None), *of_sympy)

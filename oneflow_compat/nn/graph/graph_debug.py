@@ -16,7 +16,7 @@ from ... import _processes
 from ..._active import capturing
 from ..._env import is_set
 from ..._errors import RefusedType, StateError
-from ..._graph.capture.patching import global_hook
+from ..._graph.capture.patches.patching import global_hook
 from .graph_proto import operator_lines
 from .graph_repr import LeafText, module_lines, named_leaves, tensor_line
 from .graph_scope import Views

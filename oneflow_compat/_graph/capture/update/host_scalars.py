@@ -18,8 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
 from ...program.scalar_guards import Condition
-from ..patching import patched_attributes
-from ..replaced_methods import called_method
+from ..patches.patching import called_method, patched_attributes
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

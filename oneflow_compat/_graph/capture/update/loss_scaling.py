@@ -12,7 +12,7 @@ import torch
 from ...._active import outside_capture
 from ...errors import CaptureError
 from ...program.nested_state import leaves
-from ..recorded_tensor import RecordedTensor
+from ..interfaces import RecordedTensor
 
 aten = torch.ops.aten
 
@@ -137,3 +137,7 @@ def begun(update: Any, existing: Any, optimizers: Any) -> Any:
                     twin._of_node = copy
                     pairs.append((value, twin))
     return pairs
+
+
+def resolve_scaler(scaler: Any) -> Any:
+    return scaler() if callable(scaler) and not hasattr(scaler, "state_dict") else scaler

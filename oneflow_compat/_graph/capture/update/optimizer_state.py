@@ -15,7 +15,7 @@ from ...program.locations import GroupOption, OptimizerState
 from ...program.nested_state import copied, found_at, leaves, put_at, symbolic
 from ...program.operators import facts_of, operators_that
 from ...program.program import is_view
-from ..recorded_tensor import RecordedTensor
+from ..interfaces import RecordedTensor
 from ..state_map import StateMap
 from .host_scalars import HostScalar, ScalarTrace
 

@@ -14,7 +14,7 @@ import torch
 from ...._global.marks import several
 from ...._global.tensor import memory_of
 from ...program.nested_state import leaves
-from ..recorded_tensor import RecordedTensor
+from ..interfaces import RecordedTensor
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -1,0 +1,200 @@
+"""Run build() with autocast and micro batches, and check the values that it takes and returns."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+
+from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, raised_at
+from ..program.pytree import paths, tree_flatten, with_sizes
+from ..program.symbolic import SYMBOLIC_NUMBERS
+from .results.unknown_sizes import asks_for_a_size, innermost
+from .side_effects.caller_tensors import same_contents, warn_of_changed_containers
+from .update.loss_scaling import resolve_scaler, scaled
+from .values.branch_values import with_known_lengths
+
+if TYPE_CHECKING:
+    from torch.utils._pytree import TreeSpec
+
+    from .interfaces import CaptureInterface
+
+_PLAIN = (
+    int,
+    float,
+    bool,
+    str,
+    bytes,
+    complex,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    slice,
+    type(Ellipsis),
+    enum.Enum,
+    np.generic,
+)
+
+
+def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[type, ...] = ()) -> None:
+    """Raise unless every leaf is a tensor, a plain Python value, or of one of the classes in `also`.
+
+    An error calls the leaf name(index).
+    """
+    for index, leaf in enumerate(flat):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *also)):
+            type_name = (
+                type(leaf).__qualname__
+                if type(leaf).__module__ == "builtins"
+                else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+            )
+            raise GraphTypeError(
+                f"the {name(index)} of build() has the type {type_name}, which a graph cannot take",
+                "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy:"
+                " flow.from_numpy(x)).",
+            )
+        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+            raise GraphTypeError(
+                f"the {name(index)} of build() is a nested tensor, which a graph cannot take", KEEP_PADDED
+            )
+
+
+def leaf_name(spec: TreeSpec, index: int) -> str:
+    """Return a readable path of a flat leaf, such as [0]['x']."""
+    return "".join(f"[{key!r}]" for key in paths(spec)[index])
+
+
+def run_build(capture: Any, flat: Any) -> Any:
+    """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
+    config = capture.config
+    optimizers = capture.engine.optimizers
+    parts = config.accumulation if callable(optimizers) or optimizers else 1
+    capture.loss_factor = _loss_factor(capture, parts)
+    if parts <= 1:
+        return _once(capture, flat)
+    splits = [_split(v, parts, capture) if isinstance(v, torch.Tensor) else [v] * parts for v in flat]
+    results = []
+    for k in range(parts):
+        results.append(_once(capture, [s[k] for s in splits]))
+    spec = results[0][1]
+    if any(r[1] != spec for r in results):
+        raise CaptureError(
+            "build() returned different structures for different micro batches",
+            "Return the same structure in each call.",
+        )
+    return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
+
+
+def _once(capture: CaptureInterface, flat: Any) -> Any:
+    args, kwargs = with_known_lengths(
+        capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
+    )
+    contents = tree_flatten((args, kwargs))
+    with autocast(capture):
+        try:
+            result = capture.engine.build(*args, **kwargs)
+        except (RuntimeError, TypeError, AssertionError) as e:
+            for said, what, instead in _UNCLEAR:
+                if said(e):
+                    raise CaptureError(what, instead, raised_at(e)) from e
+            raise
+    if not same_contents(contents, tree_flatten((args, kwargs))):
+        warn_of_changed_containers(capture.engine)
+    return tree_flatten(result)
+
+
+def _of_nested_tensors(error: BaseException) -> Any:
+    return (
+        any(said in str(error) for said in ("NestedTensorImpl", "_nested_tensor"))
+        or innermost(error).f_code.co_name == "create_symbolic_nested_int"
+    )
+
+
+_UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
+    (
+        lambda e: "data is not allocated yet" in str(e),
+        (
+            "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that"
+            " are a tensor"
+        ),
+        "Give it Python numbers, or compute that part outside the graph.",
+    ),
+    (
+        _of_nested_tensors,
+        "build() computes with a nested tensor, which has no place in a program",
+        KEEP_PADDED,
+    ),
+    (
+        asks_for_a_size,
+        (
+            "build() branches on a size that depends on values (of x[mask], nonzero(), .item() or the like),"
+            " or makes a Python number of it"
+        ),
+        KEEP_SIZE,
+    ),
+    (
+        lambda e: "HigherOrderOperator" in str(e),
+        "build() calls an operator of torch that takes functions (while_loop, map, ...)",
+        "Write it as a Python loop, which is recorded step by step.",
+    ),
+    (
+        lambda e: "Creating a new Tensor subclass" in str(e),
+        "build() makes a tensor of a class of its own (as_subclass, Own(x)), which has no place in a program",
+        (
+            "Make it outside of the graph, as an argument or attribute of build(), or compute with a plain"
+            " tensor there."
+        ),
+    ),
+)
+
+
+def autocast(capture: CaptureInterface, enabled: bool = True) -> Any:
+    config = capture.config
+    if not config.amp:
+        return contextlib.nullcontext()
+    device = (
+        "cuda"
+        if any(isinstance(v, torch.Tensor) and v.is_cuda for v in (*capture.args_flat, *capture.tensors))
+        else "cpu"
+    )
+    dtype = config.amp_dtype or (torch.float16 if device == "cuda" else torch.bfloat16)
+    return torch.autocast(device, dtype=dtype, enabled=enabled)
+
+
+def _loss_factor(capture: Any, parts: Any) -> Any:
+    scaler = resolve_scaler(capture.engine.grad_scaler)
+
+    def factor(tensor: torch.Tensor, grad: Any) -> Any:
+        if grad is None:
+            return grad
+        if parts > 1:
+            grad = grad / parts
+        if scaler is not None:
+            grad = scaled(scaler, grad)
+        return grad
+
+    return factor
+
+
+def _split(tensor: torch.Tensor, parts: Any, capture: CaptureInterface) -> Any:
+    if tensor.dim() == 0 or tensor.shape[0] % parts:
+        raise CaptureError(
+            f"an argument of shape {tuple(tensor.shape)} cannot be split into {parts} micro batches",
+            f"With set_gradient_accumulation_steps({parts}) the first dimension of every tensor argument must"
+            f" be a multiple of {parts}.",
+        )
+    return tensor.chunk(parts, dim=0)
+
+
+def _join(values: Any) -> Any:
+    leading = values[0]
+    if not isinstance(leading, torch.Tensor):
+        return leading
+    with torch.no_grad():
+        return torch.stack(values) if leading.dim() == 0 else torch.cat(values)

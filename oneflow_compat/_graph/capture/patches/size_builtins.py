@@ -1,0 +1,105 @@
+"""Python's len, min, max and repr for sizes that are symbols."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ...._active import capturing
+from ...errors import is_internal
+from ...program.live_numbers import live_number
+from ...program.symbolic import SYMBOLIC_NUMBERS
+from .patching import patched
+
+_is_of_torch = functools.lru_cache(None)(is_internal)
+_SYM_NODE = "torch.fx.experimental.sym_node"
+
+
+@contextlib.contextmanager
+def builtins_of_sizes() -> Iterator[None]:
+    """While build() is captured, len() takes tensors of unknown sizes, min() and max() take sizes.
+
+    They also take scalars computed from sizes, and tensors of one element.
+    """
+    comparisons = [
+        patched(cls, f"__{name}__", _comparison)
+        for cls in (torch.SymInt, torch.SymFloat)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        if _SYM_NODE in sys.modules  # which defines them
+    ]
+    with contextlib.ExitStack() as stack:
+        for comparison in comparisons:
+            stack.enter_context(comparison)
+        yield from _patched_builtins()
+
+
+def _patched_builtins() -> Iterator[None]:
+    with (
+        # the text of a symbol ("s0") as a key would be the same for all sizes
+        patched(torch.SymInt, "__repr__", _repr_of_size),
+        patched(builtins, "len", _length),
+        patched(builtins, "min", _extreme(torch.sym_min, operator.lt)),
+        patched(builtins, "max", _extreme(torch.sym_max, operator.gt)),
+    ):
+        yield
+
+
+def _repr_of_size(original: Callable[..., Any]) -> Any:
+    """Let a size print as its number in user code; the program is then guarded by the number."""
+
+    def printed(size: Any) -> Any:
+        name = sys._getframe(1).f_code.co_filename
+        of_user = name.startswith("<") or not is_internal(name)
+        return repr(int(size)) if of_user and capturing() else original(size)
+
+    return printed
+
+
+def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison of user code is a bool, as in eager mode; its outcome is a guard of the program.
+
+    The comparison of a size that depends on values stays a symbol, until the program branches on it.
+    """
+
+    def compared(size: Any, other: Any) -> Any:
+        outcome = original(size, other)
+        if type(outcome) is not torch.SymBool or not capturing():
+            return outcome
+        if _is_of_torch(sys._getframe(1).f_code.co_filename):
+            return outcome
+        is_known = live_number(outcome) is not None or outcome.node.has_hint()
+        return bool(outcome) if is_known else outcome
+
+    return compared
+
+
+def _length(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: (
+        x.shape[0] if type(x) is FakeTensor and x._has_symbolic_sizes_strides and x.dim() else original(x)
+    )
+
+
+def _extreme(of_sizes: Any, better: Any) -> Any:
+    def make(original: Callable[..., Any]) -> Any:
+        def extreme(*values: Any, **named: Any) -> Any:
+            if len(values) == 2 and not named and not type(values[0]) is type(values[1]) is int:
+                if type(values[0]) in SYMBOLIC_NUMBERS or type(values[1]) in SYMBOLIC_NUMBERS:
+                    return of_sizes(*values)
+                tensors = [v for v in values if type(v) is FakeTensor and v.dim() == 0]
+                # with an integer tensor and 0.5 the dtype of the result would be a branch
+                types = (int, float) if tensors and tensors[0].is_floating_point() else (int,)
+                if tensors and all(v is tensors[0] or type(v) in types for v in values):
+                    return torch.where(better(values[1], values[0]), values[1], values[0])
+            return original(*values, **named)
+
+        return extreme
+
+    return make

@@ -1,0 +1,66 @@
+"""The text of tensors in build(). A symbolic tensor has no values, and a real one those of the capture."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._tensor_str
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from ..values.known import guarded_tensor
+from .patching import patched, patched_attributes
+
+if TYPE_CHECKING:
+    from ..interfaces import CaptureInterface
+
+
+@contextlib.contextmanager
+def texts_of_tensors(capture: CaptureInterface, active: Callable[[], bool]) -> Iterator[None]:
+    """A symbolic tensor prints as OneFlow's lazy ones do, in f-strings with a format as well.
+
+    The values in the text of a real tensor are guarded. A warning names a text whose values are not known,
+    unless print() or a log gets it.
+    """
+    recorder, reads = capture.recorder, capture.reads
+
+    def symbolic(tensor: torch.Tensor, *_: Any, **__: Any) -> str:
+        if active() and not reads.is_text_for_output(sys._getframe(1)):
+            reads.warn_of_text()
+        return lazy_text(tensor)
+
+    def make(original: Callable[..., str]) -> Callable[..., str]:
+        def real(tensor: torch.Tensor, **named: Any) -> str:
+            reads_values = active() and _get_current_dispatch_mode() is not None
+            if reads_values and not reads.is_text_for_output(sys._getframe(1)):
+                if guarded_tensor(recorder, tensor) is None:
+                    reads.warn_of_text()
+            return original(tensor, **named)
+
+        return real
+
+    names = "__repr__", "__str__", "__format__"
+    with (
+        patched_attributes((FakeTensor, name, symbolic) for name in names),
+        patched(torch._tensor_str, "_str", make),
+    ):
+        yield
+
+
+def lazy_text(tensor: torch.Tensor) -> str:
+    size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
+    grad = (
+        f", grad_fn=<{type(tensor.grad_fn).__name__}>"
+        if tensor.grad_fn is not None
+        else ", requires_grad=True"
+        if tensor.requires_grad
+        else ""
+    )
+    return (
+        f"tensor(..., is_lazy='True', size=({size}),"
+        f" dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
+    )

@@ -1,0 +1,1 @@
+"""What build() does to objects of the user: modules, arguments, gradients, tensors left behind."""

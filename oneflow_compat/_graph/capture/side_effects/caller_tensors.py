@@ -1,0 +1,199 @@
+"""Tensors that belong to the caller: arguments, and tensors that build() takes from closures and globals.
+
+In OneFlow, a write of build() to such a tensor stays inside the call. The program then works on a copy that
+it makes at
+its start. Parameters, buffers, and tensors in attributes of modules and of the graph are state: writes to
+them persist.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...._global.tensor import memory_of
+from ...errors import location_text
+from ...program.operators import facts_of
+from ...program.program import roots, written_args
+from ...program.tensor_info import TensorInfo
+from ..state_map import memory_id
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+    from ..interfaces import CaptureInterface, EngineInterface
+
+
+aten = torch.ops.aten
+_PACKAGE = __package__.partition(".")[0]
+_WITHOUT_PARTS = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
+
+
+def keep_callers_values(capture: CaptureInterface, graph: Graph) -> Any:
+    """Give each tensor of the caller that the program writes a copy at the start of the program; return the
+    names of these tensors.
+    """
+    writers = _writers(graph)
+    arguments = _arguments(capture, graph)
+    captured = _captured_tensors(capture, [p for p in writers if p not in arguments])
+    names = []
+    for placeholder, nodes in writers.items():
+        if placeholder in arguments or _is_outside_state(placeholder, nodes, captured):
+            _copy_at_start(graph, placeholder, nodes[0])
+            what = f"its argument {placeholder.target!r}" if placeholder in arguments else "a captured tensor"
+            names.append(f"{what} ({location_text(nodes[0].meta.get('location'))})")
+    return names
+
+
+def warn_of_kept_values(name: str, written: Any) -> None:
+    """One warning of a graph for the writes that its callers will not see."""
+    warnings.warn(
+        f"graph {name}: build() writes in place to {'; '.join(written)}. The write stays inside the call, as"
+        " in OneFlow: outside, the tensor keeps its values. Keep a value between calls in a buffer, or in an"
+        " attribute of a module or of the graph; oneflow.set_dialect('torch') lets such writes through.",
+        stacklevel=2,
+    )
+
+
+def same_contents(before: Any, after: Any) -> bool:
+    """Whether two flattened structures have the same form and the same objects as leaves."""
+    (leaves, spec), (now, spec_now) = before, after
+    return spec == spec_now and all(map(operator.is_, leaves, now))
+
+
+def warn_of_changed_containers(engine: EngineInterface) -> None:
+    """Warn once that the lists and dicts which build() changes are not those of the caller."""
+    if not engine.told_of_containers:
+        engine.told_of_containers = True
+        warnings.warn(
+            f"graph {engine.name}: build() changes a list or dict among its arguments. The change stays"
+            " inside the call, as in OneFlow: the caller's list or dict keeps its elements. Return the new"
+            " elements, or keep them in an attribute of a module or of the graph.",
+            stacklevel=2,
+        )
+
+
+def _writers(graph: Graph) -> Any:
+    """Return {placeholder: nodes that write it or a view of it}."""
+    writers: dict[Any, Any] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or facts_of(node.target).renames:
+            continue
+        for root in roots(written_args(node)):
+            if root.op == "placeholder":
+                writers.setdefault(root, []).append(node)
+    return writers
+
+
+def _arguments(capture: CaptureInterface, graph: Graph) -> set[Any]:
+    recorder = capture.recorder
+    no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
+        capture.update.inputs.values() if capture.update is not None else ()
+    )
+    return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
+
+
+def _captured_tensors(capture: CaptureInterface, placeholders: Any) -> set[Any]:
+    """Return the placeholders that stand for tensors of no module, optimizer or graph."""
+    placeholder_set = set(placeholders)
+    tensors: dict[Any, Any] = {}
+    for tensor, node, _ in capture.recorder.lifted.values():
+        if node in placeholder_set:
+            tensors.setdefault(node, []).append(tensor)
+    if not tensors:
+        return set()
+    state = _memories_of_state(capture)
+    return {
+        node
+        for node, node_tensors in tensors.items()
+        if not any(
+            isinstance(t, torch.nn.Parameter)
+            or capture.state.entry(t) is not None
+            or memory_id(memory_of(t)) in state
+            for t in node_tensors
+        )
+    }
+
+
+def _is_outside_state(placeholder: Any, nodes: Any, captured: Any) -> Any:
+    """Return True if the placeholder is captured from outside the graph's state.
+
+    The optimizers' own tensors are state. So is a tensor that build() fills by copy_(), because OneFlow
+    keeps that value, too.
+    """
+    if placeholder not in captured or any(n.meta.get("phase") == "update" for n in nodes):
+        return False
+    return not any(n.target is aten.copy_.default and n.args[0] is placeholder for n in nodes)
+
+
+def _memories_of_state(capture: CaptureInterface) -> Any:
+    """Return the memory of every tensor of a module, an optimizer, the graph or its gradient scaler."""
+    pending = [entry.tensor for entry in capture.state.by_id.values()]
+    pending += [optimizer.state for optimizer, _ in capture.state.optimizers]
+    for owner in capture.owners:
+        pending += [owner.__dict__, *(getattr(owner, name, {}) for name in ("_parameters", "_buffers"))]
+    if capture.update is not None and capture.update.scaler is not None:
+        pending.append(capture.update.scaler.__dict__)
+    memories, seen = set(), {}
+    while pending:
+        value = pending.pop()
+        if type(value) in _WITHOUT_PARTS or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, torch.Tensor):
+            memories.add(memory_id(memory_of(value)))
+        else:
+            pending += _parts(value)
+    return memories
+
+
+def _parts(value: Any) -> Any:
+    """Return the values that a container or a user's object holds."""
+    value_type = type(value)
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts += dict.values(value)
+    for container in _CONTAINERS:  # a subclass may count or list its elements otherwise
+        if isinstance(value, container):
+            parts += container.__iter__(value)
+    if (
+        not isinstance(value, type)
+        and value_type.__module__.partition(".")[0] not in (_PACKAGE, "builtins")
+        and isinstance(getattr(value, "__dict__", None), dict)
+    ):
+        parts += vars(value).values()
+    return parts
+
+
+def _copy_at_start(graph: Graph, placeholder: Any, writer: Any) -> None:
+    info = placeholder.meta["tensor"]
+    first_operator = next(n for n in graph.nodes if n.op != "placeholder")
+    with graph.inserting_before(first_operator):
+        if info.stride is None or _is_dense(info):
+            copies = [graph.call_function(aten.clone.default, (placeholder,))]
+        else:  # a copy with the same gaps, because views of the copy count by strides
+            memory = graph.call_function(
+                aten.empty_strided.default,
+                (list(info.shape), list(info.stride)),
+                {"dtype": info.dtype, "device": info.device},
+            )
+            copies = [memory, graph.call_function(aten.copy_.default, (memory, placeholder))]
+    for node in copies:
+        node.meta.update(
+            tensor=TensorInfo(*info), phase="forward", module="", location=writer.meta.get("location")
+        )
+    placeholder.replace_all_uses_with(copies[-1], delete_user_cb=lambda user: user not in copies)
+
+
+def _is_dense(info: Any) -> bool:
+    expected = 1
+    for stride, size in sorted((st, n) for n, st in zip(info.shape, info.stride) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

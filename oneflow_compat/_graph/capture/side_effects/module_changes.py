@@ -1,0 +1,411 @@
+"""What build() changes in modules and objects: put back after the capture, and stored by the program."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ...._global.tensor import memory_of
+from ...errors import CaptureError
+from ...program.symbolic import SYMBOLIC_NUMBERS
+from ..interfaces import RecordedTensor
+from ..patches.patching import forget, log
+from ..state_map import memory_id
+from ..values.known import constant_value
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from ..recorder import Recorder
+
+
+_ENGINE = __package__.partition(".capture")[0]  # objects of the engine are not walked
+_INTERNAL = frozenset(vars(torch.nn.Module()))
+_PLAIN = (int, float, bool, str, type(None))
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
+
+
+@dataclass(frozen=True, eq=False)
+class _Before:
+    """A module, or the object that build() belongs to, as it was before build()."""
+
+    owner: Any
+    buffers: dict[Any, Any]
+    attributes: dict[str, Any]
+    contents: dict[Any, Any]  # attribute -> snapshot of its list or dict
+
+
+class ModuleChanges:
+    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must
+    do instead.
+
+    If a real tensor of the same shape and dtype was there before, the program copies the new value into it.
+    Anything else (None, nothing, a tensor of another shape, a tuple of them) is bound anew after each run,
+    and so are numbers and flags. A value made of constants only is a cache, unless a state dict would hold
+    it: build() makes it again.
+    """
+
+    def __init__(self, modules: Any, owner: Any, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.roots = [*(module for _, module in modules), *([owner] if owner is not None else [])]
+        self.before: dict[int, _Before] = {}  # by the id of its owner
+        self.stores: list[Any] = []  # (container, key, value with symbolic tensors)
+        self.children: list[Any] = []  # (module, its child modules before build())
+        self.late: set[Any] = set()  # (id(container), key) of `stores` that hold objects build() created
+
+    def __enter__(self) -> Any:
+        log(self.restore_everything)
+        for owner in self.roots:
+            self.add(owner)
+        return self
+
+    @property
+    def owners(self) -> list[Any]:
+        """The modules that build() used, and the object that build() belongs to."""
+        return [before.owner for before in self.before.values()]
+
+    def add(self, owner: Any) -> None:
+        """Remember a module, or the object that build() belongs to, as it is now."""
+        if id(owner) in self.before:
+            return
+        attributes = {
+            k: v for k, v in owner.__dict__.items() if k not in _INTERNAL or isinstance(v, torch.Tensor)
+        }
+        contents = {k: snapshot(v) for k, v in attributes.items() if type(v) in (list, dict)}
+        buffers = owner._buffers if isinstance(owner, torch.nn.Module) else {}
+        self.before[id(owner)] = _Before(owner, dict(buffers.items()), attributes, contents)
+        # the children of a ScriptModule cannot be changed
+        if isinstance(owner, torch.nn.Module) and isinstance(owner._modules, dict):
+            self.children.append((owner, dict(owner._modules)))
+
+    def changes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return [(old real tensor, new tensor)] to copy, and fill `stores`.
+
+        No tensor is copied into memory of registered state.
+        """
+        self._pairs: list[Any] = []
+        self._registered_memories = self._memories_of_registered_state()
+        self._copied_tensors: dict[Any, Any] = {}  # memory -> the tensor that is copied into it
+        for before in self.before.values():
+            self._compare_buffers(before)
+            self._compare_attributes(before)
+        self._store_created_objects()
+        if len(self._pairs) > 1:  # two that were swapped: read all before writing any
+            with torch.no_grad():
+                return [(old, new.clone()) for old, new in self._pairs]
+        return self._pairs
+
+    def _memories_of_registered_state(self) -> Any:
+        memories: set[Any] = set()
+        for before in self.before.values():
+            is_module = isinstance(before.owner, torch.nn.Module)
+            parameters = before.owner._parameters.values() if is_module else ()
+            memories.update(memory_id(t) for t in (*parameters, *before.buffers.values()) if t is not None)
+        return memories
+
+    def _compare_buffers(self, before: Any) -> None:
+        if isinstance(before.owner, torch.nn.Module):
+            buffers = before.owner._buffers
+            for key, new in buffers.items():
+                saved = key not in before.owner._non_persistent_buffers_set
+                self._compare(buffers, key, before.buffers.get(key), new, True, saved)
+
+    def _compare_attributes(self, before: Any) -> None:
+        attributes = before.owner.__dict__
+        for key, new in attributes.items():
+            if key in _INTERNAL:
+                continue
+            old = before.attributes.get(key)
+            if new is old and key in before.contents:
+                compare(new, before.contents[key], self._compare)
+            else:
+                self._compare(attributes, key, old, new)
+
+    def _compare(
+        self, container: Any, key: Any, old: Any, new: Any, registered: bool = False, saved: bool = False
+    ) -> None:
+        """Decide whether the program copies the new value into the old one, stores it, or does nothing.
+
+        `registered`: it is a buffer. `saved`: a state dict holds it.
+        """
+        if new is not old and self._needs_store(old, new, registered, saved):
+            self.stores.append((container, key, new))
+
+    def _needs_store(self, old: Any, new: Any, registered: Any, saved: Any) -> bool:
+        if type(new) in _PLAIN and not isinstance(old, torch.Tensor):
+            return type(new) is not type(old) or new != old
+        if _fits(old, new):
+            return not self._is_copied(old, new, registered)
+        if type(new) is tuple and type(old) is tuple and len(new) == len(old) and all(map(_fits, old, new)):
+            self._pairs.extend((o, n) for o, n in zip(old, new) if o is not n)
+            return False
+        return holds_symbols(new) and (saved or not self._constant(new))
+
+    def _is_copied(self, old: Any, new: Any, registered: Any) -> bool:
+        """Return True if the old tensor gets the values of the new one, or already has them."""
+        if self._copied_tensors.setdefault(memory_id(old), new) is not new and not registered:
+            return False  # one tensor under two names
+        if registered or memory_id(old) not in self._registered_memories:
+            self._pairs.append((old, new))
+            return True
+        return new.layout is torch.strided and self._location(new) == self._location(old)
+
+    def _store_created_objects(self) -> None:
+        """Store the fake tensors in modules and objects that build() created and bound."""
+        stored_objects: set[Any] = set()
+        for container, key, value in self._bound():
+            symbols = {id(o): list(_symbols_of(o)) for o in _created_objects(value, self.before)}
+            if not any(symbols.values()):
+                continue
+            for created, entries in symbols.items():
+                if created not in stored_objects:
+                    self.stores.extend(entries)
+            stored_objects.update(symbols)
+            self.late.add((id(container), key))
+            if not holds_symbols(value):  # else it is stored already
+                self.stores.append((container, key, value))
+
+    def store_created(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Store real tensors after each run in modules that build() created and returns."""
+        for module in modules:
+            for created in _created_objects(module, self.before):
+                self.stores.extend(_symbols_of(created))
+
+    def _bound(self) -> Iterator[Any]:
+        """Yield (container, key, value) of attributes and modules that build() put into existing modules."""
+        for owner, children in self.children:
+            yield from ((owner._modules, k, v) for k, v in owner._modules.items() if v is not children.get(k))
+        for before in self.before.values():
+            attributes = before.owner.__dict__
+            yield from (
+                (attributes, k, v)
+                for k, v in attributes.items()
+                if k not in _INTERNAL and v is not before.attributes.get(k)
+            )
+
+    def _location(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """Return the memory, offset and strides of a tensor.
+
+        A symbolic tensor that is a view of state is located by the live tensor that it stands for.
+        """
+        real: Any = tensor
+        base_offset: Any = 0
+        if isinstance(tensor, RecordedTensor):
+            memory, lifted = memory_id(tensor), self.recorder.lifted.values()
+            real = next((real for real, _, twin in lifted if memory_id(twin) == memory), tensor)
+            base_offset = real.storage_offset() if real is not tensor else 0
+        return memory_id(real), base_offset + tensor.storage_offset(), tensor.stride()
+
+    def _constant(self, value: Any) -> Any:
+        return not any(
+            type(t) in SYMBOLIC_NUMBERS
+            or isinstance(t, RecordedTensor)
+            and constant_value(self.recorder, t._of_node) is None
+            for t in pytree.tree_leaves(value)
+        )
+
+    def __exit__(self, error_class: Any, *error: Any) -> None:
+        self.restore(error_class is not None)
+        forget(self.restore_everything)
+
+    def restore_everything(self) -> None:
+        self.restore(everything=True)
+
+    def restore(self, everything: bool = False) -> None:
+        """Take symbolic values out of modules and objects.
+
+        `everything`: put numbers and flags back as well, after an error.
+        """
+        for before in self.before.values():
+            self._restore_entries(before.owner.__dict__, before.attributes, _INTERNAL, everything)
+            if isinstance(before.owner, torch.nn.Module):
+                self._restore_entries(before.owner._buffers, before.buffers, (), everything)
+            for key, contents in before.contents.items():
+                put_back(before.attributes[key], contents, everything)
+        for owner, children in self.children:
+            self._restore_children(owner._modules, children, everything)
+
+    def _restore_entries(self, now: Any, before: Any, skipped: Any, everything: Any) -> None:
+        if everything and isinstance(now, dict):
+            now.update({k: v for k, v in before.items() if k not in now})
+        for key in list(now.keys()):
+            if key in skipped:
+                continue
+            is_symbolic = holds_symbols(now[key]) or (id(now), key) in self.late
+            if key not in before:
+                if everything or is_symbolic:
+                    del now[key]
+                continue
+            old = before[key]
+            if is_symbolic or now[key] is not old and (everything or isinstance(old, torch.Tensor)):
+                now[key] = old
+
+    def _restore_children(self, now: Any, before: Any, everything: Any) -> None:
+        if everything and now != before:
+            now.clear()
+            now.update(before)
+        for key in [k for k in now if (id(now), k) in self.late]:
+            if key in before:
+                now[key] = before[key]
+            else:
+                del now[key]
+
+
+def with_own_memory(leaves: Iterable[Any], used_memories: set[int]) -> list[Any]:
+    """Return the leaves to store; clone a tensor if another stored tensor uses its memory.
+
+    The reason is that a later call may write into the tensor of an attribute.
+    """
+    own = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            memory = memory_id(memory_of(leaf))
+            if memory in used_memories:
+                with torch.no_grad():
+                    leaf = leaf.clone()
+            used_memories.add(memory)
+        own.append(leaf)
+    return own
+
+
+def memories(values: Iterable[Any]) -> set[int]:
+    return {memory_id(memory_of(v)) for v in values if isinstance(v, torch.Tensor)}
+
+
+def _created_objects(value: Any, existing: Any) -> Iterator[Any]:
+    """Yield the modules and other Python objects nested in a value, except those with an id in `existing`."""
+    pending, seen = [value], {}
+    while pending:
+        value = pending.pop()
+        if (
+            id(value) in seen
+            or id(value) in existing
+            or isinstance(value, (torch.Tensor, type, *_CODE))
+            or type(value).__module__.startswith(_ENGINE)
+        ):
+            continue
+        seen[id(value)] = value
+        if type(value) in pytree.SUPPORTED_NODES:
+            pending.extend(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])
+        elif hasattr(value, "__dict__"):
+            yield value
+            pending.extend(value.__dict__.values())  # a module's children as well
+
+
+def _symbols_of(instance: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield (container, key, value) of the symbolic tensors of a module or of another object."""
+    containers = [(instance.__dict__, {k: v for k, v in instance.__dict__.items() if k not in _INTERNAL})]
+    if isinstance(instance, torch.nn.Module):
+        containers += [(_Parameters(instance), instance._parameters), (instance._buffers, instance._buffers)]
+    return (
+        (container, key, value)
+        for container, entries in containers
+        for key, value in entries.items()
+        if holds_symbols(value)
+    )
+
+
+class _Parameters:
+    """The parameters of a module that build() created: what is stored becomes one."""
+
+    def __init__(self, module: Module) -> None:
+        self.parameters: dict[str, Any] = module._parameters
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.parameters[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.parameters[key] = torch.nn.Parameter(value, self.parameters[key].requires_grad)
+
+
+def _fits(old: Any, new: Any) -> bool:
+    """Whether a tensor can take the values of the other one."""
+    if old is new:
+        return True
+    both = isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)
+    return both and (old.shape, old.dtype) == (new.shape, new.dtype)
+
+
+# -------------------- Lists and dicts in attributes: what they held before build(), compared and put back
+
+_DEPTH = 4  # of lists and dicts in each other in which results may be kept
+
+
+def holds_symbols(value: Any, seen: dict[Any, Any] | None = None) -> bool:
+    """Return True if a value contains a symbolic tensor or a scalar computed from sizes.
+
+    Containers that torch's pytree knows (lists, dicts, TensorDict) are searched, too.
+    """
+    if isinstance(value, RecordedTensor) or type(value) in SYMBOLIC_NUMBERS:
+        return True
+    node_definition, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
+    if node_definition is None or id(value) in seen:
+        return False
+    seen[id(value)] = value
+    return any(
+        holds_symbols(v, seen)
+        for v in (value if type(value) in (list, tuple) else node_definition.flatten_fn(value)[0])
+    )
+
+
+def snapshot(value: Any, seen: dict[Any, Any] | None = None) -> Any:
+    """Return the lists and dicts of a value as they are now; one that is met again stands for itself."""
+    seen = {} if seen is None else seen
+    if type(value) not in (list, dict) or id(value) in seen:
+        return value
+    seen[id(value)] = value
+    if type(value) is list:
+        return [(v, snapshot(v, seen)) for v in value]
+    return {k: (v, snapshot(v, seen)) for k, v in value.items()}
+
+
+def _items(value: list[Any] | dict[Any, Any]) -> list[tuple[Any, ...]]:
+    return list(value.items()) if type(value) is dict else list(enumerate(value))
+
+
+def compare(now: Any, copied: Any, differs: Callable[..., Any], depth: int = 0) -> None:
+    """Compare a list or dict that was changed in place with its snapshot.
+
+    `differs(container, key, old, new)` is called for each element that differs.
+    """
+    if copied is now:  # met before
+        return
+    if depth >= _DEPTH and holds_symbols(now):
+        raise CaptureError(
+            f"build() kept a tensor in lists or dicts more than {_DEPTH} deep in an attribute",
+            "Keep it less deep: no later call would notice it there.",
+        )
+    before = dict(_items(copied))
+    if (
+        type(now) is not type(copied)
+        or type(now) is list
+        and not holds_symbols(now)
+        and len(now) != len(copied)
+    ):
+        return
+    for key, new in _items(now):
+        old, inner = before.get(key, (None, None))
+        if new is old and type(new) in (list, dict):
+            compare(new, inner, differs, depth + 1)
+        else:
+            differs(now, key, old, new)
+
+
+def put_back(now: Any, copied: Any, everything: bool) -> None:
+    """Give lists and dicts that hold symbols, or all of them, their elements of the snapshot."""
+    if type(now) not in (list, dict) or copied is now:
+        return
+    if everything or holds_symbols(now):
+        old = [(k, v) for k, (v, _) in _items(copied)]
+        if type(now) is dict:
+            now.clear()
+            now.update(old)
+        else:
+            now[:] = [v for _, v in old]
+    for _, (value, inner) in _items(copied):
+        put_back(value, inner, everything)

@@ -1,0 +1,116 @@
+"""Options of optimizers that build() reads: numbers become inputs of the program, other options constants."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from ...._active import capturing
+from ...program.live_numbers import LiveNumbers, NumberNeeded, live_number
+from ...program.locations import GroupOption
+from ..patches.patching import patched_attributes, undone
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from ..recorder import Recorder
+
+
+class OptionReads:
+    """The optimizers whose `param_groups` build() reads, and the options that are inputs then.
+
+    At the first read, learning rates and options seen to change become numbers of the program
+    (live_numbers.py) until build() returns.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        recorder: Recorder,
+        live_options: Any,
+        constants: Any,
+        inputs: Any,
+    ) -> None:
+        """`live_options`: {optimizer: names of options that were seen to change}.
+
+        `constants`: locations of options that stay floats. The locations of the others go to `inputs`.
+        """
+        self.optimizers, self.recorder = optimizers, recorder
+        self.live_options, self.constants, self.inputs = live_options, constants, inputs
+        self.indices: set[int] = set()  # of the optimizers whose groups build() reads
+        self.nodes: dict[GroupOption, object] = {}  # location of an option -> its placeholder
+        self.numbers = LiveNumbers(lambda function, nodes: recorder.sizes.record(function, nodes))
+        self._replaced: list[Any] = []  # (group, name, float, the number that build() sees)
+
+    @contextlib.contextmanager
+    def observed(self) -> Iterator[None]:
+        """Note reads in this context. `param_groups` is an attribute, so a property of the class hides it."""
+        index_of = {id(optimizer): index for index, optimizer in enumerate(self.optimizers)}
+
+        def get(optimizer: Optimizer) -> Any:
+            groups = optimizer.__dict__["param_groups"]
+            index = index_of.get(id(optimizer))
+            if index is not None and index not in self.indices:
+                if capturing() and self.recorder.phase != "update":
+                    self._read(index, groups)
+            return groups
+
+        def put(optimizer: Optimizer, groups: Any) -> None:
+            optimizer.__dict__["param_groups"] = groups
+
+        def get_rates(scheduler: LRScheduler) -> Any:
+            return self._rates(scheduler)
+
+        classes = {type(optimizer) for optimizer in self.optimizers if "param_groups" in vars(optimizer)}
+        classes = {cls for cls in classes if not hasattr(cls, "param_groups")}
+        properties: list[tuple[type, str, property]] = [
+            (cls, "param_groups", property(get, put)) for cls in classes
+        ]
+        properties.append((LRScheduler, "_last_lr", property(get_rates, _put_rates)))
+        with undone(self._restore), patched_attributes(properties):
+            yield
+        if self.numbers.is_needed:
+            raise NumberNeeded("build() changes an option of an optimizer, or suppressed this error")
+
+    def _rates(self, scheduler: LRScheduler) -> Any:
+        """Return the rates of a schedule: those of its optimizer, if they are the present ones."""
+        attributes = scheduler.__dict__
+        if "_last_lr" not in attributes:
+            raise AttributeError("_last_lr")
+        rates: Any = attributes["_last_lr"]
+        optimizer: Any = attributes.get("optimizer")
+        if any(optimizer is each for each in self.optimizers) and type(rates) is list:
+            options = [group.get("lr") for group in optimizer.param_groups]
+            live = [rate for option in options if (rate := live_number(option)) is not None]
+            if len(live) == len(options) and rates == [rate.value for rate in live]:
+                return options
+        return rates
+
+    def _read(self, index: Any, groups: Any) -> None:
+        self.indices.add(index)
+        names = {"lr", *self.live_options.get(index, ())}
+        for g, group in enumerate(groups):
+            for name in sorted(names & group.keys()):
+                location = GroupOption(index, g, (name,))
+                if type(group[name]) is float and location not in self.constants:
+                    self.inputs.add(location)
+                    node = self.nodes[location] = self.recorder.placeholder(name, group[name])
+                    option = self.numbers.number(group[name], node)
+                    self._replaced.append((group, name, group[name], option))
+                    group[name] = option
+
+    def _restore(self) -> None:
+        """Give the groups their floats again. build() may have changed them, which a constant allows."""
+        while self._replaced:
+            group, name, value, option = self._replaced[-1]
+            if group.get(name) is not option:
+                self.numbers.is_needed = True
+            group[name] = value
+            self._replaced.pop()
+
+
+def _put_rates(scheduler: LRScheduler, rates: Any) -> None:
+    scheduler.__dict__["_last_lr"] = rates

@@ -1,0 +1,204 @@
+"""Sizes that depend on values: of x[mask], nonzero(), unique(), and integers read with .item().
+
+While build() is captured such a size is one of torch's unbacked symbols. The program reads it off the tensor
+that it first belongs to (`aten.sym_size`). It computes what views, new tensors and scalars need of it, so
+each run has its own sizes. One branch on a size is recorded, with an assertion. If a call takes the other
+branch, another program serves it (engine.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...._global.marks import several
+from ...errors import KEEP_SIZE, CaptureError, location_text, user_location
+from ...program.symbolic import branch_message
+from .likely_branches import likely_outcome
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from ..interfaces import RecorderInterface
+
+
+aten = torch.ops.aten
+
+
+class Sizes:
+    """The nodes of a recorder that compute sizes."""
+
+    def __init__(self, recorder: RecorderInterface) -> None:
+        self.recorder = recorder
+        self.nodes: dict[Any, Any] = {}  # expression -> node
+        self.branches: dict[
+            Any, Any
+        ] = {}  # (file, line, count of earlier branches there) -> outcome in this program
+        self.expected: dict[Any, Any] = {}  # the same, of branches whose outcome an earlier call told
+        self.vary = False  # values that decide sizes have changed between calls: no program for each
+        self.fixed = False  # the program is made for values that decide sizes
+
+    def begin(self) -> None:
+        """Let the symbolic mode have unknown sizes."""
+        mode = self.recorder.fake_mode
+        if mode.shape_env is None:
+            from .size_environment import SizeEnvironment  # it imports sympy
+
+            mode.shape_env = SizeEnvironment(
+                self.branch, allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True
+            )
+            mode.cache_enabled = False  # with unknown sizes, torch's cache takes longer than its results
+
+    def end(self) -> None:
+        """Forbid further questions, which would be recorded after the end of the capture."""
+        environment: Any = self.recorder.fake_mode.shape_env
+        if environment is not None:
+            environment.end_capture()
+
+    def branch(self, condition: Any, likely: Any, location: Any) -> Any:
+        """Return the outcome of a branch of build(), and record an assertion.
+
+        The branch is on sizes, or on a bool tensor that a node computes.
+        `location` is a (file, line, function).
+        """
+        if type(condition) is torch.SymBool and self.is_of_arguments(condition):
+            return bool(condition)  # the answer of this call's sizes, which becomes a guard
+        location = location or ("", 0, "build")
+        branch_key = (*location[:2], sum(p[:2] == location[:2] for p in self.branches))
+        outcome = self.branches[branch_key] = self.expected.get(branch_key, bool(likely))
+        holds = condition
+        if type(condition) is not torch.fx.Node:
+            holds = self.record(aten.scalar_tensor.default, (self.node(condition),))
+        if not outcome:
+            holds = self.record(aten.logical_not.default, (holds,))
+        branch_location = location_text(location).replace('"', "'").replace("\\", "/")
+        self.record(
+            aten._assert_async.msg,
+            (holds, branch_message(len(self.branches) - 1, branch_location)),
+        )
+        return outcome
+
+    def is_of_arguments(self, size: Any) -> bool:
+        """Whether a size is computed from dimensions of arguments alone, so that no value decides it."""
+        dynamic = self.recorder.dynamic
+        return dynamic is not None and size.node.expr.free_symbols <= dynamic.symbols()
+
+    @property
+    def depend_on_values(self) -> bool:
+        """Whether some sizes of the program depend on values."""
+        dynamic = self.recorder.dynamic
+        symbols = dynamic.symbols() if dynamic is not None else ()
+        return any(symbol not in symbols for size in self.nodes for symbol in size.free_symbols)
+
+    def define(self, node: Node, tensor: torch.Tensor) -> None:
+        """Record the sizes that first appear in this result.
+
+        A number that becomes a size is marked as size-like, because torch assumes that sizes exceed one.
+        """
+        for dim, size in enumerate(tensor.shape):
+            if isinstance(size, torch.SymInt):
+                times, symbol = size.node._expr.as_coeff_Mul()
+                if symbol.is_Symbol and not self.is_of_arguments(size):
+                    size.node.shape_env.size_like.add(symbol)
+                if symbol.is_Symbol and symbol not in self.nodes:
+                    size_node = self.record(aten.sym_size.int, (node, dim))
+                    self.nodes[symbol] = (
+                        size_node if times == 1 else self.record(operator.floordiv, (size_node, int(times)))
+                    )
+
+    def count(self, node: Node) -> Any:
+        """Return the integer of a one-element tensor as a Python symbolic integer (`mask.sum().item()`)."""
+        self.begin()
+        environment: Any = self.recorder.fake_mode.shape_env
+        size = environment.create_unbacked_symint()
+        self.nodes[size.node.expr] = self.record(aten._local_scalar_dense.default, (node,))
+        return size
+
+    def branch_on_values(self, node: Node) -> Any:
+        """Return the outcome of a branch on a tensor with a likely value, else None."""
+        likely = None if several() else likely_outcome(node)
+        return None if likely is None else self.branch(node, likely, user_location())
+
+    def node(self, size: Any) -> Any:
+        """Return the node of a size or of a scalar computed from sizes, or its value if it is a number."""
+        expression = size.node.expr
+        if expression.is_number:
+            if type(size) is torch.SymBool:
+                return expression.__bool__()
+            return (int if type(size) is torch.SymInt else float)(expression)
+        size_node = self.nodes.get(expression)
+        if size_node is None:
+            size_node = self.nodes[expression] = self._computed(expression)
+            self.recorder._annotate(size_node)
+        return size_node
+
+    def _computed(self, expression: Any) -> Any:
+        """Record the arithmetic of an expression of sizes."""
+        from torch.utils._sympy.interp import sympy_interp  # it imports sympy
+
+        tracer = torch.fx.proxy.GraphAppendingTracer(self.recorder.graph)
+        try:
+            symbols = {
+                symbol: torch.fx.Proxy(self.nodes[symbol], tracer) for symbol in expression.free_symbols
+            }
+            return sympy_interp(_arithmetic(), symbols, expression).node
+        except Exception as error:  # functions of sizes that fx cannot record
+            raise CaptureError(
+                f"build() computes {expression} of sizes that depend on values, which a program has no form"
+                " for",
+                KEEP_SIZE,
+            ) from error
+
+    def reshape_when_run(self) -> None:
+        """Let a reshape that symbols recorded as a copy be a view if the sizes of a run allow one.
+
+        So it is in eager mode, where a matrix product reads the view in place.
+        """
+        graph, reshaped = self.recorder.graph, set()
+        for node in graph.find_nodes(op="call_function", target=aten._unsafe_view.default):
+            copy = node.args[0]
+            if (
+                copy.target is aten.clone.default
+                and len(copy.users) == 1
+                and copy.kwargs.get("memory_format") is torch.contiguous_format
+            ):
+                node.args = (copy.args[0], node.args[1])
+                graph.erase_node(copy)
+                reshaped.add(node)
+        if reshaped:  # a view of such a view may have to copy
+            reshaped.update(graph.find_nodes(op="call_function", target=aten.view.default))
+        for node in reshaped:
+            node.target = aten.reshape.default
+
+    def record(self, target: Any, args: tuple[Any, ...]) -> Any:
+        node = self.recorder.graph.call_function(target, args)
+        self.recorder._annotate(node)
+        return node
+
+
+@functools.cache
+def _arithmetic() -> Any:
+    """Return Python's arithmetic on fx proxies."""
+    from torch.utils._sympy.reference import PythonReferenceAnalysis  # it imports sympy
+
+    class Arithmetic(PythonReferenceAnalysis):
+        truediv = int_truediv = staticmethod(operator.truediv)
+        floor_to_int = staticmethod(lambda x, dtype: _call(math.floor, x))
+        ceil_to_int = staticmethod(lambda x, dtype: _call(math.ceil, x))
+        trunc_to_int = staticmethod(lambda x, dtype: _call(math.trunc, x))
+
+        @staticmethod
+        def to_dtype(x: torch.Tensor, dtype: torch.dtype) -> Any:
+            return x / 1  # of a size: the same number as a float
+
+    return Arithmetic
+
+
+def _call(function: Callable[..., Any], proxy: Any) -> Any:
+    """Record a call of a function of Python's math on a proxy."""
+    return proxy.tracer.create_proxy("call_function", function, (proxy,), {})
