@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .argument_sizes import SymbolicDims
     from .capture.recorder import Recorder
     from .observe import Guard
-    from .observe.python_guards import Change
+    from .observe.guards.python_guards import Change
     from .program.locations import GroupOption
     from .program.program import CompiledFunction, Program
     from .program.symbolic import Branch

@@ -11,7 +11,7 @@ from .program.live_numbers import NumberNeeded
 
 if TYPE_CHECKING:
     from .errors import CodeLocation, Specialization
-    from .observe.python_guards import Change
+    from .observe.guards.python_guards import Change
     from .program.program import Program
 
 

@@ -8,17 +8,19 @@ import sys
 import types
 from pathlib import Path
 
-OBSERVE = Path(__file__).resolve().parents[2] / "oneflow_compat" / "_graph" / "observe"
+INSTRUMENTATION = (
+    Path(__file__).resolve().parents[2].joinpath("oneflow_compat", "_graph", "observe", "instrumentation")
+)
 
 
 def load():
     """Return the modules bytecode, instructions and instrument of the package, without the package."""
     package = types.ModuleType("observe_alone")
-    package.__path__ = [str(OBSERVE)]
+    package.__path__ = [str(INSTRUMENTATION)]
     sys.modules["observe_alone"] = package
     modules = []
     for name in ("bytecode", "instructions", "instrument"):
-        spec = importlib.util.spec_from_file_location(f"observe_alone.{name}", OBSERVE / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(f"observe_alone.{name}", INSTRUMENTATION / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[f"observe_alone.{name}"] = module
         spec.loader.exec_module(module)

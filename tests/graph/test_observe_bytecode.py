@@ -35,7 +35,7 @@ def test_an_unknown_instruction_is_noticed(monkeypatch):
 
 def test_this_python_observes_and_the_compiled_test_agrees_with_python():
     from oneflow._graph.observe import can_observe
-    from oneflow._graph.observe.checkers import probed_features
+    from oneflow._graph.observe.guards.checkers import probed_features
 
     assert can_observe()
     features = probed_features()

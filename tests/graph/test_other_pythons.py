@@ -8,7 +8,8 @@ from graph_cases import graph_of
 from torch import nn
 
 from oneflow._graph import observe
-from oneflow._graph.observe import checkers, messages
+from oneflow._graph.observe import messages
+from oneflow._graph.observe.guards import checkers
 
 
 @pytest.fixture(autouse=True, params=["unknown version", "no compiler"])

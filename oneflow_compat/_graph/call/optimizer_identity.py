@@ -2,7 +2,8 @@
 
 A program reads tensors where they live, so new values need no check. The groups, parameters and state holders
 of an optimizer, its own step() and the hooks decide what step() does. They are compared by identity: in the
-ordinary case by one loop over versions and pointers (observe/checkers.py), and in detail after a write.
+ordinary case by one loop over versions and pointers (observe/guards/checkers.py), and in detail after a
+write.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each tensor of a module or optimizer still lies under all of its names, is still trained or not, and has the
 same shape and strides, which `p.data = p.data.t()` changes in place: one loop over versions of containers and
-over layouts (observe/checkers.py). A tensor that was replaced by one with the same metadata is read from then
-on, unless it is trained. Their memory is compared, too: `p.data = q.data` ties two parameters.
+over layouts (observe/guards/checkers.py). A tensor that was replaced by one with the same metadata is read
+from then on, unless it is trained. Their memory is compared, too: `p.data = q.data` ties two parameters.
 """
 
 from __future__ import annotations

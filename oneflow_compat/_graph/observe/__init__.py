@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._active import capturing
-from . import sources
 from .attribute_reads import AttributeReads
-from .bytecode import VERSION
-from .instructions import VERSIONS
-from .layouts import has_plain_layout
+from .guards import sources
+from .guards.layouts import has_plain_layout
+from .guards.python_guards import Change, PythonGuards, checker_of
+from .guards.sources import Guard
+from .guards.torch_settings import torch_settings
+from .hooks.tensor_reads import facts_of_arguments
+from .instrumentation.bytecode import VERSION
+from .instrumentation.instructions import VERSIONS
 from .messages import report_fewer_guards, report_mode, report_repeated, report_unfollowed
-from .python_guards import Change, PythonGuards, checker_of
-from .sources import Guard
-from .tensor_reads import facts_of_arguments
-from .torch_settings import torch_settings
 
 if TYPE_CHECKING:
     from torch.nn import Module

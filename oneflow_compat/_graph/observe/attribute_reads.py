@@ -33,8 +33,8 @@ from ..program.python_values import (
     is_record,
     same_value,
 )
-from .python_guards import PythonGuards
-from .sources import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
+from .guards.python_guards import PythonGuards
+from .guards.sources import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -12,18 +12,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..program.python_values import MISSING
-from .answers import active_function_modes
-from .frames import observed_frames, skip_hooks
-from .free_classes import FREE, FREE_BASES, FREE_OF_ATTRIBUTES, is_a
-from .instructions import READS
-from .outliving import MadeByBuild, outliving
-from .policy import Policy, is_of_the_capture, is_of_this_package, policy_of
-from .python_guards import PythonGuards
-from .reads import Reads
-from .size_types import fix_size_whose_type_decides
-from .sources import (
+from .guards.outliving import MadeByBuild, outliving
+from .guards.python_guards import PythonGuards
+from .guards.sources import (
     CONTAINS,
     CONTENTS,
+    FREE,
+    FREE_BASES,
+    FREE_OF_ATTRIBUTES,
     ITEM,
     MODE,
     OF_CAPTURE,
@@ -31,12 +27,19 @@ from .sources import (
     WEAK_CONTAINERS,
     contents,
     has_memory,
+    is_a,
     is_fake,
     is_input,
     is_plain,
     is_same_plain,
 )
-from .unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
+from .hooks.answers import active_function_modes
+from .hooks.reads import Reads
+from .hooks.size_types import fix_size_whose_type_decides
+from .hooks.unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
+from .instrumentation.frames import observed_frames, skip_hooks
+from .instrumentation.instructions import READS
+from .instrumentation.policy import Policy, is_of_the_capture, is_of_this_package, policy_of
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import optimizer as optimizer_module
 
+from .guards.sources import CONTENTS, ITEM, attributes_of
 from .observer import Observer
-from .sources import CONTENTS, ITEM, attributes_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -14,7 +14,7 @@ from .program import Program
 from .symbolic import Branch
 
 if TYPE_CHECKING:
-    from ..observe.python_guards import PythonGuards
+    from ..observe.guards.python_guards import PythonGuards
 
 
 @dataclass(frozen=True, eq=False)

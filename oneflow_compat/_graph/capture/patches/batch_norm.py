@@ -1,6 +1,7 @@
 """BatchNorm with momentum=None during a capture: its momentum is one over a counter, which is a buffer.
 
-What this file reads of the module is observed (observe/policy.py), as are reads in torch's own forward.
+What this file reads of the module is observed (observe/instrumentation/policy.py), as are reads in torch's
+own forward.
 """
 
 from __future__ import annotations

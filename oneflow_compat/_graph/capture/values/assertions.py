@@ -57,7 +57,7 @@ def _goes_on(code: Any, offset: Any) -> Any:
     """Return the truth value with which the code at `offset` goes on, or None.
 
     There is such a value only if the opposite value leads straight to `raise`. The code may be an
-    instrumented copy (observe/instrument.py): its hooks add instructions, but no jump and no `raise`.
+    instrumented copy (observe/instrumentation/): its hooks add instructions, but no jump and no `raise`.
     """
     instructions = list(dis.get_instructions(code))
     if any(i.opname in _CATCHES for i in instructions):

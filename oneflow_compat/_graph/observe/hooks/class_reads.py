@@ -11,18 +11,18 @@ from typing import Any
 
 import torch
 
-from ..program.python_values import MISSING
-from .free_classes import is_a
-from .policy import Policy, is_installed_module, is_of_standard_library, policy_of
-from .sources import (
+from ...program.python_values import MISSING
+from ..guards.sources import (
     CLASS_ATTRIBUTE,
     ITEM,
     OF_CAPTURE,
     SPECIAL_METHODS,
+    is_a,
     is_plain,
     is_python_class,
     special_methods,
 )
+from ..instrumentation.policy import Policy, is_installed_module, is_of_standard_library, policy_of
 
 LRU_CACHE = functools._lru_cache_wrapper
 UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)

@@ -21,14 +21,9 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..program.live_numbers import live_number
-from ..program.python_values import MISSING
-from .answers import decimal_context, has_rates_of_optimizer
-from .call_reads import CallReads
-from .class_reads import LRU_CACHE, has_unobserved_methods
-from .free_classes import FREE, FREE_BASES, VIEWS, is_a
-from .policy import is_installed_module, is_of_the_capture
-from .sources import (
+from ...program.live_numbers import live_number
+from ...program.python_values import MISSING
+from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
     ATTRIBUTES,
@@ -36,15 +31,23 @@ from .sources import (
     CONTAINS,
     CONTENTS,
     ELEMENT,
+    FREE,
+    FREE_BASES,
     ITEM,
     OF_CAPTURE,
     TYPE,
+    VIEWS,
     Guard,
     attributes_of,
     contents,
+    is_a,
     is_plain,
     is_python_class,
 )
+from ..instrumentation.policy import is_installed_module, is_of_the_capture
+from .answers import decimal_context, has_rates_of_optimizer
+from .call_reads import CallReads
+from .class_reads import LRU_CACHE, has_unobserved_methods
 from .unfollowed import (
     CLASS,
     FILE,

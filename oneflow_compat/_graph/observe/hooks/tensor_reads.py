@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from ..program.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
-from ..program.python_values import MISSING, tensor_meta
-from .free_classes import is_a
-from .sources import ATTRIBUTE, ITEM, LAYOUT, OF_CAPTURE, is_fake, is_input
+from ...program.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
+from ...program.python_values import MISSING, tensor_meta
+from ..guards.sources import ATTRIBUTE, ITEM, LAYOUT, OF_CAPTURE, is_a, is_fake, is_input
 from .unfollowed import CLASS
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))

@@ -20,19 +20,20 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..._active import outside_capture
-from .free_classes import FREE_BASES, is_a
-from .policy import Policy, policy_of_module
-from .sources import (
+from ...._active import outside_capture
+from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
+    FREE_BASES,
     OF_CAPTURE,
     TYPE,
     arithmetic_of,
     attributes_of,
+    is_a,
     is_plain,
     is_python_class,
 )
+from ..instrumentation.policy import Policy, policy_of_module
 from .unfollowed import FILE, unfollowed_function
 
 _PACKAGES = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_PACKAGE = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = f"{os.sep}site-packages{os.sep}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..program.python_values import MISSING
+from ...program.python_values import MISSING
 from .layouts import layout_check, layout_offsets
 from .sources import (
     ATTRIBUTES,
@@ -29,7 +29,7 @@ from .sources import (
 )
 
 try:
-    from . import _guards  # type: ignore[attr-defined]  # csrc/guards.cpp
+    from .. import _guards  # type: ignore[attr-defined]  # csrc/guards.cpp
 except ImportError:  # not built: there was no compiler
     _guards = None
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..program.live_numbers import live_number
-from ..program.symbolic import SYMBOLIC_NUMBERS
+from ...program.live_numbers import live_number
+from ...program.symbolic import SYMBOLIC_NUMBERS
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 

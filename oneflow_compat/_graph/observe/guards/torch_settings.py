@@ -10,7 +10,7 @@ import torch._C as C
 from torch.backends import mha
 from torch.utils import _device
 
-from .policy import is_of_torch
+from ..instrumentation.policy import is_of_torch
 
 _NAMES = (
     "torch.get_default_dtype()",

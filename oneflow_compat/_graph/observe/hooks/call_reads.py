@@ -16,13 +16,12 @@ from typing import Any, cast
 
 import torch
 
-from ..program.python_values import MISSING
+from ...program.python_values import MISSING
+from ..guards.sources import ALIVE, CONTEXT, FREE, FUNCTION, is_a, is_fake, is_input, is_python_class
+from ..instrumentation.policy import DISPATCH, Policy, is_of_this_package, is_of_torch, policy_of
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads
-from .free_classes import FREE, is_a
-from .policy import DISPATCH, Policy, is_of_this_package, is_of_torch, policy_of
 from .size_types import fix_size_whose_type_decides
-from .sources import ALIVE, CONTEXT, FUNCTION, is_fake, is_input, is_python_class
 from .tensor_reads import TensorReads
 from .unfollowed import GENERATOR, IDENTITY, MEMORY, reads_generator, unfollowed_call
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from ..program.python_values import MISSING, tensor_meta
+from ...program.python_values import MISSING, tensor_meta
 from .checkers import differs, new_checker
-from .free_classes import is_a
 from .layouts import is_compared_with_others
-from .sources import CONTENTS, LAYOUT, MODE, OF_CAPTURE, Guard, can_be_replaced, is_plain, is_same_plain
+from .sources import CONTENTS, LAYOUT, MODE, OF_CAPTURE, Guard, can_be_replaced, is_a, is_plain, is_same_plain
 from .torch_settings import changed_setting, torch_settings
 
 

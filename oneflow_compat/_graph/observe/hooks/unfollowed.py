@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .free_classes import is_a
-from .instrument import Site
-from .policy import Policy, is_of_this_package, policy_of
-from .sources import is_python_class
+from ..guards.sources import is_a, is_python_class
+from ..instrumentation.instrument import Site
+from ..instrumentation.policy import Policy, is_of_this_package, policy_of
 
 CLOCK = "a clock"
 GENERATOR = "a random generator that torch does not know"

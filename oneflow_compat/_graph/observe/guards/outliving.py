@@ -16,8 +16,7 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .free_classes import is_a
-from .sources import CONTENTS, Guard, attributes_of
+from .sources import CONTENTS, Guard, attributes_of, is_a
 
 # They refer to everything of a capture. What only they refer to counts as alive.
 _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)

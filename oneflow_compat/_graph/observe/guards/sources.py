@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..._global.marks import OfSeveralRanks
-from ..program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
-from .free_classes import VIEWS, is_a
+from ...._global.marks import OfSeveralRanks
+from ...program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
 from .script_modules import script_attributes
 
 if TYPE_CHECKING:
-    from .instrument import Site
+    from ..instrumentation.instrument import Site
 
 _HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
 _POINTER_BYTES = tuple.__itemsize__
@@ -53,6 +52,32 @@ MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 ALIVE = "alive"  # whether the object of a weak reference is still there
 
 OF_CAPTURE = object()  # a function that the capture put there for a while: the guard reads its value later
+
+# Classes whose objects hold nothing that could change, so that reads of them have no guard.
+FREE = frozenset(
+    [
+        int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented), slice, range,
+        torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType,
+        types.CellType, types.TracebackType, types.FrameType, types.FunctionType, types.BuiltinFunctionType,
+        types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    ]
+)  # fmt: skip
+# Views of dicts. Most are made, read and dropped by one statement, which reads the dict, too.
+VIEWS = frozenset([type({}.keys()), type({}.values()), type({}.items())])
+FREE_OF_ATTRIBUTES = FREE - {types.FunctionType}
+# The same, with their subclasses.
+FREE_BASES = (
+    torch.Tensor,
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+    torch._C._FunctionBase,
+)
+
+
+def is_a(value: object, classes: Any) -> bool:
+    """Whether the value is an instance, by its type alone: isinstance() may run code of the user's object."""
+    return issubclass(type(value), classes)
 
 
 class Guard:
