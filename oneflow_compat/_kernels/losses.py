@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from .._global.tensor import beside
-from .._ops.nn_losses import need_labels
+from .._ops.nn.losses import need_labels
 from . import _ext, kernels
 
 __all__ = [

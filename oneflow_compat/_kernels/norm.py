@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from .._ops.nn_norm import batch_norm
+from .._ops.nn.norm import batch_norm
 from . import _check
 
 __all__ = [

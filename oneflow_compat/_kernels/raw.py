@@ -8,8 +8,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .._ops import math, nn_conv
+from .._ops import math
 from .._ops._signature import spelled
+from .._ops.nn import convolution as nn_conv
 from . import _check
 
 __all__ = [

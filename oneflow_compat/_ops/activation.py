@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from ._signature import need_tensors, spelled
-from .nn_activation import overwrite
+from .nn.activation import overwrite
 
 __all__ = [
     "gelu",

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.nn import functional as F
 
-from . import nn_activation, nn_pooling, reduce
+from . import reduce
 from ._signature import spelled
 from .linalg_ops import norm as _linalg_norm
+from .nn import activation as nn_activation
+from .nn import pooling as nn_pooling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

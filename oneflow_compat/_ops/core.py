@@ -1,7 +1,8 @@
-"""Core types and switches: device, the dialect."""
+"""Core types, switches and paths: device, Generator, the dialect, where the package lies."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -11,7 +12,17 @@ from .._bind import apply_dialect
 from .._exact import switch
 from .._global.placement import require_device_type
 
-__all__ = ["Generator", "device", "set_dialect", "get_dialect", "is_tensor"]
+__all__ = [
+    "Generator",
+    "device",
+    "get_dialect",
+    "is_tensor",
+    "oneflow_internal_path",
+    "oneflow_python_base_dir",
+    "set_dialect",
+]
+
+oneflow_python_base_dir = oneflow_internal_path = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def is_tensor(obj: object) -> bool:

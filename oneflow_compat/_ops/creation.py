@@ -16,7 +16,7 @@ from .._global import global_mode as _mode
 from .._global.marks import is_global, several
 from .._global.placement import placement as Placement
 from .._global.tensor import make_global, of_several_ranks
-from ._signature import REFUSED, documented, or_else, parse
+from ._signature import REFUSED, documented, or_else, parse, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "global_to_global",
+    "local_to_global",
+    "normal_",
     "zeros",
     "ones",
     "empty",
@@ -357,3 +360,42 @@ def _given(
         ).items()
         if v is not None
     }
+
+
+@spelled("input=x")
+def normal_(
+    x: torch.Tensor, mean: float = 0.0, std: float = 1.0, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """x.normal_(mean, std); also on a leaf that requires grad."""
+    return x.normal_(mean, std, generator=generator)
+
+
+def global_to_global(
+    input: torch.Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    *,
+    grad_sbp: Sbp | Sequence[Sbp] | None = None,
+    check_meta: bool = False,
+    copy: bool = False,
+) -> torch.Tensor:
+    """input.global_to_global(...).
+
+    The global shape and the dtype stay; `Tensor.global_to_global` explains the arguments.
+    """
+    return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
+
+
+def local_to_global(
+    input: torch.Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> torch.Tensor:
+    """input.local_to_global(...).
+
+    The result has the dtype of input; `Tensor.local_to_global` explains the arguments.
+    """
+    return input.local_to_global(placement, sbp, check_meta=check_meta, copy=copy)

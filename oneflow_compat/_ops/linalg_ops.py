@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ._signature import REFUSED, or_else, spelled
-from .replacing import promoted
+from .tensor.replacing import promoted
 
 __all__ = [
     "matmul",

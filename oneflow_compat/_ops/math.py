@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from ._signature import REFUSED, documented, or_else, rename, spelled
-from .tensor_arithmetic import difference
+from .tensor.arithmetic import difference
 
 __all__ = [
     "add",

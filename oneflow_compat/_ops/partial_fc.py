@@ -1,6 +1,4 @@
-"""The classes of a partial fully-connected layer whose weight lies on several ranks: rows stay where they
-are.
-"""
+"""The classes of a partial fully-connected layer, also of one whose weight lies on several ranks."""
 
 from __future__ import annotations
 
@@ -11,14 +9,42 @@ import torch
 from .. import _processes, sbp
 from .._global.collectives import checking, nested
 from .._global.failures import transfer
+from .._global.marks import OfSeveralRanks
 from . import creation
 
+__all__ = ["distributed_partial_fc_sample"]
 
-def sample(
+
+def distributed_partial_fc_sample(
     weight: torch.Tensor, label: torch.Tensor, num_sample: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As distributed_partial_fc_sample; ids and rows come split along dimension 0 as the weight is, each
-    rank's among its own classes.
+    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others,
+    `num_sample` in total.
+
+    Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
+    weight). With more positive classes than num_sample all of them are kept. A global weight split along
+    dimension 0 is sampled by each rank, and the rows stay there.
+
+    RuntimeError if `num_sample` exceeds the number of classes.
+    """
+    if isinstance(weight, OfSeveralRanks):
+        return _sample(weight, label, int(num_sample))
+    classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
+    # Read the labels only if they can exceed the sample. Otherwise the size is fixed: one graph program.
+    if positive.numel() > count:
+        count = max(count, positive.unique().numel())
+    if count > classes:
+        raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")
+    chosen = torch.rand(classes, device=weight.device).index_fill(0, positive, 2.0)
+    sampled = torch.topk(chosen, count).indices.sort().values
+    return torch.searchsorted(sampled, label.long()).to(label.dtype), sampled.to(label.dtype), weight[sampled]
+
+
+def _sample(
+    weight: torch.Tensor, label: torch.Tensor, num_sample: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As distributed_partial_fc_sample, where rows of a split weight stay on their rank: ids and rows come
+    split along dimension 0 as the weight is, each rank's among its own classes.
 
     If the ranks cannot share classes or samples evenly, or `weight` has another SBP, the full weight is
     sampled, and ids and rows are broadcast.

@@ -12,7 +12,7 @@ C_OPS = {
     "_ops.math": "less=lt less_equal=le",
     "_oneflow_internal.jobs": "dispatch_feed_input dispatch_feed_variable dispatch_fetch_output",
     "_data.c_operators": "image_flip tensor_buffer_to_tensor",
-    "_ops.nn_norm": (
+    "_ops.nn.norm": (
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_stats"
     ),
     "_ops.c_arguments": (

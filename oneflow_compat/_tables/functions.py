@@ -18,11 +18,14 @@ FUNCTIONS = {
         "amp.autocast_mode": "autocast autocast_decorator",
         "_files.serialization": "save load CheckpointError",
         "nn.graph.deploy": "load_graph",
-        "_ops.core": "device Generator set_dialect get_dialect is_tensor",
+        "_ops.core": (
+            "device Generator set_dialect get_dialect is_tensor oneflow_internal_path oneflow_python_base_dir"
+        ),
         "_ops.creation": (
             "zeros ones empty full eye arange linspace logspace zeros_like ones_like full_like empty_like"
             " empty_strided hann_window rand randn randint randint_like rand_like randn_like randperm normal"
-            " new_empty new_zeros new_ones new_full"
+            " new_empty new_zeros new_ones new_full normal_"
+            " global_to_global local_to_global"
         ),
         "_ops.from_data": "tensor as_tensor from_numpy frombuffer",
         "_ops.math": (
@@ -47,13 +50,13 @@ FUNCTIONS = {
             "gelu mish silu softplus softsign softshrink softmax log_softmax adaptive_avg_pool2d "
             "adaptive_avg_pool3d stft"
         ),
-        "_ops.misc": (
+        "_ops.tensor_types": (
             "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor"
             " ShortTensor BFloat16Tensor ComplexFloatTensor ComplexDoubleTensor char dtypes"
-            " convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type is_tracing is_scripting ignore"
-            " unused interface script Final global_to_global local_to_global normal_ oneflow_internal_path"
-            " oneflow_python_base_dir distributed_partial_fc_sample"
+            " convert_oneflow_dtype_to_numpy_dtype set_default_tensor_type"
         ),
+        "_ops.scripting": "is_tracing is_scripting ignore unused interface script Final",
+        "_ops.partial_fc": "distributed_partial_fc_sample",
         "utils.global_view.aliases": "to_global to_local",
         "compatible.single_client._user_ops": "stateful_op builtin_op",
         "nn.modules.dataset": "decode_onerec read_onerec",
@@ -64,7 +67,7 @@ FUNCTIONS = {
     },
     "oneflow.hub": {"_files.downloads": "download_url_to_file"},
     "oneflow.jit": {
-        "_ops.misc": "script=jit_script",
+        "_ops.scripting": "script=jit_script",
     },
     "oneflow.linalg": {
         "_ops.linalg_ops": "norm vector_norm matrix_norm cross diagonal inv",
@@ -109,22 +112,22 @@ FUNCTIONS = {
         "_kernels.detection": "deform_conv2d",
         "_kernels.activation": "quick_gelu square_relu",
         "_kernels.losses": "ctc_greedy_decoder",
-        "_ops.nn_losses": (
+        "_ops.nn.losses": (
             "mse_loss l1_loss kl_div binary_cross_entropy binary_cross_entropy_with_logits cross_entropy"
             " sparse_softmax_cross_entropy"
         ),
-        "_ops.nn_activation": "softmax gumbel_softmax normalize l2_normalize depend",
-        "_ops.nn_dropout": "dropout",
-        "_ops.nn_conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
-        "_ops.nn_pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",
-        "_ops.nn_vision": "grid_sample affine_grid interpolate_like upsample",
-        "_ops.nn_norm": "group_norm batch_norm",
+        "_ops.nn.activation": "softmax gumbel_softmax normalize l2_normalize depend",
+        "_ops.nn.dropout": "dropout",
+        "_ops.nn.convolution": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+        "_ops.nn.pooling": "avg_pool1d avg_pool2d avg_pool3d adaptive_max_pool2d",
+        "_ops.nn.vision": "grid_sample affine_grid interpolate_like upsample",
+        "_ops.nn.norm": "group_norm batch_norm",
     },
     "oneflow.utils.checkpoint": {
         "utils.checkpoint": "checkpoint",
     },
     "oneflow.nn.init": {
-        "_ops.nn_init": (
+        "_ops.nn.init": (
             "kaiming_normal_ kaiming_uniform_ xavier_normal_ xavier_uniform_ calc_fan get_data_format"
             " CalcGain"
         ),

@@ -5,9 +5,9 @@ an error into a result; it never changes the result of valid torch code (one exc
 """
 
 _G = "_global.tensor:"
-_M = "_ops.tensor_methods:"
-_X = "_ops.tensor_extended:"
-_I = "_ops.tensor_arithmetic:"
+_M = "_ops.tensor.methods:"
+_X = "_ops.tensor.extended:"
+_I = "_ops.tensor.arithmetic:"
 
 TENSOR = {
     # global tensors

@@ -37,15 +37,15 @@ _REWRITES = "_graph/compile/inductor/rewrites.py:"
 EAGER = {
     "batch norm, gradient of one image": Defect(
         "The CPU kernel of batch norm misreads a channels-last gradient of a single image.",
-        "_ops/nn_norm.py:gradient_row_by_row",
+        "_ops/nn/norm.py:gradient_row_by_row",
     ),
     "batch norm, input of width 1": Defect(
         "The CPU kernel of batch norm treats an input with a size of 1 as channels last.",
-        "_ops/nn_norm.py:with_right_gradient",
+        "_ops/nn/norm.py:with_right_gradient",
     ),
     "instance norm, gradient of a batch": Defect(
         "The CPU kernel of instance norm misreads a channels-last gradient of a batch.",
-        "_ops/nn_norm.py:gradient_row_by_row",
+        "_ops/nn/norm.py:gradient_row_by_row",
     ),
     "pixel shuffle, empty batch": Defect(
         "The gradient of pixel_shuffle has the shape of the result if the batch is empty.",

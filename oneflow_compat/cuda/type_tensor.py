@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._ops.misc import _tensor_type
+from .._ops.tensor_types import _tensor_type
 
 _cuda: Any = torch.cuda  # its stub does not declare them
 BFloat16Tensor = _cuda.BFloat16Tensor

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._message import Map, Message, data_type_number
-from ..._ops.tensor_text import dtype_text
+from ..._ops.tensor.texts import dtype_text
 from ..._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
 from .graph_calls import CALLS, PARTS
 from .graph_repr import _device

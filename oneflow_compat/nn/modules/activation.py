@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ... import _bind
-from ..._ops.nn_activation import hardshrink, overwrite, softshrink
+from ..._ops.nn.activation import hardshrink, overwrite, softshrink
 from ._same import SameAsTorch
 
 __all__ = ["Hardshrink", "Softshrink", "Softsign"]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_norm import batch_norm_of_one_value, with_right_gradient
+from ..._ops.nn.norm import batch_norm_of_one_value, with_right_gradient
 from ._same import SameAsTorch
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..._kernels import losses, norm
 from ..._kernels.activation import quick_gelu, square_relu
-from ..._ops.misc import distributed_partial_fc_sample
+from ..._ops.partial_fc import distributed_partial_fc_sample
 from .. import functional
 
 if TYPE_CHECKING:

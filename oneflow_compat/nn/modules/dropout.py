@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_dropout import dropout, generated
+from ..._ops.nn.dropout import dropout, generated
 from ._same import SameAsTorch
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]

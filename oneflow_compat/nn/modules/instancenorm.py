@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_norm import gradient_row_by_row
+from ..._ops.nn.norm import gradient_row_by_row
 from ._same import SameAsTorch
 
 __all__ = ["InstanceNorm2d", "InstanceNorm3d"]

@@ -14,7 +14,7 @@ from torch import nn
 
 from ... import _bind
 from ..._errors import RefusedValue
-from ..._ops.nn_losses import cross_entropy_slots, integer_labels, need_alike, too_many, with_labels_in_a_row
+from ..._ops.nn.losses import cross_entropy_slots, integer_labels, need_alike, too_many, with_labels_in_a_row
 from ._same import SameAsTorch
 
 __all__ = [

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ... import _bind
-from ..._ops.nn_conv import is_channels_last
-from ..._ops.nn_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
+from ..._ops.nn.convolution import is_channels_last
+from ..._ops.nn.pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from ._same import SameAsTorch
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import torch._tensor_str
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from ...._ops.tensor.texts import tensor_text
 from ..values.known import guarded_tensor
 from .patching import patched, patched_attributes
 
@@ -31,7 +32,11 @@ def texts_of_tensors(capture: CaptureInterface, active: Callable[[], bool]) -> I
     def symbolic(tensor: torch.Tensor, *_: Any, **__: Any) -> str:
         if active() and not reads.is_text_for_output(sys._getframe(1)):
             reads.warn_of_text()
-        return lazy_text(tensor)
+        grad_fn = None if tensor.grad_fn is None else type(tensor.grad_fn).__name__
+        requires_grad = tensor.requires_grad
+        return tensor_text(
+            tensor.shape, tensor.dtype, lazy=True, requires_grad=requires_grad, grad_fn=grad_fn
+        )
 
     def make(original: Callable[..., str]) -> Callable[..., str]:
         def real(tensor: torch.Tensor, **named: Any) -> str:
@@ -49,18 +54,3 @@ def texts_of_tensors(capture: CaptureInterface, active: Callable[[], bool]) -> I
         patched(torch._tensor_str, "_str", make),
     ):
         yield
-
-
-def lazy_text(tensor: torch.Tensor) -> str:
-    size = ", ".join(map(str, tensor.shape)) + ("," if tensor.dim() == 1 else "")
-    grad = (
-        f", grad_fn=<{type(tensor.grad_fn).__name__}>"
-        if tensor.grad_fn is not None
-        else ", requires_grad=True"
-        if tensor.requires_grad
-        else ""
-    )
-    return (
-        f"tensor(..., is_lazy='True', size=({size}),"
-        f" dtype={str(tensor.dtype).replace('torch', 'oneflow', 1)}{grad})"
-    )

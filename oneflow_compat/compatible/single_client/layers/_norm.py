@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...._ops.nn_norm import batch_norm
+from ...._ops.nn.norm import batch_norm
 from .. import _context, scope
 from .._initializers import constant_initializer
 from .._variables import api_get_variable

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ...._ops.nn_norm import gradient_row_by_row
+from ...._ops.nn.norm import gradient_row_by_row
 from .. import _context, scope
 from .._initializers import ones_initializer, zeros_initializer
 from .._math import reduce_mean, reduce_variance

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import _bind
-from .._global.marks import OfSeveralRanks
-from .._global.tensor import of_several_ranks
+from ... import _bind
+from ..._global.marks import OfSeveralRanks
+from ..._global.tensor import of_several_ranks
 from .replacing import REFUSALS, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .._global.placement import placement as Placement
-    from ..sbp import sbp as Sbp
+    from ..._global.placement import placement as Placement
+    from ...sbp import sbp as Sbp
     from .replacing import Method
 
 
@@ -282,7 +282,7 @@ def _new(has_fill: bool) -> Callable[[Method], Method]:
             args = (self.shape,)
         elif not {"placement", "sbp"} & kwargs.keys():
             return NotImplemented
-        from .creation import make  # not loaded by `import oneflow`
+        from ..creation import make  # not loaded by `import oneflow`
 
         return make(original.__name__, functools.partial(original, self), args, kwargs)
 
@@ -308,7 +308,7 @@ def new_tensor(
     """new_tensor with dtype and device by position, and placement= with sbp=; of the data that only
     oneflow.tensor takes.
     """
-    from .from_data import make, tensor  # not loaded by `import oneflow`
+    from ..from_data import make, tensor  # not loaded by `import oneflow`
 
     options = {
         k: v

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional as F
 
-from ._signature import bind, parse, spelled
+from .._signature import bind, parse, spelled
 
 __all__ = [
     "softmax",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ._signature import parse
+from .._signature import parse
 
 __all__ = ["grid_sample", "affine_grid", "interpolate_like", "upsample"]
 

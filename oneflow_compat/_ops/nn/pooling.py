@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ._signature import need_tensors
-from .nn_conv import is_channels_last, to_first, to_last
+from .._signature import need_tensors
+from .convolution import is_channels_last, to_first, to_last
 
 __all__ = [
     "max_pool1d",

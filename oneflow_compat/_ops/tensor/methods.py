@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from .._active import is_captured_state
-from .._global.tensor import make_global
+from ..._active import is_captured_state
+from ..._global.tensor import make_global
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from torch.utils.hooks import RemovableHandle
 
-    from .._global.placement import placement as Placement
-    from ..sbp import sbp as Sbp
+    from ..._global.placement import placement as Placement
+    from ...sbp import sbp as Sbp
 
 
 __all__ = []
@@ -129,7 +129,7 @@ _CONSTRUCTOR_KEYWORDS = frozenset(("device", "placement", "sbp", "dtype", "requi
 
 def _accepted(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
     """Return the arguments of Tensor() that torch refuses in a form that it accepts, or None."""
-    from .from_data import holds_tensors, stacked_tensors  # not loaded by `import oneflow`
+    from ..from_data import holds_tensors, stacked_tensors  # not loaded by `import oneflow`
 
     if not kwargs.keys() <= _CONSTRUCTOR_KEYWORDS:
         return None
@@ -228,7 +228,7 @@ def copy_to_numpy(self: torch.Tensor, array: numpy.ndarray) -> None:
 
 def meta_repr(self: torch.Tensor) -> str:
     """Shape, dtype and requires_grad as text: tensor(..., size=(2,), dtype=oneflow.float32)."""
-    from .tensor_text import tensor_text  # not loaded by `import oneflow`
+    from .texts import tensor_text  # not loaded by `import oneflow`
 
     return tensor_text(tuple(self.shape), self.dtype, lazy=is_lazy(self), requires_grad=self.requires_grad)
 
@@ -266,14 +266,14 @@ def softsign(self: torch.Tensor) -> torch.Tensor:
 
 def in_top_k(self: torch.Tensor, predictions: torch.Tensor, k: int) -> torch.Tensor:
     """`oneflow.in_top_k` with these targets."""
-    from .reduce import in_top_k  # not loaded by `import oneflow`
+    from ..reduce import in_top_k  # not loaded by `import oneflow`
 
     return in_top_k(self, predictions, k)
 
 
 def nms(self: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
     """`oneflow.nms` of these boxes."""
-    from .._kernels.detection import nms  # not loaded by `import oneflow`
+    from ..._kernels.detection import nms  # not loaded by `import oneflow`
 
     return nms(self, scores, iou_threshold)
 

@@ -1,20 +1,12 @@
-"""Small top-level names: type constructors, dtype lists, default types, trace queries, global tensors as
-functions.
-"""
+"""Constructors of tensors of one dtype, such as FloatTensor; the default tensor type, and lists of dtypes."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 
-from .._global.marks import OfSeveralRanks
-from .._torchscript import teach
-from . import partial_fc
-from ._signature import spelled
-from .core import get_dialect
 from .creation import make
 from .from_data import tensor
 
@@ -42,23 +34,9 @@ __all__ = [
     "dtypes",
     "convert_oneflow_dtype_to_numpy_dtype",
     "set_default_tensor_type",
-    "is_tracing",
-    "is_scripting",
-    "ignore",
-    "unused",
-    "interface",
-    "script",
-    "Final",
-    "global_to_global",
-    "local_to_global",
-    "normal_",
-    "oneflow_internal_path",
-    "oneflow_python_base_dir",
-    "distributed_partial_fc_sample",
 ]
 
 
-# --------------------------------------------------------------------------- FloatTensor and its kin
 class _TensorType(type):
     def __instancecheck__(cls, obj: object) -> bool:
         return isinstance(obj, torch.Tensor) and obj.dtype is cls.dtype and obj.device.type == cls.device_type
@@ -160,7 +138,6 @@ def set_default_tensor_type(tensor_type: str | type) -> None:
     torch.set_default_tensor_type(tensor_type)
 
 
-# --------------------------------------------------------------------------- dtypes
 char = torch.int8
 
 
@@ -182,134 +159,3 @@ def dtypes() -> list[torch.dtype]:
 def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: torch.dtype) -> type[numpy.generic]:
     """The NumPy scalar type of a dtype; float32 for bfloat16, as `Tensor.numpy` widens it."""
     return torch.empty(0, dtype=oneflow_dtype).numpy().dtype.type
-
-
-# --------------------------------------------------------------------------- jit
-def is_tracing() -> bool:
-    """Whether torch.jit is tracing."""
-    return torch.jit.is_tracing()
-
-
-def is_scripting() -> bool:
-    """Whether the code is running as TorchScript."""
-    return torch.jit.is_scripting()
-
-
-def ignore(drop: bool | Callable[..., Any] = False, **kwargs: Any) -> Any:
-    """torch.jit.ignore."""
-    return torch.jit.ignore(drop, **kwargs)
-
-
-def unused(fn: Any) -> Any:
-    """torch.jit.unused."""
-    return torch.jit.unused(fn)
-
-
-def interface(fn: Any) -> Any:
-    """The argument itself: OneFlow has no script interfaces."""
-    return fn
-
-
-def script(
-    obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None
-) -> Any:
-    """The argument itself, as in OneFlow; torch.jit.script compiles."""
-    return obj
-
-
-def jit_script(
-    obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None
-) -> Any:
-    """torch.jit.script(obj), or `obj` itself where TorchScript cannot compile it (an error in torch's
-    dialect).
-    """
-    teach()
-    try:
-        return torch.jit.script(obj, optimize, _frames_up + 1, _rcb, example_inputs)
-    except (
-        RuntimeError,
-        OSError,
-        TypeError,
-        ValueError,
-        torch.jit.frontend.FrontendError,
-    ):  # OSError: no source
-        if get_dialect() == "torch":
-            raise
-        return obj
-
-
-def Final(*args: Any, **kwargs: Any) -> Any:
-    """typing.Final, or the argument itself when called."""
-    return args[0] if args else None
-
-
-# --------------------------------------------------------------------------- global tensors
-
-
-def global_to_global(
-    input: torch.Tensor,
-    placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
-    *,
-    grad_sbp: Sbp | Sequence[Sbp] | None = None,
-    check_meta: bool = False,
-    copy: bool = False,
-) -> torch.Tensor:
-    """input.global_to_global(...).
-
-    The global shape and the dtype stay; `Tensor.global_to_global` explains the arguments.
-    """
-    return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
-
-
-def local_to_global(
-    input: torch.Tensor,
-    placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
-    *,
-    check_meta: bool = True,
-    copy: bool = False,
-) -> torch.Tensor:
-    """input.local_to_global(...).
-
-    The result has the dtype of input; `Tensor.local_to_global` explains the arguments.
-    """
-    return input.local_to_global(placement, sbp, check_meta=check_meta, copy=copy)
-
-
-@spelled("input=x")
-def normal_(
-    x: torch.Tensor, mean: float = 0.0, std: float = 1.0, generator: torch.Generator | None = None
-) -> torch.Tensor:
-    """x.normal_(mean, std); also on a leaf that requires grad."""
-    return x.normal_(mean, std, generator=generator)
-
-
-def distributed_partial_fc_sample(
-    weight: torch.Tensor, label: torch.Tensor, num_sample: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Classes for a partial fully-connected layer: all labels' rows of `weight` and random others,
-    `num_sample` in total.
-
-    Returns (label numbered within the sample, the sampled class ids in ascending order, their rows of
-    weight). With more positive classes than num_sample all of them are kept. A global weight split along
-    dimension 0 is sampled by each rank, and the rows stay there.
-
-    RuntimeError if `num_sample` exceeds the number of classes.
-    """
-    if isinstance(weight, OfSeveralRanks):
-        return partial_fc.sample(weight, label, int(num_sample))
-    classes, count, positive = weight.shape[0], int(num_sample), label.reshape(-1).long()
-    # Read the labels only if they can exceed the sample. Otherwise the size is fixed: one graph program.
-    if positive.numel() > count:
-        count = max(count, positive.unique().numel())
-    if count > classes:
-        raise RuntimeError(f"distributed_partial_fc_sample: asked for {num_sample} of {classes} classes")
-    chosen = torch.rand(classes, device=weight.device).index_fill(0, positive, 2.0)
-    sampled = torch.topk(chosen, count).indices.sort().values
-    return torch.searchsorted(sampled, label.long()).to(label.dtype), sampled.to(label.dtype), weight[sampled]
-
-
-# --------------------------------------------------------------------------- paths
-oneflow_python_base_dir = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-oneflow_internal_path = oneflow_python_base_dir

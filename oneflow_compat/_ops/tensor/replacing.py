@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._signature import parse
+from .._signature import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

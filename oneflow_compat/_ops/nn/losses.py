@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional as F
 
-from .. import _lazy_mode
-from .._global.tensor import beside
+from ... import _lazy_mode
+from ..._global.tensor import beside
 
 __all__ = [
     "mse_loss",

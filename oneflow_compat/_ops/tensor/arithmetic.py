@@ -118,7 +118,7 @@ def matmul(
     if not isinstance(other, torch.Tensor):
         return NotImplemented
     if args or kwargs:
-        from . import linalg_ops  # not loaded by `import oneflow`
+        from .. import linalg_ops  # not loaded by `import oneflow`
 
         extended = {"bmm": linalg_ops.bmm, "matmul": linalg_ops.matmul}.get(original.__name__)
         return NotImplemented if extended is None else extended(self, other, *args, **kwargs)
@@ -137,7 +137,7 @@ def bmm(
     alpha: float = 1.0,
 ) -> Any:
     """bmm with OneFlow's transpose and scale arguments, and of different dtypes."""
-    from . import linalg_ops  # not loaded by `import oneflow`
+    from .. import linalg_ops  # not loaded by `import oneflow`
 
     if b is None or (
         not transpose_a
