@@ -171,11 +171,9 @@ def one_hot(
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
     is_traced = torch.compiler.is_compiling() or _lazy_mode.is_enabled()
     hot = input.unsqueeze(-1) == beside(torch.arange(n, device=input.device), input)
-    if (
-        hot.numel()
-        and not (is_traced or input.is_lazy)  # type: ignore[attr-defined]  # a row of _tables/tensor.py
-        and not bool(hot.any(-1).all())
-    ):
+    if is_traced or input.is_lazy:  # type: ignore[attr-defined]  # a row of _tables/tensor.py
+        torch._assert_async(hot.any(-1).all(), f"one_hot: every index must be from 0 to {n - 1}")
+    elif hot.numel() and not bool(hot.any(-1).all()):
         raise RuntimeError(
             f"one_hot: every index must be from 0 to {n - 1}, found {int(input.min())} to {int(input.max())}"
         )

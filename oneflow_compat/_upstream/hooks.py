@@ -96,7 +96,7 @@ _ROWS = (
     (
         "torch._C",
         "_swap_tensor_impl",
-        "a fake tensor that outlives its capture becomes a real one in place",
+        "a fake tensor becomes a real one, or the parameter of another dtype, in place",
         "tests/graph/test_survivors.py",
     ),
     (

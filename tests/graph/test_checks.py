@@ -3,10 +3,13 @@ give a warning.
 """
 
 import random
+import re
 
 import numpy as np
 import pytest
 import torch
+import torch.distributions as D
+import torch.nn.functional as F
 from checked_values import finite, in_range, names_the_row, one_of_two
 from graph_cases import graph_of
 from torch import nn
@@ -128,3 +131,108 @@ def test_numbers_an_optimizer_draws_outside_torch():
 def test_random_numbers_sampled_in_torch_do_not_warn(recwarn):
     graph_of(lambda x: x * torch.rand(()))(torch.ones(3))
     assert not [w for w in recwarn if "draws numbers" in str(w.message)]
+
+
+SYMMETRIC = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+LABELS = torch.tensor([0, 1, 2])
+
+# {what torch or OneFlow checks: (build(), arguments that pass, arguments that do not)}
+CHECKED_VALUES = {
+    "one_hot: too large": (lambda i: F.one_hot(i, 3) * 2, (LABELS,), (LABELS + 1,)),
+    "one_hot: negative": (lambda i: F.one_hot(i, 3) * 2, (LABELS,), (LABELS - 1,)),
+    "flow one_hot": (lambda i: flow.nn.functional.one_hot(i, 3) * 2, (LABELS,), (LABELS + 1,)),
+    "_C.one_hot": (lambda i: flow._C.one_hot(i, 3) * 2, (LABELS,), (LABELS + 1,)),
+    "inv": (lambda x: torch.linalg.inv(x) * 2, (SYMMETRIC,), (SYMMETRIC * 0,)),
+    "inverse of a batch": (lambda x: x.expand(2, 2, 2).inverse(), (SYMMETRIC,), (SYMMETRIC * 0,)),
+    "solve": (lambda x: torch.linalg.solve(x, x) * 2, (SYMMETRIC,), (SYMMETRIC * 0,)),
+    "cholesky": (lambda x: torch.linalg.cholesky(x) * 2, (SYMMETRIC,), (-SYMMETRIC,)),
+    "lu_factor": (lambda x: torch.linalg.lu_factor(x)[0] * 2, (SYMMETRIC,), (SYMMETRIC * 0,)),
+    "quantile": (lambda x: torch.nanquantile(x, x), (LABELS / 2,), (LABELS / -2,)),
+}
+
+
+@pytest.mark.parametrize("case", CHECKED_VALUES)
+def test_values_that_an_operator_of_eager_mode_refuses(case):
+    build, good, bad = CHECKED_VALUES[case]
+    graph = graph_of(build)
+    assert torch.equal(graph(*good), build(*good))
+    with pytest.raises(RuntimeError) as in_eager_mode:
+        build(*bad)
+    with pytest.raises(type(in_eager_mode.value), match=re.escape(str(in_eager_mode.value).split(",")[0])):
+        graph(*bad)
+    assert torch.equal(graph(*good), build(*good)) and len(graph._engine.programs) == 1
+
+
+def test_compiled_code_refuses_such_values_too():
+    def build(labels, matrix):
+        return F.one_hot(labels, 3) * 2, torch.linalg.inv(matrix) * 2
+
+    graph = graph_of(build)
+    graph.config.set_backend("inductor")
+    assert torch.equal(graph(LABELS, SYMMETRIC)[0], build(LABELS, SYMMETRIC)[0])
+    with pytest.raises(RuntimeError, match="Class values must be smaller than num_classes"):
+        graph(LABELS + 1, SYMMETRIC)
+    with pytest.raises(torch.linalg.LinAlgError, match=r"linalg.inv: .* singular\.$"):
+        graph(LABELS, SYMMETRIC * 0)
+
+
+def test_labels_from_outside_build_have_one_program():
+    labels = LABELS.clone()
+    graph = graph_of(lambda x: F.one_hot(labels, 3) * x)
+    for _ in range(3):
+        assert torch.equal(graph(SYMMETRIC.new_ones(3)), F.one_hot(labels, 3) * 1.0)
+        labels.copy_(labels.roll(1))
+    assert len(graph._engine.programs) == 1
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: D.Normal(x, x),
+        lambda x: D.Categorical(x),
+        lambda x: D.Independent(D.Gamma(x, x), 1),
+        lambda x: D.MultivariateNormal(x, torch.diag(x)),
+        lambda x: D.MultivariateNormal(x, precision_matrix=torch.diag(x)),
+    ],
+)
+def test_a_distribution_checks_its_parameters_in_every_call(made):
+    def build(x):
+        distribution = made(x)
+        return distribution.log_prob(
+            torch.zeros_like(x[:1]) + 1 if isinstance(distribution, D.Categorical) else x
+        )
+
+    graph, good = graph_of(build), torch.ones(2)
+    assert torch.equal(graph(good), build(good))
+    with pytest.raises(RuntimeError, match="a check in build"):
+        graph(torch.tensor([-2.0, 1.0]))
+    assert torch.equal(graph(good), build(good)) and len(graph._engine.programs) == 1
+
+
+def test_a_check_beside_a_try_statement():
+    def build(x):
+        try:
+            scale = x.scale
+        except AttributeError:
+            scale = 2
+        if not (x > 0).all():
+            raise ValueError("positive values only")
+        return x * scale
+
+    graph = graph_of(build)
+    graph(torch.ones(2))
+    with pytest.raises(RuntimeError, match="a check in build"):
+        graph(-torch.ones(2))
+
+
+def test_a_check_whose_error_is_caught_is_no_assertion():
+    def build(x):
+        try:
+            if not (x > 0).all():
+                raise ValueError("positive values only")
+        except ValueError:
+            return x * 0
+        return x
+
+    with pytest.raises(RuntimeError, match="needs the value of a tensor"):
+        graph_of(build)(torch.ones(2))

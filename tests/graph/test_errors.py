@@ -363,3 +363,39 @@ def test_an_argument_that_contains_itself_is_refused():
     with pytest.raises(TypeError, match="contains itself"):
         graph(cyclic)
     assert graph([torch.ones(2)]).tolist() == [1, 1]
+
+
+def in_a_cycle(x):
+    cyclic = {"x": [x * 2]}
+    cyclic["x"].append((cyclic,))
+    return cyclic
+
+
+def in_a_chain(x):
+    for _ in range(5000):
+        x = [x]
+    return x
+
+
+@pytest.mark.parametrize("structure", [in_a_cycle, in_a_chain])
+def test_a_result_or_attribute_that_contains_itself_is_refused(structure):
+    def keep(self, x):
+        self.keeper.kept = structure(x)
+        return x * 2
+
+    graph, keeping = make(lambda self, x: structure(x)), make(keep)
+    keeping.keeper = nn.Module()
+    for refused in (graph, keeping):
+        with pytest.raises(TypeError, match=r"(?s)contains itself.*nested too deeply.*flat list or dict"):
+            refused(torch.ones(2))
+
+
+def test_a_module_may_pass_a_list_that_contains_itself():
+    class Passes(nn.Module):
+        def forward(self, x):
+            return in_a_cycle(x)
+
+    passes = Passes()
+    graph = make(lambda self, x: self.passes(x)["x"][0])
+    graph.passes = passes
+    assert graph(torch.ones(2)).tolist() == [2, 2]

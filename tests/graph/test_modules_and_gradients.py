@@ -42,6 +42,37 @@ def test_module_that_was_there_is_handed_back_itself():
     assert module is layer and torch.equal(out, layer(torch.ones(1, 2)))
 
 
+def skips_initialization(x):
+    layer = torch.nn.utils.skip_init(torch.nn.Linear, 2, 3)
+    layer.reset_parameters()
+    return layer(x)
+
+
+def is_converted(x):
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    layers[1].weight = first = layers[0].weight
+    layers.double()(x.double()).sum().backward()
+    assert layers[0].weight is first is layers[1].weight
+    return first.grad
+
+
+def is_converted_after_backward(x):
+    layer = nn.Linear(2, 3)
+    layer(x).sum().backward()
+    return layer.double().weight.grad
+
+
+@pytest.mark.parametrize("build", [skips_initialization, is_converted, is_converted_after_backward])
+def test_a_layer_of_build_changes_device_and_dtype(build):
+    graph, x = graph_of(lambda self, x: build(x)), torch.randn(4, 2)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        expected = build(x)
+        torch.manual_seed(seed)
+        got = graph(x)
+        assert got.dtype == expected.dtype and torch.equal(got, expected)
+
+
 def test_other_objects_are_refused_with_onefows_class_of_error():
     with pytest.raises(NotImplementedError, match="output"):
         graph_of(lambda self, x: object())(torch.ones(2))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 OUT_OF_BOUNDS = "index out of bounds"  # the first words of inductor's message
+_OF_LINALG = "Exception raised from _linalg_check_errors"  # after the message of eager mode
 
 
 def runner(host: Callable[[], Program]) -> CompiledFunction:
@@ -43,9 +44,10 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
                 return _in_regions(host, named, values)
             return function(*values)
         except RuntimeError as error:
-            if str(error).startswith(OUT_OF_BOUNDS):
-                raise _index_error(program.name, str(error)) from None
-            raise
+            eager_error = _error_of_eager_mode(program.name, str(error))
+            if eager_error is None:
+                raise
+            raise eager_error from None
         finally:
             del keep  # the traceback of an error would keep it alive
 
@@ -57,11 +59,15 @@ def runner(host: Callable[[], Program]) -> CompiledFunction:
     return run
 
 
-def _index_error(graph: str, message: str) -> IndexOutOfBounds:
-    return IndexOutOfBounds(
-        f"graph {graph}: {message}. Compiled code does not know the operator and the index;"
-        ' graph.config.set_backend("aten") runs operators one by one and names both'
-    )
+def _error_of_eager_mode(graph: str, message: str) -> RuntimeError | None:
+    """Return the error that eager mode raises where compiled C++ code raised RuntimeError, or None."""
+    if message.startswith(OUT_OF_BOUNDS):
+        return IndexOutOfBounds(
+            f"graph {graph}: {message}. Compiled code does not know the operator and the index;"
+            ' graph.config.set_backend("aten") runs operators one by one and names both'
+        )
+    text, is_of_linalg, _ = message.partition(_OF_LINALG)
+    return torch.linalg.LinAlgError(text.rstrip()) if is_of_linalg else None
 
 
 def _on_detached(run: CompiledFunction) -> CompiledFunction:

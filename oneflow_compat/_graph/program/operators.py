@@ -241,7 +241,11 @@ _FACTS_BY_ID = {id(operator): facts for operator, facts in _TABLE.items()}
 
 
 # They return nothing, and raise in the call whose values do not pass.
-ASSERTIONS = (aten._assert_async.msg, aten._assert_async.default)
+ASSERTIONS = (
+    aten._assert_async.msg,
+    aten._assert_async.default,
+    aten._linalg_check_errors.default,
+)
 
 
 def facts_of(operator: object) -> Operator:

@@ -41,9 +41,9 @@ def tree_flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
             flat, spec = pytree.tree_flatten(_packed(tree))
     except RecursionError:
         raise GraphTypeError(
-            "the arguments or the results of build() hold a list, tuple or dict that contains itself, or that"
-            " is nested too deeply",
-            "Pass the tensors in a flat list or dict.",
+            "an argument or a result of build(), or an attribute that it sets, holds a list, tuple or dict"
+            " that contains itself, or that is nested too deeply",
+            "Put the tensors into a flat list or dict.",
         ) from None
     return flat, spec
 

@@ -12,9 +12,6 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional as F
 
-from ... import _lazy_mode
-from ..._global.tensor import beside
-
 __all__ = [
     "mse_loss",
     "l1_loss",
@@ -282,12 +279,7 @@ def one_hot(
     Result: int64 when both values are whole numbers, else the default floating type.
     """
     labels = integer_labels(tensor)
-    if (
-        num_classes > 0 and not torch.compiler.is_compiling() and _lazy_mode.is_enabled()
-    ):  # torch's looks at the values of a tensor from outside build()
-        hot = (labels.unsqueeze(-1) == beside(torch.arange(num_classes, device=labels.device), labels)).long()
-    else:
-        hot = F.one_hot(labels, num_classes)
+    hot = F.one_hot(labels, num_classes)
     if isinstance(on_value, float) or isinstance(off_value, float):
         hot = hot.to(torch.get_default_dtype())
     elif (on_value, off_value) == (1, 0):

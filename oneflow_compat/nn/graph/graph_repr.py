@@ -68,17 +68,24 @@ def named_leaves(
 def _leaves(
     prefix: str, path: str, key: object, value: Any, order: Iterator[int]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (name, leaf) below a value. `order` counts the values, containers included."""
-    index = next(order)
-    if isinstance(value, dict):
-        children: Iterable[tuple[Any, Any]] = value.items()
-    elif isinstance(value, (list, tuple)):
-        children = ((None, v) for v in value)
-    else:
-        yield f"_{prefix}{path}_{index if key is None else key}", value
-        return
-    for i, (k, v) in enumerate(children):
-        yield from _leaves(prefix, f"{path}.{i}", k, v, order)
+    """Yield (name, leaf) below a value. `order` counts the values, containers included.
+
+    A container inside itself has no leaves there.
+    """
+    pending: list[tuple[str, object, Any, frozenset[int]]] = [(path, key, value, frozenset())]
+    while pending:
+        path, key, value, containers = pending.pop()
+        index = next(order)
+        if isinstance(value, dict):
+            children: Iterable[tuple[Any, Any]] = value.items()
+        elif isinstance(value, (list, tuple)):
+            children = ((None, v) for v in value)
+        else:
+            yield f"_{prefix}{path}_{index if key is None else key}", value
+            continue
+        if id(value) not in containers:
+            inside = containers | {id(value)}
+            pending += reversed([(f"{path}.{i}", k, v, inside) for i, (k, v) in enumerate(children)])
 
 
 def module_lines(

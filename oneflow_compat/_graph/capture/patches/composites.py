@@ -15,6 +15,7 @@ import torch
 from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ...._global.tensor import beside
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 
@@ -46,6 +47,8 @@ def _special_forms() -> dict[Any, Any]:
         torch.affine_grid_generator: _affine_grid_call,
         torch.Tensor._nnz: _refuse_unknown_nnz,
         **dict.fromkeys(_OF_SINGULAR_VALUES, _singular_values_call),
+        **dict.fromkeys((torch.quantile, torch.Tensor.quantile), _checked_quantile_call),
+        **dict.fromkeys((torch.nanquantile, torch.Tensor.nanquantile), _checked_quantile_call),
     }
 
 
@@ -56,7 +59,7 @@ def _is_fake_without_gradient(args: tuple[Any, ...]) -> bool:
 
 
 def _one_hot_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and type(args[0]) is FakeTensor and args[0].dtype is torch.int64:
+    if args and isinstance(args[0], torch.Tensor) and args[0].dtype is torch.int64:
         return functools.partial(_one_hot, *args, **kwargs)
     return None
 
@@ -80,6 +83,13 @@ def _singular_values_call(
     if _is_fake_without_gradient(args):
         return lambda: _without_vectors(args[0]._of_node.graph, functools.partial(func, *args, **kwargs))
     return None
+
+
+def _checked_quantile_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Check the quantiles, as torch does for tensors that are not symbolic."""
+    q = args[1] if len(args) > 1 else kwargs.get("q")
+    if isinstance(q, torch.Tensor) and q.is_cpu:
+        torch._assert_async(((q >= 0) & (q <= 1)).all(), "quantile() q values must be in the range [0, 1]")
 
 
 def _refuse_unknown_nnz(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -193,8 +203,12 @@ def _one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> Any:
         num_classes = tensor.max() + 1
     if isinstance(num_classes, torch.Tensor):
         num_classes = num_classes.item()
+    torch._assert_async((tensor >= 0).all(), "Class values must be non-negative.")
+    torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
     if type(num_classes) is int and not _unknown(tensor):
-        return torch._C._nn.one_hot(tensor, num_classes)
+        return (
+            tensor.unsqueeze(-1) == beside(torch.arange(num_classes, device=tensor.device), tensor)
+        ).long()
     return tensor.new_zeros((*tensor.shape, num_classes)).scatter_(-1, tensor.unsqueeze(-1), 1)
 
 

@@ -51,7 +51,8 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(_data_assignment())
         stack.enter_context(_views_of_any_layout())
         stack.enter_context(tensors_as_indices(capture.recorder, capturing))
-        stack.enter_context(_unchecked_and_uncompiled())
+        stack.enter_context(_one_form_of_constraints())
+        stack.enter_context(_uncompiled())
         stack.enter_context(_ranks_talk_in_the_program())
         stack.enter_context(
             patched(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda was: True)
@@ -62,6 +63,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(_tracers())
         stack.enter_context(texts_of_tensors(capture, capturing))
         stack.enter_context(_deep_copies())
+        stack.enter_context(patched(torch.utils, "swap_tensors", _swapped))
         stack.enter_context(torch_checkpoints(patched, capturing, capture.recorder))
         for module in resolve(capture.engine.recompute):
             stack.enter_context(recomputed(module, capturing, capture.recorder))
@@ -260,15 +262,47 @@ def _deep_copies() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _unchecked_and_uncompiled() -> Iterator[None]:
-    """Distributions do not look at the values of their arguments; functions of torch.compile, and
-    flex_attention, run as they were written.
+def _swapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Swap the parameters of a layer of build() that moves (to_empty(), double()).
+
+    torch refuses, because the recorder has weak references to them.
     """
+
+    def swap(first: torch.Tensor, second: torch.Tensor) -> None:
+        if type(first) is FakeTensor is type(second):
+            first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+            torch._C._swap_tensor_impl(first, second)
+        else:
+            original(first, second)
+
+    return swap
+
+
+@contextlib.contextmanager
+def _one_form_of_constraints() -> Iterator[None]:
+    """A distribution checks a positive definite matrix without a branch on whether it is symmetric."""
+    constraints = sys.modules.get("torch.distributions.constraints")
+    if constraints is None:
+        yield
+        return
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def check(constraint: Any, value: torch.Tensor) -> torch.Tensor:
+            if not capturing():
+                return original(constraint, value)  # type: ignore[no-any-return]
+            symmetric = constraints.symmetric.check(value)
+            return symmetric & torch.linalg.cholesky_ex(value).info.eq(0)  # type: ignore[no-any-return]
+
+        return check
+
+    with patched(type(constraints.positive_definite), "check", make):
+        yield
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Functions of torch.compile, and flex_attention, run as they were written."""
     with contextlib.ExitStack() as stack:
-        distributions = sys.modules.get("torch.distributions.distribution")
-        if distributions is not None:
-            stack.enter_context(patched(distributions.Distribution, "_validate_args", lambda was: False))
         if "torch._dynamo.eval_frame" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         flex = sys.modules.get("torch.nn.attention.flex_attention")

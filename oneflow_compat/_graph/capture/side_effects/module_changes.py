@@ -203,10 +203,8 @@ class ModuleChanges:
 
     def _constant(self, value: Any) -> Any:
         return not any(
-            type(t) in SYMBOLIC_NUMBERS
-            or isinstance(t, RecordedTensor)
-            and constant_value(self.recorder, t._of_node) is None
-            for t in pytree.tree_leaves(value)
+            type(symbol) in SYMBOLIC_NUMBERS or constant_value(self.recorder, symbol._of_node) is None
+            for symbol in _symbols_in(value)
         )
 
     def __exit__(self, error_class: Any, *error: Any) -> None:
@@ -336,21 +334,26 @@ def _fits(old: Any, new: Any) -> bool:
 _DEPTH = 4  # of lists and dicts in each other in which results may be kept
 
 
-def holds_symbols(value: Any, seen: dict[Any, Any] | None = None) -> bool:
-    """Return True if a value contains a symbolic tensor or a scalar computed from sizes.
+def holds_symbols(value: Any) -> bool:
+    """Return True if a value contains a symbolic tensor or a scalar computed from sizes."""
+    return next(_symbols_in(value), None) is not None
 
-    Containers that torch's pytree knows (lists, dicts, TensorDict) are searched, too.
+
+def _symbols_in(value: Any) -> Iterator[Any]:
+    """Yield the symbolic tensors and the scalars computed from sizes that a value contains.
+
+    Containers that torch's pytree knows (lists, dicts, TensorDict) are searched once each.
     """
-    if isinstance(value, RecordedTensor) or type(value) in SYMBOLIC_NUMBERS:
-        return True
-    node_definition, seen = pytree.SUPPORTED_NODES.get(type(value)), {} if seen is None else seen
-    if node_definition is None or id(value) in seen:
-        return False
-    seen[id(value)] = value
-    return any(
-        holds_symbols(v, seen)
-        for v in (value if type(value) in (list, tuple) else node_definition.flatten_fn(value)[0])
-    )
+    pending, searched = [value], {}
+    while pending:
+        value = pending.pop()
+        if isinstance(value, RecordedTensor) or type(value) in SYMBOLIC_NUMBERS:
+            yield value
+            continue
+        node_definition = pytree.SUPPORTED_NODES.get(type(value))
+        if node_definition is not None and id(value) not in searched:
+            searched[id(value)] = value  # it lives, so that no other object gets its identity
+            pending += value if type(value) in (list, tuple) else node_definition.flatten_fn(value)[0]
 
 
 def snapshot(value: Any, seen: dict[Any, Any] | None = None) -> Any:

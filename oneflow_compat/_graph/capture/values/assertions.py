@@ -4,8 +4,12 @@ So does `if bad.any(): raise ValueError(...)`. The branch that does not raise is
 is tested in every call.
 """
 
+from __future__ import annotations
+
 import dis
 import sys
+from collections.abc import Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -60,8 +64,6 @@ def _goes_on(code: Any, offset: Any) -> Any:
     instrumented copy (observe/instrumentation/): its hooks add instructions, but no jump and no `raise`.
     """
     instructions = list(dis.get_instructions(code))
-    if any(i.opname in _CATCHES for i in instructions):
-        return None
     positions = {i.offset: n for n, i in enumerate(instructions)}
     n = positions.get(offset)
     if n is None:
@@ -76,19 +78,34 @@ def _goes_on(code: Any, offset: Any) -> Any:
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
         return None
-    by_jump, by_falling = _raises(instructions, positions.get(jump.argval)), _raises(instructions, n + 1)
-    if by_jump == by_falling:
+    by_jump, by_falling = (
+        _raise_after(instructions, positions.get(jump.argval)),
+        _raise_after(instructions, n + 1),
+    )
+    if (by_jump is None) == (by_falling is None) or _may_catch(code, instructions, by_jump or by_falling):
         return None
     jumps_if = jump.opname.endswith("IF_TRUE")
-    return not jumps_if if by_jump else jumps_if
+    return jumps_if if by_jump is None else not jumps_if
 
 
-def _raises(instructions: Any, n: Any) -> Any:
-    if n is None:
-        return False
-    for instruction in instructions[n:]:
+def _raise_after(instructions: Sequence[dis.Instruction], n: int | None) -> dis.Instruction | None:
+    """Return the `raise` that the code reaches from its n-th instruction without a jump, or None."""
+    for instruction in () if n is None else instructions[n:]:
         if instruction.opname == "RAISE_VARARGS":
-            return True
+            return instruction
         if any(word in instruction.opname for word in _LEAVES):
-            return False
-    return False
+            return None
+    return None
+
+
+def _may_catch(
+    code: CodeType, instructions: Sequence[dis.Instruction], raising: dis.Instruction | None
+) -> bool:
+    """Whether a handler of the same function may catch what the instruction raises.
+
+    Python 3.10 has no table that tells which instructions a handler protects.
+    """
+    if raising is None or not any(i.opname in _CATCHES for i in instructions):
+        return False
+    entries = getattr(dis.Bytecode(code), "exception_entries", None)
+    return entries is None or any(entry.start <= raising.offset < entry.end for entry in entries)
