@@ -1,10 +1,12 @@
 """build() reads the learning rate from the schedule: one program serves all steps."""
 
 import math
+import types
 import warnings
 
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import nn
 
 import oneflow as flow
@@ -109,3 +111,54 @@ def test_rate_of_the_schedule_and_of_the_optimizer_that_become_different():
     assert graph(X).item() == pytest.approx(0.025)
     schedule._last_lr = [3.0]
     assert graph(X).item() == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("library", [torch.optim, flow.optim])
+def test_a_schedule_made_after_the_first_call_needs_no_program(library):
+    weights = []
+    for as_graph in (False, True):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(2, 1)
+        optimizer = library.SGD(layer.parameters(), lr=1.0)
+
+        def build(x, layer=layer):
+            loss = layer(x).square().sum()
+            loss.backward()
+            return loss
+
+        def eager(x, build=build, optimizer=optimizer):
+            optimizer.zero_grad()
+            build(x)
+            optimizer.step()
+
+        step = graph_of(build, optimizer, layer=layer) if as_graph else eager
+        step(torch.ones(1, 2))
+        schedule = library.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for _ in range(3):
+            step(torch.ones(1, 2))
+            with warnings.catch_warnings(action="error"):  # not in the wrong order
+                schedule.step()
+        weights.append(layer.weight.detach())
+    assert torch.equal(*weights) and len(step._engine.programs) == 1
+
+
+def test_another_step_below_a_schedule_needs_a_program():
+    layer = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+
+    def build(x):
+        loss = layer(x).sum()
+        loss.backward()
+        return loss
+
+    graph = graph_of(build, optimizer, layer=layer)
+    graph(torch.ones(1, 2))
+
+    def no_step(optimizer, closure=None):
+        return None
+
+    optimizer.step = types.MethodType(no_step, optimizer)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    before = layer.weight.detach().clone()
+    graph(torch.ones(1, 2))
+    assert torch.equal(layer.weight, before)

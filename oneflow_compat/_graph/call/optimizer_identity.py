@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -81,6 +81,8 @@ class OptimizerIdentity:
         """Whether every fact is as at the capture; the checker answers the ordinary case."""
         self.state_replaced = self.same_layout = False
         self.changed = "a hook" if self._hook_facts() != self._hooks else None
+        for optimizer in self.optimizers:
+            optimizer.take_schedule()
         differences = (optimizer.difference() for optimizer in self.optimizers)
         self.changed = self.changed or next(filter(None, differences), None)
         if self.changed is not None or self._is_replaced():
@@ -129,6 +131,7 @@ class _Optimizer:
         self.keys = [*map(_names, self.groups)]
         self.params = [list(group["params"]) for group in self.groups]
         self.step = optimizer.__dict__.get("step", MISSING)
+        self._step_function = _below_schedules(optimizer)
 
     def guards(self) -> Iterator[Guard]:
         """Yield guards of the sources that are compared."""
@@ -164,6 +167,15 @@ class _Optimizer:
             for _, tensor in _tensors_in(holder):
                 yield tensor
 
+    def take_schedule(self) -> None:
+        """Take the step() of a schedule for that of the capture.
+
+        A new schedule puts a function around step(), which only notes that the optimizer has stepped.
+        """
+        optimizer, step = self.optimizer, self.optimizer.__dict__.get("step", MISSING)
+        if step is not self.step and _below_schedules(optimizer) is self._step_function:
+            self.step, optimizer._opt_called = step, True  # type: ignore[attr-defined]
+
     def difference(self) -> str | None:
         """Return what changed, or None."""
         optimizer = self.optimizer
@@ -196,6 +208,14 @@ class _Optimizer:
         return state.keys() == self.holders.keys() and all(
             _layout(state[p]) == layout for p, layout in zip(self.holders, self._layouts)
         )
+
+
+def _below_schedules(optimizer: Optimizer) -> object:
+    """Return the function that step() runs, without those that schedules put around it."""
+    step: Any = optimizer.step
+    while hasattr(step, "_wrapped_by_lr_sched"):
+        step = step.__wrapped__
+    return getattr(step, "__func__", step)
 
 
 def _names(group: dict[str, object]) -> set[str]:
