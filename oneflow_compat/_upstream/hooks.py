@@ -36,6 +36,7 @@ _ROWS = (
     ),
     ("torch", "_tensor", "a name in torch's files", "tests/files/test_allow.py"),
     ("torch", "_neg_view", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
+    ("torch", "_assert_async", "a check of values that a program runs", "tests/graph/test_checks.py"),
     ("torch", "_mkldnn", "the name of a layout in a file", "tests/files/test_allow.py"),
     (
         "torch",
