@@ -10,7 +10,7 @@ and from then on `module.NAME` is looked up in this order, once, and kept in the
 2. a row of `_tables/renames.py` (torch's function, other argument names);
 3. a sub-module of ours;
 4. torch's own object of that name, the very same one;
-5. for the top level only, a name of the job-function API (`_tables/legacy.py`).
+5. for the top level only, a name of the job-function API (`_tables/legacy/names.py`).
 
 Names are resolved at first use, so a table may be long and `import oneflow` stays quick.
 """

@@ -1,6 +1,6 @@
 """The package in which OneFlow 0.2 to 0.4 kept its code: every module of it hands on to the job functions.
 
-The table PYTHON_HOMES of `_tables/legacy.py` says which module has a path's names.
+The table PYTHON_HOMES of `_tables/legacy/names.py` says which module has a path's names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from .._tables.legacy import PYTHON_HOMES
+from .._tables.legacy.names import PYTHON_HOMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

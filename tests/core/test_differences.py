@@ -47,20 +47,16 @@ def test_row_has_a_severity_for_programs_of_both_libraries(id):
 
 
 def test_no_id_is_in_two_tables():
-    from oneflow._tables import (
-        differences_data,
-        differences_eager,
-        differences_legacy,
-        differences_nn,
-        differences_ops,
-    )
+    from oneflow._tables.differences import custom_operators, data, eager, legacy, nn, optim, runtime
 
     tables = (
-        differences_data.DATA,
-        differences_eager.EAGER,
-        differences_legacy.LEGACY,
-        differences_nn.NN,
-        differences_ops.OPS,
+        custom_operators.OPS,
+        data.DATA,
+        eager.EAGER,
+        legacy.LEGACY,
+        nn.NN,
+        optim.OPTIM,
+        runtime.RUNTIME,
     )
     ids = [id for table in tables for id in table]
     assert len(ids) == len(set(ids))

@@ -504,7 +504,7 @@ def test_dialect_switches_isclose_and_norm():
     assert flow.norm(m(), 1) == 7
 
 
-# ------------------------------------------------------------------ torch's meaning kept: rows of _tables/differences_eager.py
+# ------------------------------------------------------------------ torch's meaning kept: rows of _tables/differences/eager.py
 def test_reductions_of_empty_tensors_are_torchs():
     empty = torch.ones(0)
     assert flow.mean(empty).isnan() and flow.prod(empty) == 1

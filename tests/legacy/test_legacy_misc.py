@@ -10,7 +10,7 @@ import torch
 from legacy_jobs import job_of
 
 import oneflow.compatible.single_client as flow
-from oneflow._tables import legacy_config
+from oneflow._tables.legacy import config as legacy_config
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

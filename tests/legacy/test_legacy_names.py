@@ -13,7 +13,7 @@ from legacy_jobs import run
 
 import oneflow
 import oneflow.compatible.single_client as single
-from oneflow._tables.legacy import COLLIDING, SAME, all_names
+from oneflow._tables.legacy.names import COLLIDING, SAME, all_names
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

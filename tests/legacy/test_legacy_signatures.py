@@ -14,7 +14,7 @@ from legacy_jobs import run
 
 import oneflow
 import oneflow.compatible.single_client as flow
-from oneflow._tables.legacy_orders import KINDS, ORDERS, REMOVED
+from oneflow._tables.legacy.names.orders import KINDS, ORDERS, REMOVED
 from oneflow.compatible.single_client._orders import bound_arguments
 
 SIGNATURES = json.loads((Path(__file__).parent.parent / "golden" / "legacy_signatures.json").read_text())

@@ -1,4 +1,4 @@
-"""Rows of _tables/differences_nn.py where torch's meaning is kept."""
+"""Rows of _tables/differences/nn.py where torch's meaning is kept."""
 
 import itertools
 

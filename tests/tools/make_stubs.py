@@ -27,9 +27,9 @@ import torch
 
 import oneflow
 from oneflow._bind import function_rows, rename_rows
-from oneflow._tables import legacy
 from oneflow._tables.deep_paths import NAMES, PACKAGES, SAME_MODULES
 from oneflow._tables.knobs import KNOBS
+from oneflow._tables.legacy import names as legacy
 from oneflow._tables.tensor import TENSOR
 from oneflow_autotest.harness import PUBLIC
 

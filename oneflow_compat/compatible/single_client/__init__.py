@@ -1,6 +1,6 @@
 """oneflow.compatible.single_client: OneFlow's job-function API (up to 0.5) on the graph engine of nn.Graph.
 
-Names come from `_tables/legacy.py` and are looked up at first use.
+Names come from `_tables/legacy/names.py` and are looked up at first use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ..._tables import legacy as _table
+from ..._tables.legacy import names as _table
 
 if TYPE_CHECKING:
     from typing import Any

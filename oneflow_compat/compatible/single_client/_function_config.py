@@ -1,6 +1,6 @@
 """flow.function_config(): settings of one job function.
 
-The table `_tables/legacy_config.py` says what each does.
+The table `_tables/legacy/config.py` says what each does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from ..._errors import unsupported
 from ..._graph import Config
-from ..._tables.legacy_config import ARGUMENTS, FUNCTION_CONFIG
+from ..._tables.legacy.config import ARGUMENTS, FUNCTION_CONFIG
 from . import _context, _session
 from ._boxing import boxing
 from ._devices import default

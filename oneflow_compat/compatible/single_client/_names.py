@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..._tables.legacy import COLLIDING
+from ..._tables.legacy.names import COLLIDING
 from ._host import HostBlob
 from ._orders import bound_arguments
 

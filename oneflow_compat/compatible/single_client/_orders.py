@@ -1,6 +1,6 @@
 """Call a job function in the argument order of the OneFlow version that its caller was written for.
 
-The orders and the kinds of the parameters are rows of `_tables/legacy_orders.py`.
+The orders and the kinds of the parameters are rows of `_tables/legacy/orders.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 import torch
 
-from ..._tables.legacy_orders import KINDS, ORDERS
+from ..._tables.legacy.orders import KINDS, ORDERS
 from ._host import HostBlob
 from .distribute import Distribute
 

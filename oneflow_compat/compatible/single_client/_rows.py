@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..._tables.legacy_orders import ORDERS
+from ..._tables.legacy.orders import ORDERS
 from ._orders import takes_older_orders
 
 _P = inspect.Parameter

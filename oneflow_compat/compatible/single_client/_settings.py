@@ -1,4 +1,4 @@
-"""Functions made from the rows of `_tables/legacy_config.py`: each records its value."""
+"""Functions made from the rows of `_tables/legacy/config.py`: each records its value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._tables.legacy_config import REQUIRED
+from ..._tables.legacy.config import REQUIRED
 
 
 def setter(

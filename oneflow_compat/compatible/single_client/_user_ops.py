@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ..._errors import unsupported
-from ..._tables.legacy_math import MATH
+from ..._tables.legacy.math import MATH
 from . import _array, _indexing, _math, math
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..._errors import unsupported
 from ..._global.placement import placement
-from ..._tables.legacy_config import ENV
+from ..._tables.legacy.config import ENV
 from . import _session
 from ._settings import setter
 

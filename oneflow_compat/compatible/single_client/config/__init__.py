@@ -1,11 +1,11 @@
-"""flow.config: resources of the session. `_tables/legacy_config.py` says what each setting does here."""
+"""flow.config: resources of the session. `_tables/legacy/config.py` says what each setting does here."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ...._tables.legacy_config import RESOURCE
+from ...._tables.legacy.config import RESOURCE
 from .. import _session
 from .._settings import setter
 from . import collective_boxing

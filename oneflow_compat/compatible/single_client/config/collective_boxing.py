@@ -1,6 +1,6 @@
 """flow.config.collective_boxing: how OneFlow grouped its transfers; ignored on one device."""
 
-from ...._tables.legacy_config import COLLECTIVE_BOXING
+from ...._tables.legacy.config import COLLECTIVE_BOXING
 from .. import _session
 from .._settings import setter
 

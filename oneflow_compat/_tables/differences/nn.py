@@ -1,4 +1,4 @@
-"""Differences of oneflow.nn, nn.functional, nn.init and nn.parallel; a part of differences.py."""
+"""Differences of oneflow.nn, nn.functional, nn.init and nn.parallel."""
 
 _T = "tests/nn/"
 

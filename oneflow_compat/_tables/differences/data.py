@@ -1,4 +1,4 @@
-"""Differences of files, data and one_embedding; merged into `differences.DIFFERENCES`."""
+"""Differences of files, data and one_embedding."""
 
 _OE = "oneflow.one_embedding"
 

@@ -1,4 +1,4 @@
-"""Rows of the table of differences about the operators of `oneflow._C` and csrc/."""
+"""Differences of the operators of `oneflow._C` and csrc/."""
 
 OPS = {
     "ops-dropout-random": {

@@ -198,7 +198,7 @@ LEGACY = {
             " 0.1 (NHWC) and 0.2 (NCHW)"
         ),
         "here": (
-            "the types of the arguments decide which order is used (_tables/legacy_orders.py); if they do"
+            "the types of the arguments decide which order is used (_tables/legacy/orders.py); if they do"
             " not decide, 0.5's order is used: n in top_k(x, n) is an axis if x has that axis, else k. The"
             " default layout is NCHW"
         ),
@@ -212,7 +212,7 @@ LEGACY = {
             "0.1 to 0.4 had detection operators, Keras names, ONNX export of jobs, operators on dynamic"
             " shapes"
         ),
-        "here": "not available; REMOVED in _tables/legacy_orders.py lists them",
+        "here": "not available; REMOVED in _tables/legacy/orders.py lists them",
         "reason": "version 0.5, whose API this is, had removed them, or they required several devices",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/legacy/test_legacy_signatures.py::test_every_function_is_there_or_listed_as_removed",

@@ -1,4 +1,4 @@
-"""Differences of functions and tensors; see `differences.py`."""
+"""Differences of functions and tensors."""
 
 EAGER = {
     # ------------------------------------------------------------------ operators and methods of Tensor:

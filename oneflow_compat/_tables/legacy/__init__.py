@@ -1,0 +1,1 @@
+"""Tables of the job-function API (oneflow.compatible.single_client)."""
