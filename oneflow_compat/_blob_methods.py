@@ -21,7 +21,7 @@ def with_distribute(self: torch.Tensor, distribute: Any) -> torch.Tensor:
 
 def logical_blob_name(self: torch.Tensor) -> str:
     """Name of a blob inside a job function, for signatures of saved models ("Input_0/out")."""
-    from .compatible.single_client._context import require_trace  # loads on demand
+    from .compatible.single_client._jobs.context import require_trace  # loads on demand
 
     return require_trace("Tensor.logical_blob_name").name_of(self)
 
@@ -33,7 +33,7 @@ def op_name(self: torch.Tensor) -> str:
 
 def is_dynamic(self: torch.Tensor) -> bool:
     """True inside a job for an input declared with ListNumpy (its first dimension may vary)."""
-    from .compatible.single_client._context import trace  # loads on demand
+    from .compatible.single_client._jobs.context import trace  # loads on demand
 
     current_trace = trace()
     return current_trace is not None and id(self) in current_trace.dynamic_inputs

@@ -234,7 +234,7 @@ _LEGACY = {
     "distributed": (
         "get_local_rank=_processes:get_local_rank get_rank=_processes:get_rank"
         " get_world_size=_processes:get_world_size"
-        " is_multi_client=compatible.single_client._session:is_multi_client"
+        " is_multi_client=compatible.single_client._jobs.session:is_multi_client"
     ),
     "experimental.indexed_slices_ops": f"indexed_slices_reduce_sum={_EXPERIMENTAL}indexed_slices_reduce_sum",
     "experimental.interface_op_read_and_write": _rows(
@@ -258,7 +258,7 @@ _LEGACY = {
         f" enable_typing_check={_EXPERIMENTAL}enable_typing_check"
     ),
     "experimental.unique_op": f"unique_with_counts={_EXPERIMENTAL}unique_with_counts",
-    "linalg": "matmul=compatible.single_client._array:matmul",
+    "linalg": "matmul=compatible.single_client._functions.array:matmul",
     "losses": "add_loss=compatible.single_client.optimizer._from_conf:add_loss",
     "nn.module": "Module=torch.nn.Module",
     "nn.parameter": "Parameter=torch.nn.Parameter",
@@ -272,9 +272,9 @@ _LEGACY = {
         "get_compile_flags get_cuda_version get_include get_lib get_link_flags"
         " has_rpc_backend_grpc has_rpc_backend_local with_cuda with_xla",
     ),
-    "system": "assign=compatible.single_client._variables:assign_of_system",
+    "system": "assign=compatible.single_client._jobs.variables:assign_of_system",
     "tensorrt": _rows(
-        "compatible.single_client._function_config:", "cache_int8_calibration write_int8_calibration"
+        "compatible.single_client._jobs.function_config:", "cache_int8_calibration write_int8_calibration"
     ),
     "util": f"unique_str={_HELPERS}UniqueStr UniqueStr={_HELPERS}UniqueStr",
     "vm": "",  # OneFlow's instruction scheduler had no public names

@@ -58,7 +58,7 @@ FUNCTIONS = {
         "_ops.scripting": "is_tracing is_scripting ignore unused interface script Final",
         "_ops.partial_fc": "distributed_partial_fc_sample",
         "utils.global_view.aliases": "to_global to_local",
-        "compatible.single_client._user_ops": "stateful_op builtin_op",
+        "compatible.single_client._functions.user_ops": "stateful_op builtin_op",
         "nn.modules.dataset": "decode_onerec read_onerec",
     },
     "oneflow.cuda": {

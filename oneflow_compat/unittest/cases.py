@@ -22,7 +22,7 @@ class TestCase(unittest.TestCase):
     """
 
     def setUp(self) -> None:
-        jobs = sys.modules.get(__package__.split(".")[0] + ".compatible.single_client._session")
+        jobs = sys.modules.get(__package__.split(".")[0] + ".compatible.single_client._jobs.session")
         if jobs is not None:
             jobs.clear_default_session()
             jobs.enable_eager_execution(eager_execution_enabled())

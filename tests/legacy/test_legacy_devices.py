@@ -6,7 +6,7 @@ import torch
 from legacy_jobs import job_of
 
 import oneflow.compatible.single_client as flow
-from oneflow.compatible.single_client._boxing import Boxing
+from oneflow.compatible.single_client._jobs.boxing import Boxing
 
 
 def test_operands_of_two_devices_move_to_the_scope():

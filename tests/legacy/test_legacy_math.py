@@ -8,7 +8,7 @@ import torch
 from legacy_jobs import gradient, run
 
 import oneflow.compatible.single_client as flow
-from oneflow._tables.legacy.names.math import MATH
+from oneflow._tables.legacy.math import MATH
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (4, 5)).astype(np.float32)

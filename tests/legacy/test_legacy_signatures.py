@@ -14,8 +14,8 @@ from legacy_jobs import run
 
 import oneflow
 import oneflow.compatible.single_client as flow
-from oneflow._tables.legacy.names.orders import KINDS, ORDERS, REMOVED
-from oneflow.compatible.single_client._orders import bound_arguments
+from oneflow._tables.legacy.orders import KINDS, ORDERS, REMOVED
+from oneflow.compatible.single_client._functions.orders import bound_arguments
 
 SIGNATURES = json.loads((Path(__file__).parent.parent / "golden" / "legacy_signatures.json").read_text())
 ABSENT = {name for names in REMOVED.values() for name in names.split()}

@@ -152,7 +152,7 @@ def test_initializers(make, check):
 
 
 def test_fans_of_layouts_and_seeds():
-    from oneflow.compatible.single_client._initializers import fan
+    from oneflow.compatible.single_client._functions.initializers import fan
 
     assert fan((8, 4, 3, 5), "fan_in") == 60 and fan((8, 4, 3, 5), "fan_out", "NCHW") == 120
     assert fan((8, 3, 5, 4), "fan_in", "NHWC") == 60 and fan((8, 3, 5, 4), "fan_out", "NHWC") == 120

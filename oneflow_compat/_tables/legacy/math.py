@@ -2,7 +2,7 @@
 `name` last.
 """
 
-_M = "_math:"
+_M = "_functions.math:"
 _R = "axis=None keepdims=False"
 
 MATH = {
@@ -86,8 +86,8 @@ MATH = {
     # other functions
     "add_n": (_M + "add_n", "inputs"),
     "argmax": (_M + "argmax", "input axis=-1"),
-    "broadcast_to_compatible_with": ("_array:broadcast_to_compatible_with", "x compatible"),
-    "clip_by_value": ("_array:clip_by_value", "values min_value=None max_value=None"),
+    "broadcast_to_compatible_with": ("_functions.array:broadcast_to_compatible_with", "x compatible"),
+    "clip_by_value": ("_functions.array:clip_by_value", "values min_value=None max_value=None"),
     "fused_scale_tril": (_M + "fused_scale_tril", "x diagonal=0 fill_value=0 scale=1"),
     "fused_scale_tril_softmax_dropout": (
         "nn._activations:fused_scale_tril_softmax_dropout",

@@ -11,14 +11,14 @@ sysconfig system tensorrt train typing unittest util vm
 """.split()
 
 NAMES = {
-    "_job": "global_function=api_global_function current_global_function_desc",
-    "_function_config": "FunctionConfig ExecutionConfig function_config",
-    "_session": (
+    "_jobs.job": "global_function=api_global_function current_global_function_desc",
+    "_jobs.function_config": "FunctionConfig ExecutionConfig function_config",
+    "_jobs.session": (
         """clear_default_session sync_default_session enable_eager_execution eager_execution_enabled
         get_all_variables load_variables"""
     ),
-    "_variables": "get_variable=api_get_variable assign watch watch_diff find_or_create_module",
-    "_initializers": (
+    "_jobs.variables": "get_variable=api_get_variable assign watch watch_diff find_or_create_module",
+    "_functions.initializers": (
         """constant_initializer zeros_initializer ones_initializer empty_initializer
         random_uniform_initializer random_normal_initializer truncated_normal_initializer truncated_normal
         variance_scaling_initializer glorot_uniform_initializer glorot_normal_initializer
@@ -26,7 +26,7 @@ NAMES = {
         xavier_normal_initializer kaiming_initializer"""
     ),
     "typing": "FixedTensorDef MirroredTensorDef MirroredTensorListDef",
-    "_array": (
+    "_functions.array": (
         """constant constant_scalar constant_like zeros ones zeros_like ones_like range reshape reshape_like
         dynamic_reshape transpose copy flatten squeeze expand_dims expand broadcast_like
         broadcast_to_compatible_with identity
@@ -36,23 +36,26 @@ NAMES = {
         matmul diag pad pad_grad constant_pad2d zero_pad2d reflection_pad2d replication_pad2d same_padding
         count_not_finite multi_count_not_finite smooth_l1_loss masked_fill ctc_loss combined_margin_loss"""
     ),
-    "_indexing": (
+    "_functions.indexing": (
         """gather local_gather dim_gather gather_nd scatter_nd tensor_scatter_nd_update tensor_scatter_nd_add
         one_hot where
         argwhere nonzero slice slice_v2 slice_update in_top_k unsorted_segment_sum unsorted_segment_sum_like
         unsorted_batch_segment_sum sync_dynamic_resize distributed_partial_fc_sample"""
     ),
-    "_ordinal_encoder": "categorical_ordinal_encode",
-    "_buffers": (
+    "_functions.ordinal_encoder": "categorical_ordinal_encode",
+    "_functions.buffers": (
         """tensor_to_tensor_buffer tensor_buffer_to_tensor gen_tensor_buffer tensor_buffer_to_list_of_tensors
         tensor_list_to_tensor_buffer tensor_buffer_to_tensor_list tensor_list_split unpack repeat pack acc"""
     ),
-    "_misc": (
+    "_functions.environment": (
         """INVALID_SPLIT_AXIS Generator default_generator record tensor_buffer dtypes
         convert_oneflow_dtype_to_numpy_dtype InitEagerGlobalSession
         current_machine_id placement fixed_placement eager_fixed_placement device_prior_placement
         is_deprecated name_scope inter_job_reuse_mem_strategy
-        eager_nccl_all_reduce save load user_op_builder user_op_module_builder consistent_user_op_builder
+        eager_nccl_all_reduce save load"""
+    ),
+    "_functions.user_ops": (
+        """user_op_builder user_op_module_builder consistent_user_op_builder
         consistent_user_op_module_builder builtin_op"""
     ),
     "detection": (
@@ -76,7 +79,8 @@ Size Tensor device no_grad manual_seed
 """
 
 # Inside a job function these names of `oneflow.*` have their job-function meaning; outside, their current
-# one. Inside too, a call whose arguments fit only the current function goes to that function (see _names.py).
+# one. Inside too, a call whose arguments fit only the current function goes to that function (names.py of
+# compatible/single_client/_functions).
 COLLIDING = {
     "oneflow": (
         """argsort argwhere broadcast_like builtin_op cast clamp clip concat ctc_loss diag

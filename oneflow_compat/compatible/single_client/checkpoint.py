@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..._files import dtypes, layout
-from . import _session
+from ._jobs import session as _session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..._errors import difference_hint
-from ._buffers import each_with
+from ._functions.buffers import each_with
 
 if TYPE_CHECKING:
     from typing import Any

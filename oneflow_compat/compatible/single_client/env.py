@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ..._errors import unsupported
 from ..._global.placement import placement
 from ..._tables.legacy.config import ENV
-from . import _session
-from ._settings import setter
+from ._jobs import session as _session
+from ._jobs.settings import setter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..._data import images as _images
-from . import _context, _devices
-from ._buffers import each, each_with
-from ._feeds import feed
-from ._host import HostBlob
-from ._orders import takes_older_orders
+from ._functions.buffers import each, each_with
+from ._functions.orders import takes_older_orders
+from ._jobs import context as _context
+from ._jobs import devices as _devices
+from ._jobs.feeds import feed
+from ._jobs.host import HostBlob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from . import _session, checkpoint
-from ._job import Job
+from . import checkpoint
+from ._jobs import session as _session
+from ._jobs.job import Job
 from .typing import Bundle, Numpy
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import _context, scope
-from ._initializers import zeros_initializer
-from ._orders import takes_older_orders
-from ._variables import api_get_variable
+from . import scope
+from ._functions.initializers import zeros_initializer
+from ._functions.orders import takes_older_orders
+from ._jobs import context as _context
+from ._jobs.variables import api_get_variable
 
 if TYPE_CHECKING:
     from typing import Any

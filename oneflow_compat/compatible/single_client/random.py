@@ -2,10 +2,11 @@
 
 import torch
 
-from . import _context, _devices
-from ._feeds import feed, generator_of, seeded_uniform
-from ._host import HostBlob
-from ._update import outside_capture
+from ._jobs import context as _context
+from ._jobs import devices as _devices
+from ._jobs.feeds import feed, generator_of, seeded_uniform
+from ._jobs.host import HostBlob
+from ._jobs.update import outside_capture
 
 
 def gen_seed(seed: int | None = None) -> tuple[int, ...]:

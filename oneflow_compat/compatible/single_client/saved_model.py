@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import _session, checkpoint
-from ._job import _parts
-from ._trace import Trace
+from . import checkpoint
+from ._jobs import session as _session
+from ._jobs.job import _parts
+from ._jobs.trace import Trace
 from .typing import _Placeholder
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..._graph import scopes as _scopes
-from . import _context
-from ._context import scope as _open
-from ._devices import Placement, torch_device
+from ._jobs import context as _context
+from ._jobs.context import scope as _open
+from ._jobs.devices import Placement, torch_device
 
 if TYPE_CHECKING:
     from typing import Any

@@ -6,7 +6,8 @@ import datetime
 import os
 from typing import TYPE_CHECKING
 
-from . import _session, checkpoint
+from . import checkpoint
+from ._jobs import session as _session
 
 if TYPE_CHECKING:
     from typing import Any

@@ -13,7 +13,7 @@ import numpy as _np
 import torch
 
 from ..._errors import unsupported
-from ._orders import takes_older_orders
+from ._functions.orders import takes_older_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from ...._tables.legacy.config import RESOURCE
-from .. import _session
-from .._settings import setter
+from .._jobs import session as _session
+from .._jobs.settings import setter
 from . import collective_boxing
 
 

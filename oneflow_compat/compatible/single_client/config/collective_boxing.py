@@ -1,8 +1,8 @@
 """flow.config.collective_boxing: how OneFlow grouped its transfers; ignored on one device."""
 
 from ...._tables.legacy.config import COLLECTIVE_BOXING
-from .. import _session
-from .._settings import setter
+from .._jobs import session as _session
+from .._jobs.settings import setter
 
 
 def _record(name: str, value: float) -> None:

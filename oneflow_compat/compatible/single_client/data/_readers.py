@@ -7,11 +7,14 @@ import torch
 
 from ...._errors import unsupported
 from ....nn.modules.onerec import decode_onerec
-from .. import _context, _devices, _initializers, image
-from .._feeds import feed
-from .._host import module, need_host, source, today
-from .._orders import takes_older_orders
-from .._update import outside_capture
+from .. import image
+from .._functions import initializers as _initializers
+from .._functions.orders import takes_older_orders
+from .._jobs import context as _context
+from .._jobs import devices as _devices
+from .._jobs.feeds import feed
+from .._jobs.host import module, need_host, source, today
+from .._jobs.update import outside_capture
 
 
 def _unsupported(what: str, instead: str) -> Any:

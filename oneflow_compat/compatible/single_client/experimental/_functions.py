@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...._errors import unsupported
-from .. import _context, _session, math
-from .._context import scope as _open
-from .._indexing import slice_update, slice_v2
-from .._variables import assign
+from .. import math
+from .._functions.indexing import slice_update, slice_v2
+from .._jobs import context as _context
+from .._jobs import session as _session
+from .._jobs.context import scope as _open
+from .._jobs.variables import assign
 from ..scope import namespace
 
 if TYPE_CHECKING:

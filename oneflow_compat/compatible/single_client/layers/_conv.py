@@ -6,9 +6,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .._initializers import constant_initializer
-from .._orders import takes_older_orders
-from .._variables import api_get_variable
+from .._functions.initializers import constant_initializer
+from .._functions.orders import takes_older_orders
+from .._jobs.variables import api_get_variable
 from ..nn._windows import _conv, channels_last, from_first, spatial, to_first
 
 

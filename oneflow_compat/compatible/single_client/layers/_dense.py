@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from .. import scope
-from .._initializers import constant_initializer
-from .._ordinal_encoder import categorical_ordinal_encode
-from .._variables import api_get_variable
+from .._functions.initializers import constant_initializer
+from .._functions.ordinal_encoder import categorical_ordinal_encode
+from .._jobs.variables import api_get_variable
 from ..distribute import broadcast
 
 

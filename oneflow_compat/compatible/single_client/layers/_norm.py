@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from ...._ops.nn.norm import batch_norm
-from .. import _context, scope
-from .._initializers import constant_initializer
-from .._variables import api_get_variable
+from .. import scope
+from .._functions.initializers import constant_initializer
+from .._jobs import context as _context
+from .._jobs.variables import api_get_variable
 from ..nn import _normalization
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .. import _context, _math
-from .._feeds import seeded_uniform
-from .._orders import takes_older_orders
+from .._functions import math as _math
+from .._functions.orders import takes_older_orders
+from .._jobs import context as _context
+from .._jobs.feeds import seeded_uniform
 
 
 def relu(x: torch.Tensor, name: str | None = None) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .._math import reduce_mean
+from .._functions.math import reduce_mean
 
 
 def _reduce(loss: torch.Tensor, reduction: str) -> torch.Tensor:

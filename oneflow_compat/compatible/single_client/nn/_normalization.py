@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from ...._ops.nn.norm import gradient_row_by_row
-from .. import _context, scope
-from .._initializers import ones_initializer, zeros_initializer
-from .._math import reduce_mean, reduce_variance
-from .._variables import api_get_variable
+from .. import scope
+from .._functions.initializers import ones_initializer, zeros_initializer
+from .._functions.math import reduce_mean, reduce_variance
+from .._jobs import context as _context
+from .._jobs.variables import api_get_variable
 
 
 def moments(

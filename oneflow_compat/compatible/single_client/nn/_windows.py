@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .._orders import takes_older_orders
+from .._functions.orders import takes_older_orders
 
 
 def spatial(value: float | Sequence[int], n: int, what: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....nn import init as _today
 from ....nn.init import *
-from .._orders import takes_older_orders
+from .._functions.orders import takes_older_orders
 
 if TYPE_CHECKING:
     from typing import Any

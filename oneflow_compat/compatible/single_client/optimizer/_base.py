@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...._errors import unsupported
-from .. import _context
+from .._jobs import context as _context
 from ._schedulers import LrScheduler
 from .loss_scale import static_loss_scale
 

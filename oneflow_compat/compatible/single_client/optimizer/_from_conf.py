@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._context import require_trace
+from .._jobs.context import require_trace
 from . import grad_clipping
 from ._rules import LAMB, LARS, SGD, SGDW, Adam, AdamW, LazyAdam, RMSProp
 from ._schedulers import from_conf

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .._orders import takes_older_orders
+from .._functions.orders import takes_older_orders
 from ._base import GetVariablesForCurrentJob, Optimizer
 
 _ALL = GetVariablesForCurrentJob

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .._session import Variable
-from .._update import outside_capture
+from .._jobs.session import Variable
+from .._jobs.update import outside_capture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import _context
+from .._jobs import context as _context
 from ..image import _pillow
 from . import _proto
 

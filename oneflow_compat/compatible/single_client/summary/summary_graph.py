@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from .. import _session
+from .._jobs import session as _session
 from ..experimental import get_job_set
 
 

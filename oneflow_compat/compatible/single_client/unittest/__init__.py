@@ -8,7 +8,7 @@ import importlib
 import unittest as _std
 from typing import TYPE_CHECKING
 
-from .._session import clear_default_session
+from .._jobs.session import clear_default_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 import importlib
 
-from .._session import eager_execution_enabled as enabled
+from .._jobs.session import eager_execution_enabled as enabled
 
 _today = importlib.import_module(__package__.split(".")[0] + ".unittest.env")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from ... import _env
-from . import _session
-from ._context import innermost
+from .... import _env
+from . import session as _session
+from .context import innermost
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ..._tables.legacy.orders import ORDERS
-from ._orders import takes_older_orders
+from ...._tables.legacy.orders import ORDERS
+from .orders import takes_older_orders
 
 _P = inspect.Parameter
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from . import _context, _math
+from .._jobs import context as _context
+from . import math as _math
 
 
 def gather(

@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 
-from ..._errors import difference_hint
-from . import _context, _devices, _session
-from . import typing as job_typing
-from ._orders import takes_older_orders
-from ._update import outside_capture
+from ...._errors import difference_hint
+from .. import typing as job_typing
+from .._functions.orders import takes_older_orders
+from . import context as _context
+from . import devices as _devices
+from . import session as _session
+from .update import outside_capture
 
 
 @takes_older_orders("get_variable")

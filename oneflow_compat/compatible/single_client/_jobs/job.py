@@ -15,15 +15,18 @@ from typing import Any
 
 import torch
 
-from ..._graph import Engine
-from . import _context, _devices, _names, _session
-from . import typing as job_typing
-from ._blob import LocalBlob
-from ._buffers import TensorList
-from ._feeds import ShapeChanged
-from ._function_config import FunctionConfig
-from ._orders import takes_older_orders
-from ._trace import Trace
+from ...._graph import Engine
+from .. import typing as job_typing
+from .._functions import names as _names
+from .._functions.buffers import TensorList
+from .._functions.orders import takes_older_orders
+from . import context as _context
+from . import devices as _devices
+from . import session as _session
+from .blob import LocalBlob
+from .feeds import ShapeChanged
+from .function_config import FunctionConfig
+from .trace import Trace
 
 
 @takes_older_orders("global_function")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _initializers
+from .._functions import initializers as _initializers
 
 if TYPE_CHECKING:
     import numpy as np

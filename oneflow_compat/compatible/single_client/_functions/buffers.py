@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ..._errors import unsupported
-from . import _context
-from ._host import HostBlob
+from ...._errors import unsupported
+from .._jobs import context as _context
+from .._jobs.host import HostBlob
 
 
 class TensorBuffer:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ..._graph import outside_capture as outside
-from . import _session
+from ...._graph import outside_capture as outside
+from . import session as _session
 
 
 def outside_capture(trace: Any) -> Any:

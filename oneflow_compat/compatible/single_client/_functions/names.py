@@ -13,9 +13,9 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..._tables.legacy.names import COLLIDING
-from ._host import HostBlob
-from ._orders import bound_arguments
+from ...._tables.legacy.names import COLLIDING
+from .._jobs.host import HostBlob
+from .orders import bound_arguments
 
 _lock = threading.RLock()
 _depth = 0
@@ -51,7 +51,7 @@ def _swap_in() -> None:
         if module is None:
             continue
         relative = public.partition(".")[2]
-        ours = importlib.import_module(__package__ + ("." + relative if relative else ""))
+        ours = importlib.import_module(__package__.rpartition(".")[0] + ("." + relative if relative else ""))
         for name in colliding_names.split():
             today = getattr(module, name, _absent)
             swapped = _made.get((public, name))

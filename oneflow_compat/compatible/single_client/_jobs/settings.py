@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._tables.legacy.config import REQUIRED
+from ...._tables.legacy.config import REQUIRED
 
 
 def setter(

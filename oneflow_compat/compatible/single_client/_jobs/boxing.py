@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ._devices import current
+from .devices import current
 
 
 def boxing(trace: Any) -> Any:

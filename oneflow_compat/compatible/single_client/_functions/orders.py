@@ -14,9 +14,9 @@ from typing import Any
 import numpy
 import torch
 
-from ..._tables.legacy.orders import KINDS, ORDERS
-from ._host import HostBlob
-from .distribute import Distribute
+from ...._tables.legacy.orders import KINDS, ORDERS
+from .._jobs.host import HostBlob
+from ..distribute import Distribute
 
 _KIND_OF = {parameter: name for name, parameters in KINDS.items() for parameter in parameters.split()}
 

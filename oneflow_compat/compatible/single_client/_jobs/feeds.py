@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from . import _context
-from ._update import outside_capture
+from . import context as _context
+from .update import outside_capture
 
 
 class ShapeChanged(Exception):

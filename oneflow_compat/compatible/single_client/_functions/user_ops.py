@@ -1,19 +1,22 @@
-"""Operators by their OneFlow type name, for user_op_builder and builtin_op.
+"""Operators by their OneFlow type name: user_op_builder and builtin_op.
 
 The table maps a type to function(inputs, attrs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from ..._errors import unsupported
-from ..._tables.legacy.math import MATH
-from . import _array, _indexing, _math, math
+from ...._errors import unsupported
+from ...._tables.legacy.math import MATH
+from .. import math
+from . import array as _array
+from . import indexing as _indexing
+from . import math as _math
 
 
 def _row(function: Callable[..., Any], inputs: str, attrs: str = "") -> Callable[..., Any]:
@@ -223,3 +226,70 @@ class builtin_op:
 
 
 stateful_op = builtin_op
+
+
+def user_op_builder(op_name: str) -> _UserOp:
+    return _UserOp(op_name)
+
+
+class _UserOp:
+    """Builder of one operator by its OneFlow name.
+
+    After `.Build().InferAndTryRun()`, read `.RemoteBlobList()` or `.SoleOutputBlob()`.
+    """
+
+    def __init__(self, op_name: str) -> None:
+        self.op_name = op_name
+        self._type: str | None = None
+        self._inputs, self._attrs, self._outputs = {}, {}, {}
+
+    def Op(self, op_type_name: str) -> _UserOp:
+        self._type = op_type_name
+        return self
+
+    def Input(self, input_name: str, input_blob_list: Sequence[torch.Tensor]) -> _UserOp:
+        self._inputs[input_name] = list(input_blob_list)
+        return self
+
+    def InputSize(self, input_name: str, size: Any) -> Any:
+        if len(self._inputs.get(input_name, ())) != size:
+            raise ValueError(
+                f"user op {self.op_name}: input {input_name!r} has {len(self._inputs.get(input_name, ()))}"
+                f" blobs, expected {size}"
+            )
+        return self
+
+    def Output(self, output_name: str, num: int = 1) -> _UserOp:
+        self._outputs[output_name] = num
+        return self
+
+    def Attr(self, attr_name: str, attr_value: float | Sequence[int], attr_type_name: Any = None) -> _UserOp:
+        self._attrs[attr_name] = attr_value
+        return self
+
+    def Build(self) -> _UserOp:
+        if self._type is None:
+            raise ValueError(f"user op {self.op_name}: name the operator with .Op(type)")
+        return self
+
+    def InferAndTryRun(self) -> _UserOp | None:
+        result = run(self._type, self._inputs, self._attrs)
+        self._results = list(result) if isinstance(result, (list, tuple)) else [result]
+        return self
+
+    def RemoteBlobList(self) -> list[torch.Tensor]:
+        return self._results
+
+    def SoleOutputBlob(self) -> torch.Tensor:
+        if len(self._results) != 1:
+            raise ValueError(f"user op {self.op_name} has {len(self._results)} outputs, not one")
+        return self._results[0]
+
+
+def user_op_module_builder(op_type_name: str) -> _UserOp:
+    """The builder of `user_op_builder` under the name of the operator."""
+    return _UserOp(op_type_name).Op(op_type_name)
+
+
+consistent_user_op_builder = user_op_builder
+consistent_user_op_module_builder = user_op_module_builder

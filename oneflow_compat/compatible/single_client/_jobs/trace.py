@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from . import _update
-from ._blob import LocalBlob
-from ._buffers import TensorList
-from ._host import densify
-from .typing import _ListPlaceholder
+from .._functions.buffers import TensorList
+from ..typing import _ListPlaceholder
+from . import update as _update
+from .blob import LocalBlob
+from .host import densify
 
 
 class Trace:

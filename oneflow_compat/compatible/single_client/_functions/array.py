@@ -7,11 +7,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from . import _context, _devices
-from ._context import value_dependent
-from ._orders import takes_older_orders
-from .distribute import assert_is_valid_distribute
-from .nn._windows import same_pads
+from .._jobs import context as _context
+from .._jobs import devices as _devices
+from .._jobs.context import value_dependent
+from ..distribute import assert_is_valid_distribute
+from ..nn._windows import same_pads
+from .orders import takes_older_orders
 
 
 def _dtype(dtype: torch.dtype | None) -> torch.dtype:

@@ -1,22 +1,18 @@
-"""Names of the top level that fit nowhere else."""
+"""Data types, generators, scopes, saving: names of the top level that are no operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..._global.placement import placement as today
-from . import _session
-from ._user_ops import (
-    builtin_op,  # noqa: F401
-    run,
-)
-from .checkpoint import get
-from .checkpoint import save as save_snapshot
-from .scope import namespace
-from .scope import placement as scope_placement
+from ...._global.placement import placement as today
+from .._jobs import session as _session
+from ..checkpoint import get
+from ..checkpoint import save as save_snapshot
+from ..scope import namespace
+from ..scope import placement as scope_placement
 
 INVALID_SPLIT_AXIS = -1
 
@@ -73,7 +69,7 @@ device_prior_placement = eager_fixed_placement = fixed_placement
 
 def is_deprecated(func_or_class: Callable[..., Any]) -> bool:
     """Whether the object is one of `flow.deprecated`."""
-    return getattr(func_or_class, "__module__", "").startswith(f"{__package__}.deprecated")
+    return getattr(func_or_class, "__module__", "").startswith(f"{__package__.rpartition('.')[0]}.deprecated")
 
 
 def name_scope(*args: Any, **kwargs: Any) -> Any:
@@ -117,70 +113,3 @@ def load(path: Any) -> Any:
     import importlib
 
     return importlib.import_module(__package__.split(".")[0]).load(path)
-
-
-def user_op_builder(op_name: str) -> _UserOp:
-    return _UserOp(op_name)
-
-
-class _UserOp:
-    """Builder of one operator by its OneFlow name.
-
-    After `.Build().InferAndTryRun()`, read `.RemoteBlobList()` or `.SoleOutputBlob()`.
-    """
-
-    def __init__(self, op_name: str) -> None:
-        self.op_name = op_name
-        self._type: str | None = None
-        self._inputs, self._attrs, self._outputs = {}, {}, {}
-
-    def Op(self, op_type_name: str) -> _UserOp:
-        self._type = op_type_name
-        return self
-
-    def Input(self, input_name: str, input_blob_list: Sequence[torch.Tensor]) -> _UserOp:
-        self._inputs[input_name] = list(input_blob_list)
-        return self
-
-    def InputSize(self, input_name: str, size: Any) -> Any:
-        if len(self._inputs.get(input_name, ())) != size:
-            raise ValueError(
-                f"user op {self.op_name}: input {input_name!r} has {len(self._inputs.get(input_name, ()))}"
-                f" blobs, expected {size}"
-            )
-        return self
-
-    def Output(self, output_name: str, num: int = 1) -> _UserOp:
-        self._outputs[output_name] = num
-        return self
-
-    def Attr(self, attr_name: str, attr_value: float | Sequence[int], attr_type_name: Any = None) -> _UserOp:
-        self._attrs[attr_name] = attr_value
-        return self
-
-    def Build(self) -> _UserOp:
-        if self._type is None:
-            raise ValueError(f"user op {self.op_name}: name the operator with .Op(type)")
-        return self
-
-    def InferAndTryRun(self) -> _UserOp | None:
-        result = run(self._type, self._inputs, self._attrs)
-        self._results = list(result) if isinstance(result, (list, tuple)) else [result]
-        return self
-
-    def RemoteBlobList(self) -> list[torch.Tensor]:
-        return self._results
-
-    def SoleOutputBlob(self) -> torch.Tensor:
-        if len(self._results) != 1:
-            raise ValueError(f"user op {self.op_name} has {len(self._results)} outputs, not one")
-        return self._results[0]
-
-
-def user_op_module_builder(op_type_name: str) -> _UserOp:
-    """The builder of `user_op_builder` under the name of the operator."""
-    return _UserOp(op_type_name).Op(op_type_name)
-
-
-consistent_user_op_builder = user_op_builder
-consistent_user_op_module_builder = user_op_module_builder

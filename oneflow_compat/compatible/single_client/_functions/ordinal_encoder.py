@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from . import _context
+from .._jobs import context as _context
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,15 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..._errors import unsupported
-from ..._graph import Config
-from ..._tables.legacy.config import ARGUMENTS, FUNCTION_CONFIG
-from . import _context, _session
-from ._boxing import boxing
-from ._devices import default
-from ._settings import setter
-from .optimizer import _from_conf
+from ...._errors import unsupported
+from ...._graph import Config
+from ...._tables.legacy.config import ARGUMENTS, FUNCTION_CONFIG
+from ..optimizer import _from_conf
+from . import context as _context
+from . import session as _session
+from .boxing import boxing
+from .devices import default
+from .settings import setter
 
 
 class _Section:

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from . import _context, _devices
-from ._feeds import feed
-from ._update import outside_capture
+from . import context as _context
+from . import devices as _devices
+from .feeds import feed
+from .update import outside_capture
 
 
 class HostBlob:

@@ -1,0 +1,1 @@
+"""The functions of the top level of the job-function API, and how their older argument orders are called."""
