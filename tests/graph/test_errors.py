@@ -399,3 +399,22 @@ def test_a_module_may_pass_a_list_that_contains_itself():
     graph = make(lambda self, x: self.passes(x)["x"][0])
     graph.passes = passes
     assert graph(torch.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["parameters", "train", "to"])
+def test_a_method_of_modules_names_the_module(name):
+    graph = make(lambda self, x: x)
+    with pytest.raises(
+        AttributeError, match=f"no attribute '{name}': a graph is no module; use {name} of the"
+    ):
+        getattr(graph, name)
+    with pytest.raises(AttributeError, match="no attribute 'no_name'$"):
+        graph.no_name
+
+
+def test_an_option_that_is_assigned_names_the_call():
+    graph = make(lambda self, x: x)
+    with pytest.raises(TypeError, match=r"enable_amp is a method.*call graph.config.enable_amp\(True\)"):
+        graph.config.enable_amp = True
+    graph.config.of_the_user = 1
+    assert graph.config.of_the_user == 1

@@ -402,7 +402,10 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             )
         if name in blocks:
             return blocks[name]
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        hint = ""
+        if not name.startswith("_") and hasattr(torch.nn.Module, name):
+            hint = f": a graph is no module; use {name} of the module that was given to the graph"
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
 
     def _recomputed(self) -> list[Module]:
         return [

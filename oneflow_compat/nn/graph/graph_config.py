@@ -39,6 +39,14 @@ class GraphConfig:
         self._graph: Callable[[], GraphMembers | None] = lambda: None  # or a weak reference to the graph
         self._kept: dict[str, Any] = {}  # options without effect here, with the values that were set
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if callable(getattr(type(self), name, None)):
+            raise TypeError(
+                f"graph.config.{name} is a method, found an assignment of {value!r};"
+                f" call graph.config.{name}({value!r})"
+            )
+        object.__setattr__(self, name, value)
+
     @property
     def training(self) -> bool:
         """True once an optimizer was added."""
