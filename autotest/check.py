@@ -242,9 +242,8 @@ def check(case: Case) -> None:
     """Run all checks of the two eager sides, in order."""
     check_results(case)
     check_outputs(case)
-    case.duals_with_gradient = tensors_with_gradients(
-        case
-    )  # before the harness's own backward, after which it cannot tell manual gradients
+    # before the harness's own backward, after which it cannot tell manual gradients
+    case.duals_with_gradient = tensors_with_gradients(case)
     if case.options.auto_backward:
         run_backward(case)
     check_gradients(case, case.duals_with_gradient)

@@ -141,9 +141,8 @@ def compare_tensors(
         raise Mismatch(
             "dtype", f"{what} has dtype {short(a.dtype)} in {names[0]} and {short(b.dtype)} in {names[1]}"
         )
-    if pair.shares_devices and not getattr(
-        c, "is_global", False
-    ):  # a global tensor's device is its placement's
+    # the device of a global tensor is that of its placement
+    if pair.shares_devices and not getattr(c, "is_global", False):
         compare_devices(a, b, what, names)
     if check_values:
         compare_numbers(a, b, what, options, names, "values")

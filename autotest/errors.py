@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class Mismatch(AssertionError):
-    """The two sides differ. `check` names the check that found it, `leg` is "eager" or "graph".
+    """The two sides differ. `check` names the check that found it, `mode` is "eager" or "graph".
 
     `report` is the text that follows the message.
     """
 
-    leg, report = "eager", ""
+    mode, report = "eager", ""
 
     def __init__(self, check: str, message: str) -> None:
         super().__init__(f"{check}: {message}")

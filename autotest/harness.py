@@ -70,9 +70,40 @@ def bind(
     `accepts_more=True` says that the candidate may run a call that the reference refuses.
     """
     pair = Pair(reference, candidate, names, **conversions)
-    api = types.SimpleNamespace(pair=pair, torch=Dual(pair, reference, candidate))
+    samplers = _Samplers(pair)
+    return types.SimpleNamespace(
+        pair=pair,
+        torch=Dual(pair, reference, candidate),
+        autotest=make_autotest(pair),
+        profile=make_profile(),
+        random_tensor=samplers.random_tensor,
+        choice_tensor=samplers.choice_tensor,
+        random_dtype=samplers.random_dtype,
+        GetDualObject=samplers.GetDualObject,
+        random=random,
+        random_bool=random_bool,
+        random_or_nothing=random_or_nothing,
+        constant=constant,
+        nothing=nothing,
+        oneof=oneof,
+        tuple=generators.tuple,
+        globaltest=globaltest,
+        GlobalScope=GlobalScope,
+        is_global=in_global_scope,
+        **{name: getattr(tensors, name) for name in tensors.__all__},
+        **placement.make(lambda: candidate),
+        __all__=list(PUBLIC),
+    )
+
+
+class _Samplers:
+    """The functions of the public API that make dual objects of one pair of libraries."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
 
     def random_tensor(
+        self,
         ndim: Size = None,
         dim0: Size = 1,
         dim1: Size = None,
@@ -85,13 +116,17 @@ def bind(
         requires_grad: bool | generator = True,
         pin_memory: bool | generator = False,
     ) -> Dual:
-        """A tensor on both sides: sizes not given are drawn from 1 to 7, values from [low, high), by default
-        [0, 1).
+        """Sample a tensor on both sides.
+
+        Sizes that are not given are sampled from 1 to 7, values from [low, high), by default [0, 1).
         """
-        sampler = random_pytorch_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory)
-        return both_sides(sampler.value(), requires_grad, pin_memory)
+        sampler = tensors.random_pytorch_tensor(
+            ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, pin_memory
+        )
+        return self._on_both_sides(sampler.value(), requires_grad, pin_memory)
 
     def choice_tensor(
+        self,
         a: Any,
         size: Any = None,
         replace: Any = True,
@@ -99,18 +134,33 @@ def bind(
         dtype: Any = int,
         requires_grad: bool | generator = False,
     ) -> Dual:
-        """A tensor of elements of `a` on both sides, drawn as numpy.random.choice draws them."""
-        return both_sides(tensors.choice_pytorch_tensor(a, size, replace, p, dtype).value(), requires_grad)
+        """Sample a tensor of elements of `a` on both sides, as numpy.random.choice does."""
+        sampler = tensors.choice_pytorch_tensor(a, size, replace, p, dtype)
+        return self._on_both_sides(sampler.value(), requires_grad)
 
-    def both_sides(
-        tensor: torch.Tensor, requires_grad: bool | generator | None, pin_memory: bool | generator = False
+    def random_dtype(self, seq_names: Sequence[str]) -> Dual | None:
+        """Sample a dtype of the named families, on both sides."""
+        dtype = tensors.random_pytorch_dtype(seq_names).value()
+        if dtype is None:
+            return None
+        candidate_dtype = getattr(self._pair.candidate, str(dtype).rpartition(".")[2])
+        return Dual(self._pair, dtype, candidate_dtype, "dtype")
+
+    def GetDualObject(self, name: str, pytorch: Any, oneflow: Any) -> Dual:
+        """Return the dual object of two existing values."""
+        dual = _dual_of(self._pair, name, pytorch, oneflow)
+        if dual._step is not None and self._pair.is_candidate_tensor(oneflow):
+            note_different_values(self._pair, dual)
+        return dual
+
+    def _on_both_sides(
+        self,
+        tensor: torch.Tensor,
+        requires_grad: bool | generator | None,
+        pin_memory: bool | generator = False,
     ) -> Dual:
-        size = tensor.numel() * tensor.element_size() / 2**20
-        if size >= config.get_int(SIZE_LIMIT):
-            raise ValueError(
-                f"autotest samples tensors below {config.get_int(SIZE_LIMIT)} MB ({SIZE_LIMIT}), this one"
-                f" has {size:.1f} MB"
-            )
+        pair = self._pair
+        _check_size(tensor)
         if isinstance(requires_grad, generator):
             requires_grad = requires_grad.to(bool).value()
         if requires_grad and (tensor.is_floating_point() or tensor.is_complex()) and wants_gradients(pair):
@@ -120,51 +170,13 @@ def bind(
             candidate_side = tensor_to_global(pair, candidate_side)
         return _dual_of(pair, "unused", tensor, candidate_side)
 
-    def random_dtype(seq_names: Sequence[str]) -> Dual | None:
-        """One dtype of the named families, on both sides."""
-        dtype = tensors.random_pytorch_dtype(seq_names).value()
-        return (
-            None
-            if dtype is None
-            else Dual(pair, dtype, getattr(candidate, str(dtype).rpartition(".")[2]), "dtype")
-        )
 
-    def GetDualObject(name: str, pytorch: Any, oneflow: Any) -> Dual:
-        """Return the dual object of two existing values."""
-        dual = _dual_of(pair, name, pytorch, oneflow)
-        if dual._step is not None and pair.is_candidate_tensor(oneflow):
-            note_different_values(pair, dual)
-        return dual
-
-    random_pytorch_tensor = tensors.random_pytorch_tensor
-    own = {
-        f.__name__: f
-        for f in (
-            random_tensor,
-            choice_tensor,
-            random_dtype,
-            GetDualObject,
-            globaltest,
-            GlobalScope,
-            random_bool,
-            random_or_nothing,
+def _check_size(tensor: torch.Tensor) -> None:
+    size, limit = tensor.numel() * tensor.element_size() / 2**20, config.get_int(SIZE_LIMIT)
+    if size >= limit:
+        raise ValueError(
+            f"autotest samples tensors below {limit} MB ({SIZE_LIMIT}), this one has {size:.1f} MB"
         )
-    }
-    vars(api).update(own)
-    vars(api).update(
-        random=random,
-        constant=constant,
-        nothing=nothing,
-        oneof=oneof,
-        tuple=generators.tuple,
-        is_global=in_global_scope,
-    )
-    vars(api).update({name: getattr(tensors, name) for name in tensors.__all__})
-    vars(api).update(placement.make(lambda: candidate))
-    api.autotest = make_autotest(pair)
-    api.profile = make_profile()
-    api.__all__ = list(PUBLIC)
-    return api
 
 
 def wants_gradients(pair: Pair) -> bool:

@@ -57,9 +57,8 @@ class Pair:
         self.has_gradients = hasattr(self.candidate_tensor, "requires_grad_")
         # state of the random stream before the last call, if that drew from it
         self.drawn_from: RandomState = None
-        self.graph_refusals = {
-            "CaptureError"
-        }  # names of exceptions by which the candidate says "this cannot be a graph"
+        # names of exceptions by which the candidate says "this cannot be a graph"
+        self.graph_refusals = {"CaptureError"}
         self.reference_module = reference.nn.Module
         self.candidate_module = getattr(getattr(candidate, "nn", None), "Module", ())
 

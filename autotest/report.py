@@ -24,9 +24,8 @@ def annotate(
         error.args = (f"{error}\n{body}",)
         error.report = body
         return error
-    if (
-        len(error.args) == 1 and isinstance(error.args[0], str) and not isinstance(error, KeyError)
-    ):  # whose text is a repr
+    # the text of a KeyError is a repr
+    if len(error.args) == 1 and isinstance(error.args[0], str) and not isinstance(error, KeyError):
         error.args = (f"{error.args[0]}\n{body}",)
     elif hasattr(error, "add_note"):
         error.add_note(body)

@@ -19,7 +19,7 @@ from .case import Case, Step
 from .check import check, check_results, flatten_outputs
 from .compare import DEFAULT_ATOL, DEFAULT_RTOL
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
-from .graphleg import check_graph
+from .graph_check import check_graph
 from .options import Options
 from .printing import SourceWriter
 from .report import annotate
@@ -132,9 +132,8 @@ class _Run:
         except unittest.SkipTest:
             raise
         except Exception as e:
-            if (
-                type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None
-            ):  # Hypothesis gave up before the limit
+            # Hypothesis gave up before the limit
+            if type(e).__name__ == "Unsatisfiable" and self.failed is None and self.refusal is not None:
                 self.raise_nothing_accepted(test_id)
             self.report(e, seed, test_id)
 

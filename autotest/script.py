@@ -16,8 +16,8 @@ from . import config, script_parts
 from .case import Case, DualObject, Step
 from .check import holds_tensor, output_gradient, tensors_of
 from .compare import of_plain_numbers, tolerance
-from .graphleg import Replay
 from .printing import SourceWriter, name_of
+from .replay import Replay
 from .script_parts import GRAPH, HELPERS, MAIN
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def script(case: Case, failure: BaseException | None = None) -> str:
     """Return a program that repeats the case on both libraries and compares them without this package."""
-    parts = graph_parts(case) if getattr(failure, "leg", "eager") == "graph" else eager_parts(case, failure)
+    parts = graph_parts(case) if getattr(failure, "mode", "eager") == "graph" else eager_parts(case, failure)
     body = "\n\n".join(part.strip("\n") + "\n" for part in parts)
     helpers = needed_helpers(case, body, failure)
     program = "\n\n".join([*helpers, body])

@@ -51,6 +51,7 @@ def function_rows(namespace: str) -> dict[str, str]:
 
 @functools.cache
 def rename_rows(namespace: str) -> dict[str, tuple[str, str]]:
+    """{public name: (torch's function, OneFlow's parameters)} of one public namespace; see `renamed`."""
     rows = RENAMES.get(namespace, {})
     twice = set(rows) & set(function_rows(namespace))
     if twice:
@@ -66,12 +67,15 @@ def _extended(namespace: str) -> frozenset[str]:
 # --------------------------------------------------------------------------- renaming wrapper
 @functools.cache
 def renamed(public: str, target: Callable[..., Any], spec: str) -> Callable[..., Any]:
-    """torch's `target` under OneFlow's argument names.
+    """Return torch's `target` under OneFlow's argument names.
 
-    `spec` lists OneFlow's parameters in order, `of=torch` where torch calls one otherwise and
-    `name:default` where torch does not tell the default: "inputs=tensors dim:0". Positions must
-    agree with torch's, so a positional call goes straight through and torch's own keywords stay valid.
-    Parameters after a `|`, which torch takes by name only, may be given by position.
+    `spec` lists OneFlow's parameters in the order of torch's positions, as in "inputs=tensors dim:0":
+
+    - `ours=theirs`, if torch has another name for the parameter,
+    - `name:default`, if torch's signature does not tell the default,
+    - after a `|`, parameters that torch takes by name only, and OneFlow also by position.
+
+    Calls by position, and calls with torch's names, go straight to torch.
     """
     positional, bar, by_name = spec.partition("|")
     parameters = [_parameter(item) for item in (positional + by_name).split()]
@@ -110,10 +114,11 @@ def _doc_of_renamed(target: Callable[..., Any], pairs: dict[str, str]) -> str:
 
 
 def _parameter(item: str) -> tuple[str, str, str]:
+    """Return (OneFlow's name, torch's name, default as source text or "") of one item of a spec."""
     ours, _, theirs = item.partition("=")
     ours, _, default = ours.partition(":")
-    theirs, _, default2 = theirs.partition(":")
-    return ours, theirs or ours, default or default2
+    theirs, _, default_after_torchs = theirs.partition(":")
+    return ours, theirs or ours, default or default_after_torchs
 
 
 def rename(function: str, kwargs: dict[str, Any], pairs: dict[str, str]) -> dict[str, Any]:
@@ -196,21 +201,22 @@ def _starred_names(name: str, torch_name: str | None) -> set[str]:
     """Return the names that `from <name> import *` binds."""
     theirs = _torch_module(torch_name) if torch_name else None
     listed = getattr(theirs, "__all__", ())
-    own = {
-        attr
-        for attr, value in vars(sys.modules[name]).items()
-        if value
-        is not vars(theirs or object).get(
-            attr
-        )  # torch's deprecated names warn when their attributes are read
-        and str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).startswith(ROOT)
-    }
+    # an object of torch is left out before it is looked at: torch's deprecated names warn when they are read
+    torchs = vars(theirs or object)
+    candidates = [(a, value) for a, value in vars(sys.modules[name]).items() if value is not torchs.get(a)]
+    own = {attr for attr, value in candidates if _is_defined_here(value)}
     names = {*(listed or dir(theirs)), *own, *function_rows(name), *rename_rows(name)}
     return {attr for attr in names if not attr.startswith("_")} | {*listed}
 
 
+def _is_defined_here(value: Any) -> bool:
+    """Whether an object, or the module that defines it, is of this package."""
+    home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
+    return str(home).startswith(ROOT)
+
+
 def _resolve(name: str, torch_name: str | None, also: str | None, attr: str) -> Any:
-    if not (_torchs_own and attr in _extended(name)):
+    if not (_is_torch_dialect and attr in _extended(name)):
         value = _of_row(name, attr)
         if value is not _MISSING:
             return value
@@ -288,14 +294,14 @@ def _is_one_slip(typed: str, meant: str) -> bool:
 
 
 # --------------------------------------------------------------------------- dialects
-_torchs_own = False  # whether the names of EXTENDED are bound to torch's objects now
+_is_torch_dialect = False  # whether the names of EXTENDED are bound to torch's objects now
 
 
 def apply_dialect(dialect: str) -> None:
     """Bind every row of `_tables/dialect.py` to torch's object ("torch") or to ours ("oneflow")."""
-    global _torchs_own
-    if _torchs_own != (dialect == "torch"):
-        _torchs_own = dialect == "torch"
+    global _is_torch_dialect
+    if _is_torch_dialect != (dialect == "torch"):
+        _is_torch_dialect = dialect == "torch"
         for space in EXTENDED.keys() & sys.modules.keys():
             for name in _extended(space):
                 vars(sys.modules[space]).pop(name, None)  # to be looked up anew

@@ -26,6 +26,8 @@ class Map(dict[Any, Any]):
 
 
 class Message:
+    """Base of the messages; see the docstring of the module."""
+
     FIELDS: dict[str, Any] = {}
     ONEOF: dict[str, tuple[str, ...]] = {}
 
@@ -49,17 +51,7 @@ class Message:
             raise AttributeError(
                 f"{type(self).__name__}.{name} is a message: set its fields, or use CopyFrom()"
             )
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        right = (
-            is_number
-            if isinstance(default, float)
-            else (
-                isinstance(value, (bool, int))
-                if isinstance(default, bool)
-                else isinstance(value, type(default))
-            )
-        )
-        if not right:
+        if not _has_type_of(default, value):
             raise TypeError(
                 f"{type(self).__name__}.{name} takes {type(default).__name__}, found {type(value).__name__}"
                 f" {value!r}"
@@ -140,6 +132,13 @@ class Message:
     __repr__ = __str__
 
 
+def _has_type_of(default: Any, value: Any) -> bool:
+    """Whether a field with this default takes a value. A float field takes ints, and a bool field 0 and 1."""
+    if isinstance(default, float):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, int if isinstance(default, bool) else type(default))
+
+
 class _Entry(Message):
     """One entry of a map, for its text."""
 
@@ -153,6 +152,6 @@ class _Entry(Message):
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return (
-        '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else str(value)
-    )
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)

@@ -1,7 +1,8 @@
 """oneflow.hub: models from GitHub repositories and weights from URLs, kept under OneFlow's cache folder.
 
-torch.hub does the work. Differs: the folder ($ONEFLOW_HOME/hub, else $XDG_CACHE_HOME/oneflow/hub,
-else ~/.cache/oneflow/hub), and weights are opened by `oneflow.load`, so zipped OneFlow folders are read.
+torch.hub does the work, with two differences. The folder is $ONEFLOW_HOME/hub, else
+$XDG_CACHE_HOME/oneflow/hub, else ~/.cache/oneflow/hub. Weights are opened by `oneflow.load`, which also reads
+zipped OneFlow folders.
 """
 
 from __future__ import annotations
@@ -139,10 +140,8 @@ def load_state_dict_from_url(
     return serialization.load(_unpacked(path), map_location=map_location, weights_only=weights_only)
 
 
-_UNPACKED_FACTOR, _UNPACKED_ALLOWANCE = (
-    8,
-    64 << 20,
-)  # most bytes a zip file unpacks to: 8 for each of its own, and 64 MiB
+# a zip file unpacks to at most 8 bytes for each of its own, and 64 MiB
+_UNPACKED_FACTOR, _UNPACKED_ALLOWANCE = 8, 64 << 20
 
 
 def _unpacked(path: str) -> str:
@@ -172,16 +171,11 @@ def _unpacked(path: str) -> str:
 
 
 def _check_names(archive: zipfile.ZipFile) -> None:
+    """Raise RefusedError if a member could be written outside of the folder."""
     for name in archive.namelist():
         parts = name.split("/")
-        if (
-            ".." in parts
-            or "." in parts
-            or name.startswith("/")
-            or "\\" in name
-            or "\0" in name
-            or ":" in parts[0]
-        ):
+        leads_out = not {".", ".."}.isdisjoint(parts) or name.startswith("/") or ":" in parts[0]
+        if leads_out or "\\" in name or "\0" in name:
             raise RefusedError(f"altered or hostile: its member {name!r} leads out of the folder")
 
 
@@ -200,10 +194,8 @@ def _unpack(archive: zipfile.ZipFile, folder: str, zip_size: int) -> None:
             os.makedirs(target, exist_ok=True)
             continue
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with (
-            archive.open(member) as packed,
-            open(target, "xb") as file,
-        ):  # a link in the zip file is written as a plain file
+        # a link in the zip file is written as a plain file
+        with archive.open(member) as packed, open(target, "xb") as file:
             file.write(packed.read())
 
 

@@ -9,13 +9,13 @@ from ._errors import RefusedType
 
 
 class sbp:
-    """One distribution rule; a rule may be called, which gives the rule."""
+    """How a tensor is spread along one dimension of the rank grid. A call returns the object itself."""
 
     __slots__ = ("_kind", "_dim")
 
     def __init__(self, name: str, dim: int | None = None) -> None:
         self._kind = name
-        self._dim: Any = dim  # of a split rule; None for another
+        self._dim: Any = dim  # of split; None for the others
 
     def __call__(self) -> sbp:
         return self
@@ -41,7 +41,7 @@ def _make(name: str, dim: int | None) -> sbp:
 
 
 def split(dim: int | None = None, **kwargs: Any) -> sbp:
-    """The rule that cuts a tensor along `dim` (0 to 5); `axis=` is an older spelling.
+    """The SBP that splits a tensor along `dim` (0 to 5); `axis=` is an older spelling.
 
     TypeError unless `dim` is one int. RuntimeError for an int outside 0..5.
     """

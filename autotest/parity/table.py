@@ -10,6 +10,7 @@ COLUMNS = ("identity", "eager", "gradient", "graph", "reference", "golden", "dty
 # pass, fail, differs (a documented difference), refused (says itself that it cannot), none (does not apply);
 # in the column "identity": same (the very object of torch) or own
 RANK = {"fail": 0, "none": 1, "refused": 2, "differs": 3, "pass": 4, "same": 4, "own": 4}
+# functions whose values no library promises
 FORM_ONLY = (
     "empty",
     "empty_like",
@@ -20,7 +21,7 @@ FORM_ONLY = (
     "uniform_",
     "normal_",
     "normal",
-)  # their values are nobody's promise
+)
 
 
 Row = dict[str, Any]  # a name of the API: "name", "group", "cells" by column, "left_out", "scripts"

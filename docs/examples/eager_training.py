@@ -1,4 +1,4 @@
-"""Eager training, the tutorial's way: dataset, loader, network, loss, optimizer, accuracy.
+"""Eager training: dataset, loader, network, loss, optimizer, accuracy.
 
     python docs/examples/eager_training.py
 """

@@ -1,4 +1,4 @@
-"""Seeing what a graph does: its text before and after the first call, debug levels, the program, errors with your own line.
+"""What a graph does: its text before and after the first call, debug levels, the program, and errors with your line.
 
     python docs/examples/graph_debug.py [page.html]
 """

@@ -1,4 +1,4 @@
-"""nn.Graph for inference: wrap a trained module, call the graph, get what the module gives.
+"""nn.Graph for inference: a graph around a trained module gives the module's results.
 
     python docs/examples/graph_inference.py
 """

@@ -1,4 +1,4 @@
-"""Save a training graph in the middle and go on in another process' worth of objects, to the same numbers.
+"""Save a training graph in the middle of training, and resume with new objects: the losses are the same.
 
     python docs/examples/save_resume.py
 """

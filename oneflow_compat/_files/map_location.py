@@ -24,7 +24,7 @@ def mover(map_location: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
         return None
     if is_placement(map_location):
         broadcast = [sbp.broadcast] * len(map_location.hierarchy)
-        return lambda tensor: make_global(tensor, map_location, broadcast, whole=True)
+        return lambda tensor: make_global(tensor, map_location, broadcast, is_full=True)
     if isinstance(map_location, (str, torch.device)):
         device = torch.device(map_location)
         return lambda tensor: tensor.to(device)
@@ -50,7 +50,7 @@ def spread(read: Callable[[], object], rank: int, map_location: object) -> objec
     if is_placement(map_location):
         return obj
     source = placement("cpu", [rank])
-    return map_tensors(obj, lambda tensor: make_global(tensor, source, sbp.broadcast, whole=True))
+    return map_tensors(obj, lambda tensor: make_global(tensor, source, sbp.broadcast, is_full=True))
 
 
 def map_tensors(obj: object, change: Callable[[torch.Tensor], torch.Tensor]) -> object:

@@ -48,14 +48,17 @@ _SBP = _stand_in("oneflow._oneflow_internal.sbp", "sbp")
 
 
 class Pickler(pickle._Pickler):
-    """Writes an object for OneFlow. `store(tensor)` writes a tensor to a folder and returns the folder's
-    name; without `store` the pickle contains the values. `whole(tensor)` returns the full values of a global
-    tensor.
+    """Writes an object for OneFlow.
+
+    `store(tensor)` writes a tensor to a folder and returns the folder's name. Without `store`, the pickle
+    contains the values. `full_values(tensor)` returns the full values of a global tensor.
     """
 
-    def __init__(self, file: IO[bytes], store: Callable | None = None, whole: Callable | None = None) -> None:
+    def __init__(
+        self, file: IO[bytes], store: Callable | None = None, full_values: Callable | None = None
+    ) -> None:
         super().__init__(file, protocol=4)
-        self._store, self._whole = store, whole
+        self._store, self._full_values = store, full_values
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         rewritten = None if id(obj) in self.memo else self._rewritten(obj)
@@ -92,7 +95,7 @@ class Pickler(pickle._Pickler):
         return None
 
     def _state(self, tensor: torch.Tensor, parameter: bool) -> dict[str, Any]:
-        plain = tensor if self._whole is None else self._whole(tensor)
+        plain = tensor if self._full_values is None else self._full_values(tensor)
         if self._store is not None:
             state = {"path": self._store(plain)}
         else:
@@ -122,7 +125,7 @@ class Pickler(pickle._Pickler):
 
 
 def dumps(
-    obj: object, store: Callable | None = None, whole: Callable | None = None, single: bool = False
+    obj: object, store: Callable | None = None, full_values: Callable | None = None, single: bool = False
 ) -> bytes:
     """Return OneFlow's pickle of {"protocol_version", "data": obj}, and its checksum."""
     top: dict[str, object] = {"protocol_version": PROTOCOL_VERSION}
@@ -130,7 +133,7 @@ def dumps(
         top[MAGIC_KEY] = None
     top["data"] = obj
     out = io.BytesIO()
-    Pickler(out, store, whole).dump(top)
+    Pickler(out, store, full_values).dump(top)
     body = out.getvalue()
     return body + _MARK + f"{zlib.crc32(body):08x}".encode()
 

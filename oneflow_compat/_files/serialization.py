@@ -19,7 +19,7 @@ import torch
 from .. import _env, _processes
 from .._global import gathering
 from .._global.collectives import checking
-from .._global.gathering import whole
+from .._global.gathering import gathered
 from . import atomic, layout, modules, pickles
 from .errors import CheckpointError
 from .map_location import is_placement, mover, spread
@@ -117,9 +117,11 @@ def _save(
     if layout == "folder":
         return _save_folder(obj, target)
     if layout == "pickle":
-        data = pickles.dumps(obj, whole=_whole, single=True)
+        data = pickles.dumps(obj, full_values=_full_values, single=True)
         return _write_file(target, lambda file: file.write(data))
-    return _write_file(target, lambda file: torch.save(obj, file, pickle_module or _WholePickle, **arguments))
+    return _write_file(
+        target, lambda file: torch.save(obj, file, pickle_module or _FullTensorPickle, **arguments)
+    )
 
 
 def load(
@@ -219,22 +221,22 @@ def _is_folder(target: Any) -> bool:
     return is_path(target) and (os.path.isdir(target) or os.fspath(target).endswith(os.sep))
 
 
-def _whole(tensor: torch.Tensor) -> Any:
+def _full_values(tensor: torch.Tensor) -> Any:
     """Return the full values of a global or distributed tensor as a plain tensor, and any other tensor."""
     if hasattr(tensor, "_of_placement"):
-        return whole(tensor)
+        return gathered(tensor)
     if hasattr(tensor, "full_tensor"):
         return tensor.full_tensor()
     return tensor
 
 
 # --------------------------------------------------------------------------- writing
-class _WholePickler(pickle.Pickler):
+class _FullTensorPickler(pickle.Pickler):
     """Python's pickler, except that global tensors are saved as plain tensors."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and hasattr(obj, "_of_placement"):
-            plain = _whole(obj).detach()
+            plain = _full_values(obj).detach()
             if isinstance(obj, torch.nn.Parameter) or getattr(obj, "_is_param", False):
                 plain = torch.nn.Parameter(plain, obj.requires_grad)
             return plain.__reduce_ex__(2)
@@ -243,10 +245,10 @@ class _WholePickler(pickle.Pickler):
         return NotImplemented
 
 
-class _WholePickle(types.SimpleNamespace):
+class _FullTensorPickle(types.SimpleNamespace):
     """A pickle module for torch.save."""
 
-    Pickler = _WholePickler
+    Pickler = _FullTensorPickler
     dump, dumps, load, loads = pickle.dump, pickle.dumps, pickle.load, pickle.loads
     Unpickler = pickle.Unpickler
     __name__ = "pickle"
@@ -279,7 +281,7 @@ def _save_folder(obj: Any, target: Any) -> None:
         )
     writer = layout.Writer(target)
     try:
-        pickled = pickles.dumps(obj, store=writer.add, whole=_whole)
+        pickled = pickles.dumps(obj, store=writer.add, full_values=_full_values)
         writer.commit(pickled)
     except BaseException:
         writer.abandon()

@@ -71,9 +71,9 @@ def _local_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
-def _sbp_of_result(rules: Iterable[Any], out: torch.Tensor) -> tuple[Any, ...]:
+def _sbp_of_result(nd_sbp: Iterable[Any], out: torch.Tensor) -> tuple[Any, ...]:
     """Return the SBP of a result; broadcast replaces a split along a dimension that it lacks."""
-    return tuple(r if r._kind != "split" or r._dim < out.dim() else broadcast for r in rules)
+    return tuple(r if r._kind != "split" or r._dim < out.dim() else broadcast for r in nd_sbp)
 
 
 def _constructor(original: Callable[..., Any], make: FromFull) -> Any:

@@ -54,23 +54,23 @@ GlobalDTensor.run_operator = operators.call
 
 
 def from_local(
-    local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int] | None = None
+    local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int] | None = None
 ) -> GlobalDTensor:
     """Return the global tensor whose shard on this rank is `local`.
 
     Without `shape`, the ranks exchange the shapes of their shards. Under broadcast, all ranks get the values
     of the first rank. Raise RuntimeError if the shards are not those that torch.chunk makes.
     """
-    rules = tuple(rules)
+    nd_sbp = tuple(nd_sbp)
     if shape is None:
         with checking("to_global", tells=True) as asked:
             check_world(placement)
-            asked.same(placement=placement, sbp=rules)
+            asked.same(placement=placement, sbp=nd_sbp)
             asked.tell(*describe_shard(local))
-        dtype, shape = agreed_shape(asked.told, placement, rules)
+        dtype, shape = agreed_shape(asked.told, placement, nd_sbp)
         if _processes.get_rank() not in placement.ranks:
             local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
-    return from_local_of_shape(local, placement, rules, shape)
+    return from_local_of_shape(local, placement, nd_sbp, shape)
 
 
 def describe_shard(local: torch.Tensor) -> list[int]:
@@ -79,7 +79,7 @@ def describe_shard(local: torch.Tensor) -> list[int]:
 
 
 def agreed_shape(
-    told: Sequence[Sequence[int]], placement: Placement, rules: SBP, name: str = "to_global"
+    told: Sequence[Sequence[int]], placement: Placement, nd_sbp: SBP, name: str = "to_global"
 ) -> tuple[torch.dtype, list[int]]:
     """Return the dtype and the full shape of a tensor from the shapes of its shards on all ranks.
 
@@ -89,17 +89,17 @@ def agreed_shape(
     ranks = grid.flatten().tolist()
     shards = {rank: (DTYPES[told[rank][0]], tuple(told[rank][1:])) for rank in ranks}
     dtype, shape = _common_form(shards, name)
-    for d in {r._dim for r in rules if r._kind == "split"}:
-        line = grid[tuple(slice(None) if r == sbp.split(d) else 0 for r in rules)]
+    for d in {r._dim for r in nd_sbp if r._kind == "split"}:
+        line = grid[tuple(slice(None) if r == sbp.split(d) else 0 for r in nd_sbp)]
         shape[d] = sum(shards[rank][1][d] for rank in line.flatten().tolist())
-    targets = to_torch(rules)
+    targets = to_torch(nd_sbp)
     for rank in ranks:
         coordinate = (grid == rank).nonzero()[0].tolist()
         expected = tuple(shard_at(torch.empty(shape, device="meta"), grid.shape, targets, coordinate).shape)
         if expected != shards[rank][1]:
             each = ", ".join(f"rank {r} {own}" for r, (_, own) in shards.items())
             raise RuntimeError(
-                f"{name}: rank {rank} has {shards[rank][1]}; under {tuple(rules)} its part of {tuple(shape)}"
+                f"{name}: rank {rank} has {shards[rank][1]}; under {tuple(nd_sbp)} its part of {tuple(shape)}"
                 f" is {expected}. The parts are: {each}"
             )
     return dtype, shape

@@ -16,15 +16,14 @@ from .collectives import checking, nested
 from .failures import transfer
 from .marks import OfSeveralRanks
 from .process_group import several
-from .tensor import of_several_ranks
-from .tensor import whole as _whole
+from .tensor import full_tensor, of_several_ranks
 
 _gatherings: list[Any] = []  # the gatherings in progress
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor, gathered now or already for the save in progress."""
-    return _gatherings[-1].take(tensor) if _gatherings else _whole(tensor)
+    return _gatherings[-1].take(tensor) if _gatherings else full_tensor(tensor)
 
 
 def save(obj: object, write: Callable[[], Any], destination: int | None, about: object) -> Any:
@@ -100,7 +99,7 @@ class Gathering:
     def _gather(self, keep: bool) -> None:
         tensor = self.pending.pop(0)
         with nested(), transfer("save"):
-            full = _whole(tensor)
+            full = full_tensor(tensor)
         if keep:
             self.gathered[id(tensor)] = full
 

@@ -26,7 +26,7 @@ from . import creation, zero
 from .collectives import checking
 from .failures import transfer
 from .global_mode import outside_mode
-from .marks import OfSeveralRanks, check_rules
+from .marks import OfSeveralRanks, checked_sbp
 from .mesh import (
     becomes_summands,
     broadcast_from,
@@ -36,7 +36,7 @@ from .mesh import (
     mesh_of,
     padded_shard,
     placement_of_mesh,
-    rules_of,
+    sbp_of,
     shard_of,
     summed,
     to_torch,
@@ -56,7 +56,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
-        lambda full, placement, rules: from_full(full, placement, check_rules(rules, placement, full.dim()))
+        lambda full, placement, nd_sbp: from_full(full, placement, checked_sbp(nd_sbp, placement, full.dim()))
     )
     # computes an operator on global tensors: rules.operators.call, which dtensor.py sets
     run_operator: ClassVar[Callable[[Any, tuple[Any, ...], dict[Any, Any]], Any]]
@@ -107,7 +107,7 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
 
     @property
     def _of_sbp(self) -> tuple[sbp.sbp, ...]:
-        return rules_of(self.placements)
+        return sbp_of(self.placements)
 
     @classmethod
     def around(cls, local: torch.Tensor, like: GlobalDTensor) -> GlobalDTensor:
@@ -155,8 +155,12 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
         if grad is not None and not isinstance(grad, GlobalDTensor):  # zeros that a formula made
             grad = replicate(grad, self.device_mesh)
             _descriptor("grad").__set__(self, grad)
-        if isinstance(grad, GlobalDTensor) and grad._of_sbp != zero.rules(self) and not grad.requires_grad:
-            grad = redistribute(grad, self._of_placement, zero.rules(self))
+        if (
+            isinstance(grad, GlobalDTensor)
+            and grad._of_sbp != zero.sharded_sbp(self)
+            and not grad.requires_grad
+        ):
+            grad = redistribute(grad, self._of_placement, zero.sharded_sbp(self))
             _descriptor("grad").__set__(self, grad)
         return grad
 
@@ -256,9 +260,9 @@ def local_as_dtensor(
     return DTensor.from_local(local, mesh, targets, run_check=False, shape=shape, stride=stride)
 
 
-def from_shard(local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]) -> GlobalDTensor:
+def from_shard(local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int]) -> GlobalDTensor:
     """Return the global tensor whose shard on this rank is `local`, without communication."""
-    return wrap_shard(local, mesh_of(placement), to_torch(rules), shape)
+    return wrap_shard(local, mesh_of(placement), to_torch(nd_sbp), shape)
 
 
 # --------------------------------------------------------------------------- values
@@ -296,9 +300,9 @@ def about(tensor: GlobalDTensor) -> dict[str, Any]:
     }
 
 
-def from_full(full: torch.Tensor, placement: Placement, rules: SBP) -> GlobalDTensor:
+def from_full(full: torch.Tensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
     """Return the global tensor with the values of a tensor that every rank has."""
-    mesh, targets = mesh_of(placement), to_torch(rules)
+    mesh, targets = mesh_of(placement), to_torch(nd_sbp)
     return wrap_shard(shard_of(full.detach(), mesh, targets), mesh, targets, full.shape)
 
 
@@ -310,11 +314,11 @@ def replicate(tensor: torch.Tensor, mesh: DeviceMesh) -> GlobalDTensor:
 
 # --------------------------------------------------------------------------- moving
 @outside_mode
-def redistribute(tensor: GlobalDTensor, placement: Placement, rules: SBP) -> GlobalDTensor:
+def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
     """Return the tensor on another placement or with another SBP, outside of autograd."""
-    mesh, targets = mesh_of(placement), to_torch(rules)
+    mesh, targets = mesh_of(placement), to_torch(nd_sbp)
     if tensor.device_mesh != mesh:
-        return from_full(full_tensor(tensor), placement, rules)
+        return from_full(full_tensor(tensor), placement, nd_sbp)
     if list(tensor.placements) == targets:
         return GlobalDTensor(tensor._dtensor)
     new_partial = [
@@ -339,13 +343,13 @@ def redistribute(tensor: GlobalDTensor, placement: Placement, rules: SBP) -> Glo
 class _Move(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, tensor: GlobalDTensor, placement: Placement, rules: SBP, grad_rules: SBP | None
+        ctx: Any, tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP, grad_sbp: SBP | None
     ) -> GlobalDTensor:
         ctx.source, ctx.grad = (
             (tensor._of_placement, summed(tensor._of_sbp)),
-            grad_rules and (placement, grad_rules),
+            grad_sbp and (placement, grad_sbp),
         )
-        return redistribute(tensor, placement, rules)
+        return redistribute(tensor, placement, nd_sbp)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
@@ -356,12 +360,12 @@ class _Move(torch.autograd.Function):
 
 
 def moved(
-    tensor: GlobalDTensor, placement: Placement, rules: SBP, grad_rules: SBP | None = None
+    tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP, grad_sbp: SBP | None = None
 ) -> GlobalDTensor:
-    """Move a global tensor to another placement or sbp; its gradient takes the sbp `grad_rules` first."""
-    grad_rules = grad_rules and tuple(grad_rules)
+    """Move a global tensor to another placement or sbp; its gradient takes the sbp `grad_sbp` first."""
+    grad_sbp = grad_sbp and tuple(grad_sbp)
     out: GlobalDTensor = _Move.apply(  # type: ignore[no-untyped-call]
-        tensor, placement, tuple(rules), grad_rules
+        tensor, placement, tuple(nd_sbp), grad_sbp
     )
     return out
 
@@ -369,19 +373,19 @@ def moved(
 class _FromLocal(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]
+        ctx: Any, local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int]
     ) -> GlobalDTensor:
-        mesh, targets = mesh_of(placement), to_torch(rules)
+        mesh, targets = mesh_of(placement), to_torch(nd_sbp)
         coordinate = mesh.get_coordinate()
-        ctx.target, ctx.shape = (placement, summed(rules)), local.shape
+        ctx.target, ctx.shape = (placement, summed(nd_sbp)), local.shape
         ctx.copies = coordinate is not None and any(
-            index and r._kind == "broadcast" for index, r in zip(coordinate, rules)
+            index and r._kind == "broadcast" for index, r in zip(coordinate, nd_sbp)
         )
         if coordinate is None:
             local = torch.empty((0,) * len(shape), dtype=local.dtype, device=local.device)
         else:
             local = local.detach().contiguous()
-            replicated = [i for i, r in enumerate(rules) if r._kind == "broadcast" and mesh.shape[i] > 1]
+            replicated = [i for i, r in enumerate(nd_sbp) if r._kind == "broadcast" and mesh.shape[i] > 1]
             for i in replicated:  # the first rank's values become those of all ranks
                 group = mesh.get_group(i)
                 local = broadcast_from(local, dist.get_global_rank(group, 0), group)
@@ -397,7 +401,7 @@ class _FromLocal(torch.autograd.Function):
 
 
 def from_local_of_shape(
-    local: torch.Tensor, placement: Placement, rules: SBP, shape: Sequence[int]
+    local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int]
 ) -> GlobalDTensor:
     """Return the global tensor of this shape whose shard on this rank is `local`."""
     mesh_of(placement)
@@ -405,7 +409,7 @@ def from_local_of_shape(
         local = local.to(placement.type)
     with transfer("to_global"):
         out: GlobalDTensor = _FromLocal.apply(  # type: ignore[no-untyped-call]
-            local, placement, tuple(rules), tuple(shape)
+            local, placement, tuple(nd_sbp), tuple(shape)
         )
     return out
 
@@ -440,9 +444,9 @@ def to_local(tensor: GlobalDTensor) -> torch.Tensor:
 
 
 def _rebuild(
-    local: torch.Tensor, shape: Sequence[int], placement: Placement, rules: SBP, requires_grad: bool
+    local: torch.Tensor, shape: Sequence[int], placement: Placement, nd_sbp: SBP, requires_grad: bool
 ) -> GlobalDTensor:
-    tensor = from_shard(local, placement, rules, shape)
+    tensor = from_shard(local, placement, nd_sbp, shape)
     tensor.requires_grad_(requires_grad)
     return tensor
 

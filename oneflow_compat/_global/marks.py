@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from .. import _processes
-from ..sbp import sbp as Rule
+from ..sbp import sbp as Sbp
 from .placement import placement as Placement
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         """A tensor with what _tables/tensor.py adds to torch.Tensor: each class of global tensors is one."""
 
         placement: Placement
-        sbp: tuple[Rule, ...]
+        sbp: tuple[Sbp, ...]
 
         def to_global(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -36,7 +36,7 @@ class Global(_GlobalMembers):
         def _of_placement(self) -> Placement: ...
 
         @property
-        def _of_sbp(self) -> tuple[Rule, ...]: ...
+        def _of_sbp(self) -> tuple[Sbp, ...]: ...
 
 
 class OfSeveralRanks(Global):
@@ -55,9 +55,9 @@ class OfSeveralRanks(Global):
         def around(cls, local: torch.Tensor, like: Any) -> Any: ...
 
 
-def mark(tensor: torch.Tensor, placement: Placement, rules: tuple[Rule, ...]) -> torch.Tensor:
+def mark(tensor: torch.Tensor, placement: Placement, nd_sbp: tuple[Sbp, ...]) -> torch.Tensor:
     """Set the placement and the SBP of a tensor, and return the tensor."""
-    tensor._of_placement, tensor._of_sbp = placement, rules  # type: ignore[attr-defined]
+    tensor._of_placement, tensor._of_sbp = placement, nd_sbp  # type: ignore[attr-defined]
     return tensor
 
 
@@ -88,21 +88,21 @@ def check_ranks(placement: Placement) -> None:
         )
 
 
-def check_rules(rules: Any, placement: Placement, ndim: int) -> tuple[Rule, ...]:
+def checked_sbp(nd_sbp: Any, placement: Placement, ndim: int) -> tuple[Sbp, ...]:
     """Return the SBP as a tuple. Raise an error if it does not fit the placement and the dimensions."""
-    if isinstance(rules, Rule):
-        rules = (rules,)
-    if not isinstance(rules, (tuple, list)) or not all(isinstance(r, Rule) for r in rules):
+    if isinstance(nd_sbp, Sbp):
+        nd_sbp = (nd_sbp,)
+    if not isinstance(nd_sbp, (tuple, list)) or not all(isinstance(r, Sbp) for r in nd_sbp):
         raise TypeError(
-            "sbp must be one rule or a list of rules (oneflow.sbp.split(0), broadcast, partial_sum), found"
-            f" {rules!r}"
+            "sbp must be one SBP or a list of them (oneflow.sbp.split(0), broadcast, partial_sum), found"
+            f" {nd_sbp!r}"
         )
-    if len(rules) != len(placement.hierarchy):
+    if len(nd_sbp) != len(placement.hierarchy):
         raise RuntimeError(
-            f"sbp has {len(rules)} rules for a placement of {len(placement.hierarchy)} dimensions; give one"
-            " rule each"
+            f"{len(nd_sbp)} SBP for a placement of {len(placement.hierarchy)} dimensions; give one for each"
+            " dimension"
         )
-    for r in rules:
+    for r in nd_sbp:
         if r._kind == "split" and r._dim >= (ndim if several() else max(ndim, 1)):
             raise RuntimeError(f"{r!r} of a tensor of {ndim} dimensions: the dimension does not exist")
-    return tuple(rules)
+    return tuple(nd_sbp)

@@ -88,31 +88,28 @@ def now() -> contextlib.AbstractContextManager[Any]:
 DTYPES = sorted((d for d in vars(torch).values() if isinstance(d, torch.dtype)), key=str)
 
 
-def to_torch(rules: Sequence[sbp.sbp]) -> list[TorchPlacement]:
+def to_torch(nd_sbp: Sequence[sbp.sbp]) -> list[TorchPlacement]:
     """Return torch's placements of an SBP."""
     return [
         Shard(r._dim) if r._kind == "split" else Replicate() if r._kind == "broadcast" else Partial()
-        for r in rules
+        for r in nd_sbp
     ]
 
 
-def rules_of(placements: Sequence[TorchPlacement]) -> tuple[sbp.sbp, ...]:
+def sbp_of(placements: Sequence[TorchPlacement]) -> tuple[sbp.sbp, ...]:
     """Return the SBP of torch's placements."""
-    return tuple(
-        (
-            sbp.split(p.dim)
-            if isinstance(p, Shard)
-            else sbp.partial_sum
-            if isinstance(p, Partial)
-            else sbp.broadcast
-        )
-        for p in placements
-    )
+    return tuple(map(_sbp_along_one_dimension, placements))
 
 
-def summed(rules: Sequence[sbp.sbp]) -> tuple[sbp.sbp, ...]:
+def _sbp_along_one_dimension(placement: TorchPlacement) -> sbp.sbp:
+    if isinstance(placement, Shard):
+        return sbp.split(placement.dim)
+    return sbp.partial_sum if isinstance(placement, Partial) else sbp.broadcast
+
+
+def summed(nd_sbp: Sequence[sbp.sbp]) -> tuple[sbp.sbp, ...]:
     """Return the sbp of a gradient: the gradient of a partial tensor is replicated."""
-    return tuple(sbp.broadcast if r._kind == "partial_sum" else r for r in rules)
+    return tuple(sbp.broadcast if r._kind == "partial_sum" else r for r in nd_sbp)
 
 
 def first_rank(mesh: DeviceMesh) -> int:
@@ -156,11 +153,11 @@ def shard_at(
 
 
 def shard_of_rank(
-    full: torch.Tensor, placement: Placement, rules: Sequence[sbp.sbp], rank: int
+    full: torch.Tensor, placement: Placement, nd_sbp: Sequence[sbp.sbp], rank: int
 ) -> torch.Tensor:
     """Return the shard of a full tensor that a rank of the placement has."""
     coordinate = [int(i[0]) for i in (placement.ranks == rank).nonzero()]
-    return shard_at(full, placement.ranks.shape, to_torch(rules), coordinate)
+    return shard_at(full, placement.ranks.shape, to_torch(nd_sbp), coordinate)
 
 
 # --------------------------------------------------------------------------- random values

@@ -11,7 +11,7 @@ from .. import _processes
 from ..sbp import broadcast
 from .collectives import checking, nested
 from .failures import transfer
-from .marks import OfSeveralRanks, check_rules, is_global
+from .marks import OfSeveralRanks, checked_sbp, is_global
 from .placement import placement as Placement
 from .process_group import several
 from .tensor import (
@@ -42,11 +42,11 @@ def to_global(self: torch.nn.Module, placement: Placement | None = None, sbp: An
     shapes = _agreed_shapes(asked.messages, tensors, placement, sbp)
 
     def change(name: str, t: torch.Tensor) -> torch.Tensor:
-        rules = _fitting(sbp, t)
+        nd_sbp = _fitting(sbp, t)
         return (
-            _tensor_to_global(t, placement, rules)
+            _tensor_to_global(t, placement, nd_sbp)
             if is_global(t)
-            else make_global(t, cast(Placement, placement), rules, shape=shapes.get(name))
+            else make_global(t, cast(Placement, placement), nd_sbp, shape=shapes.get(name))
         )
 
     with nested(), transfer("Module.to_global"):
@@ -67,15 +67,15 @@ def _check_target(tensor: Any, placement: Placement | None, sbp: Any) -> None:
     if several():
         of_several_ranks().check_world(target)
     if sbp is not None:
-        check_rules(_fitting(sbp, tensor), target, tensor.dim())
+        checked_sbp(_fitting(sbp, tensor), target, tensor.dim())
 
 
 def _fitting(sbp: Any, tensor: torch.Tensor) -> Any:
     """Return the sbp, with broadcast instead of split for a tensor without dimensions."""
     if tensor.dim() or sbp is None:
         return sbp
-    rules = sbp if isinstance(sbp, (list, tuple)) else (sbp,)
-    return tuple(broadcast if getattr(r, "_kind", None) == "split" else r for r in rules)
+    nd_sbp = sbp if isinstance(sbp, (list, tuple)) else (sbp,)
+    return tuple(broadcast if getattr(r, "_kind", None) == "split" else r for r in nd_sbp)
 
 
 def _numbers_of(tensor: torch.Tensor) -> list[int]:
@@ -103,9 +103,9 @@ def _agreed_shapes(
     for i, (name, tensor) in enumerate(tensors.items()):
         told = [message[i][2] for message in messages]
         if not is_global(tensor):
-            rules = check_rules(_fitting(sbp, tensor), placement, tensor.dim())
+            nd_sbp = checked_sbp(_fitting(sbp, tensor), placement, tensor.dim())
             _, shapes[name] = of_several_ranks().agreed_shape(
-                told, placement, rules, f"Module.to_global of {name}"
+                told, placement, nd_sbp, f"Module.to_global of {name}"
             )
         elif any(description != told[0] for description in told):
             raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
@@ -156,13 +156,14 @@ def to_consistent(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
     raise RuntimeError("Module.to_consistent was removed from OneFlow; use Module.to_global")
 
 
+# not copied to the new parameter; its other attributes are
 _OF_CLASS = (
     "_of_placement",
     "_of_sbp",
     "_is_param",
     "_own",
     "_origin",
-)  # not copied to the new parameter; its other attributes are
+)
 
 
 def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

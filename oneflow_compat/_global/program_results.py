@@ -42,11 +42,11 @@ def make_results_global(outputs: Callable[..., Any], placed: dict[Any, Any]) -> 
     return make
 
 
-def _around(local: torch.Tensor, placement: Placement, rules: Any, shape: Any) -> torch.Tensor:
+def _around(local: torch.Tensor, placement: Placement, nd_sbp: Any, shape: Any) -> torch.Tensor:
     if several():
-        out: torch.Tensor = of_several_ranks().from_shard(local, placement, rules, shape)
+        out: torch.Tensor = of_several_ranks().from_shard(local, placement, nd_sbp, shape)
         return out
-    return make_global(local, placement, rules)
+    return make_global(local, placement, nd_sbp)
 
 
 def wrappers() -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from .marks import (
     Global,
     OfSeveralRanks,
     check_ranks,
-    check_rules,
+    checked_sbp,
     is_global,
     is_symbolic,
     mark,
@@ -35,10 +35,10 @@ from .placement import require_device
 
 
 class GlobalTensor(Global, torch.Tensor):
-    """A torch tensor with a placement and one rule per dimension of its rank grid."""
+    """A torch tensor with a placement and one SBP for each dimension of its rank grid."""
 
     new_empty, new_zeros, new_ones, new_full, new_tensor = creation.methods(
-        lambda full, placement, rules: make_global(full, placement, rules, whole=True)
+        lambda full, placement, nd_sbp: make_global(full, placement, nd_sbp, is_full=True)
     )
 
     @classmethod
@@ -120,15 +120,15 @@ def view_or_copy(view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     return call
 
 
-def part_of_rank(full: torch.Tensor, placement: Placement, rules: Any) -> torch.Tensor:
+def local_shard(full: torch.Tensor, placement: Placement, nd_sbp: Any) -> torch.Tensor:
     """Return this rank's shard of an ordinary tensor, for to_global.
 
     On one rank, and outside of the placement, it is the full tensor.
     """
-    rules = check_rules(rules, placement, full.dim())
+    nd_sbp = checked_sbp(nd_sbp, placement, full.dim())
     if not several() or _processes.get_rank() not in placement.ranks:
         return full
-    shard: torch.Tensor = of_several_ranks().shard_of_rank(full, placement, rules, _processes.get_rank())
+    shard: torch.Tensor = of_several_ranks().shard_of_rank(full, placement, nd_sbp, _processes.get_rank())
     return shard
 
 
@@ -148,14 +148,14 @@ def mark_results(out: Any, source: Any) -> Any:
     """Return results with the placement of `source`, and an SBP that fits their dimensions."""
     if isinstance(out, GlobalTensor):
         if not hasattr(out, "_of_placement"):
-            mark(out, source._of_placement, _rules_for(out, source))
+            mark(out, source._of_placement, _sbp_of_result(out, source))
         return out
     if isinstance(out, torch.Tensor):
         if isinstance(out, torch.nn.Parameter) or hasattr(out, "_of_placement"):
             return out
         if is_symbolic(out):
-            return mark(out, source._of_placement, _rules_for(out, source))
-        return mark(out.as_subclass(GlobalTensor), source._of_placement, _rules_for(out, source))
+            return mark(out, source._of_placement, _sbp_of_result(out, source))
+        return mark(out.as_subclass(GlobalTensor), source._of_placement, _sbp_of_result(out, source))
     if isinstance(out, tuple) and hasattr(out, "_fields"):
         return type(out)(*(mark_results(o, source) for o in out))
     if type(out) in (list, tuple):
@@ -165,7 +165,7 @@ def mark_results(out: Any, source: Any) -> Any:
     return out
 
 
-def _rules_for(out: torch.Tensor, source: Any) -> tuple[Any, ...]:
+def _sbp_of_result(out: torch.Tensor, source: Any) -> tuple[Any, ...]:
     same = out.dim() == source.dim()
     return tuple(
         r if same or r._kind != "split" else (partial_sum if out.dim() < source.dim() else broadcast)
@@ -173,7 +173,7 @@ def _rules_for(out: torch.Tensor, source: Any) -> tuple[Any, ...]:
     )
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the full tensor as a plain tensor on every rank."""
     if isinstance(tensor, OfSeveralRanks):
         full: torch.Tensor = of_several_ranks().full_tensor(tensor)
@@ -189,25 +189,25 @@ def memory_of(tensor: Any) -> Any:
 def make_global(
     tensor: torch.Tensor,
     placement: Placement,
-    rules: Any,
-    whole: bool = False,
+    nd_sbp: Any,
+    is_full: bool = False,
     shape: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Return `tensor` as the global tensor on `placement` with the sbp `rules`; autograd passes through.
+    """Return `tensor` as the global tensor on `placement` with the SBP `nd_sbp`; autograd passes through.
 
-    With several ranks, `tensor` is this rank's shard, or the full tensor if `whole`. `shape` is the full
+    With several ranks, `tensor` is this rank's shard, or the full tensor if `is_full`. `shape` is the full
     shape; without it, the ranks agree on one.
     """
-    rules = check_rules(rules, placement, tensor.dim())
+    nd_sbp = checked_sbp(nd_sbp, placement, tensor.dim())
     if several():
         ranks = of_several_ranks()
         out: torch.Tensor
         if isinstance(tensor, OfSeveralRanks):
-            out = ranks.moved(tensor, placement, rules)
-        elif whole:
-            out = ranks.from_full(tensor, placement, rules)
+            out = ranks.moved(tensor, placement, nd_sbp)
+        elif is_full:
+            out = ranks.from_full(tensor, placement, nd_sbp)
         else:
-            out = ranks.from_local(tensor, placement, rules, shape)
+            out = ranks.from_local(tensor, placement, nd_sbp, shape)
         return out
     check_ranks(placement)
     with torch._C.DisableTorchFunctionSubclass():
@@ -215,20 +215,20 @@ def make_global(
             require_device(placement.type)
             tensor = tensor.to(f"{placement.type}:0" if placement.type != "cpu" else "cpu")
         if is_symbolic(tensor):
-            return mark(torch.ops.aten.alias(tensor), placement, rules)
-        return mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, rules)
+            return mark(torch.ops.aten.alias(tensor), placement, nd_sbp)
+        return mark(torch.Tensor.as_subclass(tensor, GlobalTensor), placement, nd_sbp)
 
 
-def beside(value: torch.Tensor, like: Any) -> torch.Tensor:
+def replicated_like(value: torch.Tensor, like: Any) -> torch.Tensor:
     """Return a tensor with the same values on every rank, made global if `like` is."""
     return (
-        make_global(value, like.placement, (broadcast,) * len(like.placement.hierarchy), whole=True)
+        make_global(value, like.placement, (broadcast,) * len(like.placement.hierarchy), is_full=True)
         if isinstance(like, OfSeveralRanks)
         else value
     )
 
 
-def placed_as(value: Any, parameter: Any) -> Any:
+def moved_to_placement_of(value: Any, parameter: Any) -> Any:
     """Move a value of an optimizer's state to the placement of its parameter.
 
     A scalar becomes an ordinary tensor on every rank. Values from a file are on the rank that read it.
@@ -236,7 +236,7 @@ def placed_as(value: Any, parameter: Any) -> Any:
     if not isinstance(value, OfSeveralRanks) or not is_global(parameter):
         return value
     if not value.dim() and value.placement.ranks.size == 1:
-        return whole(value)
+        return full_tensor(value)
     if value.placement == parameter.placement:
         return value
     return value.to_global(
@@ -245,8 +245,8 @@ def placed_as(value: Any, parameter: Any) -> Any:
     )
 
 
-def _rebuild(local: torch.Tensor, placement: Placement, rules: Any, requires_grad: bool) -> torch.Tensor:
-    return make_global(local, placement, rules).requires_grad_(requires_grad)
+def _rebuild(local: torch.Tensor, placement: Placement, nd_sbp: Any, requires_grad: bool) -> torch.Tensor:
+    return make_global(local, placement, nd_sbp).requires_grad_(requires_grad)
 
 
 # --------------------------------------------------------------------------- rows of _tables/tensor.py
@@ -273,7 +273,7 @@ def placement(self: Any) -> Placement:
 
 
 def sbp(self: Any) -> tuple[Any, ...]:
-    """The tuple of rules of a global tensor; RuntimeError on a local one."""
+    """The SBP of a global tensor, one for each dimension of its rank grid; RuntimeError on a local one."""
     if not is_global(self):
         raise RuntimeError("a local tensor has no sbp; make it global with .to_global(placement, sbp)")
     return self._of_sbp
@@ -298,7 +298,7 @@ def to_global(
         return _to_global_of_ranks(self, placement, sbp, grad_sbp, check_meta, copy)
     placement, sbp = _target(self, placement, sbp)
     if grad_sbp:
-        check_rules(grad_sbp, placement, self.dim())
+        checked_sbp(grad_sbp, placement, self.dim())
     local = to_local(self) if is_global(self) else self
     return make_global(local.clone() if copy else local, placement, sbp)
 
@@ -318,29 +318,29 @@ def _to_global_of_ranks(
         else checking("Tensor.to_global", tells=not moves)
     ) as asked:
         placement, sbp = _target(self, placement, sbp)
-        rules = check_rules(sbp, placement, self.dim())
-        grad_sbp = grad_sbp and check_rules(grad_sbp, placement, self.dim())
+        nd_sbp = checked_sbp(sbp, placement, self.dim())
+        grad_sbp = grad_sbp and checked_sbp(grad_sbp, placement, self.dim())
         ranks.check_world(placement)
         if moves:
             asked.same(
-                tensor="global", placement=placement, sbp=rules, grad_sbp=grad_sbp, source=ranks.about(self)
+                tensor="global", placement=placement, sbp=nd_sbp, grad_sbp=grad_sbp, source=ranks.about(self)
             )
         else:
-            asked.same(tensor="local", placement=placement, sbp=rules)
+            asked.same(tensor="local", placement=placement, sbp=nd_sbp)
             asked.tell(*ranks.describe_shard(self))
     out: torch.Tensor
     if moves:
         with transfer("Tensor.to_global"):
-            out = ranks.moved(self.clone() if copy else self, placement, rules, grad_sbp)
+            out = ranks.moved(self.clone() if copy else self, placement, nd_sbp, grad_sbp)
         return out
     local: torch.Tensor = self.clone() if copy else self
     if check_meta is False:
-        shape = _even_shape(local, placement, rules)
+        shape = _even_shape(local, placement, nd_sbp)
     else:
-        dtype, shape = ranks.agreed_shape(asked.told, placement, rules)
+        dtype, shape = ranks.agreed_shape(asked.told, placement, nd_sbp)
         if _processes.get_rank() not in placement.ranks:
             local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
-    out = ranks.from_local(local, placement, rules, shape)
+    out = ranks.from_local(local, placement, nd_sbp, shape)
     return out
 
 
@@ -369,12 +369,12 @@ def _target(self: Any, placement: Any, sbp: Any) -> tuple[Placement, Any]:
     return placement, self._of_sbp if sbp is None else sbp
 
 
-def _even_shape(local: torch.Tensor, placement: Placement, rules: Any) -> list[int]:
+def _even_shape(local: torch.Tensor, placement: Placement, nd_sbp: Any) -> list[int]:
     """Return the full shape if every rank's shard has the shape of this one."""
     shape = list(local.shape)
-    for size, rule in zip(placement.hierarchy, check_rules(rules, placement, local.dim())):
-        if rule._kind == "split":
-            shape[rule._dim] *= size
+    for size, s in zip(placement.hierarchy, checked_sbp(nd_sbp, placement, local.dim())):
+        if s._kind == "split":
+            shape[s._dim] *= size
     return shape
 
 

@@ -35,7 +35,7 @@ def splitting(least: int) -> Iterator[None]:
         _least.pop()
 
 
-def rules(tensor: Global) -> tuple[sbp.sbp, ...]:
+def sharded_sbp(tensor: Global) -> tuple[sbp.sbp, ...]:
     """Return the sbp of the gradient and the state of a parameter.
 
     It is split(0) along the first dimension of the placement, or the parameter's own sbp.
@@ -52,7 +52,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target = args[0] if args else None
     if not _least or not isinstance(target, OfSeveralRanks):
         return NotImplemented
-    sharded = rules(target)
+    sharded = sharded_sbp(target)
     if sharded == target._of_sbp:
         return NotImplemented
     with nested():

@@ -1,5 +1,3 @@
-from typing import Any
-
 """The engine: a Python build function becomes one captured ATen program per input signature.
 
 Two front ends use it (nn/graph/ and compatible/single_client/); it knows neither. The entry point:
@@ -39,6 +37,8 @@ Rules both front ends can rely on:
 - An exception inside build leaves parameters, buffers, gradients, optimizer state and the random state
   unchanged.
 """
+
+from typing import Any
 
 __all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"]
 

@@ -13,36 +13,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._errors import OneFlowError
-from .argument_sizes import BACKENDS_WITH_NOTES, ArgumentSizes, remember_sizes, remembered_sizes
-from .branch_search import MAX_BRANCHED, BranchSearch
+from .argument_sizes import BACKENDS_WITH_NOTES, ArgumentSizes, remember_sizes
+from .branch_search import MAX_BRANCHED
 from .call.branches import BranchTaken
 from .call.entry import Entry
 from .call.module_modes import ModeNotice
 from .call.validity import VALUES
 from .capture.build import check_leaves
-from .capture.capture import Capture
-from .capture.patches.interrupts import interrupts_at_operators
 from .capture.patches.patching import answered_in_build
-from .capture.side_effects.survivors import settle_survivors
-from .capture.update.optimizer_state import MoreNumbers
+from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
-from .errors import CaptureError, SizesNeeded
-from .explanations import Explanation, of_change, of_constant_options, of_specialization, of_static_sizes
+from .explanations import Explanation, of_change, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
-from .program.captured import Captured
-from .program.live_numbers import NumberNeeded
-from .program.pytree import argument_names, positional_names, tree_flatten
+from .program.pytree import positional_names, tree_flatten
 from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
-    from .argument_sizes import SymbolicDims
-    from .capture.recorder import Recorder
     from .observe import Guard
     from .observe.guards.python_guards import Change
     from .program.locations import GroupOption
@@ -52,7 +44,6 @@ if TYPE_CHECKING:
 
 
 _MAX_VARIANTS = 4
-_WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 _MAX_DYNAMIC = 64  # programs that serve many sizes, each of them another set
 _MAX_TRIES = 64  # programs tried for one call, if build() has many branches on sizes
 
@@ -226,85 +217,58 @@ class Engine:
         return self.config.backend or default_backend()
 
     def _make_entry(self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+        """Capture build() for this call, compile the program, and keep it."""
         config = self.config.resolved(self.backend)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        captured = self._captured_for_sizes(key, args, kwargs, config)
-        program = captured.program
-        self._report("capture", start, program)
-        signature_key = key
-        if program.dimensions is not None:
-            key, self._has_dynamic = self.argument_sizes.key_of(key), True
-            if config.backend in BACKENDS_WITH_NOTES:
-                remember_sizes(self, key, self.argument_sizes.varied(signature_key))
-        program = program.with_(history=(("capture", time.perf_counter() - start, program.count()),))
+        captured = CaptureAttempts(self, key, args, kwargs, config).captured()
+        program = self._finish_stage("capture", start, captured.program)
+        key_of_entry = self._key_of_entry(key, program, config)
         if config.check:
             program.check()
-        with torch._C._DisableAutocast():  # the casts are in the program
-            if not captured.guards.overlaps:  # passes may move a write across a read of the same memory
+        overlaps = captured.guards.overlaps
+        if not overlaps:  # passes may move a write across a read of the same memory
+            with torch._C._DisableAutocast():  # the casts are in the program
                 program = passes.run(program, config, config.on_stage)
-            start = time.perf_counter()
-            # a program that serves one call only is not worth compiling
-            operator_by_operator = captured.guards.serves_one_call or captured.guards.overlaps
-            try:
-                run, backend = self._compile(
-                    program, replace(config, backend="aten") if operator_by_operator else config
-                )
-            except Exception as error:
-                captured.effects.remove_created_state(captured.live)
-                if program.dimensions is None:
-                    raise
-                self.argument_sizes.keep_static(signature_key)
-                self._explain(of_static_sizes(error.__cause__ or error))
-                return self._make_entry(signature_key, args, kwargs)
-        self._report(f"compile {backend}", start, program)
-        program = program.with_(
-            history=program.history + ((f"compile {backend}", time.perf_counter() - start, program.count()),)
-        )
-        entry = Entry(key, captured.with_program(program), run)
+        if captured.guards.serves_one_call or overlaps:  # not worth compiling
+            config = replace(config, backend="aten")
+        try:
+            with torch._C._DisableAutocast():
+                program, run = self._compile(program, config)
+        except Exception as error:
+            captured.effects.remove_created_state(captured.live)
+            if program.dimensions is None:
+                raise
+            self.argument_sizes.keep_static(key)
+            self.note_explanation(of_static_sizes(error, "compiled"))
+            return self._make_entry(key, args, kwargs)
+        entry = Entry(key_of_entry, captured.with_program(program), run)
         entry.python_guards.mode_changed = self._tell_mode
-        variants = self._entries.setdefault(key, [])
+        self._keep(entry, config.cache_size)
+        return entry
+
+    def _key_of_entry(self, key: Signature, program: Program, config: Config) -> Signature:
+        """Return the key of a program in the cache: without the sizes, if it serves many."""
+        if program.dimensions is None:
+            return key
+        self._has_dynamic = True
+        family = self.argument_sizes.key_of(key)
+        if config.backend in BACKENDS_WITH_NOTES:
+            remember_sizes(self, family, self.argument_sizes.varied(key))
+        return family
+
+    def _keep(self, entry: Entry, cache_size: int) -> None:
+        """Put an entry into the cache, in front of the others of its key. Evict those that are too many."""
+        variants = self._entries.setdefault(entry.key, [])
         variants[:] = [v for v in variants if v.serves_later_calls]
         variants.insert(0, entry)
         del variants[_most_variants(entry) :]
         if self._last is None:
             self._mode_notice = ModeNotice(self.modes.values() if self.modes is not None else ())
-        self._entries.move_to_end(key)
-        while len(self._entries) > max(1, config.cache_size):
+        self._entries.move_to_end(entry.key)
+        while len(self._entries) > max(1, cache_size):
             self._entries.popitem(last=False)
         self._last = entry
-        return entry
-
-    def _captured_for_sizes(
-        self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config
-    ) -> Captured:
-        """Capture build().
-
-        Dimensions that vary between calls are symbols, unless build() needs them as numbers.
-        """
-        sizes, (leaves, spec) = self.argument_sizes, tree_flatten((args, kwargs))
-        names = argument_names(spec, self.arg_names) if isinstance(config.dynamic, dict) else ()
-        dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
-        if dynamic is not False and config.backend in BACKENDS_WITH_NOTES:
-            sizes.expect(key, lambda family: remembered_sizes(self, family))
-        # the explanation of a failure; the error would hold this frame
-        failure: Explanation | None = None
-        excluded: set[tuple[int, int]] = set()  # (index, dimension) that this call needs as numbers
-        while failure is None and (dims := sizes.symbolic_dims(key, leaves, dynamic, names, excluded)):
-            try:
-                return self._captured(args, kwargs, config, dims)
-            except SizesNeeded as needed:
-                fixed = sizes.fix(key, needed.specializations)
-                excluded |= {(item.argument, item.dim) for item in needed.specializations}
-                for item in needed.specializations:
-                    self._explain(of_specialization(item, item in fixed))
-            except Exception as error:
-                failure = of_static_sizes(error)
-        captured = self._captured(args, kwargs, config)
-        if failure is not None:  # the symbols were at fault, and not build() itself
-            sizes.keep_static(key)
-            self._explain(failure)
-        return captured
 
     def _tell_mode(self, guard: Guard) -> None:
         """Say once that the graph keeps the train() or eval() of its first call."""
@@ -320,108 +284,19 @@ class Engine:
         if self.config.on_change is not None:
             self.config.on_change(self.explanations[-1])
 
-    def _explain(self, explanation: Explanation) -> None:
+    def note_explanation(self, explanation: Explanation) -> None:
+        """Note what keeps programs from serving more calls."""
         if explanation not in self.explanations:
             self.explanations.append(explanation)
 
-    def _captured(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config, dims: SymbolicDims | None = None
-    ) -> Captured:
-        """Capture build(), with these dimensions of arguments as symbols.
+    def _compile(self, program: Program, config: Config) -> tuple[Program, CompiledFunction]:
+        """Compile a program. Return the program with this stage in its history, and the function.
 
-        Options of optimizers that build() reads are inputs of the program, unless build() fails with these.
+        If the compiler fails, and the user named no backend, the aten backend runs the program.
         """
-        inputs: set[GroupOption] = set()
+        backend, start = config.backend or default_backend(), time.perf_counter()
         try:
-            return self._captured_with_branches(args, kwargs, config, dims, inputs)
-        except SizesNeeded:
-            raise
-        except Exception as error:
-            if inputs <= self.constant_options:
-                raise
-            explanation = of_constant_options(error)
-        before = set(self.constant_options)
-        self.constant_options |= inputs
-        try:
-            captured = self._captured_with_branches(args, kwargs, config, dims, inputs)
-        except Exception:
-            self.constant_options = before
-            raise
-        self._explain(explanation)
-        return captured
-
-    def _captured_with_branches(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        config: Config,
-        dims: SymbolicDims | None,
-        inputs: set[GroupOption],
-    ) -> Captured:
-        """Capture build(). Add the options of optimizers that are inputs to `inputs`.
-
-        The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
-        outcome is captured, and the program tests it.
-
-        build() may also raise with unknown sizes in any case, because it needs their values, or the same
-        values in every call. Then each set of sizes gets its own program.
-        """
-        search = BranchSearch(self.branches)
-        try:
-            captured, recorder = self._first_that_captures(args, kwargs, config, dims, inputs, search)
-        finally:
-            search.errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
-        fakes = recorder.fakes
-        recorder.release()
-        del recorder  # it holds fake tensors, too
-        return settle_survivors(fakes, self.name, captured)
-
-    def _first_that_captures(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        config: Config,
-        dims: SymbolicDims | None,
-        inputs: set[GroupOption],
-        search: BranchSearch,
-    ) -> tuple[Captured, Recorder]:
-        """Capture build() with one outcome of branches after another, until it does not raise."""
-        sizes_vary = self.sizes_vary
-        while True:
-            capture = Capture(self, args, kwargs, config, search.outcomes, dims)
-            capture.option_inputs = inputs
-            try:
-                with interrupts_at_operators():
-                    return capture.run(), capture.recorder
-            except MoreNumbers as request:
-                self.live_options.setdefault(request.optimizer, set()).add(request.key)
-            except (SizesNeeded, NumberNeeded):
-                raise
-            except Exception as error:
-                if not self._prepare_retry(error, search, capture.recorder.sizes.branches):
-                    self.sizes_vary = sizes_vary  # build() fails with known sizes, too
-                    raise search.errors[0]
-
-    def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Branch, bool]) -> bool:
-        """Whether another capture may succeed after this error of build(), which took these branches.
-
-        It does not raise itself: its frame in the traceback of the error would be a cycle.
-        """
-        if isinstance(error, CaptureError) and self.sizes_vary:
-            self.sizes_vary = None
-            return True
-        if search.turn_last_guess(error, branches):
-            return True
-        if self.sizes_vary:
-            self.sizes_vary = None
-            search.restart()
-            return True
-        return False
-
-    def _compile(self, program: Program, config: Config) -> tuple[CompiledFunction, str]:
-        backend = config.backend or default_backend()
-        try:
-            return compiler_for(backend)(program, config), backend
+            run = compiler_for(backend)(program, config)
         except Exception as error:
             message = f"{type(error).__name__}: {error}".split("\n", 1)[0]
             if backend == "inductor" and self.config.backend is not None:
@@ -436,11 +311,15 @@ class Engine:
                 " it runs on the aten backend",
                 stacklevel=5,
             )
-            return compiler_for("aten")(program, config), "aten"
+            run, backend = compiler_for("aten")(program, config), "aten"
+        return self._finish_stage(f"compile {backend}", start, program), run
 
-    def _report(self, stage: str, start: float, program: Program) -> None:
+    def _finish_stage(self, stage: str, start: float, program: Program) -> Program:
+        """Report a stage that began at `start`. Return the program with the stage in its history."""
+        seconds = time.perf_counter() - start
         if self.config.on_stage is not None:
-            self.config.on_stage(stage, time.perf_counter() - start, program)
+            self.config.on_stage(stage, seconds, program)
+        return program.with_(history=(*program.history, (stage, seconds, program.count())))
 
 
 def _most_variants(entry: Entry) -> int:

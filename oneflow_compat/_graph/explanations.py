@@ -33,7 +33,8 @@ def of_change(label: str, change: Change | None, count: int) -> Explanation:
     values, location = "", None
     if change is not None and change.label == label:
         values, location = f" from {change.old} to {change.new}", change.code_location
-    reason = f"changed{values}; another program was made for {count} such changes"
+    changes = "this change" if count == 1 else f"each of {count} changes"
+    reason = f"changed{values}; another program was made for {changes}"
     return Explanation(f"guard of {label}", reason, location)
 
 
@@ -45,10 +46,10 @@ def of_specialization(item: Specialization, for_each_size: bool) -> Explanation:
     return Explanation(f"dimension {item.dim} of the argument {item.name!r}", reason, item.location)
 
 
-def of_static_sizes(error: BaseException) -> Explanation:
-    """Return why no dimension is a symbol, from the error of build() or of the compiler."""
+def of_static_sizes(error: BaseException, action: str = "captured") -> Explanation:
+    """Return why no dimension is a symbol, from the error of build(), or of the compiler ("compiled")."""
     location, cause = getattr(error, "location", None) or raised_at(error), error.__cause__ or error
-    reason = f"build() could not be captured with symbols ({type(cause).__name__}: {first_line(cause)})"
+    reason = f"build() could not be {action} with symbols ({type(cause).__name__}: {first_line(cause)})"
     return Explanation("each set of sizes has its own program", reason, location)
 
 

@@ -75,9 +75,8 @@ def _axis_points(
     if not a_bin or not size or not math.isfinite(start) or not math.isfinite(step):
         return a_bin, start.new_empty(0), torch.empty(0, dtype=torch.int64, device=start.device)
     ends = sorted(((edge - float(start)) / float(step) for edge in (-1, size)) if step else (0, bins * a_bin))
-    margin = (
-        2 + 4 * torch.finfo(start.dtype).eps * abs(float(start) / float(step)) if step else 0
-    )  # for the rounding of positions
+    # positions are rounded
+    margin = 2 + 4 * torch.finfo(start.dtype).eps * abs(float(start) / float(step)) if step else 0
     begin, last = (min(max(int(end + side * margin), 0), bins * a_bin) for end, side in zip(ends, (-1, 1)))
     points = torch.arange(begin, last, device=start.device)
     positions = start + (points.to(start.dtype) + 0.5) * step

@@ -68,12 +68,13 @@ def point_setup(ctx: Context, inputs: Sequence[Any], output: Sequence[torch.Tens
 
 
 def _point_backward(ctx: Context, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    # an empty list counts as a list of tensors
     return (
         None,
         list(point_gradients(ctx, grads)),
         None,
         None if ctx.scalars else [],
-    )  # an empty list counts as a list of tensors
+    )
 
 
 def point_gradients(ctx: Context, grads: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:

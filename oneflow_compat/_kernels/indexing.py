@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import _lazy_mode
-from .._global.tensor import beside
+from .._global.tensor import replicated_like
 from . import _check
 
 __all__ = [
@@ -170,7 +170,7 @@ def one_hot(
     n = num_classes if num_classes != -1 else int(input.max()) + 1
     dtype = torch.float32 if isinstance(on_value, float) or isinstance(off_value, float) else torch.int64
     is_traced = torch.compiler.is_compiling() or _lazy_mode.is_enabled()
-    hot = input.unsqueeze(-1) == beside(torch.arange(n, device=input.device), input)
+    hot = input.unsqueeze(-1) == replicated_like(torch.arange(n, device=input.device), input)
     if is_traced or input.is_lazy:  # type: ignore[attr-defined]  # a row of _tables/tensor.py
         torch._assert_async(hot.any(-1).all(), f"one_hot: every index must be from 0 to {n - 1}")
     elif hot.numel() and not bool(hot.any(-1).all()):
@@ -178,7 +178,8 @@ def one_hot(
             f"one_hot: every index must be from 0 to {n - 1}, found {int(input.min())} to {int(input.max())}"
         )
     on, off = (
-        beside(torch.tensor(v, dtype=dtype, device=input.device), input) for v in (on_value, off_value)
+        replicated_like(torch.tensor(v, dtype=dtype, device=input.device), input)
+        for v in (on_value, off_value)
     )
     return torch.where(hot, on, off)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from .._global.tensor import beside
+from .._global.tensor import replicated_like
 from .._ops.nn.losses import need_labels
 from . import _ext, kernels
 
@@ -165,7 +165,7 @@ def combined_margin_loss(
             f"combined_margin_loss: x must be (batch, classes) with one label a row, found {tuple(x.shape)}"
             f" and {tuple(label.shape)}"
         )
-    hot = label.reshape(-1, 1) == beside(torch.arange(x.shape[1], device=x.device), label)
+    hot = label.reshape(-1, 1) == replicated_like(torch.arange(x.shape[1], device=x.device), label)
     hot = hot.reshape(hot.shape + (1,) * (x.ndim - 2))
     safe = torch.where(hot, x, 0.0)
     if m1 == 1.0 and m2 == 0.0:

@@ -162,9 +162,8 @@ def bilinear(planes: torch.Tensor, y: torch.Tensor, x: torch.Tensor, zero_outsid
         inside = valid & (row >= 0) & (row < height) & (column >= 0) & (column < width)
         at = row.clamp(0, height - 1).long() * width + column.clamp(0, width - 1).long()
         value = flat.gather(2, at.flatten(1).unsqueeze(1).expand(-1, planes.shape[1], -1)).unflatten(2, shape)
-        return torch.where(
-            inside.unsqueeze(1), value, 0
-        )  # not a product: the pixel in its place may be infinite
+        # not a product: the pixel in its place may be infinite
+        return torch.where(inside.unsqueeze(1), value, 0)
 
     y1 = y0 + 1 if zero_outside else (y0 + 1).clamp_max(height - 1)
     x1 = x0 + 1 if zero_outside else (x0 + 1).clamp_max(width - 1)

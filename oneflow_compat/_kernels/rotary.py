@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .._global.tensor import beside
+from .._global.tensor import replicated_like
 from . import _check, _ext, kernels
 from . import layout as L
 
@@ -34,7 +34,7 @@ def angles(
     """cos and sin of position * base ** (-2 i / size), (..., M, size)."""
     k = torch.arange(size, device=positions.device)
     i = k % (size // 2) if mode == "plane" else k // 2
-    turn = positions[..., None].to(dtype) * beside(base ** (-2.0 * i.to(dtype) / size), positions)
+    turn = positions[..., None].to(dtype) * replicated_like(base ** (-2.0 * i.to(dtype) / size), positions)
     return turn.cos(), turn.sin()
 
 
@@ -161,7 +161,9 @@ def _tables(
                 f" {x.shape[1]}"
             )
         if cos is None or sin is None:
-            cos, sin = angles(part, beside(torch.arange(x.shape[1], device=x.device), x), base, mode, work)
+            cos, sin = angles(
+                part, replicated_like(torch.arange(x.shape[1], device=x.device), x), base, mode, work
+            )
         return cos[None, : x.shape[1]].to(work), sin[None, : x.shape[1]].to(work)
     if cos is None or sin is None:
         cos, sin = angles(part, position_ids, base, mode, work)

@@ -77,7 +77,7 @@ def make(
     requires_grad = kwargs.pop("requires_grad", False)
     with _one_draw(function, placement, sbp):
         tensor = target(*args, **kwargs)
-    out = make_global(tensor, placement, sbp, whole=True)
+    out = make_global(tensor, placement, sbp, is_full=True)
     return out.requires_grad_(True) if requires_grad else out
 
 

@@ -135,9 +135,8 @@ def _scatter_with_gradients(
         factor = torch.full_like(index, factor, dtype=input.dtype)
     if reduce == "add":
         return torch.scatter_add(input, dim, index, factor)
-    return torch.scatter_reduce(
-        input, dim, index, factor[tuple(map(builtins.slice, index.shape))], "prod"
-    )  # its gradient wants sizes that are equal
+    # the gradient of scatter_reduce needs equal sizes
+    return torch.scatter_reduce(input, dim, index, factor[tuple(map(builtins.slice, index.shape))], "prod")
 
 
 @or_else(

@@ -15,7 +15,7 @@ TENSOR = {
     "is_local": ("property", _G + "is_local", "true for an ordinary tensor"),
     "is_consistent": ("method", _G + "is_consistent", "old name of is_global, raises as in OneFlow"),
     "placement": ("property", _G + "placement", "device type and ranks of a global tensor"),
-    "sbp": ("property", _G + "sbp", "rules of a global tensor"),
+    "sbp": ("property", _G + "sbp", "SBP of a global tensor"),
     "to_global": ("builtin", _G + "to_global", "make global, or move"),
     "to_local": ("builtin", _G + "to_local", "shard of this rank"),
     "to_consistent": ("method", _G + "to_consistent", "old name of to_global, raises as in OneFlow"),

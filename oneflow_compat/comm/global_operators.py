@@ -30,7 +30,7 @@ __all__ = [
 
 
 def _global(tensor: torch.Tensor, placement: Placement, sbp: Sbp | Sequence[Sbp]) -> torch.Tensor:
-    return make_global(tensor, placement, sbp, whole=True)
+    return make_global(tensor, placement, sbp, is_full=True)
 
 
 def global_arange(

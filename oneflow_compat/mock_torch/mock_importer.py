@@ -124,9 +124,8 @@ def _mocked_import(
 ) -> Any:
     """Import like `builtins.__import__`, except that a redirected name gives the module of the mock."""
     config = _current()
-    is_statement = globals is not None and not isinstance(
-        fromlist, list
-    )  # pickle passes a list or omits the globals
+    # pickle passes a list or omits the globals
+    is_statement = globals is not None and not isinstance(fromlist, list)
     if is_statement and not level and name in _sides:
         return _import_side(name, config is not None, globals, locals, fromlist)
     if config is None or level or not config.concerns(_importing_module(globals)):

@@ -241,9 +241,8 @@ class Embedding(torch.nn.Module):
     def _take(self, rule: Rule | None, lr: float | None, norm: float | None = None) -> None:
         if self._pending:
             keys, tables, grad = self._merged()
-            if (
-                norm is not None and self._norm and not math.isclose(norm, self._norm, rel_tol=1e-6)
-            ):  # more than the rounding of float32
+            # more than the rounding of float32
+            if norm is not None and self._norm and not math.isclose(norm, self._norm, rel_tol=1e-6):
                 grad = grad * (norm / self._norm)
             self.drop_gradients()
             self._update(keys, tables, grad, rule, lr)

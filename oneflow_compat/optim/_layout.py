@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+# OneFlow's Adam family keeps them among the options
 STORED_PER_STEP = (
     "bias_correction1",
     "bias_correction2",
-)  # OneFlow's Adam family keeps them among the options
+)
 
 
 def is_oneflow(state_dict: Mapping[str, Any]) -> bool:

@@ -51,9 +51,8 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
             fused=flag(fused),
         )
         for group in self.param_groups:
-            if (
-                group["initial_accumulator_value"] != initial_accumulator_value
-            ):  # torch starts every group from the default
+            # torch starts every group from the default
+            if group["initial_accumulator_value"] != initial_accumulator_value:
                 for parameter in group["params"]:
                     self.state[parameter]["sum"].fill_(group["initial_accumulator_value"])
 

@@ -24,7 +24,7 @@ from .._errors import (
     asserted,
     unsupported,
 )
-from .._global.tensor import placed_as
+from .._global.tensor import moved_to_placement_of
 from .._ops.clip_grad import clip_grad_norm_
 from .._ops.core import get_dialect
 from . import _layout
@@ -314,7 +314,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
             )
         super().load_state_dict(state_dict)
         for p, state in self.state.items():
-            state.update({key: placed_as(value, p) for key, value in state.items()})
+            state.update({key: moved_to_placement_of(value, p) for key, value in state.items()})
 
 
 def _parameter_list(params: ParamsT) -> Any:

@@ -65,9 +65,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if not fullname.startswith(f"{__name__}."):
             return None
-        is_package = (
-            fullname[len(__name__) + 1 :] in _PACKAGES
-        )  # elsewhere a missing name is an error, not a module
+        # elsewhere a missing name is an error, not a module
+        is_package = fullname[len(__name__) + 1 :] in _PACKAGES
         return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:

@@ -99,6 +99,6 @@ def test_each_new_program_reports_its_reason(capsys):
         module.scale = scale
         graph(torch.ones(2, 4))
     explained = graph.explain()
-    assert "guard of Base.scale: changed from 2.0 to 3.0" in explained and "2 such changes" in explained
+    assert "guard of Base.scale: changed from 2.0 to 3.0" in explained and "each of 2 changes" in explained
     assert "test_unguarded_values.py" in explained and "m.scale" in explained
     assert "another program: guard of Base.scale: changed from 1.0 to 2.0" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A layer of one's own from get_variable, namespaces, convolution and batch normalization (NHWC).
+"""A custom layer from get_variable, namespaces, convolution and batch normalization (NHWC).
 
     python docs/examples/legacy/conv_bn.py
 """

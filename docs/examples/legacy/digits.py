@@ -1,4 +1,4 @@
-"""The digits of scikit-learn, as images shaped like MNIST's where a program wants them so."""
+"""The digits of scikit-learn, optionally as images of MNIST's shape."""
 import numpy as np
 
 

@@ -201,8 +201,8 @@ def cut_table_once(call: OperatorCall) -> Any:
     """Shard an embedding's table by rows along one mesh dimension, and replicate partial ids."""
     table, ids = families.cut_once(call.args[0], 0), call.args[1]
     columns = sbp.split(1) in table._of_sbp  # the mask of missing rows belongs to the shard of ids
-    rules = (sbp.broadcast,) * call.mesh.ndim if columns else summed(ids._of_sbp)
-    call.args = (table, redistribute(ids, ids._of_placement, rules), *call.args[2:])
+    nd_sbp = (sbp.broadcast,) * call.mesh.ndim if columns else summed(ids._of_sbp)
+    call.args = (table, redistribute(ids, ids._of_placement, nd_sbp), *call.args[2:])
     return NotImplemented
 
 
@@ -231,8 +231,8 @@ def gather_along_full_dim(call: OperatorCall) -> Any:
     """Replicate the source of gather along its `dim`, and sum it if it is partial."""
     source, dim = call.args[:2]
     along = sbp.split(dim % max(source.ndim, 1))
-    rules = tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in source._of_sbp)
-    call.args = (redistribute(source, source._of_placement, rules), *call.args[1:])
+    nd_sbp = tuple(sbp.broadcast if r._kind == "partial_sum" or r == along else r for r in source._of_sbp)
+    call.args = (redistribute(source, source._of_placement, nd_sbp), *call.args[1:])
     return NotImplemented
 
 

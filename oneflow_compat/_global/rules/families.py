@@ -39,14 +39,14 @@ def cut_once(tensor: Any, dim: int) -> Any:
 
     DTensor locates the rows of a shard by one mesh dimension only.
     """
-    rules = tensor._of_sbp
-    if rules.count(sbp.split(dim)) < 2:
+    nd_sbp = tensor._of_sbp
+    if nd_sbp.count(sbp.split(dim)) < 2:
         return tensor
-    axis = rules.index(sbp.split(dim))
+    axis = nd_sbp.index(sbp.split(dim))
     return redistribute(
         tensor,
         tensor._of_placement,
-        tuple(sbp.broadcast if r == sbp.split(dim) and i > axis else r for i, r in enumerate(rules)),
+        tuple(sbp.broadcast if r == sbp.split(dim) and i > axis else r for i, r in enumerate(nd_sbp)),
     )
 
 
@@ -73,7 +73,7 @@ def attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     query = args[ATTENTION[func]]
     placement, size = query._of_placement, query.shape
     alike = all(t.shape[:2] == size[:2] for t in args[ATTENTION[func] :][:3])
-    rules = tuple(r if alike and r in (sbp.split(0), sbp.split(1)) else sbp.broadcast for r in query._of_sbp)
+    nd_sbp = tuple(r if alike and r in (sbp.split(0), sbp.split(1)) else sbp.broadcast for r in query._of_sbp)
 
     def part(
         tensor: Any,
@@ -82,7 +82,7 @@ def attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
             r
             if r._kind == "split" and tensor.ndim > 2 and tensor.shape[r._dim] == size[r._dim]
             else sbp.broadcast
-            for r in rules
+            for r in nd_sbp
         )
         return redistribute(tensor, placement, own)._local_tensor
 
@@ -98,7 +98,7 @@ def attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     ends = (
         [t.shape[2:] for t in args[1:4]] if ATTENTION[func] else [(*size[2:-1], args[2].shape[-1]), size[2:3]]
     )
-    return tuple(from_shard(o, placement, rules, (*size[:2], *end)) for o, end in zip(out, ends))
+    return tuple(from_shard(o, placement, nd_sbp, (*size[:2], *end)) for o, end in zip(out, ends))
 
 
 def masks_the_future(scores: Any, mask: Any) -> bool:
@@ -150,24 +150,24 @@ def viewed(func: Any, tensor: Any, size: Sequence[int]) -> GlobalDTensor:
     """
     rest = math.prod(n for n in size if n >= 0)
     size = [tensor.numel() // max(rest, 1) if n < 0 else n for n in size]
-    rules, local_size, shift = [], list(size), len(size) - tensor.ndim
+    nd_sbp, local_size, shift = [], list(size), len(size) - tensor.ndim
     kept = list(tensor._of_sbp)
     for i, r in enumerate(kept):
         d = r._dim if r._kind == "split" else None
         if d is None or list(tensor.shape[: d + 1]) == size[: d + 1]:
-            rules.append(r)
+            nd_sbp.append(r)
         elif d + shift >= 0 and list(tensor.shape[d:]) == size[d + shift :]:
-            rules.append(sbp.split(d + shift))
+            nd_sbp.append(sbp.split(d + shift))
         else:
             kept[i] = sbp.broadcast
-            rules.append(sbp.broadcast)
+            nd_sbp.append(sbp.broadcast)
     local = redistribute(tensor, tensor._of_placement, tuple(kept))._local_tensor
     if not is_member(tensor.device_mesh):
-        return from_shard(local.new_empty((0,) * len(size)), tensor._of_placement, tuple(rules), size)
-    for old, new in zip(kept, rules):
+        return from_shard(local.new_empty((0,) * len(size)), tensor._of_placement, tuple(nd_sbp), size)
+    for old, new in zip(kept, nd_sbp):
         if new._kind == "split":
             local_size[new._dim] = local.shape[old._dim]
-    return from_shard(local.reshape(local_size), tensor._of_placement, tuple(rules), size)
+    return from_shard(local.reshape(local_size), tensor._of_placement, tuple(nd_sbp), size)
 
 
 def kept_dims(func: Any, tensor: Any, dims: Sequence[int]) -> Any:
@@ -180,8 +180,8 @@ def kept_dims(func: Any, tensor: Any, dims: Sequence[int]) -> Any:
 
 def samples(tensor: Any, data: bool) -> GlobalDTensor:
     """Return an operand of a convolution: data may be sharded by samples, weights are replicated."""
-    rules = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
-    return redistribute(tensor, tensor._of_placement, rules)
+    nd_sbp = tuple(r if data and r == sbp.split(0) else sbp.broadcast for r in tensor._of_sbp)
+    return redistribute(tensor, tensor._of_placement, nd_sbp)
 
 
 def convolution(func: Any, args: tuple[Any, ...]) -> Any:
@@ -191,13 +191,13 @@ def convolution(func: Any, args: tuple[Any, ...]) -> Any:
     """
     backward = func is aten.convolution_backward.default
     data = args[1 if backward else 0]
-    placement, rules = data._of_placement, data._of_sbp
+    placement, nd_sbp = data._of_placement, data._of_sbp
     if backward:
-        args = (redistribute(args[0], placement, rules), *args[1:])
-        sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in rules)
-        results = [(rules, data.shape), (sums, args[2].shape), (sums, args[3])]
+        args = (redistribute(args[0], placement, nd_sbp), *args[1:])
+        sums = tuple(sbp.partial_sum if r == sbp.split(0) else sbp.broadcast for r in nd_sbp)
+        results = [(nd_sbp, data.shape), (sums, args[2].shape), (sums, args[3])]
     else:
-        results = [(rules, func(*map_tensors(partial_results.shape, args)).shape)]
+        results = [(nd_sbp, func(*map_tensors(partial_results.shape, args)).shape)]
     local = map_tensors(lambda t: t._local_tensor, args)
     if is_member(data.device_mesh):
         out = func(*local)

@@ -47,10 +47,11 @@ LSTM = {
     aten.mkldnn_rnn_layer.default: ("dkkkkss", "dssk"),
     aten.mkldnn_rnn_layer_backward.default: ("dkkkkssdssdss", "dwwwwss"),
 }
+# function -> dimensions of its data; with one dimension less there are no samples
 _IMAGES = {
     aten.im2col.default: 4,
     aten.col2im.default: 3,
-}  # function -> dimensions of its data; with one dimension less there are no samples
+}
 
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -179,21 +180,21 @@ def _group_norm_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> tuple[Any, ...]:
-    placement, rules = x._of_placement, x._of_sbp
-    part = [redistribute(t, placement, rules)._local_tensor for t in (grad, x, mean, rstd)]
+    placement, nd_sbp = x._of_placement, x._of_sbp
+    part = [redistribute(t, placement, nd_sbp)._local_tensor for t in (grad, x, mean, rstd)]
     whole = (
         weight
         if weight is None
-        else redistribute(weight, placement, (sbp.broadcast,) * len(rules))._local_tensor
+        else redistribute(weight, placement, (sbp.broadcast,) * len(nd_sbp))._local_tensor
     )
     if not is_member(x.device_mesh):
         local = [torch.empty(0, dtype=x.dtype) for _ in mask]
     else:
         local = func(*part, whole, part[1].shape[0], channels, size, groups, mask)
-    summed = [sbp.partial_sum if r._kind == "split" else r for r in rules]
+    summed = [sbp.partial_sum if r._kind == "split" else r for r in nd_sbp]
     return tuple(
         from_shard(o, placement, r, s) if asked else None
-        for o, r, s, asked in zip(local, (rules, summed, summed), (x.shape, (channels,), (channels,)), mask)
+        for o, r, s, asked in zip(local, (nd_sbp, summed, summed), (x.shape, (channels,), (channels,)), mask)
     )
 
 
@@ -205,18 +206,18 @@ def lstm(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     x, (argument_roles, result_roles) = args[0], LSTM[func]
     placement, mine, even = x._of_placement, is_member(x.device_mesh), x.shape[1] % x.device_mesh.size() == 0
-    rules_of = {
-        role: tuple(rule if even and r == sbp.split(1) else sbp.broadcast for r in x._of_sbp)
-        for role, rule in zip("dskw", (sbp.split(1), sbp.split(0), sbp.broadcast, sbp.partial_sum))
+    sbp_of = {
+        role: tuple(by_channel if even and r == sbp.split(1) else sbp.broadcast for r in x._of_sbp)
+        for role, by_channel in zip("dskw", (sbp.split(1), sbp.split(0), sbp.broadcast, sbp.partial_sum))
     }
     local = [
-        redistribute(a, placement, rules_of[role])._local_tensor if isinstance(a, GlobalDTensor) else a
+        redistribute(a, placement, sbp_of[role])._local_tensor if isinstance(a, GlobalDTensor) else a
         for a, role in zip_longest(args, argument_roles, fillvalue="k")
     ]
     shapes = func(*map_tensors(shape, args))
     out = func(*local) if mine else [torch.empty((0,) * o.ndim, dtype=o.dtype) for o in shapes]
     return tuple(
-        from_shard(o, placement, rules_of[role], o.shape if role == "k" else s.shape)
+        from_shard(o, placement, sbp_of[role], o.shape if role == "k" else s.shape)
         for o, s, role in zip(out, shapes, result_roles)
     )
 
@@ -227,18 +228,18 @@ def shape(tensor: Any) -> torch.Tensor:
 
 
 def _rows(func: Any, like: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    placement, rules, n = like._of_placement, like._of_sbp, like.shape[0]
+    placement, nd_sbp, n = like._of_placement, like._of_sbp, like.shape[0]
 
     def part(tensor: Any) -> torch.Tensor:
         return redistribute(
             tensor,
             placement,
-            rules if tensor.ndim and tensor.shape[0] == n else (sbp.broadcast,) * len(rules),
+            nd_sbp if tensor.ndim and tensor.shape[0] == n else (sbp.broadcast,) * len(nd_sbp),
         )._local_tensor
 
     def around(out: Any) -> Any:
         return from_shard(
-            out if mine else torch.empty(0, dtype=out.dtype), placement, rules, (n, *out.shape[1:])
+            out if mine else torch.empty(0, dtype=out.dtype), placement, nd_sbp, (n, *out.shape[1:])
         )
 
     mine = is_member(like.device_mesh)

@@ -16,11 +16,12 @@ class ModeNotice:
 
     def __init__(self, modes: Iterable[tuple[torch.nn.Module, bool]]) -> None:
         modes = list(modes)
+        # torch.compile's module has the mode of the module inside
         readers = [
             (module, training)
             for module, training in modes
             if "training" in module.__dict__ and _reads_training(type(module))
-        ]  # torch.compile's module has the mode of the module inside
+        ]
         scripts = [(module, training) for module, training in modes if _is_script_that_reads_it(module)]
         self._attributes = [module.__dict__ for module, _ in readers]
         self._scripts = [module for module, _ in scripts]  # their attributes lie in C++

@@ -136,9 +136,8 @@ class _Optimizer:
     def guards(self) -> Iterator[Guard]:
         """Yield guards of the sources that are compared."""
         attributes = vars(self.optimizer)
-        if (
-            not {"param_groups", "state"} <= attributes.keys()
-        ):  # a class that wraps an optimizer has properties
+        # a class that wraps an optimizer has properties
+        if not {"param_groups", "state"} <= attributes.keys():
             yield _guard(sources.FLAG, (self,), "is_same", True)
         for name in ("param_groups", "state", "step"):
             yield _guard(sources.ITEM, attributes, name, attributes.get(name, MISSING))

@@ -56,9 +56,8 @@ _REFUSED = re.compile(
 _UNCHECKED_WHEN_COMPILED = re.compile(r"aten::_unsafe_(masked_)?index.*\Z")
 _TARGET = re.compile(r"([a-z]+)::([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 _WORD = re.compile(r"[A-Za-z0-9_,.>() +-]{0,500}\Z")  # a mode, an equation of einsum
-_SENTENCE = re.compile(
-    r'[^"\\]{0,5000}\Z'
-)  # the message of an assertion; inductor pastes it into a C++ string
+# the message of an assertion; inductor pastes it into a C++ string
+_SENTENCE = re.compile(r'[^"\\]{0,5000}\Z')
 _ASSERTIONS = (
     "aten::_assert_async",
     "aten::_functional_assert_async",

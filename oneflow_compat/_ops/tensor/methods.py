@@ -160,7 +160,7 @@ def _constructed(
     else:
         result = owned(original, torch.Tensor, *args)
     if placement is not None or sbp is not None:
-        return make_global(result, placement, sbp, whole=True)
+        return make_global(result, placement, sbp, is_full=True)
     result = result.to(device=device, dtype=dtype)
     return result.requires_grad_() if requires_grad else result
 

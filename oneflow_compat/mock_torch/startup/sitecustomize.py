@@ -15,9 +15,8 @@ def _first(
     fromlist: tuple[str, ...] = (),
     level: int = 0,
 ) -> object:
-    started = getattr(
-        getattr(sys.modules.get("oneflow"), "__spec__", None), "_initializing", False
-    )  # `import oneflow` came first, and imports torch
+    # `import oneflow` came first, and imports torch
+    started = getattr(getattr(sys.modules.get("oneflow"), "__spec__", None), "_initializing", False)
     if name.partition(".")[0] == "torch" and not level and not started and builtins.__import__ is _first:
         builtins.__import__ = _import
         import oneflow.mock_torch

@@ -76,9 +76,8 @@ def save(graph: GraphMembers, path: str | os.PathLike[str], compiled: bool = Fal
 
 def _others(graph: GraphMembers, entry: Entry) -> list[Entry]:
     """Return the other programs that serve calls of the current graph, the most recent first."""
-    around = lambda e: (
-        e.key[:3] if e.key[:1] == ("autocast",) else None
-    )  # a loaded graph does not check the context of its call
+    # a loaded graph does not check the context of its call
+    around = lambda e: e.key[:3] if e.key[:1] == ("autocast",) else None
     entries = [
         e for variants in reversed(graph._engine._entries.values()) for e in variants if e is not entry
     ]
@@ -306,9 +305,8 @@ def load_runtime_state_dict(
             "load_runtime_state_dict takes what runtime_state_dict() returned, found"
             f" {type(state_dict).__name__}"
         )
-    if len(state_dict) == 1 and isinstance(
-        only_state := next(iter(state_dict.values())), dict
-    ):  # of a graph made with_dynamic_input_shape
+    # of a graph made with_dynamic_input_shape
+    if len(state_dict) == 1 and isinstance(only_state := next(iter(state_dict.values())), dict):
         state_dict = only_state
     _check_files("load_runtime_state_dict", state_dict)
     with tempfile.TemporaryDirectory() as folder:

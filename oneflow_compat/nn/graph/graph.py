@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from torch.nn import Module
 
+    from ..._graph.engine import Engine
     from ..._graph.program.program import Program
     from .graph_members import GraphMembers
 else:
@@ -63,30 +64,21 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         debug_op_repr_with_py_stack: bool = False,
     ) -> None:
         """Start an empty graph. A subclass calls this first, then assigns its modules."""
-        set_ = object.__setattr__
         class_name = type(self).__name__
         index = Graph._child_init_cnt[class_name]
         Graph._child_init_cnt[class_name] += 1
-        config = Config(on_stage=on_stage(self), on_change=on_change(self))
-
-        @functools.wraps(self.build)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            return record(self, self.build, args, kwargs)
-
-        set_(self, "_blocks", {})
-        set_(self, "_opts", [])
-        set_(self, "_grad_scaler", None)
-        set_(self, "_name", f"{class_name}_{index}")
-        set_(self, "config", GraphConfig(config))
-        self.config._graph = weakref.ref(self)
-        set_(self, "_steps", 0)
-        set_(self, "_rate_log", None)  # created, or found unnecessary, at the first call
-        set_(self, "_calls", {})
-        set_(self, "_loaded", None)
-        set_(
-            self,
-            "_debug",
-            Debug(
+        options = Config(on_stage=on_stage(self), on_change=on_change(self))
+        vars(self).update(  # __setattr__ needs _blocks
+            _blocks={},
+            _opts=[],
+            _grad_scaler=None,
+            _name=f"{class_name}_{index}",
+            config=GraphConfig(options),
+            _steps=0,
+            _rate_log=None,  # created, or found unnecessary, at the first call
+            _calls={},
+            _loaded=None,
+            _debug=Debug(
                 debug_v_level,
                 debug_ranks,
                 debug_max_py_stack_depth,
@@ -94,20 +86,24 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
                 debug_op_repr_with_py_stack,
             ),
         )
-        set_(
-            self,
-            "_engine",
-            _graph.Engine(  # loaded with the first graph: most programs that only import nn need no engine
-                recorded,
-                modules=lambda: {name: block._origin for name, block in self._blocks.items()},
-                optimizers=self._opts,
-                grad_scaler=lambda: self._grad_scaler,
-                recompute=self._recomputed,
-                config=config,
-                name=self._name,
-                owner=self,
-                writes_through=lambda: get_dialect() == "torch",
-            ),
+        self.config._graph = weakref.ref(self)
+        vars(self)["_engine"] = self._new_engine(options)
+
+    def _new_engine(self, options: Config) -> Engine:
+        @functools.wraps(self.build)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            return record(self, self.build, args, kwargs)
+
+        return _graph.Engine(  # loaded with the first graph: most programs that only import nn need no engine
+            recorded,
+            modules=lambda: {name: block._origin for name, block in self._blocks.items()},
+            optimizers=self._opts,
+            grad_scaler=lambda: self._grad_scaler,
+            recompute=self._recomputed,
+            config=options,
+            name=self._name,
+            owner=self,
+            writes_through=lambda: get_dialect() == "torch",
         )
 
     # -- for users to write -----------------------------------------------------------
@@ -133,40 +129,14 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         TypeError unless the arguments are an optimizer and a scheduler. ValueError if the optimizer was
         added before. AssertionError if the scheduler belongs to another optimizer.
         """
-        if not isinstance(optim, torch.optim.Optimizer):
-            description = (
-                f"the class {optim.__name__}"
-                if isinstance(optim, type)
-                else f"a value of type {type(optim).__name__}"
-            )
-            raise RefusedType(
-                f"add_optimizer takes an optimizer, got {description}; pass an instance, as"
-                " flow.optim.SGD(model.parameters(), lr=0.1)"
-            )
-        if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
-            raise TypeError(
-                f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}; pass"
-                " an instance, as flow.optim.lr_scheduler.StepLR(optimizer, step_size=10)"
-            )
-        if getattr(lr_sch, "optimizer", optim) is not optim:
-            raise StateError(
-                f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the"
-                f" {type(optim).__name__} passed with it; construct the scheduler with that optimizer"
-            )
+        _check_optimizer(optim, lr_sch)
         if any(optim is added for added, _ in self._opts):
             raise ValueError(
                 f"add_optimizer: this {type(optim).__name__} was added to graph {self._name} already; added"
                 " twice it would step twice in each call"
             )
         self._before_first_call("add_optimizer")
-        embeddings: set[Any] = {
-            getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
-        } - {None}
-        if embeddings:
-            from ...one_embedding.registry import live  # embeddings load on demand
-
-            for embedding in embeddings:
-                live(embedding).attach(optim, in_graph=True)
+        _attach_embeddings(optim)
         (sparse_rows.lazy.add if is_sparse else sparse_rows.lazy.discard)(optim)
         self._opts.append((optim, lr_sch))
         self.config._train = True
@@ -414,6 +384,42 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             for p in block._proxies()
             if p.config.activation_checkpointing
         ]
+
+
+def _check_optimizer(optim: object, lr_sch: object) -> None:
+    """Raise the errors of add_optimizer() that do not depend on the graph."""
+    if not isinstance(optim, torch.optim.Optimizer):
+        description = (
+            f"the class {optim.__name__}"
+            if isinstance(optim, type)
+            else f"a value of type {type(optim).__name__}"
+        )
+        raise RefusedType(
+            f"add_optimizer takes an optimizer, got {description}; pass an instance, as"
+            " flow.optim.SGD(model.parameters(), lr=0.1)"
+        )
+    if lr_sch is not None and not callable(getattr(lr_sch, "step", None)):
+        raise TypeError(
+            f"add_optimizer(lr_sch=) takes a learning rate scheduler, got {type(lr_sch).__name__}; pass"
+            " an instance, as flow.optim.lr_scheduler.StepLR(optimizer, step_size=10)"
+        )
+    if getattr(lr_sch, "optimizer", optim) is not optim:
+        raise StateError(
+            f"add_optimizer(lr_sch=): this {type(lr_sch).__name__} belongs to another optimizer than the"
+            f" {type(optim).__name__} passed with it; construct the scheduler with that optimizer"
+        )
+
+
+def _attach_embeddings(optim: torch.optim.Optimizer) -> None:
+    """Let the graph update the rows of the one_embedding tables that the optimizer holds."""
+    embeddings: set[Any] = {
+        getattr(p, "_one_embedding", None) for group in optim.param_groups for p in group["params"]
+    } - {None}
+    if embeddings:
+        from ...one_embedding.registry import live  # embeddings load on demand
+
+        for embedding in embeddings:
+            live(embedding).attach(optim, in_graph=True)
 
 
 def _left_alone_by_dynamo(function: Callable[..., Any]) -> None:

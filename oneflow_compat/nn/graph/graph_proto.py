@@ -371,9 +371,8 @@ def _matrix_of(user: torch.fx.Node, node: torch.fx.Node) -> bool:
 
 
 def _describe(conf: Any, shape: Sequence[int | str], dtype: torch.dtype | None) -> None:
-    conf.shape.dim.extend(
-        d if isinstance(d, int) else -1 for d in shape
-    )  # -1: a size that is only known at run time
+    # -1: a size that is only known at run time
+    conf.shape.dim.extend(d if isinstance(d, int) else -1 for d in shape)
     conf.data_type = data_type_number(dtype)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._global.tensor import placed_as
+from ..._global.tensor import moved_to_placement_of
 from .graph_state import SLOTS, STEP, named_parameters, torch_slot
 from .value_records import is_record, value_of
 
@@ -291,7 +291,7 @@ def _begins_with(optimizer: Optimizer, group: dict[str, Any]) -> set[str]:
 def _put_slots(entry: dict[str, Any], p: torch.Tensor, values: dict[str, Any], steps: int) -> None:
     for slot, value in values.items():
         if isinstance(value, torch.Tensor):
-            value = placed_as(value.detach().clone(), p)
+            value = moved_to_placement_of(value.detach().clone(), p)
             value = value if slot == "step" and value.device.type == "cpu" else value.to(p.device)
         entry[slot] = value
     if "exp_avg" in entry and "step" not in entry:

@@ -20,7 +20,7 @@ from ..._data import fields, records, shuffle
 from ..._data.buffers import RecordBatch, TensorBuffer, to_numpy_dtype
 from ..._data.coco import BatchStream
 from ..._data.gpt import SampleStream, TokenFile
-from ..._global.tensor import part_of_rank
+from ..._global.tensor import local_shard
 from .image_decoders import (
     CropMirrorNormalize,
     OFRecordImageDecoder,
@@ -185,7 +185,7 @@ class CoinFlip(Source):
         if self._random is None:
             self._random = torch.Generator().manual_seed(seed_or_fresh(self.random_seed))
         flips = (torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8)
-        return self.place(flips if self.placement is None else part_of_rank(flips, self.placement, self.sbp))
+        return self.place(flips if self.placement is None else local_shard(flips, self.placement, self.sbp))
 
 
 class GPTIndexedBinDataReader(Source):

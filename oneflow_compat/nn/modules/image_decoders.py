@@ -205,9 +205,8 @@ class CropMirrorNormalize(Decoder):
                 )
             mirror = (mirror.detach().cpu().reshape(-1) != 0).to(torch.int8)
         height, width = self.crop[0] or cells[0].shape[0], self.crop[1] or cells[0].shape[1]
-        out = torch.from_numpy(
-            np.empty((len(cells), self.channels, height, width), np.float32)
-        )  # numpy asks for huge pages
+        # numpy asks for huge pages
+        out = torch.from_numpy(np.empty((len(cells), self.channels, height, width), np.float32))
         if isinstance(cells, torch.Tensor):
             self._normalize(cells.cpu(), mirror, out)
         else:

@@ -14,7 +14,7 @@ import oneflow
 
 from ..._global import creation
 from ..._global import global_mode as _mode
-from ..._global.marks import check_rules, is_global
+from ..._global.marks import checked_sbp, is_global
 from ..._global.module import begin_global
 from ..._global.placement import placement as Placement
 from ..._global.tensor import make_global
@@ -30,7 +30,7 @@ _module = torch.nn.modules.module
 
 
 def _from_full(full: torch.Tensor, placement: Placement, sbp: Any) -> torch.Tensor:
-    return make_global(full, placement, sbp, whole=True)
+    return make_global(full, placement, sbp, is_full=True)
 
 
 class global_mode:
@@ -57,7 +57,7 @@ class global_mode:
                     f"global_mode(True, placement, sbp) needs both, found placement={placement!r},"
                     f" sbp={sbp!r}"
                 )
-            sbp = check_rules(sbp, placement, 6)
+            sbp = checked_sbp(sbp, placement, 6)
         elif placement is not None or sbp is not None:
             raise ValueError("global_mode(False) takes no placement and no sbp")
         self._mode = _mode.Mode(enabled, placement, sbp)
@@ -100,9 +100,8 @@ def _maker(name: str) -> Callable[..., torch.Tensor]:
     return call
 
 
-_makers = {
-    name: _maker(name) for name in ("tensor", "as_tensor")
-}  # torch's functions, which are oneflow.tensor and as_tensor in torch's dialect
+# torch's functions, which are oneflow.tensor and as_tensor in torch's dialect
+_makers = {name: _maker(name) for name in ("tensor", "as_tensor")}
 
 
 def _made_global(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ...._global.tensor import beside
+from ...._global.tensor import replicated_like
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 
@@ -207,7 +207,7 @@ def _one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> Any:
     torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
     if type(num_classes) is int and not _unknown(tensor):
         return (
-            tensor.unsqueeze(-1) == beside(torch.arange(num_classes, device=tensor.device), tensor)
+            tensor.unsqueeze(-1) == replicated_like(torch.arange(num_classes, device=tensor.device), tensor)
         ).long()
     return tensor.new_zeros((*tensor.shape, num_classes)).scatter_(-1, tensor.unsqueeze(-1), 1)
 

@@ -59,9 +59,8 @@ _PREDICATES: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "int": lambda value, _: _is_integer(value),
     "number": lambda value, _: isinstance(value, numbers.Real) and not isinstance(value, bool),
     "string": lambda value, _: isinstance(value, str),
-    "job type": lambda value, _: (
-        isinstance(value, str) or inspect.isfunction(value)
-    ),  # @flow.global_function without parentheses
+    # @flow.global_function without parentheses
+    "job type": lambda value, _: isinstance(value, str) or inspect.isfunction(value),
     "sequence": lambda value, _: isinstance(value, (list, tuple)),
     "int or sequence": lambda value, _: _is_integer(value) or isinstance(value, (list, tuple)),
     "string or sequence": lambda value, _: isinstance(value, (str, list, tuple)),

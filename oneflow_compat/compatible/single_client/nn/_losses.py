@@ -165,8 +165,7 @@ def ctc_greedy_decoder(
     keep = inside & (ids != 0)
     if merge_repeated:
         keep = keep & (ids != previous)
-    positions = torch.where(
-        keep, keep.long().cumsum(0) - 1, torch.full_like(ids, time)
-    )  # dropped entries go to an extra row
+    # dropped entries go to an extra row
+    positions = torch.where(keep, keep.long().cumsum(0) - 1, torch.full_like(ids, time))
     out = torch.zeros(time + 1, batch, dtype=torch.int64, device=ids.device).scatter(0, positions, ids)
     return out[:time].t().contiguous(), neg_sum

@@ -1,38 +1,15 @@
-"""The graph check: run the program of a case as one graph of the candidate (`nn.Graph`) and compare with
-eager.
-
-It compares outputs, gradients, in-place effects and buffers. The recorded steps are replayed inside
-`build()`, on copies of the first inputs and modules. A difference counts only if the same replay, run
-eagerly, gives the results of the test. A test that changes one side without the record, or reads other random
-numbers, cannot be replayed.
-"""
+"""The steps of a case as a function that runs again, on fresh inputs and copies of the modules."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import config, summary
 from .case import Case, DualObject, Step
 from .check import backward_candidate, tensors_of
-from .compare import compare_numbers, compare_values
-from .errors import Mismatch, OneFlowGraphBuildOrRunError
 from .pair import CandidateTensor, Module
-from .placement import in_global_scope
-from .printing import name_of
-
-if TYPE_CHECKING:
-    from .options import Options
-    from .pair import Pair
-
-NAMES = ("eager", "graph")
-# (inputs, modules by the id of the eager one) -> outputs, and gradients of inputs and parameters
-Execute = Callable[
-    [list[CandidateTensor], dict[int, Module]], tuple[list[CandidateTensor], list[CandidateTensor | None]]
-]
 
 
 class NotReplayable(Exception):
@@ -107,9 +84,8 @@ class Replay:
         return [self.pair.to_candidate(s.value, requires_grad=bool(s.requires_grad)) for s in self.inputs]
 
     def fresh_modules(self) -> dict[int, Module]:
-        copies = copy.deepcopy(
-            {key: dual._cand for key, dual in self.made.items()}
-        )  # in one copy, because modules may share submodules
+        # in one copy, because modules may share submodules
+        copies = copy.deepcopy({key: dual._cand for key, dual in self.made.items()})
         for key, module in copies.items():
             _, state, training = self.case.module_start.get(key, (0, None, None))
             if state is not None:
@@ -199,165 +175,3 @@ class Replay:
         if type(x) is slice:
             return slice(*(self.resolve(e, value) for e in (x.start, x.stop, x.step)))
         return x
-
-
-def check_graph(case: Case) -> None:
-    """Compare the eager results of a case with the results of its program as one graph."""
-    if in_global_scope() or not hasattr(getattr(case.pair.candidate, "nn", None), "Graph"):
-        return
-    try:
-        replay = Replay(case)
-        if not replay.steps:
-            return
-        summary.totals["graphs"] += 1
-        run_and_compare(case, replay, lambda inputs, modules: run_graph(case, replay, inputs, modules))
-    except NotReplayable as e:
-        summary.note_graph_refused(f"cannot be replayed: {e}")
-    except Mismatch as e:
-        reason = reason_not_replayable(case)
-        if reason:
-            summary.note_graph_refused(f"cannot be replayed: {reason}")
-            return
-        e.leg = "graph"
-        raise
-    except Exception as e:
-        if reason_not_replayable(case):
-            return
-        if is_refusal(case.pair, e):
-            summary.note_graph_refused(f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
-            return
-        error = OneFlowGraphBuildOrRunError(e)
-        error.leg = "graph"
-        raise error from e
-
-
-def is_refusal(pair: Pair, error: Exception) -> bool:
-    """Whether the candidate itself says that this program cannot be a graph."""
-    return isinstance(error, NotImplementedError) or any(
-        c.__name__ in pair.graph_refusals for c in type(error).__mro__
-    )
-
-
-def reason_not_replayable(case: Case) -> str | None:
-    """Return why the replay, run eagerly, differs from the test; None if it agrees."""
-    try:
-        replay = Replay(case)
-        run_and_compare(case, replay, replay)
-    except Exception as e:
-        return f"the replay itself differs ({type(e).__name__})"
-    return None
-
-
-def run_graph(
-    case: Case, replay: Replay, inputs: list[Any], modules: dict[Any, Any]
-) -> tuple[list[Any], list[Any]]:
-    """Run the replay as one graph; return outputs and gradients, and leave in `inputs` the inputs that
-    build() wrote.
-    """
-
-    class ReplayGraph(case.pair.candidate.nn.Graph):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            backend = config.get("ONEFLOW_TEST_GRAPH_BACKEND")
-            if backend and hasattr(self.config, "set_backend"):
-                self.config.set_backend(backend)
-            for i, module in enumerate(modules.values()):
-                setattr(self, f"module{i}", module)
-
-        def build(self, *args: Any) -> Any:
-            outputs, gradients = replay(list(args), modules)
-            present.extend(g is not None for g in gradients)
-            return outputs, [g for g in gradients if g is not None], args
-
-    present: list[bool] = []
-    graph = ReplayGraph()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # build() is the harness's code, which users need not see
-        outputs, gradients, inputs[:] = graph(*inputs)  # a graph does not write the caller's own tensors
-    if case.options.verbose:
-        print(f"[autotest] graph:\n{getattr(graph, 'program', graph)}", flush=True)
-    existing = iter(gradients)
-    return outputs, [next(existing) if is_present else None for is_present in present]
-
-
-def run_and_compare(case: Case, replay: Replay, execute: Execute) -> None:
-    """Run the replay through `execute` and compare outputs, gradients, inputs and buffers with the test's
-    eager run.
-    """
-    pair, options = case.pair, case.options
-    inputs, modules = replay.fresh_inputs(), replay.fresh_modules()
-    if replay.random:
-        after = pair.random_state()
-        pair.rewind(replay.random[0].random)
-    try:
-        outputs, gradients = execute(inputs, modules)
-    finally:
-        if replay.random:
-            pair.rewind(after)
-    values = options.check_allclose
-    expected = [t for d in replay.outputs() for t in tensors_of(d._cand, pair.is_candidate_tensor)]
-    if len(expected) != len(outputs):
-        raise Mismatch(
-            "graph: number and type of outputs",
-            f"{len(expected)} tensors in eager, {len(outputs)} in the graph",
-        )
-    for i, (e, g) in enumerate(zip(expected, outputs)):
-        in_graph("", lambda: compare_values(pair, e, g, f"output {i}", options, NAMES, values))
-    leaves = [(name_of(s.out), s.out._cand) for s in replay.inputs if s.requires_grad]
-    for dual in replay.made.values():
-        leaves += [(f"parameter {n} of {name_of(dual)}", p) for n, p in dual._cand.named_parameters()]
-    for (name, leaf), g in zip(leaves, gradients):
-        in_graph("", lambda: compare_gradient(pair, leaf.grad, g, name, options, values))
-    for step, x in zip(replay.inputs, inputs):
-        in_graph(
-            "in-place effect, ",
-            lambda: compare_values(pair, step.out._cand, x, name_of(step.out), options, NAMES, values),
-        )
-    for key, dual in replay.made.items():
-        theirs = dict(modules[key].named_buffers())
-        for name, b in dual._cand.named_buffers():
-            in_graph(
-                "buffers, ",
-                lambda: compare_values(
-                    pair, b, theirs[name], f"buffer {name} of {name_of(dual)}", options, NAMES, values
-                ),
-            )
-
-
-def in_graph(what: str, compare: Callable[[], None]) -> None:
-    """Run a comparison; a mismatch is raised as one of the graph check."""
-    try:
-        compare()
-    except Mismatch as e:
-        raise Mismatch(f"graph: {what}{e.check}", str(e).partition(": ")[2]) from None
-
-
-def compare_gradient(
-    pair: Pair,
-    eager: CandidateTensor | None,
-    graph: CandidateTensor | None,
-    name: str,
-    options: Options,
-    values: bool,
-) -> None:
-    """Compare one gradient of eager and graph; no gradient and a gradient of zeros are equal."""
-    if eager is None or graph is None:
-        there = graph if eager is None else eager
-        if there is not None and pair.as_torch(there).count_nonzero().item():
-            raise Mismatch(
-                "gradient",
-                f"{name} has no gradient in {'eager' if eager is None else 'the graph'}, and one that is"
-                " not zero in the other",
-            )
-        return
-    a, b = pair.as_torch(eager), pair.as_torch(graph)
-    if a.shape != b.shape or a.dtype != b.dtype:
-        raise Mismatch(
-            "gradient",
-            f"the gradient of {name} is {tuple(a.shape)} {a.dtype} in eager and {tuple(b.shape)} {b.dtype}"
-            " in the graph",
-        )
-    if values:
-        compare_numbers(a, b, f"the gradient of {name}", options, NAMES, "gradient")

@@ -1,0 +1,163 @@
+"""Capture build() until an attempt succeeds.
+
+An attempt makes assumptions that let one program serve many calls. If build() fails under one of them, the
+assumption is dropped and build() is captured again. The methods of CaptureAttempts are nested in this order:
+
+1. `captured`: dimensions of arguments that vary are symbols. Otherwise they are numbers.
+2. `_with_options`: options of optimizers that build() reads are inputs. Otherwise they are constants.
+3. `_with_branches`: each branch on a size has the outcome of the last call, or a guessed one. Otherwise it
+   has the other outcome. Last, sizes that depend on values are known numbers.
+
+What an attempt teaches is kept in the engine, so that the next capture begins with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
+from .branch_search import BranchSearch
+from .capture.capture import Capture
+from .capture.patches.interrupts import interrupts_at_operators
+from .capture.side_effects.survivors import settle_survivors
+from .capture.update.optimizer_state import MoreNumbers
+from .errors import CaptureError, SizesNeeded
+from .explanations import Explanation, of_constant_options, of_specialization, of_static_sizes
+from .program.live_numbers import NumberNeeded
+from .program.pytree import argument_names, tree_flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .argument_sizes import SymbolicDims
+    from .capture.recorder import Recorder
+    from .config import Config
+    from .engine import Engine
+    from .program.captured import Captured
+    from .program.locations import GroupOption
+    from .program.symbolic import Branch
+    from .signature import Signature
+
+
+_WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
+
+
+class CaptureAttempts:
+    """The attempts to capture build() for one call."""
+
+    def __init__(
+        self, engine: Engine, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config
+    ) -> None:
+        self.engine, self.key, self.config = engine, key, config
+        self.args, self.kwargs = args, kwargs
+
+    def captured(self) -> Captured:
+        """Return what the first successful attempt captured. Raise the error of build() if none succeeds."""
+        engine, key = self.engine, self.key
+        # the explanation of a failure; the error would hold this frame
+        failure: Explanation | None = None
+        excluded: set[tuple[int, int]] = set()  # (index, dimension) that this call needs as numbers
+        while failure is None and (dims := self._symbolic_dims(excluded)):
+            try:
+                return self._with_options(dims)
+            except SizesNeeded as needed:
+                fixed = engine.argument_sizes.fix(key, needed.specializations)
+                excluded |= {(item.argument, item.dim) for item in needed.specializations}
+                for item in needed.specializations:
+                    engine.note_explanation(of_specialization(item, item in fixed))
+            except Exception as error:
+                failure = of_static_sizes(error)
+        captured = self._with_options({})
+        if failure is not None:  # the symbols were at fault, and not build() itself
+            engine.argument_sizes.keep_static(key)
+            engine.note_explanation(failure)
+        return captured
+
+    def _symbolic_dims(self, excluded: set[tuple[int, int]]) -> SymbolicDims:
+        """Return the dimensions of flat arguments that the next attempt has as symbols."""
+        engine, config = self.engine, self.config
+        leaves, spec = tree_flatten((self.args, self.kwargs))
+        names = argument_names(spec, engine.arg_names) if isinstance(config.dynamic, dict) else ()
+        dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
+        if dynamic is not False and config.backend in BACKENDS_WITH_NOTES:
+            engine.argument_sizes.expect(self.key, lambda family: remembered_sizes(engine, family))
+        return engine.argument_sizes.symbolic_dims(self.key, leaves, dynamic, names, excluded)
+
+    def _with_options(self, dims: SymbolicDims) -> Captured:
+        """Capture build() with these dimensions as symbols; options of optimizers are inputs, if possible."""
+        engine = self.engine
+        inputs: set[GroupOption] = set()
+        try:
+            return self._with_branches(dims, inputs)
+        except SizesNeeded:
+            raise
+        except Exception as error:
+            if inputs <= engine.constant_options:
+                raise
+            explanation = of_constant_options(error)
+        before = set(engine.constant_options)
+        engine.constant_options |= inputs
+        try:
+            captured = self._with_branches(dims, inputs)
+        except Exception:
+            engine.constant_options = before
+            raise
+        engine.note_explanation(explanation)
+        return captured
+
+    def _with_branches(self, dims: SymbolicDims, inputs: set[GroupOption]) -> Captured:
+        """Capture build(). Add the options of optimizers that are inputs to `inputs`.
+
+        The outcome of a branch on sizes may be a guess. If build() raises after such a branch, the other
+        outcome is captured, and the program tests it.
+
+        build() may also raise with unknown sizes in any case, because it needs their values, or the same
+        values in every call. Then each set of sizes gets its own program.
+        """
+        search = BranchSearch(self.engine.branches)
+        try:
+            captured, recorder = self._first_that_captures(dims, inputs, search)
+        finally:
+            search.errors.clear()  # their tracebacks hold this frame: a cycle, which would keep the arguments
+        fakes = recorder.fakes
+        recorder.release()
+        del recorder  # it holds fake tensors, too
+        return settle_survivors(fakes, self.engine.name, captured)
+
+    def _first_that_captures(
+        self, dims: SymbolicDims, inputs: set[GroupOption], search: BranchSearch
+    ) -> tuple[Captured, Recorder]:
+        """Capture build() with one outcome of branches after another, until it does not raise."""
+        engine = self.engine
+        sizes_vary = engine.sizes_vary
+        while True:
+            capture = Capture(engine, self.args, self.kwargs, self.config, search.outcomes, dims)
+            capture.option_inputs = inputs
+            try:
+                with interrupts_at_operators():
+                    return capture.run(), capture.recorder
+            except MoreNumbers as request:
+                engine.live_options.setdefault(request.optimizer, set()).add(request.key)
+            except (SizesNeeded, NumberNeeded):
+                raise
+            except Exception as error:
+                if not self._prepare_retry(error, search, capture.recorder.sizes.branches):
+                    engine.sizes_vary = sizes_vary  # build() fails with known sizes, too
+                    raise search.errors[0]
+
+    def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Branch, bool]) -> bool:
+        """Whether another capture may succeed after this error of build(), which took these branches.
+
+        It does not raise itself: its frame in the traceback of the error would be a cycle.
+        """
+        engine = self.engine
+        if isinstance(error, CaptureError) and engine.sizes_vary:
+            engine.sizes_vary = None
+            return True
+        if search.turn_last_guess(error, branches):
+            return True
+        if engine.sizes_vary:
+            engine.sizes_vary = None
+            search.restart()
+            return True
+        return False
