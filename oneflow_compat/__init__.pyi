@@ -44,7 +44,7 @@ class _Tensor(torch.Tensor):
         ...
     @property
     def sbp(self) -> tuple[_sbp, ...]:
-        """The tuple of rules of a global tensor; RuntimeError on a local one."""
+        """The SBP of a global tensor, one for each dimension of its rank grid; RuntimeError on a local one."""
         ...
     to_global: Any
     to_local: Any

@@ -962,10 +962,10 @@ def one_embedding_id_shuffle(ids: Tensor, table_ids: Tensor | None = None, num_t
     ...
 
 def one_embedding_lookup(num_unique_ids: _int | Tensor, unique_ids: Tensor, table_ids: Tensor | None, dtype: torch.dtype = ..., embedding_dtype: torch.dtype = ..., line_size: _int = 0, embedding_size: _int = 0, embedding_name: str = '', embedding_tables: str = '', state_initializer: str = '', seed: _int = 0) -> tuple[_Tensor, _Tensor]:
-    """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`)
-    of the first num_unique_ids
-    ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the
-    ids.
+    """Return the rows of the first num_unique_ids ids, on the device of the ids.
+
+    The result is the rows (ids, line_size) in `dtype`, and their embeddings (ids, embedding_size) in
+    `embedding_dtype`. The rows after num_unique_ids are zeros. A new id gets an initial row, which is stored.
     """
     ...
 

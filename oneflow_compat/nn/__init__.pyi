@@ -736,6 +736,8 @@ class MovingAverageMinMaxObserver(torch.nn.Module):
     """forward(x, current_train_step) -> (scale, zero point) of running extremes, updated in training up to
     step stop_update_after_iters.
     """
+    moving_max: Any
+    moving_min: Any
     quantization_formula: Any
     stop_update_after_iters: Any
     def __init__(self, stop_update_after_iters: _int = 1, quantization_formula: Literal['google', 'cambricon'] = 'google', quantization_bit: _int = 8, quantization_scheme: Literal['symmetric', 'affine'] = 'symmetric', momentum: _float = 0.95) -> None:

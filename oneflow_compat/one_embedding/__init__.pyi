@@ -21,10 +21,12 @@ from oneflow import _placement, _sbp, _Tensor
 from . import embedding as embedding
 from . import functional as functional
 from . import initial as initial
+from . import key_index as key_index
 from . import optimizer as optimizer
 from . import options as options
 from . import persistent as persistent
 from . import registry as registry
+from . import row_gradients as row_gradients
 from . import rules as rules
 from . import snapshot as snapshot
 from . import store as store
@@ -32,11 +34,13 @@ from . import store as store
 class Embedding(torch.nn.Module):
     """Base of the embeddings.
 
-    name: unique in a process by convention. embedding_dim: an int, or a list of column sizes. dtype:
-    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of
-    make_table_options; an id belongs to one table,
-    ids of different tables must differ. store_options: make_*_store_options. default_initializer: for
-    tables without one. padding_idx: its row is zeros and is not trained. seed: of the initializers.
+    - `name`: unique in a process by convention.
+    - `embedding_dim`: an int, or a list of column sizes.
+    - `dtype`: oneflow.float; rows are kept as float32. `key_type`: oneflow.int64 or int32.
+    - `tables`: a list of make_table_options. An id belongs to one table; ids of different tables must differ.
+    - `store_options`: make_*_store_options.
+    - `default_initializer`: for tables without one. `seed`: of the initializers.
+    - `padding_idx`: the row of this id is zeros and is not trained.
 
     `shadow` is the one parameter; the optimizer that holds it updates the rows: in eager mode through
     oneflow.one_embedding.Optimizer, in nn.Graph through add_optimizer.
@@ -54,16 +58,16 @@ class Embedding(torch.nn.Module):
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
     def forward(self, ids: Tensor, table_ids: Tensor | None = None) -> _Tensor:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
-        id's table;
-        without it the last dimension counts the tables, or there is one.
+        """Return the embeddings of `ids` (any shape) in the shape (*ids.shape, embedding_dim).
 
-        TypeError unless the ids are integers.
+        `table_ids` (uint8, the shape of `ids`) names the table of each id. Without it, the last dimension of
+        `ids` counts the tables, or there is one table. TypeError unless the ids are integers.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
-        stored.
+        """Return the rows (keys, line) of unique keys: embeddings and states.
+
+        A key without a row gets its initial row, which is stored.
         """
         ...
     def attach(self, optimizer: torch.optim.Optimizer, in_graph: _bool = False) -> None:
@@ -72,14 +76,15 @@ class Embedding(torch.nn.Module):
         """
         ...
     def collect(self, keys: Any, tables: Any, grad: Tensor) -> _float:
-        """Keep the gradient of unique keys for the step.
+        """Keep the gradient (keys, embedding_dim) of unique keys for the next step.
 
-        Returns by how much it adds to the norm of what is kept.
+        Return by how much the norm of the kept gradients grows.
         """
         ...
     def update(self, norm: _float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
-        clipping; None: as they are.
+        """Update the rows with the gradients collected since the last step.
+
+        `norm` is the norm of these gradients after unscaling and clipping; None uses them unchanged.
         """
         ...
     def sgd_update(self, param_group: Mapping[str, Any], step: _int) -> None:
@@ -97,11 +102,14 @@ class Embedding(torch.nn.Module):
         """FTRL on the rows; as sgd_update."""
         ...
     def shuffle_and_lookup(self, state_initializer: Any = None) -> tuple[_Tensor, _Tensor]:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
-        its first states.
+        """Return the ids (n,) int64 that collected a gradient, and their rows (n, line) float32.
+
+        `state_initializer` is not used, because an optimizer knows its initial states.
         """
         ...
-    def drop_gradients(self) -> None: ...
+    def drop_gradients(self) -> None:
+        """Forget the gradients collected since the last step."""
+        ...
     def save_snapshot(self, snapshot_name: str) -> None:
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         ...
@@ -185,16 +193,16 @@ class MultiTableEmbedding(torch.nn.Module):
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
     def forward(self, ids: Tensor, table_ids: Tensor | None = None) -> _Tensor:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
-        id's table;
-        without it the last dimension counts the tables, or there is one.
+        """Return the embeddings of `ids` (any shape) in the shape (*ids.shape, embedding_dim).
 
-        TypeError unless the ids are integers.
+        `table_ids` (uint8, the shape of `ids`) names the table of each id. Without it, the last dimension of
+        `ids` counts the tables, or there is one table. TypeError unless the ids are integers.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
-        stored.
+        """Return the rows (keys, line) of unique keys: embeddings and states.
+
+        A key without a row gets its initial row, which is stored.
         """
         ...
     def attach(self, optimizer: torch.optim.Optimizer, in_graph: _bool = False) -> None:
@@ -203,14 +211,15 @@ class MultiTableEmbedding(torch.nn.Module):
         """
         ...
     def collect(self, keys: Any, tables: Any, grad: Tensor) -> _float:
-        """Keep the gradient of unique keys for the step.
+        """Keep the gradient (keys, embedding_dim) of unique keys for the next step.
 
-        Returns by how much it adds to the norm of what is kept.
+        Return by how much the norm of the kept gradients grows.
         """
         ...
     def update(self, norm: _float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
-        clipping; None: as they are.
+        """Update the rows with the gradients collected since the last step.
+
+        `norm` is the norm of these gradients after unscaling and clipping; None uses them unchanged.
         """
         ...
     def sgd_update(self, param_group: Mapping[str, Any], step: _int) -> None:
@@ -228,11 +237,14 @@ class MultiTableEmbedding(torch.nn.Module):
         """FTRL on the rows; as sgd_update."""
         ...
     def shuffle_and_lookup(self, state_initializer: Any = None) -> tuple[_Tensor, _Tensor]:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
-        its first states.
+        """Return the ids (n,) int64 that collected a gradient, and their rows (n, line) float32.
+
+        `state_initializer` is not used, because an optimizer knows its initial states.
         """
         ...
-    def drop_gradients(self) -> None: ...
+    def drop_gradients(self) -> None:
+        """Forget the gradients collected since the last step."""
+        ...
     def save_snapshot(self, snapshot_name: str) -> None:
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         ...
@@ -269,16 +281,16 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """Initialize internal Module state, shared by both nn.Module and ScriptModule."""
         ...
     def forward(self, ids: Tensor, table_ids: Tensor | None = None) -> _Tensor:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
-        id's table;
-        without it the last dimension counts the tables, or there is one.
+        """Return the embeddings of `ids` (any shape) in the shape (*ids.shape, embedding_dim).
 
-        TypeError unless the ids are integers.
+        `table_ids` (uint8, the shape of `ids`) names the table of each id. Without it, the last dimension of
+        `ids` counts the tables, or there is one table. TypeError unless the ids are integers.
         """
         ...
     def rows_of(self, keys: Any, tables: Any) -> Any:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
-        stored.
+        """Return the rows (keys, line) of unique keys: embeddings and states.
+
+        A key without a row gets its initial row, which is stored.
         """
         ...
     def attach(self, optimizer: torch.optim.Optimizer, in_graph: _bool = False) -> None:
@@ -287,14 +299,15 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """
         ...
     def collect(self, keys: Any, tables: Any, grad: Tensor) -> _float:
-        """Keep the gradient of unique keys for the step.
+        """Keep the gradient (keys, embedding_dim) of unique keys for the next step.
 
-        Returns by how much it adds to the norm of what is kept.
+        Return by how much the norm of the kept gradients grows.
         """
         ...
     def update(self, norm: _float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
-        clipping; None: as they are.
+        """Update the rows with the gradients collected since the last step.
+
+        `norm` is the norm of these gradients after unscaling and clipping; None uses them unchanged.
         """
         ...
     def sgd_update(self, param_group: Mapping[str, Any], step: _int) -> None:
@@ -312,11 +325,14 @@ class MultiTableMultiColumnEmbedding(torch.nn.Module):
         """FTRL on the rows; as sgd_update."""
         ...
     def shuffle_and_lookup(self, state_initializer: Any = None) -> tuple[_Tensor, _Tensor]:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
-        its first states.
+        """Return the ids (n,) int64 that collected a gradient, and their rows (n, line) float32.
+
+        `state_initializer` is not used, because an optimizer knows its initial states.
         """
         ...
-    def drop_gradients(self) -> None: ...
+    def drop_gradients(self) -> None:
+        """Forget the gradients collected since the last step."""
+        ...
     def save_snapshot(self, snapshot_name: str) -> None:
         """Write all rows to <persistent_path>/snapshots/<snapshot_name>, whole or not at all."""
         ...

@@ -1,12 +1,12 @@
-"""MultiTableEmbedding: rows by any int64 id, created on first sight, kept in a store outside the module's
-parameters.
+"""Embeddings whose rows are found by any int64 id and kept in a store, outside the module's parameters.
+
+A row is created when its id is first looked up. It holds the embedding and the optimizer's states.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import math
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from .._graph.capture.update import step
 from . import functional, initial, snapshot
 from .options import check_arguments
 from .registry import LIVE
+from .row_gradients import CollectedGradients, RowGradients
 from .rules import RULES, rule_for
 from .store import open_store
 
@@ -35,11 +36,13 @@ _next = 1
 class Embedding(torch.nn.Module):
     """Base of the embeddings.
 
-    name: unique in a process by convention. embedding_dim: an int, or a list of column sizes. dtype:
-    oneflow.float (rows are kept as float32). key_type: oneflow.int64 or int32. tables: a list of
-    make_table_options; an id belongs to one table,
-    ids of different tables must differ. store_options: make_*_store_options. default_initializer: for
-    tables without one. padding_idx: its row is zeros and is not trained. seed: of the initializers.
+    - `name`: unique in a process by convention.
+    - `embedding_dim`: an int, or a list of column sizes.
+    - `dtype`: oneflow.float; rows are kept as float32. `key_type`: oneflow.int64 or int32.
+    - `tables`: a list of make_table_options. An id belongs to one table; ids of different tables must differ.
+    - `store_options`: make_*_store_options.
+    - `default_initializer`: for tables without one. `seed`: of the initializers.
+    - `padding_idx`: the row of this id is zeros and is not trained.
 
     `shadow` is the one parameter; the optimizer that holds it updates the rows: in eager mode through
     oneflow.one_embedding.Optimizer, in nn.Graph through add_optimizer.
@@ -87,9 +90,7 @@ class Embedding(torch.nn.Module):
         LIVE[self._number] = self
         self._optimizer: weakref.ref[torch.optim.Optimizer] | None = None
         self._step = 0
-        # (unique keys, their tables, the sum of their gradients) of each backward pass
-        self._pending: list[tuple[np.ndarray, np.ndarray | None, torch.Tensor]] = []
-        self._norm = 0.0
+        self._collected = CollectedGradients()
 
     def _of_table(
         self, i: int, table: Mapping[str, Any], default: dict[str, Any] | None
@@ -114,11 +115,10 @@ class Embedding(torch.nn.Module):
 
     # -- rows ----------------------------------------------------------------
     def forward(self, ids: torch.Tensor, table_ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Rows of `ids` (any shape): shape + (embedding_dim,). table_ids (uint8, shape of ids) names each
-        id's table;
-        without it the last dimension counts the tables, or there is one.
+        """Return the embeddings of `ids` (any shape) in the shape (*ids.shape, embedding_dim).
 
-        TypeError unless the ids are integers.
+        `table_ids` (uint8, the shape of `ids`) names the table of each id. Without it, the last dimension of
+        `ids` counts the tables, or there is one table. TypeError unless the ids are integers.
         """
         if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.is_complex():
             raise TypeError(
@@ -148,8 +148,9 @@ class Embedding(torch.nn.Module):
         return torch.arange(len(self._columns), dtype=torch.uint8, device=ids.device).expand(ids.shape)
 
     def rows_of(self, keys: np.ndarray, tables: np.ndarray | None) -> np.ndarray:
-        """Whole rows (embedding and states) of unique keys; unseen keys get their first values, which are
-        stored.
+        """Return the rows (keys, line) of unique keys: embeddings and states.
+
+        A key without a row gets its initial row, which is stored.
         """
         rows, is_present = self.store.get(keys)
         new = np.flatnonzero(~is_present)
@@ -220,36 +221,28 @@ class Embedding(torch.nn.Module):
         )
 
     def collect(self, keys: np.ndarray, tables: np.ndarray | None, grad: torch.Tensor) -> float:
-        """Keep the gradient of unique keys for the step.
+        """Keep the gradient (keys, embedding_dim) of unique keys for the next step.
 
-        Returns by how much it adds to the norm of what is kept.
+        Return by how much the norm of the kept gradients grows.
         """
-        before = self._norm
-        self._pending.append((keys, tables, grad))
-        if len(self._pending) > 1:
-            self._pending = [self._merged()]
-        self._norm = float(torch.linalg.vector_norm(self._pending[0][2], dtype=torch.float64).float())
-        return self._norm - before
+        return self._collected.add(RowGradients(keys, tables, grad))
 
     def update(self, norm: float | None = None) -> None:
-        """One step with the gradients collected since the last. norm: of those gradients after unscaling and
-        clipping; None: as they are.
+        """Update the rows with the gradients collected since the last step.
+
+        `norm` is the norm of these gradients after unscaling and clipping; None uses them unchanged.
         """
         self._step += 1
-        self._take(None, None, norm)
-
-    def _take(self, rule: Rule | None, lr: float | None, norm: float | None = None) -> None:
-        if self._pending:
-            keys, tables, grad = self._merged()
-            # more than the rounding of float32
-            if norm is not None and self._norm and not math.isclose(norm, self._norm, rel_tol=1e-6):
-                grad = grad * (norm / self._norm)
-            self.drop_gradients()
-            self._update(keys, tables, grad, rule, lr)
+        gradients = self._collected.take(norm)
+        if gradients is not None:
+            optimizer, group = self._group()
+            self._apply(gradients, rule_for(optimizer, group, self._step), float(group["lr"]))
 
     def _update_as(self, optimizer_name: str, param_group: Mapping[str, Any], step: int) -> None:
         self._step = int(step)
-        self._take(RULES[optimizer_name](param_group, self._step), float(param_group["lr"]))
+        gradients = self._collected.take()
+        if gradients is not None:
+            self._apply(gradients, RULES[optimizer_name](param_group, self._step), float(param_group["lr"]))
 
     def sgd_update(self, param_group: Mapping[str, Any], step: int) -> None:
         """SGD on the rows, with the gradients collected since the last update and the options of
@@ -270,50 +263,28 @@ class Embedding(torch.nn.Module):
         self._update_as("Ftrl", param_group, step)
 
     def shuffle_and_lookup(self, state_initializer: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """(ids, whole rows) that have collected a gradient. state_initializer is not used: an optimizer knows
-        its first states.
+        """Return the ids (n,) int64 that collected a gradient, and their rows (n, line) float32.
+
+        `state_initializer` is not used, because an optimizer knows its initial states.
         """
-        keys = self._merged()[0] if self._pending else np.empty(0, np.int64)
+        collected = self._collected.sum
+        keys = np.empty(0, np.int64) if collected is None else collected.keys
         return torch.from_numpy(keys), torch.from_numpy(self.store.get(keys)[0])
 
     def drop_gradients(self) -> None:
-        self._pending, self._norm = [], 0.0
+        """Forget the gradients collected since the last step."""
+        self._collected.clear()
 
-    def _merged(self) -> tuple[np.ndarray, np.ndarray | None, torch.Tensor]:
-        """(unique keys, their tables, the sum of their gradients) of what was collected."""
-        if len(self._pending) == 1:
-            return self._pending[0]
-        keys = np.concatenate([k for k, _, _ in self._pending])
-        tables = None if self._pending[0][1] is None else np.concatenate([t for _, t, _ in self._pending])
-        grads = torch.cat([g for _, _, g in self._pending])
-        unique, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        return (
-            unique,
-            None if tables is None else tables[first_index],
-            torch.zeros(len(unique), grads.shape[1]).index_add_(0, torch.from_numpy(inverse), grads),
-        )
-
-    def _update(
-        self,
-        unique: np.ndarray,
-        tables: np.ndarray | None,
-        grads: torch.Tensor,
-        rule: Rule | None = None,
-        lr: float | None = None,
-    ) -> None:
-        if rule is None:
-            optimizer, group = self._group()
-            rule, lr = rule_for(optimizer, group, self._step), float(group["lr"])
+    def _apply(self, gradients: RowGradients, rule: Rule, lr: float) -> None:
+        """Update the rows of these gradients by a rule, and store them."""
         if self.padding_idx is not None:
-            keep = unique != self.padding_idx
-            unique, grads = unique[keep], grads[torch.from_numpy(keep)]
-            tables = None if tables is None else tables[keep]
-        if not len(unique):
+            gradients = gradients.without(self.padding_idx)
+        if not len(gradients.keys):
             return
-        rows = torch.from_numpy(self.rows_of(unique, tables))
+        rows = torch.from_numpy(self.rows_of(gradients.keys, gradients.tables))
         used = self.embedding_dim * (1 + rule.states) + rule.extra
-        rows[:, :used] = rule.update(rows[:, :used].contiguous(), grads, self.embedding_dim, lr)
-        self.store.put(unique, rows.numpy())
+        rows[:, :used] = rule.update(rows[:, :used].contiguous(), gradients.values, self.embedding_dim, lr)
+        self.store.put(gradients.keys, rows.numpy())
 
     # -- snapshots -----------------------------------------------------------
     def save_snapshot(self, snapshot_name: str) -> None:

@@ -1,10 +1,8 @@
 """The operators behind the embeddings: look rows up, take their gradient, update them.
 
-A graph records them as they are.
-
-They work on the store, outside the tensors a graph knows. The gradient of `shadow` is the L2 norm of the
-rows'
-gradients: what unscaling and clipping do to it is done to the rows, and a graph keeps the operators.
+A graph records these operators. They work on the store, outside of the tensors that a graph knows. The
+gradient of `shadow` is the L2 norm of the rows' gradients: what unscaling and clipping do to the norm is then
+done to the rows.
 """
 
 from __future__ import annotations
@@ -110,9 +108,9 @@ def _(grad: torch.Tensor, found_inf: torch.Tensor | None, embedding_id: int) -> 
 
 
 def update(grad: torch.Tensor, found_inf: torch.Tensor | None, embedding_id: int) -> torch.Tensor:
-    """One step of the rows, in a graph, for the gradient of `shadow` after unscaling and clipping.
+    """Update the rows in a graph, for the gradient of `shadow` after unscaling and clipping.
 
-    Returns the zeros that are left of it.
+    Return zeros, which replace the gradient.
     """
     return _update(grad.detach(), found_inf, embedding_id)
 
@@ -191,10 +189,10 @@ def one_embedding_lookup(
     state_initializer: str = "",
     seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(whole rows (ids, line_size) in `dtype`, their embeddings (ids, embedding_size) in `embedding_dtype`)
-    of the first num_unique_ids
-    ids, zeros behind. An id that is new gets its first row, which is stored. The rows go to the device of the
-    ids.
+    """Return the rows of the first num_unique_ids ids, on the device of the ids.
+
+    The result is the rows (ids, line_size) in `dtype`, and their embeddings (ids, embedding_size) in
+    `embedding_dtype`. The rows after num_unique_ids are zeros. A new id gets an initial row, which is stored.
     """
     owner = _owner("one_embedding_lookup", embedding_name, line_size, embedding_size)
     n, keys = _keys(num_unique_ids, unique_ids)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import snapshot
+from .key_index import KeyIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -257,46 +258,3 @@ def open_store(options: dict[str, Any], line: int, rank: int = 0) -> MemoryStore
     if full:
         return MemoryStore(path, line, full[0]["capacity"])
     return DiskStore(path, line, sum(int(c["cache_memory_budget_mb"] * 2**20) for c in store["caches"]))
-
-
-# ---- From keys to row numbers, for arrays of keys: sorted runs that are merged when the newer have grown
-
-
-class KeyIndex:
-    """{int64 key: row number}; rows are numbered as they are added."""
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[np.ndarray, np.ndarray]] = []
-        self.count = 0
-
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """Row numbers, -1 for absent keys."""
-        out = np.full(len(keys), -1, np.int64)
-        for run, rows in self._runs:
-            at = np.searchsorted(run, keys)
-            at[at == len(run)] = 0
-            hit = run[at] == keys
-            out[hit] = rows[at[hit]]
-        return out
-
-    def add(self, keys: np.ndarray) -> np.ndarray:
-        """Number new keys (unique, absent); the row numbers."""
-        rows = np.arange(self.count, self.count + len(keys))
-        self.count += len(keys)
-        if len(keys):
-            order = np.argsort(keys, kind="stable")
-            self._runs.append((keys[order], rows[order]))
-            while len(self._runs) > 1 and len(self._runs[-2][0]) <= 4 * len(self._runs[-1][0]):
-                a, b = self._runs.pop(), self._runs.pop()
-                merged = np.concatenate((a[0], b[0]))
-                order = np.argsort(merged, kind="stable")
-                self._runs.append((merged[order], np.concatenate((a[1], b[1]))[order]))
-        return rows
-
-    def items(self) -> tuple[np.ndarray, np.ndarray]:
-        """(keys, row numbers), in row order."""
-        if not self._runs:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        keys, rows = (np.concatenate(part) for part in zip(*self._runs))
-        order = np.argsort(rows)
-        return keys[order], rows[order]

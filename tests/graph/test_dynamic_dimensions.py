@@ -4,7 +4,6 @@ a program for each size.
 
 import copy
 import gc
-import importlib
 import math
 import weakref
 
@@ -12,38 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dynamic_cases import CASES, SIZES, squared
+from dynamic_graphs import Inference, Training, adamw
 from torch import nn
 
 import oneflow as flow
-
-
-class Training(flow.nn.Graph):
-    def __init__(self, module, loss, optimizer, **config):
-        super().__init__()
-        self.module, self.loss = module, loss
-        self.add_optimizer(optimizer)
-        self.config.set_backend("aten")
-        for option, value in config.items():
-            getattr(self.config, option)(value)
-
-    def build(self, *batch):
-        loss = self.loss(self.module, *batch)
-        loss.backward()
-        return loss
-
-
-class Inference(flow.nn.Graph):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-        self.config.set_backend("aten")
-
-    def build(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
-
-
-def adamw(parameters):
-    return torch.optim.AdamW(parameters, lr=0.01)
 
 
 def train_both(module, batches, loss, make=adamw, **config):
@@ -360,67 +331,6 @@ def test_mixed_precision():
     assert [len(g._engine.programs) for g in graphs] == [5, 2]
 
 
-def test_the_option_dynamic_makes_dimensions_symbols_from_the_first_program():
-    graph = Inference(lambda x: x * 2)
-    graph.config.dynamic(True)
-    for n, m in ((4, 3), (5, 3), (6, 7)):
-        assert graph(torch.ones(n, m)).shape == (n, m)
-    assert len(graph._engine.programs) == 1
-
-
-def test_the_option_dynamic_names_dimensions_of_arguments():
-    graph = Inference(lambda x, y: x * y)
-    graph.config.dynamic({"arg0": 0, "arg1": [0]})
-    for n in (4, 5, 6):
-        graph(torch.ones(n, 3), torch.ones(n, 3))
-    assert len(graph._engine.programs) == 1
-    assert [d.dim for d in graph.program.dimensions.dimensions] == [0, 0]
-
-
-def test_the_option_dynamic_false_makes_a_program_for_each_size():
-    graph = Inference(lambda x: x * 2)
-    graph.config.dynamic(False)
-    for n in (4, 5, 6):
-        graph(torch.ones(n, 3))
-    assert len(graph._engine.programs) == 3
-
-
-@pytest.mark.parametrize("value, told", [
-    (1, "True, False or a dict"), ({"x": "0"}, "dimensions"), ({"x": [-1]}, "at least 0"), ({0: 1}, "name"),
-])  # fmt: skip
-def test_the_option_dynamic_refuses_other_values(value, told):
-    graph = Inference(lambda x: x * 2)
-    with pytest.raises((TypeError, ValueError), match=told):
-        graph.config.dynamic(value)
-
-
-def test_an_unknown_argument_of_the_option_dynamic_is_an_error_that_lists_the_arguments():
-    class G(flow.nn.Graph):
-        def build(self, image, scale):
-            return image * scale
-
-    graph = G()
-    graph.config.set_backend("aten")
-    graph.config.dynamic({"picture": 0})
-    with pytest.raises(flow._errors.OneFlowError, match="'picture'.*'image', 'scale'"):
-        graph(torch.ones(3), torch.ones(3))
-
-
-def test_marks_of_torch_are_honored():
-    graph = Inference(lambda x, y: x.sum(0) * y)
-    for n in (4, 5, 6):
-        x, y = torch.ones(n, 3), torch.ones(3)
-        torch._dynamo.mark_dynamic(x, 0)
-        graph(x, y)
-    assert len(graph._engine.programs) == 1
-    static = Inference(lambda x: x * 2)
-    for n in (4, 5, 6):
-        x = torch.ones(n, 3)
-        torch._dynamo.mark_static(x, 0)
-        static(x)
-    assert len(static._engine.programs) == 3
-
-
 def test_many_branches_on_sizes_evict_no_program():
     function = lambda x: x * (x.shape[0] // 10 > 1) + sum(x.shape[0] > 4 * k for k in range(12))
     graph = Inference(function)
@@ -431,111 +341,6 @@ def test_many_branches_on_sizes_evict_no_program():
     for n in sizes:
         graph(torch.ones(n, 2))
     assert len(graph._engine.programs) == len(programs) > 10
-
-
-class Encoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 3)
-
-    def forward(self, x, scale):
-        n = x.shape[1]
-        return self.second(self.first(x).view(-1, 8).relu()).view(x.shape[0], n, 3) * scale / n, n
-
-
-def called(graph, lengths=(5, 7, 6)):
-    for n in lengths:
-        graph(torch.randn(2, n, 8), torch.ones(n, 1))
-    return graph
-
-
-def test_a_saved_program_serves_all_sizes(tmp_path):
-    torch.manual_seed(0)
-    model = Encoder()
-    graph = Inference(model)
-    graph.model = model
-    called(graph).save(tmp_path / "g")
-    loaded = flow.load_graph(tmp_path / "g")
-    for n in (4, 9, 5):
-        for x in (torch.randn(2, n, 8), torch.randn(n, 2, 8).transpose(0, 1)):
-            out, length = loaded(x, torch.full((n, 1), 2.0))
-            assert torch.equal(out, model(x, torch.full((n, 1), 2.0))[0]) and length == n
-    with pytest.raises(TypeError, match=r"saved for the calls .*s\d+ >= 2.*found .*\[2, 1, 8\]"):
-        loaded(torch.randn(2, 1, 8), torch.ones(1, 1))
-    with pytest.raises(TypeError, match="saved for the calls"):
-        loaded(torch.randn(2, 6, 8), torch.ones(5, 1))
-    loaded.save(tmp_path / "again")
-    assert torch.equal(
-        flow.load_graph(tmp_path / "again")(x, torch.ones(5, 1))[0], model(x, torch.ones(5, 1))[0]
-    )
-
-
-def test_a_saved_training_program_serves_all_sizes(tmp_path):
-    torch.manual_seed(0)
-    model = nn.Linear(8, 3)
-    graph = Training(model, lambda m, x: squared(m(x)), adamw(model.parameters()))
-    for n in (4, 6, 5):
-        graph(torch.randn(n, 8))
-    graph.save(tmp_path / "g")
-    loaded = flow.load_graph(tmp_path / "g")
-    for n in (9, 3, 4):
-        x = torch.randn(n, 8)
-        assert torch.equal(loaded(x), graph(x))
-
-
-@pytest.mark.parametrize("change, told", [
-    (lambda d: d["conditions"].append("__import__('os').system('true')"), "arithmetic on the symbols"),
-    (lambda d: d["conditions"].append("9 ** 9 ** 9 > s1"), "arithmetic on the symbols"),
-    (lambda d: d["conditions"].append("unknown > 2"), "arithmetic on the symbols"),
-    (lambda d: d["symbols"].pop(), "the symbol"),
-    (lambda d: d["symbols"].__setitem__(0, ["a", 0, 1, 7]), "a symbol such as s0"),
-    (lambda d: d["symbols"][0].__setitem__(2, 5), "dimension"),
-    (lambda d: d["symbols"][0].__setitem__(1, 9), "dimension"),
-    (lambda d: d["strides"][0][1].pop(), "a stride for each dimension"),
-    (lambda d: d["strides"].clear(), "dimensions of arguments"),
-    (lambda d: d.pop("strides"), "missing"),
-])  # fmt: skip
-def test_damaged_guards_in_a_file_are_refused(tmp_path, change, told):
-    import json
-
-    from oneflow._errors import OneFlowError
-    from oneflow._graph.saved.writer import sealed
-
-    called(Inference(Encoder())).save(tmp_path / "g")
-    path = tmp_path / "g" / "program.json"
-    document = json.loads(path.read_text())
-    program = next(p for p in (document, *document.get("others", ())) if p.get("dimensions"))
-    change(program["dimensions"])
-    path.write_text(json.dumps(sealed(document)))
-    with pytest.raises(OneFlowError, match=told):
-        flow.load_graph(tmp_path / "g")
-
-
-def test_an_exported_program_takes_all_sizes(tmp_path):
-    model = Encoder()
-    graph = Inference(lambda x, scale: model(x, scale)[0])
-    graph.model = model
-    called(graph).export(tmp_path / "g.pt2")
-    exported = torch.export.load(tmp_path / "g.pt2").module()
-    for n in (3, 8):
-        x, scale = torch.randn(2, n, 8), torch.ones(n, 1)
-        torch.testing.assert_close(exported(x, scale), model(x, scale)[0])
-
-
-@pytest.mark.slow
-def test_an_exported_onnx_model_takes_all_sizes(tmp_path):
-    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxscript")
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    graph = Inference(lambda x: model(x).softmax(-1))
-    graph.model = model
-    for n in (4, 5, 6):
-        graph(torch.randn(n, 8))
-    graph.export(tmp_path / "g.onnx", "onnx")
-    exported = onnx.load(tmp_path / "g.onnx")
-    x = torch.randn(9, 8)
-    evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator(exported)
-    (found,) = evaluator.run(None, {exported.graph.input[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(found), model(x).softmax(-1))
 
 
 def test_explain_tells_sizes_and_lines():

@@ -449,6 +449,7 @@ def instance_attributes(cls) -> list[str]:
                 dict.fromkeys(re.findall(r"\bself\.([a-z]\w*)(?:, self\.\w+)*(?:: [^=\n]+)? = ", source))
             )
             names.update(dict.fromkeys(re.findall(r"\bset_\(self, \"([a-z]\w*)\"", source)))
+            names.update(dict.fromkeys(n for n in vars(holder).get("__annotations__", {}) if n[0].isalpha()))
     return sorted(names)
 
 

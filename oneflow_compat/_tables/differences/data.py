@@ -71,7 +71,7 @@ DATA = {
             "records and images are not tensors; only the results of the last stage are part of the program"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/data/test_ofrecord.py::test_pipeline_inside_a_graph",
+        "test": "tests/data/test_record_images.py::test_pipeline_inside_a_graph",
     },
     "random-crop-stream": {
         "names": [
@@ -86,7 +86,7 @@ DATA = {
         ),
         "reason": "only the distribution is documented",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
-        "test": "tests/data/test_ofrecord.py::test_random_crops",
+        "test": "tests/data/test_record_images.py::test_random_crops",
     },
     "record-padding": {
         "names": ["oneflow.nn.OFRecordRawDecoder"],
@@ -108,7 +108,7 @@ DATA = {
         "here": "each image is in the upper left corner of the declared shape",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
-        "test": "tests/data/test_ofrecord.py::test_decoded_images_are_oneflows",
+        "test": "tests/data/test_record_images.py::test_decoded_images_are_oneflows",
     },
     "one-embedding-store": {
         "names": [
@@ -123,7 +123,7 @@ DATA = {
         ),
         "reason": "LMDB is maintained elsewhere; every store gives the same rows",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/embedding/test_one_embedding.py::test_disk_trains_as_memory",
+        "test": "tests/embedding/test_embedding_training.py::test_disk_trains_as_memory",
     },
     "one-embedding-snapshots": {
         "names": [
@@ -137,7 +137,7 @@ DATA = {
         ),
         "reason": "OneFlow's format is tied to its table on disk",
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/embedding/test_one_embedding.py::test_snapshots_move_between_stores",
+        "test": "tests/embedding/test_embedding_stores.py::test_snapshots_move_between_stores",
     },
     "one-embedding-optimizers": {
         "names": [f"{_OE}.Optimizer"],
@@ -145,7 +145,7 @@ DATA = {
         "here": "the same and AdamW; nesterov, dampening, amsgrad and other optimizers are an error",
         "reason": "rows store the states of these optimizers",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/embedding/test_one_embedding.py::test_wrong_optimizers",
+        "test": "tests/embedding/test_embedding_training.py::test_wrong_optimizers",
     },
     "one-embedding-shuffle": {
         "names": [f"{_OE}.MultiTableEmbedding", f"{_OE}.MultiTableMultiColumnEmbedding"],

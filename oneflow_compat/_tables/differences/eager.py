@@ -77,7 +77,7 @@ EAGER = {
         "here": "torch's TypeError; pass keepdim=True, a number, or [*x]",
         "reason": "undocumented; checking each call of these functions would cost more than it gives",
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_flags_are_bools_and_lists_are_lists",
+        "test": "tests/core/test_functions_of_torch.py::test_flags_are_bools_and_lists_are_lists",
     },
     "inputs-torch-refuses": {
         "names": [
@@ -100,7 +100,7 @@ EAGER = {
             " more than it gives"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_inputs_that_torch_refuses",
+        "test": "tests/core/test_functions_of_torch.py::test_inputs_that_torch_refuses",
     },
     "bool-arith": {
         "names": ["oneflow.Tensor.__sub__", "oneflow.Tensor.__truediv__", "oneflow.Tensor.__add__"],
@@ -230,7 +230,7 @@ EAGER = {
         "here": "torch's: nan, 1, an error",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_reductions_of_empty_tensors_are_torchs",
+        "test": "tests/core/test_functions_of_torch.py::test_reductions_of_empty_tensors_are_torchs",
     },
     "reduce-dtypes": {
         "names": [
@@ -271,7 +271,7 @@ EAGER = {
             " recorded call shows it"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_shapes_of_0d_are_torchs",
+        "test": "tests/core/test_functions_of_torch.py::test_shapes_of_0d_are_torchs",
     },
     "aliasing": {
         "names": ["oneflow.tensor_split", "oneflow.hsplit", "oneflow.vsplit", "oneflow.Tensor.repeat"],
@@ -282,7 +282,7 @@ EAGER = {
             " recorded call shows it"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_splits_are_views",
+        "test": "tests/core/test_functions_of_torch.py::test_splits_are_views",
     },
     "version-counter": {
         "names": ["oneflow.Tensor.backward"],
@@ -290,7 +290,7 @@ EAGER = {
         "here": "torch's check: RuntimeError at backward",
         "reason": "the gradient would be wrong",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_changing_a_saved_tensor_raises",
+        "test": "tests/core/test_functions_of_torch.py::test_changing_a_saved_tensor_raises",
     },
     "np-interop": {
         "names": ["oneflow.Tensor.__array__"],
@@ -320,7 +320,7 @@ EAGER = {
         "here": "torch.Size",
         "reason": "torch.Size is a tuple",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_shapes_of_0d_are_torchs",
+        "test": "tests/core/test_functions_of_torch.py::test_shapes_of_0d_are_torchs",
     },
     # ------------------------------------------------------------------ functions: OneFlow's documented
     # meaning; `oneflow.set_dialect('torch')` switches these
@@ -802,7 +802,7 @@ EAGER = {
         "here": "torch's text",
         "reason": "the objects are torch's",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_texts_are_torchs",
+        "test": "tests/core/test_functions_of_torch.py::test_texts_are_torchs",
     },
     "exceptions": {
         "names": ["oneflow._oneflow_internal.exception.Exception"],
@@ -846,7 +846,7 @@ EAGER = {
         "here": "torch's",
         "reason": "the graph is torch's",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_texts_are_torchs",
+        "test": "tests/core/test_functions_of_torch.py::test_texts_are_torchs",
     },
     "real-imag-attributes": {
         "names": ["oneflow.Tensor.real", "oneflow.Tensor.imag"],
@@ -859,7 +859,7 @@ EAGER = {
             " Tensor.__call__ would make callable(tensor) true everywhere"
         ),
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_parts_of_complex_numbers_are_attributes",
+        "test": "tests/core/test_functions_of_torch.py::test_parts_of_complex_numbers_are_attributes",
     },
     "no-grad-misc": {
         "names": ["oneflow.no_grad"],
@@ -870,7 +870,7 @@ EAGER = {
             " recorded call shows it"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_texts_are_torchs",
+        "test": "tests/core/test_functions_of_torch.py::test_texts_are_torchs",
     },
     "of-bugs": {
         "names": [
@@ -892,7 +892,7 @@ EAGER = {
         "here": "torch's results",
         "reason": "a defect of OneFlow 0.9.0",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_defects_are_not_reproduced",
+        "test": "tests/core/test_functions_of_torch.py::test_defects_are_not_reproduced",
     },
     "tensor-of-array": {
         "names": ["oneflow.Tensor", "oneflow.FloatTensor"],
@@ -915,7 +915,7 @@ EAGER = {
         "here": "the counters are 0; evict() and the CPU memory counter raise UnsupportedError",
         "reason": "torch evicts nothing; torch.utils.checkpoint recomputes activations on request",
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/core/test_deep_paths.py::test_rematerialisation_counts_nothing_and_evicts_nothing",
+        "test": "tests/core/test_framework_helpers.py::test_rematerialisation_counts_nothing_and_evicts_nothing",
     },
     "raw-reader-order": {
         "names": ["oneflow.nn.RawReader"],
@@ -931,7 +931,7 @@ EAGER = {
         "here": "the torch module itself runs in an nn.Graph; package_names, dynamic and size have no effect",
         "reason": "modules and tensors are torch's; a graph keeps one program per input signature",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_deep_paths.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
+        "test": "tests/core/test_framework_helpers.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
     },
     "graph-builder": {
         "names": ["oneflow._oneflow_internal.JobBuildAndInferCtx_Open", "oneflow._oneflow_internal.one"],
@@ -941,7 +941,7 @@ EAGER = {
         "here": "a manually built job gives shapes and dtypes (lazy tensors) but cannot be compiled",
         "reason": "a graph is captured by torch.fx; there is no second builder",
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/core/test_deep_paths.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
+        "test": "tests/core/test_framework_helpers.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
     },
     "graph-hooks": {
         "names": ["oneflow.nn.Graph", "oneflow.nn.Module.register_forward_hook"],
@@ -963,6 +963,6 @@ EAGER = {
         ),
         "reason": "programs are fx graphs of ATen operators; converters and tests read the job",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/clients/test_graph_internals.py::test_the_captured_program_as_a_job_message",
+        "test": "tests/clients/test_job_messages.py::test_the_captured_program_as_a_job_message",
     },
 }

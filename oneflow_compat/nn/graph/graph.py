@@ -50,6 +50,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
     leaves weights, optimizer and random state as they were.
     """
 
+    config: GraphConfig
     _child_init_cnt: Counter[str] = Counter()
     _dynamic = False  # made with_dynamic_input_shape
 

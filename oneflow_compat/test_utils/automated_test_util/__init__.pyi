@@ -23,17 +23,18 @@ def globaltest(f: Any) -> Any:
     ...
 
 def random_tensor(ndim: Any = None, dim0: Any = 1, dim1: Any = None, dim2: Any = None, dim3: Any = None, dim4: Any = None, low: Any = None, high: Any = None, dtype: Any = ..., requires_grad: Any = True, pin_memory: Any = False) -> Any:
-    """A tensor on both sides: sizes not given are drawn from 1 to 7, values from [low, high), by default
-    [0, 1).
+    """Sample a tensor on both sides.
+
+    Sizes that are not given are sampled from 1 to 7, values from [low, high), by default [0, 1).
     """
     ...
 
 def choice_tensor(a: Any, size: Any = None, replace: Any = True, p: Any = None, dtype: Any = ..., requires_grad: Any = False) -> Any:
-    """A tensor of elements of `a` on both sides, drawn as numpy.random.choice draws them."""
+    """Sample a tensor of elements of `a` on both sides, as numpy.random.choice does."""
     ...
 
 def random_dtype(seq_names: Any) -> Any:
-    """One dtype of the named families, on both sides."""
+    """Sample a dtype of the named families, on both sides."""
     ...
 
 torch: Any
