@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         sbp: tuple[Sbp, ...]
 
         def to_global(self, *args: Any, **kwargs: Any) -> Any: ...
-
         def to_local(self, **kwargs: Any) -> torch.Tensor: ...
 
 else:

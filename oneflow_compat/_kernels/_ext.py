@@ -122,7 +122,6 @@ def follows_input(function: Callable[..., Any]) -> Callable[..., Any]:
     tensors after the first take its dtype, and the operator runs with autocast off. (Matrix products keep
     torch's rule: the lower type.)
     """
-
     first_name = function.__code__.co_varnames[0]
 
     @functools.wraps(function)

@@ -141,7 +141,7 @@ def no_registrations():
     convert._classes.update(before)
 
 
-def test_a_compiled_module_is_a_graph_over_the_same_parameters(no_registrations):
+def test_a_compiled_module_is_a_graph_over_its_parameters(no_registrations):
     from oneflow.framework.infer_compiler import compile_from_torch, register
 
     module, x = Square(), torch.randn(3, 2)
@@ -258,13 +258,13 @@ def test_messages_hold_fields_and_refuse_others():
     assert op_conf.FeedInputOpConf(in_0="x").in_0 == "x"
 
 
-def test_what_the_builder_alone_has_is_missing_with_a_reason():
+def test_names_of_the_builder_are_missing_with_a_reason():
     for name in ("CurJobBuildAndInferCtx_Complete", "JobBuildAndInferCtx_GetCurrentJobId"):
         with pytest.raises(AttributeError, match="C\\+\\+ runtime does not exist"):
             getattr(flow._oneflow_internal, name)
 
 
-def test_rematerialisation_counts_nothing_and_evicts_nothing():
+def test_rematerialisation_evicts_nothing():
     remat = flow._oneflow_internal.remat
     x = torch.ones(2)
     remat.clear_stats()

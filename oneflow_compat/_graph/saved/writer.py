@@ -184,7 +184,6 @@ def _records(
 
 def _keep(tensors: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> str:
     """Add a tensor under a unique key, once for all tensors that read the same memory, and return the key."""
-
     key = name
     while key in tensors and not _is_same_memory(tensors[key], value):
         key += "'"

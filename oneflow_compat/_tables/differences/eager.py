@@ -915,7 +915,7 @@ EAGER = {
         "here": "the counters are 0; evict() and the CPU memory counter raise UnsupportedError",
         "reason": "torch evicts nothing; torch.utils.checkpoint recomputes activations on request",
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/core/test_framework_helpers.py::test_rematerialisation_counts_nothing_and_evicts_nothing",
+        "test": "tests/core/test_framework_helpers.py::test_rematerialisation_evicts_nothing",
     },
     "raw-reader-order": {
         "names": ["oneflow.nn.RawReader"],
@@ -931,7 +931,7 @@ EAGER = {
         "here": "the torch module itself runs in an nn.Graph; package_names, dynamic and size have no effect",
         "reason": "modules and tensors are torch's; a graph keeps one program per input signature",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_framework_helpers.py::test_a_compiled_module_is_a_graph_over_the_same_parameters",
+        "test": "tests/core/test_framework_helpers.py::test_a_compiled_module_is_a_graph_over_its_parameters",
     },
     "graph-builder": {
         "names": ["oneflow._oneflow_internal.JobBuildAndInferCtx_Open", "oneflow._oneflow_internal.one"],
@@ -941,7 +941,7 @@ EAGER = {
         "here": "a manually built job gives shapes and dtypes (lazy tensors) but cannot be compiled",
         "reason": "a graph is captured by torch.fx; there is no second builder",
         "severity": {"oneflow": "breaks", "torch": "superset"},
-        "test": "tests/core/test_framework_helpers.py::test_what_the_builder_alone_has_is_missing_with_a_reason",
+        "test": "tests/core/test_framework_helpers.py::test_names_of_the_builder_are_missing_with_a_reason",
     },
     "graph-hooks": {
         "names": ["oneflow.nn.Graph", "oneflow.nn.Module.register_forward_hook"],

@@ -43,7 +43,6 @@ class NumpyDataModule(DataModule):
         self, batch: Sequence[Any] | None = None, optimizer_idx: int = 0
     ) -> list[Any]:
         """The placeholders of a batch: one per array, of its shape and dtype."""
-
         if not isinstance(batch, tuple) or not all(isinstance(a, np.ndarray) for a in batch):
             raise TypeError(
                 f"NumpyDataModule.forward must return a tuple of arrays, found {type(batch).__name__}"

@@ -14,7 +14,6 @@ _open: list[Any] = []
 
 
 def _nvtx() -> Any:
-
     return torch.cuda.nvtx if torch.cuda.is_available() else None
 
 

@@ -17,7 +17,6 @@ class Regularizer:
         self.l1, self.l2 = l1, l2
 
     def add_to(self, gradient: Any, variable: Any) -> Any:
-
         if self.l1:
             gradient = gradient + self.l1 * torch.sign(variable).to(gradient.dtype)
         if self.l2:

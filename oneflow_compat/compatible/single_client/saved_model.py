@@ -231,7 +231,6 @@ class SignatureBuilder:
 
 def _export(job: Any, path: Any) -> None:
     """The job's forward as a torch.export program whose parameters are the variables."""
-
     variables = dict(job.session.variables)
 
     class Body(torch.nn.Module):
@@ -257,7 +256,6 @@ def _export(job: Any, path: Any) -> None:
 
 def load(saved_model_dir: Any, model_version: Any = None) -> Any:
     """(description, {job name: callable of tensors}) of a saved model; the newest version if None."""
-
     versions = sorted(int(v) for v in os.listdir(saved_model_dir) if v.isdigit())
     if not versions:
         raise FileNotFoundError(f"saved_model.load: there is no version in {saved_model_dir!r}")

@@ -37,7 +37,6 @@ class _Placeholder:
         batch_axis: Any = None,
         name: str | None = None,
     ) -> None:
-
         self.shape = tuple(int(d) for d in shape)
         self.dtype = torch.float32 if dtype is None else dtype
         if not isinstance(self.dtype, torch.dtype):
@@ -120,7 +119,6 @@ class _ListListPlaceholder(_ListPlaceholder):
 
     def check(self, where: Any, value: Any) -> Any:
         """[an empty tensor of shape (n, 0), array 1, ..., array n]; n is part of the job's signature."""
-
         arrays = self._only(where, value)
         if not isinstance(arrays, (list, tuple)) or not 0 < len(arrays) <= self.shape[0]:
             raise ValueError(
@@ -144,7 +142,6 @@ class _ListListPlaceholder(_ListPlaceholder):
 
 
 def _tensor(where: str, array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-
     declared = _numpy_dtype(dtype)
     if array.dtype != declared:
         if not _np.can_cast(array.dtype, declared, "same_kind"):

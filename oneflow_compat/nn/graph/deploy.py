@@ -273,7 +273,6 @@ def runtime_state_dict(
     A graph made with_dynamic_input_shape gives {its name: that OrderedDict}. `with_eager`: add the modules'
     state dicts under "eager_state".
     """
-
     _entry(graph, "runtime_state_dict")
     whole = out = OrderedDict() if destination is None else destination
     if graph._dynamic:

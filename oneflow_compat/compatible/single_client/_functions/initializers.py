@@ -133,7 +133,6 @@ def fill(tensor: torch.Tensor, initializer: Initializer | float, seed: int | Non
 
     `initializer`: an Initializer, a dict {"constant_conf": {"value": 0}}, or a number.
     """
-
     if isinstance(initializer, (int, float)):
         initializer = constant_initializer(initializer)
     if isinstance(initializer, dict):
@@ -183,5 +182,4 @@ def _fill(t: torch.Tensor, initializer: Initializer, generator: Any) -> None:
 
 
 def _truncated(t: torch.Tensor, mean: float, std: float, generator: Any) -> None:
-
     torch.nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std, generator=generator)

@@ -26,7 +26,6 @@ def _is_integer(value: float | Sequence[int]) -> bool:
 
 
 def _is_blob(value: Any, arguments: Any = None) -> bool:
-
     return isinstance(value, (torch.Tensor, HostBlob))
 
 
@@ -49,7 +48,6 @@ def _is_distribution(value: Any, arguments: Any = None) -> bool:
 
 
 def _is_generator(value: Any, arguments: Any = None) -> bool:
-
     return isinstance(value, torch.Generator)
 
 

@@ -48,7 +48,6 @@ def torch_device(device_kind: str) -> torch.device:
 
     A missing GPU is an error unless the user allowed the CPU.
     """
-
     if device_kind == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -67,7 +66,6 @@ def default_kind(job: Any) -> str:
 
     It is that of the job's default placement, else "gpu" if there is a GPU.
     """
-
     placement = job.config.default_placement if job is not None else None
     if placement is not None:
         return placement.kind

@@ -89,7 +89,6 @@ class FunctionConfig:
 
     @property
     def default_dtype(self) -> torch.dtype:
-
         return self.values.get("default_data_type", torch.float32)
 
     def describes_training(self) -> bool:
@@ -102,7 +101,6 @@ class FunctionConfig:
 
     def engine_config(self) -> Any:
         """The engine's options for this job."""
-
         config = Config()
         config.fuse_add_to_output = bool(self.values.get("enable_fuse_add_to_output", False))
         config.fuse_cast_scale = bool(self.values.get("enable_fuse_cast_scale", False))
@@ -112,7 +110,6 @@ class FunctionConfig:
     @contextlib.contextmanager
     def scopes(self, trace: Any) -> Iterator[Any]:
         """The state around the body: default view, autocast, and moving tensors to the scope's device."""
-
         with contextlib.ExitStack() as stack:
             view = self.values.get("default_logical_view") or self.values.get("default_distribute_strategy")
             if view is not None:

@@ -330,7 +330,6 @@ def _unflatten(declared: Any, queue: Any) -> Any:
 
 
 def _examples(declared: Any, out: list[torch.Tensor]) -> None:
-
     if isinstance(declared, job_typing._ListListPlaceholder):
         count = declared.shape[0]
         out += [

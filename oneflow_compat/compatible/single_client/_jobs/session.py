@@ -39,7 +39,6 @@ class Variable:
 
     def initialize(self) -> None:
         """Fill the tensor again from its initializer (with zeros if it has none)."""
-
         with torch.no_grad():
             if self.initializer is None:
                 self.tensor.zero_()
@@ -88,7 +87,6 @@ class Session:
 
     def all_values(self) -> dict[str, Any]:
         """{name: tensor} of every variable, optimizer slot and step counter."""
-
         values = {v.name: v.tensor for v in self.variables.values()}
         for name, step in self.steps().items():
             values[name] = torch.tensor([step], dtype=torch.int64)
@@ -161,7 +159,6 @@ def sync_default_session() -> None:
 
     Jobs run synchronously here, so this waits for the device only.
     """
-
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 

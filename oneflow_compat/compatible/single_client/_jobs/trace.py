@@ -167,7 +167,6 @@ def leaves(
     value: dict[str, Any] | torch.Tensor | Sequence[Any] | None, where: str = "the result"
 ) -> list[torch.Tensor]:
     """Flat list of the tensors of a job's result; anything else is an error that says what is allowed."""
-
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, TensorList):

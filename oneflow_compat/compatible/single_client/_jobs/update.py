@@ -56,7 +56,6 @@ class Update:
 
     def scalars_for(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """This step's scalars as 0-dim tensors of the dtype and device of `tensor`."""
-
         key = tensor.dtype, tensor.device
         if key not in self.scalars:
             self.values = self.numbers(self.trace.job.step)
@@ -75,7 +74,6 @@ class Update:
 
         It starts as zeros.
         """
-
         full = f"{variable.name}-{name}"
         state = self.trace.session.variables.get(full)
         if state is None:
@@ -92,7 +90,6 @@ def _gradients(
     """Return (gradients of the sum of the losses, factor that converts them to gradients of the means). The
     gradient of an empty loss is zero.
     """
-
     if not losses:
         return [None] * len(tensors), 1.0
     counts = [max(loss.numel(), 1) for loss in losses]
@@ -149,7 +146,6 @@ def _check_losses(trace: Any, losses: Sequence[torch.Tensor], optimizers: Sequen
 
 def _make_all_slots(trace: Any, plan: Any) -> None:
     """Create the slots of all optimizers without an update."""
-
     with torch.no_grad():
         for update, variables in plan:
             for v in variables:
@@ -166,7 +162,6 @@ def _update_all(
     scale: torch.Tensor | None,
 ) -> None:
     """Append the update of each optimizer; with a loss scale policy, only finite gradients update."""
-
     with torch.no_grad():
         finite = policy.check(trace, gradients, scale) if policy is not None else None
         remaining = iter(gradients)
@@ -248,7 +243,6 @@ def _update_variable(
     by_rows: rows whose gradient is zero keep their value and state.
     finite: a tensor; where it is false, nothing changes. None: always update.
     """
-
     optimizer, parameter = update.optimizer, variable.tensor
     slots = optimizer.make_slots(update, variable)
     written = (parameter, *slots)

@@ -84,7 +84,6 @@ def _make(
     model_name: str | None,
     seed: int | None,
 ) -> Any:
-
     if shape is None:
         raise ValueError(f"get_variable: variable {full!r} does not exist yet; give its shape")
     if isinstance(shape, int):

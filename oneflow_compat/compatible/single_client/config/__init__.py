@@ -19,12 +19,10 @@ def _record(name: str, value: str | float) -> None:
 
 
 def _tf32(value: bool) -> None:
-
     torch.backends.cuda.matmul.allow_tf32 = bool(value)
 
 
 def _load(path: str) -> None:
-
     torch.ops.load_library(path)
 
 

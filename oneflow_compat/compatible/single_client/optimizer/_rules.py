@@ -268,7 +268,6 @@ class LARS(Optimizer):
         self._set_decay(weight_decay, weight_decay_includes, weight_decay_excludes)
 
     def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
-
         (lr,) = scalars
         (v,) = slots
         p_norm, g_norm = p.norm(), g.norm()
@@ -315,7 +314,6 @@ class LAMB(Optimizer):
         return lr, 1 / (1 - self.beta1**t), 1 / (1 - self.beta2**t)
 
     def update(self, p: Any, g: torch.Tensor, slots: Any, scalars: Any, decay: Any) -> None:
-
         m, v = slots
         lr, first_correction, second_correction = scalars
         m.lerp_(g, 1 - self.beta1)

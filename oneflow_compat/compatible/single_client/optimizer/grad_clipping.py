@@ -21,7 +21,6 @@ class by_global_norm:
         return {"clip_by_global_norm": {"clip_norm": self.clip_norm}}
 
     def clip(self, grads: Any) -> Any:
-
         squares = [g.float().square().sum() for g in grads]
         norm = torch.stack([s.to(squares[0].device) for s in squares]).sum().sqrt()
         factor = self.clip_norm / torch.clamp(norm, min=self.clip_norm)

@@ -24,7 +24,6 @@ class static_loss_scale:
         _set(train_conf, "loss_scale_factor", self.loss_scale_factor)
 
     def current(self, trace: Any) -> Any:
-
         with outside_capture(trace):
             return torch.tensor(self.loss_scale_factor, device=trace.losses[0].device)
 
@@ -60,7 +59,6 @@ class dynamic_loss_scale:
         _set(train_conf, "dynamic_loss_scale_policy", conf)
 
     def _state(self, trace: Any) -> list[torch.Tensor]:
-
         tensors = []
         for name, start in (
             ("System-Train-LossScale", self.initial_loss_scale),
@@ -80,12 +78,10 @@ class dynamic_loss_scale:
         return self._state(trace)[0].clone()
 
     def check(self, trace: Any, grads: Sequence[torch.Tensor], scale: torch.Tensor) -> torch.Tensor:
-
         sums = [torch.isfinite(g).all() for g in grads if g is not None]
         return torch.stack([s.to(sums[0].device) for s in sums]).all()
 
     def advance(self, trace: Any, finite: torch.Tensor) -> None:
-
         scale, good = self._state(trace)
         good_now = torch.where(finite, good + 1, torch.zeros_like(good))
         grow = good_now >= self.increment_period

@@ -148,7 +148,6 @@ class InferenceSession:
         self._running = True
 
     def _apply(self, values: Any) -> None:
-
         for name, program in self._programs.items():
             for index, variable in enumerate(self._graphs[name]["variables"]):
                 if variable in values and hasattr(program, f"v{index}"):
