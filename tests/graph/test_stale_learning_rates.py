@@ -106,7 +106,8 @@ def test_a_graph_explains_that_build_needs_a_learning_rate_as_a_number():
     graph = graph_of(build, optimizer, model=model)
     graph(torch.randn(6, 4))
     assert (
-        "because build() needs it as a number" in graph.explain() and "test_stale_learning_rates.py" in graph.explain()
+        "because build() needs it as a number" in graph.explain()
+        and "test_stale_learning_rates.py" in graph.explain()
     )
 
 
