@@ -236,13 +236,15 @@ class Embedding(torch.nn.Module):
         gradients = self._collected.take(norm)
         if gradients is not None:
             optimizer, group = self._group()
-            self._apply(gradients, rule_for(optimizer, group, self._step), float(group["lr"]))
+            self._update_rows(gradients, rule_for(optimizer, group, self._step), float(group["lr"]))
 
     def _update_as(self, optimizer_name: str, param_group: Mapping[str, Any], step: int) -> None:
         self._step = int(step)
         gradients = self._collected.take()
         if gradients is not None:
-            self._apply(gradients, RULES[optimizer_name](param_group, self._step), float(param_group["lr"]))
+            self._update_rows(
+                gradients, RULES[optimizer_name](param_group, self._step), float(param_group["lr"])
+            )
 
     def sgd_update(self, param_group: Mapping[str, Any], step: int) -> None:
         """SGD on the rows, with the gradients collected since the last update and the options of
@@ -275,7 +277,7 @@ class Embedding(torch.nn.Module):
         """Forget the gradients collected since the last step."""
         self._collected.clear()
 
-    def _apply(self, gradients: RowGradients, rule: Rule, lr: float) -> None:
+    def _update_rows(self, gradients: RowGradients, rule: Rule, lr: float) -> None:
         """Update the rows of these gradients by a rule, and store them."""
         if self.padding_idx is not None:
             gradients = gradients.without(self.padding_idx)
