@@ -247,32 +247,36 @@ class LoadedGraph:
         return self.program.training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        error: Exception | None = None
-        is_fitting = False
+        """Run the first program that serves the call, or raise an error that says why none does."""
+        refusal: Exception | None = None  # of the first program
+        takes_arguments = False  # whether some program does, if not their values
+        branch: BranchTaken | None = None
         for loaded in self.programs:
             leaves, spec = tree_flatten((args, loaded.in_saved_order(kwargs)))
             try:
                 loaded.check_call(leaves, spec)
-            except (TypeError, ValueError) as mismatch:
-                error = error or mismatch
+            except (TypeError, ValueError) as error:
+                refusal = refusal or error
                 continue
-            is_fitting, placed = True, loaded.placed(leaves)
+            takes_arguments, placed = True, loaded.placed(leaves)
             values = loaded.values(placed)
             if values is None:
                 continue
             try:
                 return self._ran(loaded, values, leaves, placed)
-            except BranchTaken as mismatch:
+            except BranchTaken as taken:
                 if len(self.programs) == 1:
                     raise
-                error = mismatch
-        if is_fitting and not isinstance(error, BranchTaken):
+                branch = taken
+        if branch is not None:
+            raise branch
+        if takes_arguments:
             raise ValueError(
                 f"build() of graph {self.name} decides by values, and no saved program is of these; call the"
                 " graph with such values before it is saved"
             )
-        if error is not None and (isinstance(error, BranchTaken) or len(self.programs) == 1):
-            raise error
+        if refusal is not None and len(self.programs) == 1:
+            raise refusal
         leaves, spec = tree_flatten((args, kwargs))
         raise TypeError(
             f"graph {self.name} was saved for the calls"

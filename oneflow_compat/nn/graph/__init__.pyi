@@ -20,6 +20,7 @@ from torch.optim.optimizer import ParamsT
 from oneflow import _placement, _sbp, _Tensor
 from . import args_tree as args_tree
 from . import deploy as deploy
+from . import export as export
 from . import graph as graph
 from . import graph_block as graph_block
 from . import graph_calls as graph_calls
@@ -37,6 +38,7 @@ from . import graph_state as graph_state
 from . import graph_views as graph_views
 from . import job_message as job_message
 from . import proxy as proxy
+from . import runtime_state as runtime_state
 from . import state_loading as state_loading
 from . import stored_graph as stored_graph
 from . import util as util

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def _deploy() -> types.ModuleType:
-    from . import deploy  # the writers and readers of saved graphs load on demand
-
-    return deploy
+def _module(name: str) -> types.ModuleType:
+    """Return a module of this package. The writers and readers of saved graphs load on demand."""
+    return importlib.import_module(f".{name}", __package__)
 
 
 class StoredGraph:
@@ -28,7 +28,7 @@ class StoredGraph:
         """Write the program last run as an HTML page by module; with the arguments of a call, that call's
         program, each operator timed (no state changes).
         """
-        _deploy().to_html(self, path, args, kwargs)
+        _module("deploy").to_html(self, path, args, kwargs)
 
     def state_dict(self: Any, destination: OrderedDict[str, Any] | None = None) -> OrderedDict[str, Any]:
         """State of modules, optimizers, schedules and scaler; layout in graph_state.py."""
@@ -52,18 +52,18 @@ class StoredGraph:
         self: Any, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
     ) -> OrderedDict[str, Any]:
         """The compiled program with its state, to be saved and given to load_runtime_state_dict()."""
-        return _deploy().runtime_state_dict(self, destination, with_eager)
+        return _module("runtime_state").runtime_state_dict(self, destination, with_eager)
 
     def load_runtime_state_dict(
         self: Any, state_dict: dict[str, Any], *, warmup_with_run: bool = True
     ) -> None:
         """Run a program of runtime_state_dict() instead of capturing one; only before the first call."""
-        _deploy().load_runtime_state_dict(self, state_dict, warmup_with_run)
+        _module("runtime_state").load_runtime_state_dict(self, state_dict, warmup_with_run)
 
     @staticmethod
     def runtime_state_dict_to(state_dict: dict[str, Any], device: torch.device | str) -> dict[str, Any]:
         """A runtime state dict moved to another device."""
-        return _deploy().runtime_state_dict_to(state_dict, device)
+        return _module("runtime_state").runtime_state_dict_to(state_dict, device)
 
     def enable_save_runtime_state_dict(self, mode: bool = True) -> None:
         """Accepted: runtime_state_dict() is always possible."""
@@ -73,7 +73,7 @@ class StoredGraph:
         `oneflow.load_graph(path)` runs it without this class. `compiled`: write the machine code as well, for
         `load_graph(path, trust_binaries=True)`.
         """
-        _deploy().save(self, path, compiled)
+        _module("deploy").save(self, path, compiled)
 
     __oneflow_save__ = save  # oneflow.save(graph, path)
 
@@ -81,7 +81,7 @@ class StoredGraph:
         self: Any, path: str | os.PathLike[str], format: Literal["pt2", "aoti", "onnx"] = "pt2"
     ) -> None:
         """Write an inference graph for other runtimes: "pt2" (torch.export), "aoti" (AOTInductor), "onnx"."""
-        _deploy().export(self, path, format)
+        _module("export").export(self, path, format)
 
     def __reduce_ex__(self: Any, protocol: object) -> NoReturn:
         raise TypeError(
