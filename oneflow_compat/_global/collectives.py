@@ -25,7 +25,7 @@ from .._active import capturing, outside_capture
 from .failures import break_off, check_sound, is_lost, lost, names, transfer
 from .process_group import MESHES, CollectiveError, State, current, note_of, several, state, timeout
 
-_TOLD = 4 + MESHES  # position of the integers of tell() in a header
+_INTEGERS = 4 + MESHES  # position of the integers of send_integers() in a header
 _HEADER = 96
 
 
@@ -61,48 +61,48 @@ def add_mesh(ranks: Sequence[int], groups: Iterable[Any]) -> int:
 
 
 # --------------------------------------------------------------------------- agreement
-class Asked:
+class Request:
     """The request of this rank in a collective call, and the answers of all ranks."""
 
     def __init__(self, call: str) -> None:
         self.call, self.facts = call, ""
-        self.numbers: tuple[int, ...] = ()
-        self.message: object = None
-        self.told: list[Any] = []  # the integers of each rank
+        self.own_integers: tuple[int, ...] = ()
+        self.own_message: object = None
+        self.integers: list[Any] = []  # the integers of each rank
         self.messages: list[Any] = []  # the messages of each rank
 
-    def same(self, **facts: object) -> None:
+    def must_match(self, **facts: object) -> None:
         """Set the facts that must be the same on every rank."""
         self.facts = ", ".join(f"{name}={value}" for name, value in facts.items())
 
-    def tell(self, *integers: int) -> None:
-        """Send integers to every rank; `told` then has the list of each rank."""
-        self.numbers = integers
+    def send_integers(self, *integers: int) -> None:
+        """Send integers to every rank. After the exchange, `integers` has the list of each rank."""
+        self.own_integers = integers
 
-    def send(self, message: object) -> None:
-        """Send an object to every rank; `messages` then has the object of each rank."""
-        self.message = message
+    def send_message(self, message: object) -> None:
+        """Send an object to every rank. After the exchange, `messages` has the object of each rank."""
+        self.own_message = message
 
     def __str__(self) -> str:
         return f"{self.call}({self.facts})"
 
 
 @contextlib.contextmanager
-def checking(call: str, tells: bool = False) -> Iterator[Asked]:
+def checking(call: str, sends: bool = False) -> Iterator[Request]:
     """Raise on every rank if the body raises on one rank, or if the ranks make different requests.
 
     The failing rank raises its own error. The others raise one that names the call, the rank and the cause.
-    `tells`: the body sends integers or a message. They are exchanged inside another collective call as well.
+    `sends`: the body sends integers or a message. They are exchanged inside another collective call as well.
     """
-    asked, failure = Asked(call), None
-    if not several() or not tells and (state.nested or not _env.is_set("ONEFLOW_CHECK_COLLECTIVES")):
-        yield asked
+    request, failure = Request(call), None
+    if not several() or not sends and (state.nested or not _env.is_set("ONEFLOW_CHECK_COLLECTIVES")):
+        yield request
         return
     try:
-        yield asked
+        yield request
     except Exception as error:
         failure = error
-    _exchange(asked, failure)
+    _exchange(request, failure)
 
 
 @contextlib.contextmanager
@@ -115,15 +115,15 @@ def nested() -> Iterator[None]:
         state.nested -= 1
 
 
-def _exchange(asked: Asked, failure: Exception | None) -> None:
+def _exchange(request: Request, failure: Exception | None) -> None:
     state = _current_or(failure)
-    check_sound(asked.call)
+    check_sound(request.call)
     try:
-        headers, objects = _headers(state, asked, failure)
+        headers, objects = _headers(state, request, failure)
     except BaseException as error:
         if isinstance(error, Exception) and not is_lost(error):
             raise
-        problem = lost(asked.call, error)
+        problem = lost(request.call, error)
         if failure is not None:
             raise failure from None
         if not isinstance(error, Exception):
@@ -132,11 +132,11 @@ def _exchange(asked: Asked, failure: Exception | None) -> None:
     if failure is not None:
         raise failure
     if objects:
-        _raise_failure(asked, objects)
-        _raise_difference(asked, objects)
-    _check_history(asked, headers)
-    asked.told = [header[_TOLD : _TOLD + header[3]] for header in headers]
-    asked.messages = [message for _, _, message in objects]
+        _raise_failure(request, objects)
+        _raise_difference(request, objects)
+    _check_history(request, headers)
+    request.integers = [header[_INTEGERS : _INTEGERS + header[3]] for header in headers]
+    request.messages = [message for _, _, message in objects]
 
 
 def _current_or(failure: Exception | None) -> State:
@@ -149,26 +149,26 @@ def _current_or(failure: Exception | None) -> State:
         raise
 
 
-def _headers(state: State, asked: Asked, failure: Exception | None) -> tuple[list[list[int]], list[Any]]:
+def _headers(state: State, request: Request, failure: Exception | None) -> tuple[list[list[int]], list[Any]]:
     """Exchange and return the headers of all ranks, and their objects if a rank has any.
 
     An object is (the description of the call, the error, the message).
     """
-    description = str(asked)
+    description = str(request)
     with _happening_now(), torch.no_grad():
         group = _control(state)
-        has_more = failure is not None or asked.message is not None
+        has_more = failure is not None or request.own_message is not None
         row = [
-            _digest(asked.call if failure else description),
+            _digest(request.call if failure else description),
             failure is not None,
             has_more,
-            len(asked.numbers),
+            len(request.own_integers),
             *state.history,
-            *asked.numbers,
+            *request.own_integers,
         ]
         if len(row) > _HEADER:
             raise ValueError(
-                f"{asked.call}: a tensor of {len(asked.numbers)} dimensions is too large to exchange"
+                f"{request.call}: a tensor of {len(request.own_integers)} dimensions is too large to exchange"
             )
         state.header.numpy()[: len(row)] = row
         dist.all_gather(state.headers, state.header, group=group)
@@ -177,7 +177,7 @@ def _headers(state: State, asked: Asked, failure: Exception | None) -> tuple[lis
         if len({h[0] for h in headers}) > 1 or any(h[2] for h in headers):
             objects = [None] * len(headers)
             dist.all_gather_object(
-                objects, (description, failure and _as_text(failure), asked.message), group=group
+                objects, (description, failure and _as_text(failure), request.own_message), group=group
             )
     return headers, objects
 
@@ -191,7 +191,7 @@ def _as_text(error: BaseException) -> tuple[str, str]:
     return f"{type(error).__module__}:{type(error).__qualname__}", str(error)
 
 
-def _raise_failure(asked: Asked, objects: list[Any]) -> None:
+def _raise_failure(request: Request, objects: list[Any]) -> None:
     failing = next((rank for rank, (_, error, _) in enumerate(objects) if error), None)
     if failing is None:
         return
@@ -222,7 +222,7 @@ def _class_of(name: str) -> type[Exception] | None:
     )
 
 
-def _raise_difference(asked: Asked, objects: list[Any]) -> None:
+def _raise_difference(request: Request, objects: list[Any]) -> None:
     descriptions: dict[Any, Any] = {}
     for rank, (description, _, _) in enumerate(objects):
         descriptions.setdefault(description, []).append(rank)
@@ -231,7 +231,7 @@ def _raise_difference(asked: Asked, objects: list[Any]) -> None:
             f"{names(ranks)} called {description}" for description, ranks in descriptions.items()
         )
         raise CollectiveError(
-            f"{asked.call}: the ranks disagree: {each}. Every rank has to make the same call with the same"
+            f"{request.call}: the ranks disagree: {each}. Every rank has to make the same call with the same"
             " arguments"
         )
 
@@ -245,7 +245,7 @@ def note(mesh_number: int, operator: str) -> None:
         )
 
 
-def _check_history(asked: Asked, headers: list[list[int]]) -> None:
+def _check_history(request: Request, headers: list[list[int]]) -> None:
     for index, ranks in enumerate(state.meshes[: len(state.history)]):
         seen: dict[Any, Any] = {}
         for rank in ranks:
@@ -253,9 +253,9 @@ def _check_history(asked: Asked, headers: list[list[int]]) -> None:
         if len(seen) > 1:
             groups = " and ".join(names(group) for group in seen.values())
             break_off(
-                f"{asked.call}: {groups} ran different operators on global tensors before this call, so their"
-                " values may be mixed up. Every rank has to run the same operators; restart the program",
-                asked.call,
+                f"{request.call}: {groups} ran different operators on global tensors before this call, so"
+                " their values may be mixed up. Every rank has to run the same operators; restart the program",
+                request.call,
             )
             raise CollectiveError(state.broken)
 
@@ -264,18 +264,18 @@ def _check_history(asked: Asked, headers: list[list[int]]) -> None:
 def from_rank(source: int, make: Callable[[], Any], call: str) -> Any:
     """Return the object that `make()` returns on rank `source`, or raise its error, on every rank."""
     data = b""
-    with checking(call, tells=True) as asked:
-        asked.same(source=source)
+    with checking(call, sends=True) as request:
+        request.must_match(source=source)
         if _processes.get_rank() == source:
             data = _pickled(make())
-            asked.tell(len(data))
-    size = asked.told[source][0]
+            request.send_integers(len(data))
+    size = request.integers[source][0]
     box = (
         torch.frombuffer(bytearray(data), dtype=torch.uint8)
         if data
         else torch.empty(size, dtype=torch.uint8, device="cpu")
     )
-    with checking(call) as asked:  # a class may be missing on one rank
+    with checking(call) as request:  # a class may be missing on one rank
         with transfer(call):
             dist.broadcast(box, source, group=state.control)
         obj = _unpickled(box)

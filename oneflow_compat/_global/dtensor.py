@@ -63,11 +63,11 @@ def from_local(
     """
     nd_sbp = tuple(nd_sbp)
     if shape is None:
-        with checking("to_global", tells=True) as asked:
+        with checking("to_global", sends=True) as request:
             check_world(placement)
-            asked.same(placement=placement, sbp=nd_sbp)
-            asked.tell(*describe_shard(local))
-        dtype, shape = agreed_shape(asked.told, placement, nd_sbp)
+            request.must_match(placement=placement, sbp=nd_sbp)
+            request.send_integers(*describe_shard(local))
+        dtype, shape = agreed_shape(request.integers, placement, nd_sbp)
         if _processes.get_rank() not in placement.ranks:
             local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
     return from_local_of_shape(local, placement, nd_sbp, shape)
@@ -79,7 +79,7 @@ def describe_shard(local: torch.Tensor) -> list[int]:
 
 
 def agreed_shape(
-    told: Sequence[Sequence[int]], placement: Placement, nd_sbp: SBP, name: str = "to_global"
+    integers: Sequence[Sequence[int]], placement: Placement, nd_sbp: SBP, name: str = "to_global"
 ) -> tuple[torch.dtype, list[int]]:
     """Return the dtype and the full shape of a tensor from the shapes of its shards on all ranks.
 
@@ -87,7 +87,7 @@ def agreed_shape(
     """
     grid = torch.from_numpy(placement.ranks)
     ranks = grid.flatten().tolist()
-    shards = {rank: (DTYPES[told[rank][0]], tuple(told[rank][1:])) for rank in ranks}
+    shards = {rank: (DTYPES[integers[rank][0]], tuple(integers[rank][1:])) for rank in ranks}
     dtype, shape = _common_form(shards, name)
     for d in {r._dim for r in nd_sbp if r._kind == "split"}:
         line = grid[tuple(slice(None) if r == sbp.split(d) else 0 for r in nd_sbp)]

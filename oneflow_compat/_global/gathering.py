@@ -35,14 +35,14 @@ def save(obj: object, write: Callable[[], Any], destination: int | None, about: 
     tensors = _global_tensors(obj) if several() else []
     if not tensors:
         return write()
-    with checking("save", tells=True) as asked:
-        asked.same(global_dst_rank=destination, about=about)
-        asked.send([tuple(map(str, of_several_ranks().about(t).values())) for t in tensors])
-    _check_same(asked.messages)
+    with checking("save", sends=True) as request:
+        request.must_match(global_dst_rank=destination, about=about)
+        request.send_message([tuple(map(str, of_several_ranks().about(t).values())) for t in tensors])
+    _check_same(request.messages)
     gathering = Gathering(tensors)
     if destination is None:
         gathering.finish(keep=True)
-    with checking("save", tells=True):
+    with checking("save", sends=True):
         _gatherings.append(gathering)
         try:
             write()

@@ -284,8 +284,8 @@ def full_tensor(tensor: GlobalDTensor) -> torch.Tensor:
 
 def read(tensor: GlobalDTensor, call: str) -> torch.Tensor:
     """Return the full tensor for a read by the program. The ranks agree first that all of them read it."""
-    with checking(call) as asked:
-        asked.same(**about(tensor))
+    with checking(call) as request:
+        request.must_match(**about(tensor))
     with transfer(call):
         return full_tensor(tensor)
 

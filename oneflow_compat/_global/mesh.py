@@ -36,9 +36,9 @@ counters: dict[DeviceMesh, tuple[int, list[Callable[[], int]]]] = {}
 def mesh_of(placement: Placement) -> DeviceMesh:
     """Return the mesh of a placement. The first call starts the process group."""
     ranks, world = placement.ranks, _processes.get_world_size()
-    with checking("placement", tells=True) as asked:
+    with checking("placement", sends=True) as request:
         check_world(placement)
-        asked.same(placement=placement)
+        request.must_match(placement=placement)
     with now(), transfer("placement"):
         start()
         mesh = DeviceMesh(placement.type, ranks.tolist())

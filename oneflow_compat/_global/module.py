@@ -34,12 +34,12 @@ def to_global(self: torch.nn.Module, placement: Placement | None = None, sbp: An
     before the first one moves. If one rank raises, all ranks raise and the module is unchanged.
     """
     tensors = dict(_named_tensors(self))
-    with checking("Module.to_global", tells=True) as asked:
+    with checking("Module.to_global", sends=True) as request:
         for tensor in tensors.values():
             _check_target(tensor, placement, sbp)
-        asked.same(placement=placement, sbp=sbp)
-        asked.send([(name, is_global(t), _numbers_of(t)) for name, t in tensors.items()])
-    shapes = _agreed_shapes(asked.messages, tensors, placement, sbp)
+        request.must_match(placement=placement, sbp=sbp)
+        request.send_message([(name, is_global(t), _numbers_of(t)) for name, t in tensors.items()])
+    shapes = _agreed_shapes(request.messages, tensors, placement, sbp)
 
     def change(name: str, t: torch.Tensor) -> torch.Tensor:
         nd_sbp = _fitting(sbp, t)
@@ -101,13 +101,13 @@ def _agreed_shapes(
             )
     shapes = {}
     for i, (name, tensor) in enumerate(tensors.items()):
-        told = [message[i][2] for message in messages]
+        descriptions = [message[i][2] for message in messages]
         if not is_global(tensor):
             nd_sbp = checked_sbp(_fitting(sbp, tensor), placement, tensor.dim())
             _, shapes[name] = of_several_ranks().agreed_shape(
-                told, placement, nd_sbp, f"Module.to_global of {name}"
+                descriptions, placement, nd_sbp, f"Module.to_global of {name}"
             )
-        elif any(description != told[0] for description in told):
+        elif any(description != descriptions[0] for description in descriptions):
             raise RuntimeError(f"Module.to_global of {name}: the ranks have different shapes or dtypes")
     return shapes
 

@@ -18,7 +18,7 @@ import torch
 from .. import _processes
 from ..sbp import broadcast, partial_sum
 from . import creation
-from .collectives import Asked, checking
+from .collectives import Request, checking
 from .failures import transfer
 from .marks import (
     Global,
@@ -313,21 +313,21 @@ def _to_global_of_ranks(
     ranks, moves = of_several_ranks(), isinstance(self, OfSeveralRanks)
     unchecked = check_meta is False or moves and _is_at_home(self, placement, sbp)
     with (
-        contextlib.nullcontext(Asked("Tensor.to_global"))
+        contextlib.nullcontext(Request("Tensor.to_global"))
         if unchecked
-        else checking("Tensor.to_global", tells=not moves)
-    ) as asked:
+        else checking("Tensor.to_global", sends=not moves)
+    ) as request:
         placement, sbp = _target(self, placement, sbp)
         nd_sbp = checked_sbp(sbp, placement, self.dim())
         grad_sbp = grad_sbp and checked_sbp(grad_sbp, placement, self.dim())
         ranks.check_world(placement)
         if moves:
-            asked.same(
+            request.must_match(
                 tensor="global", placement=placement, sbp=nd_sbp, grad_sbp=grad_sbp, source=ranks.about(self)
             )
         else:
-            asked.same(tensor="local", placement=placement, sbp=nd_sbp)
-            asked.tell(*ranks.describe_shard(self))
+            request.must_match(tensor="local", placement=placement, sbp=nd_sbp)
+            request.send_integers(*ranks.describe_shard(self))
     out: torch.Tensor
     if moves:
         with transfer("Tensor.to_global"):
@@ -337,7 +337,7 @@ def _to_global_of_ranks(
     if check_meta is False:
         shape = _even_shape(local, placement, nd_sbp)
     else:
-        dtype, shape = ranks.agreed_shape(asked.told, placement, nd_sbp)
+        dtype, shape = ranks.agreed_shape(request.integers, placement, nd_sbp)
         if _processes.get_rank() not in placement.ranks:
             local = torch.empty(0, dtype=dtype, requires_grad=local.requires_grad)
     out = ranks.from_local(local, placement, nd_sbp, shape)

@@ -117,8 +117,8 @@ def _one_draw(function: str, placement: Placement, sbp: Sbp | Sequence[Sbp]) -> 
     """With several ranks, all sample the same random values."""
     if function not in _DRAWN or not several():
         return contextlib.nullcontext()
-    with collectives.checking(function) as asked:
-        asked.same(placement=placement, sbp=sbp)
+    with collectives.checking(function) as request:
+        request.must_match(placement=placement, sbp=sbp)
     process_group.start()
     return of_several_ranks().same_random_values()
 

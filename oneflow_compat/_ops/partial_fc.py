@@ -50,9 +50,9 @@ def _sample(
     sampled, and ids and rows are broadcast.
     """
     call = "distributed_partial_fc_sample"
-    with checking(call) as asked:
+    with checking(call) as request:
         _check_arguments(weight, label, num_sample)
-        asked.same(weight=_about(weight), label=_about(label), num_sample=num_sample)
+        request.must_match(weight=_about(weight), label=_about(label), num_sample=num_sample)
     with nested(), transfer(call):
         return _sampled(weight, label, num_sample)
 

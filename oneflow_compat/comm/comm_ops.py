@@ -104,9 +104,9 @@ def all_reduce(tensor: torch.Tensor) -> None:
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
     """
-    with checking("comm.all_reduce") as asked:
+    with checking("comm.all_reduce") as request:
         _check_tensor("all_reduce", "tensor", tensor)
-        asked.same(**_about(tensor))
+        request.must_match(**_about(tensor))
     if not _alone():
         _written("all_reduce", [tensor], lambda out: dist.all_reduce(out[0]))
 
@@ -116,10 +116,10 @@ def all_gather(tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor) -> Non
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
     """
-    with checking("comm.all_gather") as asked:
+    with checking("comm.all_gather") as request:
         _check_tensor("all_gather", "tensor", tensor)
         _check_tensors("all_gather", "tensor_list", tensor_list, tensor)
-        asked.same(**_about(tensor))
+        request.must_match(**_about(tensor))
     if _alone():
         _fill(tensor_list[0], tensor)
     else:
@@ -128,9 +128,9 @@ def all_gather(tensor_list: Sequence[torch.Tensor], tensor: torch.Tensor) -> Non
 
 def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor) -> None:
     """Concatenate every rank's `input_tensor` in `output_tensor`, of any shape with as many elements."""
-    with checking("comm.all_gather_into_tensor") as asked:
+    with checking("comm.all_gather_into_tensor") as request:
         _check_sizes("all_gather_into_tensor", output_tensor, input_tensor)
-        asked.same(elements=input_tensor.numel(), dtype=input_tensor.dtype)
+        request.must_match(elements=input_tensor.numel(), dtype=input_tensor.dtype)
     if _alone():
         _fill(output_tensor, input_tensor)
     else:
@@ -144,13 +144,13 @@ def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tens
 def all_to_all(output_tensor_list: Sequence[torch.Tensor], input_tensor_list: Sequence[torch.Tensor]) -> None:
     """Copy rank i's `input_tensor_list[j]` to rank j's `output_tensor_list[i]`, for all i and j."""
     name = "all_to_all"
-    with checking("comm.all_to_all") as asked:
+    with checking("comm.all_to_all") as request:
         _check_tensors(name, "output_tensor_list", output_tensor_list)
         _check_tensors(name, "input_tensor_list", input_tensor_list)
-        asked.same(dtype=sorted({str(t.dtype) for t in (*output_tensor_list, *input_tensor_list)}))
+        request.must_match(dtype=sorted({str(t.dtype) for t in (*output_tensor_list, *input_tensor_list)}))
         if len(input_tensor_list) <= _FEW_RANKS:
-            asked.tell(*(t.numel() for t in (*output_tensor_list, *input_tensor_list)))
-    _check_exchange(asked.told)
+            request.send_integers(*(t.numel() for t in (*output_tensor_list, *input_tensor_list)))
+    _check_exchange(request.integers)
     if _alone():
         _fill(output_tensor_list[0], input_tensor_list[0])
     else:
@@ -162,11 +162,11 @@ def all_to_all(output_tensor_list: Sequence[torch.Tensor], input_tensor_list: Se
 _FEW_RANKS = 32  # up to this count of ranks, the sizes of their tensors are compared
 
 
-def _check_exchange(told: Sequence[Sequence[int]]) -> None:
+def _check_exchange(integers: Sequence[Sequence[int]]) -> None:
     """Check the sizes of all ranks on every rank, so that all ranks raise."""
-    for receiver, sizes in enumerate(told):
+    for receiver, sizes in enumerate(integers):
         for sender, expected in enumerate(sizes[: len(sizes) // 2]):
-            sent = told[sender][len(told[sender]) // 2 + receiver]
+            sent = integers[sender][len(integers[sender]) // 2 + receiver]
             if sent != expected:
                 raise RuntimeError(
                     f"comm.all_to_all: rank {sender} sends {sent} elements to rank {receiver}, which expects"
@@ -192,10 +192,10 @@ def broadcast(tensor: torch.Tensor, src: int = 0) -> None:
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
     """
-    with checking("comm.broadcast") as asked:
+    with checking("comm.broadcast") as request:
         _check_rank("broadcast", src)
         _check_tensor("broadcast", "tensor", tensor)
-        asked.same(**_about(tensor), src=src)
+        request.must_match(**_about(tensor), src=src)
     if not _alone():
         _written("broadcast", [tensor], lambda out: dist.broadcast(out[0], src))
 
@@ -214,20 +214,20 @@ def reduce(tensor: torch.Tensor, dst: int = 0) -> None:
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
     """
-    with checking("comm.reduce") as asked:
+    with checking("comm.reduce") as request:
         _check_rank("reduce", dst)
         _check_tensor("reduce", "tensor", tensor)
-        asked.same(**_about(tensor), dst=dst)
+        request.must_match(**_about(tensor), dst=dst)
     if not _alone():
         _written("reduce", [tensor], lambda out: dist.reduce(out[0], dst))
 
 
 def reduce_scatter(output: torch.Tensor, input_list: Sequence[torch.Tensor]) -> None:
     """Sum the ranks' `input_list[rank]` into `output`."""
-    with checking("comm.reduce_scatter") as asked:
+    with checking("comm.reduce_scatter") as request:
         _check_tensor("reduce_scatter", "output", output)
         _check_tensors("reduce_scatter", "input_list", input_list, output)
-        asked.same(**_about(output))
+        request.must_match(**_about(output))
     if _alone():
         _fill(output, input_list[0])
     else:
@@ -240,9 +240,9 @@ def reduce_scatter(output: torch.Tensor, input_list: Sequence[torch.Tensor]) -> 
 
 def reduce_scatter_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor) -> None:
     """Sum `input_tensor` over ranks; `output_tensor` gets this rank's shard of the elements, row by row."""
-    with checking("comm.reduce_scatter_tensor") as asked:
+    with checking("comm.reduce_scatter_tensor") as request:
         _check_sizes("reduce_scatter_tensor", input_tensor, output_tensor)
-        asked.same(elements=output_tensor.numel(), dtype=output_tensor.dtype)
+        request.must_match(elements=output_tensor.numel(), dtype=output_tensor.dtype)
     if _alone():
         _fill(output_tensor, input_tensor)
     else:
@@ -258,12 +258,12 @@ def gather(tensor: torch.Tensor, gather_list: Sequence[torch.Tensor] | None = No
 
     The tensors have one shape and dtype on all ranks. Returns nothing.
     """
-    with checking("comm.gather") as asked:
+    with checking("comm.gather") as request:
         _check_rank("gather", dst)
         _check_tensor("gather", "tensor", tensor)
         if _processes.get_rank() == dst:
             _check_tensors("gather", "gather_list", gather_list, tensor)
-        asked.same(**_about(tensor), dst=dst)
+        request.must_match(**_about(tensor), dst=dst)
     received = gather_list if gather_list is not None and _processes.get_rank() == dst else []
     if _alone():
         _fill(received[0], tensor)
@@ -273,12 +273,12 @@ def gather(tensor: torch.Tensor, gather_list: Sequence[torch.Tensor] | None = No
 
 def scatter(tensor: torch.Tensor, scatter_list: Sequence[torch.Tensor] | None = None, src: int = 0) -> None:
     """Copy this rank's element of rank `src`'s `scatter_list` to `tensor`."""
-    with checking("comm.scatter") as asked:
+    with checking("comm.scatter") as request:
         _check_rank("scatter", src)
         _check_tensor("scatter", "tensor", tensor)
         if _processes.get_rank() == src:
             _check_tensors("scatter", "scatter_list", scatter_list, tensor)
-        asked.same(**_about(tensor), src=src)
+        request.must_match(**_about(tensor), src=src)
     sent = scatter_list if scatter_list is not None and _processes.get_rank() == src else []
     if _alone():
         _fill(tensor, sent[0])

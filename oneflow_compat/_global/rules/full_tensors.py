@@ -50,8 +50,8 @@ def compute_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         for t in tensors
     ):
         call_name = "Tensor.item" if func is aten._local_scalar_dense.default else func._opname
-        with collectives.checking(call_name) as asked:
-            asked.same(tensors=[about(t) for t in tensors])
+        with collectives.checking(call_name) as request:
+            request.must_match(tensors=[about(t) for t in tensors])
     return func(*map_tensors(full_tensor, args), **map_tensors(full_tensor, kwargs))
 
 

@@ -210,8 +210,8 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             (args, kwargs, [[*b._origin.parameters(), *b._origin.buffers()] for b in self._blocks.values()])
         )
         if any(isinstance(t, OfSeveralRanks) for t in tensors):
-            with checking(f"the first call of graph {self._name}") as asked:
-                asked.same(inputs=self._form_of(args, kwargs))
+            with checking(f"the first call of graph {self._name}") as request:
+                request.must_match(inputs=self._form_of(args, kwargs))
                 self._engine.compile(*args, **kwargs)
 
     def _note_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

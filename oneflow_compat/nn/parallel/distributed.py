@@ -95,12 +95,14 @@ def _attach(
 
 def _check_same_modules(module: torch.nn.Module, *options: Any) -> None:
     """Raise RuntimeError on every rank unless all ranks have the same parameters and buffers."""
-    with checking("DistributedDataParallel", tells=True) as asked:
+    with checking("DistributedDataParallel", sends=True) as request:
         tensors = [*module.named_parameters(), *module.named_buffers()]
-        asked.same(broadcast_buffers=options[0], broadcast_parameters=options[1], bucket_size=options[2])
-        asked.send([(name, tuple(t.shape), t.dtype, t.requires_grad) for name, t in tensors])
-    for rank, message in enumerate(asked.messages):
-        for ours, theirs in itertools.zip_longest(asked.messages[0], message):
+        request.must_match(
+            broadcast_buffers=options[0], broadcast_parameters=options[1], bucket_size=options[2]
+        )
+        request.send_message([(name, tuple(t.shape), t.dtype, t.requires_grad) for name, t in tensors])
+    for rank, message in enumerate(request.messages):
+        for ours, theirs in itertools.zip_longest(request.messages[0], message):
             if ours != theirs:
                 raise RuntimeError(
                     f"DistributedDataParallel: the modules differ: rank 0 has {ours}, rank {rank} {theirs}"

@@ -64,12 +64,12 @@ def to_global(
 
 def _structure_of_ranks(input: Any, placement: Placement | None) -> Any:
     """Return `input`, or tensors without values in the structure of the placement's first rank for None."""
-    with checking("global_view.to_global", tells=True) as asked:
-        asked.tell(int(input is None))
-    without = [rank for rank, (is_none,) in enumerate(asked.told) if is_none]
+    with checking("global_view.to_global", sends=True) as request:
+        request.send_integers(int(input is None))
+    without = [rank for rank, (is_none,) in enumerate(request.integers) if is_none]
     if not without or len(without) == _processes.get_world_size():
         return input
-    with checking("global_view.to_global", tells=True) as asked:
+    with checking("global_view.to_global", sends=True) as request:
         if not isinstance(placement, Placement):
             raise TypeError(
                 f"to_global: placement must be an oneflow.placement, found {type(placement).__name__}"
@@ -80,11 +80,11 @@ def _structure_of_ranks(input: Any, placement: Placement | None) -> Any:
                 f"to_global: the ranks {inside} are in {placement!r} and gave None; only ranks outside of"
                 " it may"
             )
-        asked.same(placement=placement)
-        asked.send(None if input is None else pytree.tree_map_only(torch.Tensor, _described, input))
+        request.must_match(placement=placement)
+        request.send_message(None if input is None else pytree.tree_map_only(torch.Tensor, _described, input))
     if input is not None:
         return input
-    return pytree.tree_map_only(_Described, _without_values, asked.messages[int(placement.ranks.flat[0])])
+    return pytree.tree_map_only(_Described, _without_values, request.messages[int(placement.ranks.flat[0])])
 
 
 @dataclasses.dataclass(frozen=True)
