@@ -184,14 +184,9 @@ def _sbp_generators(
                 )
             self.max_dim, self.except_split = max_dim, except_split
             self.except_broadcast, self.except_partial_sum = except_broadcast, except_partial_sum
-            axes = (
-                range(max_dim)
-                if valid_split_axis is None
-                else [valid_split_axis]
-                if isinstance(valid_split_axis, int)
-                else valid_split_axis
-            )
-            self.valid_split_axis = list(axes)
+            if isinstance(valid_split_axis, int):
+                valid_split_axis = [valid_split_axis]
+            self.valid_split_axis = list(range(max_dim) if valid_split_axis is None else valid_split_axis)
 
         def _all(self) -> list[Any]:
             sbp = candidate_of().sbp

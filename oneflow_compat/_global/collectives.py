@@ -253,8 +253,8 @@ def _check_history(request: Request, headers: list[list[int]]) -> None:
         if len(seen) > 1:
             groups = " and ".join(names(group) for group in seen.values())
             break_off(
-                f"{request.call}: {groups} ran different operators on global tensors before this call, so"
-                " their values may be mixed up. Every rank has to run the same operators; restart the program",
+                f"{request.call}: {groups} ran different operators on global tensors before this call,"
+                " so their values may be mixed up. Every rank has to run the same operators; restart the program",
                 request.call,
             )
             raise CollectiveError(state.broken)

@@ -136,13 +136,13 @@ def _explanation(call: str, error: BaseException) -> str:
         notes = _notes([r for r in range(world) if r != rank])
         gone = "timed out" in str(error).lower() or "timeout" in str(error).lower()
         limit = timeout()
-        why = (
-            f"waited {limit.total_seconds():g} s for the others"
-            if gone and limit
-            else "waited for the others in vain"
-            if gone
-            else "lost the connection to another rank"
-        )
+        why = "lost the connection to another rank"
+        if gone:
+            why = (
+                f"waited {limit.total_seconds():g} s for the others"
+                if limit
+                else "waited for the others in vain"
+            )
         account = [f"rank {r} {note_of_rank}" for r, note_of_rank in notes.items() if note_of_rank]
         missing = [r for r, note_of_rank in notes.items() if not note_of_rank]
         if missing:

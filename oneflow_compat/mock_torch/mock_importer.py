@@ -33,9 +33,10 @@ _REAL_SIDE = {  # libraries that always get the real torch
 }
 _import = builtins.__import__
 _resolve_name = pkgutil.resolve_name
-_chosen = "oneflow"  # the dialect before the mock was enabled
+_dialect_before = "oneflow"  # the dialect before the mock was enabled
 _stack: list[Any] = []  # a _Config (enabled) or None (disabled); the last entry is in force
-# files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}
+# files imported under the mock: name -> {True: the module that sees oneflow, False: the one that sees torch}.
+# A file that is imported outside the mock, too, has both.
 _sides: dict[str, dict[bool, Any]] = {}
 # global names that enable() switched: (id of the globals, name) -> (the globals, torch's module, oneflow's)
 _replaced: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
@@ -322,14 +323,15 @@ def _torch_name(names: dict[str, Any], key: Any, value: Any, config: Any) -> Any
 
 def _follow_dialect(was_enabled: bool) -> None:
     """Use torch's dialect while the mock is on, and the previous dialect when it is off."""
-    global _chosen
+    global _dialect_before
     import oneflow
 
     if is_enabled() and not was_enabled:
-        _chosen = oneflow.get_dialect()
-    name = "torch" if is_enabled() else _chosen if was_enabled else None
-    if name is not None and oneflow.get_dialect() != name:
-        oneflow.set_dialect(name)
+        _dialect_before = oneflow.get_dialect()
+    if is_enabled() or was_enabled:
+        dialect = "torch" if is_enabled() else _dialect_before
+        if oneflow.get_dialect() != dialect:
+            oneflow.set_dialect(dialect)
 
 
 class OneflowImporter:
