@@ -74,7 +74,7 @@ def is_ours(fullname: str) -> bool:
 def _homes(parent: str) -> list[str]:
     """Return the packages in which `import parent.name` looks for a module, in this order.
 
-    These are: the package that the path `parent` stands for, those that it names as `_modules_of`, and torch's
+    They are the package that the path `parent` stands for, those that it names as `_modules_of`, and torch's
     package of the same path.
     """
     module = sys.modules.get(parent)

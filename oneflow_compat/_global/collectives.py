@@ -254,7 +254,8 @@ def _check_history(request: Request, headers: list[list[int]]) -> None:
             groups = " and ".join(names(group) for group in seen.values())
             break_off(
                 f"{request.call}: {groups} ran different operators on global tensors before this call,"
-                " so their values may be mixed up. Every rank has to run the same operators; restart the program",
+                " so their values may be mixed up. Every rank has to run the same operators; restart the"
+                " program",
                 request.call,
             )
             raise CollectiveError(state.broken)

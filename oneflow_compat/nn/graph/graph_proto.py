@@ -1,9 +1,8 @@
-"""The captured program as OneFlow's job message: what converters and OneFlow's tests read as
-graph._graph_proto.net.op.
+"""The captured program as OneFlow's job message, which converters and OneFlow's tests read.
 
-`operator_lines` writes the same operators for the text of a graph. Input, variable and output operators, and
-one user operator per ATen operator under OneFlow's type, input and setting names where
-`_tables/graph_operators.py` knows them. The message is for reading: nothing is run from it.
+They read it as graph._graph_proto.net.op. The message has input, variable and output operators, and a user
+operator for each ATen operator. `_tables/graph_operators.py` has OneFlow's names of types, inputs, settings.
+`operator_lines` writes the same operators for the text of a graph. Nothing runs from the message.
 """
 
 from __future__ import annotations
@@ -64,6 +63,12 @@ def operator_lines(program: Program, calls: ModuleCalls, location: bool = False)
 
 
 class JobWriter:
+    """Writes the operators of a program as the operators of a OneFlow job: `job`.
+
+    A value of the job is named "operator/output_0". Operators that OneFlow writes differently have a writer
+    in `_SPECIAL`, `CALLS` or `PARTS`. The others are written by the table, or under ATen's name.
+    """
+
     def __init__(self, program: Program, calls: ModuleCalls) -> None:
         self.job, self.count = Job(), 0
         self.names: dict[torch.fx.Node, str] = {}
@@ -74,6 +79,16 @@ class JobWriter:
         arguments, returned = (
             [name for name, leaf in leaves if leaf.is_tensor] for leaves in calls.get("", ((), ()))
         )
+        self._write_inputs(program, arguments)
+        for node in program.graph.nodes:
+            if node.op == "get_attr":
+                self.names[node] = self._value(f"{node.target}/out", node)
+            elif node.op == "call_function":
+                self._call(node)
+        self._write_results(program, returned)
+
+    def _write_inputs(self, program: Program, arguments: Sequence[str]) -> None:
+        """Write an input or variable operator for each slot; `arguments` are the names of the arguments."""
         inputs = iter(arguments)
         for node, slot in zip(program.placeholders, program.slots):
             name = next(inputs, slot.name) if slot.role == "arg" else slot.name
@@ -85,11 +100,9 @@ class JobWriter:
             conf = op.input_conf if slot.role == "arg" else op.variable_conf
             conf.out = "out"
             _describe(conf.blob_conf if slot.role == "arg" else conf, slot.shape or (), slot.dtype)
-        for node in program.graph.nodes:
-            if node.op == "get_attr":
-                self.names[node] = self._value(f"{node.target}/out", node)
-            elif node.op == "call_function":
-                self._call(node)
+
+    def _write_results(self, program: Program, returned: Sequence[str]) -> None:
+        """Write an output operator for each tensor that build() returned."""
         for name, node in zip(returned, _args(program.graph.output_node())[0]):
             op = self._op(name, _device(node))
             setattr(op.output_conf, "in", self.names.get(node, node.name))
