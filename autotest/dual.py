@@ -32,6 +32,15 @@ class _Length(int):
 
 
 class Dual:
+    """A value of the reference and its twin of the candidate.
+
+        x = Dual(pair, torch.ones(2), flow.ones(2))
+        y = (x + 1).sum()
+        y.reference, y.candidate  # both sides ran
+
+    Each operation is recorded as a step of the running case.
+    """
+
     __dual__ = True
     __slots__ = ("_pair", "_ref", "_cand", "_path", "_owner", "_step", "__weakref__")
 

@@ -216,6 +216,7 @@ def _is_defined_here(value: Any) -> bool:
 
 
 def _resolve(name: str, torch_name: str | None, also: str | None, attr: str) -> Any:
+    """Return the object of a public name, or raise AttributeError. The module docstring has the order."""
     if not (_is_torch_dialect and attr in _extended(name)):
         value = _of_row(name, attr)
         if value is not _MISSING:

@@ -319,6 +319,7 @@ def _fitting_shape(
 def _field(
     payload: Any, where: str, key: str, dtype: Any, dims: int, reshape: Sequence[int] | None
 ) -> np.ndarray:
+    """Return a field of a record with this dtype and count of dimensions, or in the shape `reshape`."""
     fields = parse(payload, where)
     if key not in fields:
         raise KeyError(

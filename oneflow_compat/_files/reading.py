@@ -83,6 +83,7 @@ def _unpickled(body: bytes, name: Any, read: Any, options: Any) -> Any:
 
 
 def _read_file(file: Any, name: Any, options: Any) -> Any:
+    """Return the object in a file, whose format is detected from its first bytes."""
     size = size_of(file)
     if size == 0:
         raise CheckpointError(f"{name}: the file is empty")

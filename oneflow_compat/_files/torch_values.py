@@ -212,6 +212,7 @@ def _quantized(
     requires_grad: Any,
     hooks: Any,
 ) -> Any:
+    """Return a quantized tensor, as torch._utils._rebuild_qtensor does."""
     _check_hooks(hooks)
     storage, size = _check_storage(storage), integers("size", size)
     dtype = storage.dtype

@@ -341,6 +341,8 @@ def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> Gl
 
 
 class _Move(torch.autograd.Function):
+    """redistribute(), whose gradient goes back to the placement and the SBP of the source."""
+
     @staticmethod
     def forward(
         ctx: Any, tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP, grad_sbp: SBP | None
@@ -371,6 +373,8 @@ def moved(
 
 
 class _FromLocal(torch.autograd.Function):
+    """A global tensor of the ranks' shards. Under broadcast, only the first rank gets the gradient."""
+
     @staticmethod
     def forward(
         ctx: Any, local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int]
@@ -415,6 +419,8 @@ def from_local_of_shape(
 
 
 class _ToLocal(torch.autograd.Function):
+    """The shard of this rank. Its gradient is a shard, or a summand of the gradient under broadcast."""
+
     @staticmethod
     def forward(ctx: Any, tensor: GlobalDTensor) -> torch.Tensor:
         ctx.source, ctx.shape = (tensor.device_mesh, tensor.placements), tensor.shape

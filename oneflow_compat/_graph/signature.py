@@ -51,6 +51,7 @@ def with_autocast(key: Signature) -> Signature:
 
 
 def _leaf_key(leaf: Any) -> tuple[Any, ...]:
+    """Return what two values have in common that one program may serve."""
     if isinstance(leaf, torch.Tensor):
         if is_global(leaf):
             return (

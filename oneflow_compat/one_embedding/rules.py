@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class Rule:
-    """What an optimizer does to rows: `states` embeddings of state (first values `initial`), and `extra`
-    numbers, per row.
+    """What an optimizer does to rows.
+
+    A row has `states` embeddings of state, which begin with the values `initial`, and `extra` numbers.
+    `update(rows, gradients, embedding_size, lr)` returns the new rows.
     """
 
     def __init__(

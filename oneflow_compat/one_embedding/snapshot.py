@@ -49,6 +49,7 @@ def write(
 
 
 def _write(target: str, chunks: Iterable[tuple[np.ndarray, np.ndarray]], line: int) -> int:
+    """Write chunks of (keys, rows) to a temporary folder, and then rename it. Return the number of rows."""
     temporary = target + ".tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(temporary)

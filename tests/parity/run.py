@@ -126,7 +126,7 @@ class Suite:
         """An expression on both libraries (or ours against its reference), and as a graph."""
         from helpers import evaluate, helpers_of
 
-        from oneflow_autotest.parity.checks import Failure
+        from oneflow_autotest.parity.table import Failure
 
         checker = self.checker
         ours, reference = code if isinstance(code, tuple) else (code, code)

@@ -157,6 +157,7 @@ def _check_function(name: str, args: Sequence[object], kwargs: dict[str, object]
 def _check_operator(
     target: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], location: str
 ) -> None:
+    """Raise an error unless the arguments fit the schema of the operator."""
     parameters = _parameters(target)
     positional = [p for p in parameters if not p.is_keyword_only]
     if len(args) > len(positional):

@@ -164,6 +164,7 @@ def _graph(
     backend: str,
     binaries: SavedBinaries | None,
 ) -> LoadedGraph:
+    """Return the graph of a program.json. Its first program is at the top, and the others are in "others"."""
     state: dict[str, Any] = {}
     primary = {k: document[k] for k in PROGRAM_KEYS if document[k] is not None}
     others = [(record, f"{path}: others[{i}]") for i, record in enumerate(document["others"] or ())]

@@ -64,6 +64,7 @@ def spec_text(spec: pytree.TreeSpec) -> str:
 
 
 def _spec_record(spec: TreeSpec) -> dict[str, Any]:
+    """Return the record of a structure in torch's JSON form. Raise PackageError for a foreign container."""
     if spec.is_leaf():
         return {"type": None, "context": None, "children_spec": []}
     children = [_spec_record(child) for child in spec.children()]

@@ -301,6 +301,7 @@ def _put_slots(entry: dict[str, Any], p: torch.Tensor, values: dict[str, Any], s
 def _check_shapes(
     graph: GraphMembers, name: str, module: torch.nn.Module, state: Mapping[str, Any], strict: bool
 ) -> None:
+    """Raise RuntimeError if the state of a module does not fit it. `strict`: the names must agree, too."""
     have = module.state_dict()
     wrong = [
         k

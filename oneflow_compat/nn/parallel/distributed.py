@@ -73,6 +73,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel, metacla
 def _attach(
     module: torch.nn.Module, broadcast_buffers: bool, broadcast_parameters: bool, bucket_size: int
 ) -> _Buckets | None:
+    """Add the hooks of data parallelism to a module. Return its buckets, or None on one rank."""
     world = _world_size()
     if world == 1:
         return None

@@ -276,6 +276,7 @@ def _pool(
     data_format: str,
     ceil_mode: bool,
 ) -> torch.Tensor:
+    """Pool over `n` spatial dimensions: `how` is "max", or "avg" over the elements inside the input."""
     last = channels_last(data_format, n)
     kernel = spatial(ksize, n, "ksize")
     stride = kernel if strides is None else spatial(strides, n, "strides")
