@@ -36,10 +36,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "files"))
 import hostile_files
 import numpy as np
 import torch
+from file_damage import damage, parts_of
+from file_formats import ANY, FORMATS, read_hub_zip
 from files_util import same
 
-import oneflow as flow
-from oneflow._data import onerec, records
+from oneflow._data import records
 from oneflow._files.errors import CheckpointError
 
 torch.set_num_threads(1)
@@ -54,198 +55,6 @@ ERRORS = (CheckpointError, records.CorruptRecord)
 HOSTILE = {
     "files": hostile_files.hostile,
 }
-
-
-# --------------------------------------------------------------------------- formats
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """How a format is written and read. `checked`: it has check sums, so that a wrong value is an error."""
-
-    write: object
-    read: object
-    checked: bool
-    counted: bool = True  # whether a file that lacks whole records at its end is damaged
-
-
-def _content():
-    generator = torch.Generator().manual_seed(5)
-    return {
-        "weight": torch.randn(40, 5, generator=generator), "ids": torch.arange(30), "name": "a run", "steps": [1, 2.5, None, (True, "x")],
-        "half": torch.ones(7, dtype=torch.float16), "part": torch.nn.Parameter(torch.zeros(3)), "array": np.arange(6.0).reshape(2, 3),
-    }  # fmt: skip
-
-
-def _save(**options):
-    return lambda path: flow.save(_content(), path, **options)
-
-
-def _save_modules(path):
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        flow.save(
-            flow.nn.Sequential(flow.nn.Conv2d(1, 2, 3), flow.nn.BatchNorm2d(2), flow.nn.LSTM(2, 2)),
-            path,
-            layout="pickle",
-        )
-
-
-def _read_modules(path):
-    module = flow.load(path)
-    return {"text": repr(module), "state": dict(module.state_dict())}
-
-
-def _save_safetensors(path):
-    tensors = {k: v for k, v in _content().items() if type(v) is torch.Tensor}
-    header, data = {}, b""
-    for name, tensor in tensors.items():
-        body = tensor.numpy().tobytes()
-        of = {torch.float32: "F32", torch.int64: "I64", torch.float16: "F16"}[tensor.dtype]
-        header[name] = {
-            "dtype": of,
-            "shape": list(tensor.shape),
-            "data_offsets": [len(data), len(data) + len(body)],
-        }
-        data += body
-    path.write_bytes(hostile_files._safetensors(header, data))
-
-
-def _save_variables(path):
-    from oneflow._files import layout
-
-    path.mkdir()
-    (path / "snapshot_done").touch()
-    for name, tensor in _content().items():
-        if type(tensor) is torch.Tensor:
-            layout.write_tensor(path / name, tensor)
-
-
-def _save_ofrecord(path):
-    with flow.utils.data.OFRecordWriter(path) as out:
-        for i in range(8):
-            out.write({"x": np.float32([i, 2]), "label": i, "name": f"sample {i}"})
-
-
-def _read_ofrecord(path):
-    return [{name: record.field(name) for name in record.features} for record in records.read_file(path)]
-
-
-def _save_onerec(path):
-    with flow.utils.data.OneRecWriter(path) as out:
-        for i in range(8):
-            out.write({"x": np.float32([i, 2]), "text": ["a", "b"], "n": np.int64([[i]])})
-
-
-def _read_onerec(path):
-    return [onerec.parse(payload.tobytes(), where) for payload, where in onerec.read_file(path)]
-
-
-def _save_snapshot(path):
-    from oneflow.one_embedding import snapshot
-
-    keys = np.arange(50)
-    snapshot.write(
-        path, "one", [(keys, np.ones((50, 4), np.float32)), (keys + 50, np.zeros((50, 4), np.float32))], 4
-    )
-
-
-def _read_snapshot(path):
-    from oneflow.one_embedding import snapshot
-
-    line, chunks = snapshot.read(path, "one")
-    return [line, *(array for chunk in chunks for array in chunk)]
-
-
-def _save_hub_zip(path):
-    folder = path.with_name(path.name + " source")
-    flow.save(_content(), folder / "model", layout="folder")
-    shutil.make_archive(str(path), "zip", folder)
-    pathlib.Path(f"{path}.zip").rename(path)
-    shutil.rmtree(folder)
-
-
-def _read_hub_zip(path):
-    from oneflow import hub
-
-    shutil.rmtree(f"{path}.unpacked", ignore_errors=True)
-    return flow.load(hub._unpacked(str(path)))
-
-
-FORMATS = {
-    "torch": Format(_save(), flow.load, True),
-    "stream": Format(_save(_use_new_zipfile_serialization=False), flow.load, False),
-    "folder": Format(_save(layout="folder"), flow.load, True),
-    "pickle": Format(_save(layout="pickle"), flow.load, True),
-    "modules": Format(_save_modules, _read_modules, True),
-    "variables": Format(_save_variables, flow.load, False),  # the names of the folders are not summed
-    "safetensors": Format(_save_safetensors, flow.load, False),
-    "ofrecord": Format(_save_ofrecord, _read_ofrecord, False),
-    "onerec": Format(_save_onerec, _read_onerec, True, counted=False),
-    "snapshot": Format(_save_snapshot, _read_snapshot, True),
-    "hub zip": Format(_save_hub_zip, _read_hub_zip, True),
-}
-
-
-ANY = Format(None, flow.load, False)
-
-
-# --------------------------------------------------------------------------- damage
-def _parts(path) -> list[pathlib.Path]:
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-
-
-def _cut(body, rng):
-    return body[: rng.randrange(len(body) + 1)]
-
-
-def _flip(body, rng):
-    out = bytearray(body)
-    for _ in range(rng.choice((1, 1, 1, 2, 8))):
-        out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
-    return bytes(out)
-
-
-def _declare(body, rng):
-    """Overwrite a possible position of a number with a large number."""
-    size = rng.choice((1, 2, 4, 8))
-    number = rng.choice(
-        (
-            0,
-            1,
-            2 ** (8 * size - 1) - 1,
-            2 ** (8 * size - 1),
-            2 ** (8 * size) - 1,
-            rng.randrange(2 ** (8 * size)),
-        )
-    )
-    at = rng.randrange(max(1, len(body) - size))
-    return body[:at] + number.to_bytes(size, rng.choice(("little", "big"))) + body[at + size :]
-
-
-def _swap(body, rng):
-    a, b = sorted(rng.randrange(len(body) + 1) for _ in range(2))
-    return rng.choice(
-        (body[:a] + body[b:], body[:b] + body[a:], body[b:] + body[:b], body[:a] + bytes(b - a) + body[b:])
-    )
-
-
-def _digits(body, rng):
-    """Change a digit: sizes stand as text in headers."""
-    places = [i for i, byte in enumerate(body) if chr(byte).isdigit()]
-    if not places:
-        return _flip(body, rng)
-    at = rng.choice(places)
-    return body[:at] + rng.choice((b"9", b"0", b"99999999999", b"-1", b"")) + body[at + 1 :]
-
-
-DAMAGES = (_cut, _flip, _flip, _declare, _declare, _swap, _digits)
-
-
-def damage(path, rng) -> str:
-    """Damage one file of `path`; says which and how."""
-    part = rng.choice([p for p in _parts(path) if p.stat().st_size])
-    change = rng.choice(DAMAGES)
-    part.write_bytes(change(part.read_bytes(), rng))
-    return f"{change.__name__[1:]} {part.name}"
 
 
 # --------------------------------------------------------------------------- one file in a child
@@ -351,7 +160,7 @@ def _child(items, results) -> None:
     gc.freeze()  # garbage of the parent, collected during a load, would hide what the load takes
     faulthandler.disable()  # the parent reports a crash; pytest's handler would print all threads
     seen: list[str] = []
-    _watch(any(form.read is _read_hub_zip for form, _, _ in items), seen)
+    _watch(any(form.read is read_hub_zip for form, _, _ in items), seen)
     limits = [MEMORY + FACTOR * _size(path) for _, path, _ in items]
     _limit(4 * max(limits))
     for (form, path, expected), limit in zip(items, limits):
@@ -385,7 +194,7 @@ def _load(form, path, expected):
 
 
 def _size(path) -> int:
-    return 0 if path.is_symlink() else sum(p.stat().st_size for p in _parts(path))
+    return 0 if path.is_symlink() else sum(p.stat().st_size for p in parts_of(path))
 
 
 def _compared(value, expected):
@@ -521,10 +330,10 @@ def hostile_cases(folder, every=1):
 def cut_cases(references, folder, every=1):
     """Every file of every format, cut at each sixteenth."""
     for name, (home, content) in references.items():
-        for part in range(len(_parts(home / "file"))):
+        for part in range(len(parts_of(home / "file"))):
             for sixteenth in range(0, 16, every):
                 path = _copy(home, folder)
-                victim = _parts(path)[part]
+                victim = parts_of(path)[part]
                 body = victim.read_bytes()
                 victim.write_bytes(body[: len(body) * sixteenth // 16])
                 yield f"cut {name}", f"{victim.name} at {sixteenth}/16", (FORMATS[name], path, content)

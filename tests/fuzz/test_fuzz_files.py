@@ -5,6 +5,7 @@ import sys
 import pytest
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
+import file_formats
 import fuzz_files
 
 
@@ -44,7 +45,7 @@ class _Runs:
 
 def _outcome(read, path):
     path.write_bytes(b"x")
-    return fuzz_files.load_in_child(fuzz_files.Format(None, read, True), path, {"a": 1}).kind
+    return fuzz_files.load_in_child(file_formats.Format(None, read, True), path, {"a": 1}).kind
 
 
 def test_the_tool_sees_each_kind_of_failure(tmp_path, monkeypatch):

@@ -110,7 +110,7 @@ LEGACY = {
         "here": "flip_code must be 1 (left-right); a blob is an error",
         "reason": "OneFlow defined no other code for boxes",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/legacy/test_legacy_data.py::test_boxes_and_polygons",
+        "test": "tests/legacy/test_legacy_images.py::test_boxes_and_polygons",
     },
     "legacy-data-readers": {
         "names": [f"{_S}.data.megatron_gpt_mmap_data_loader"],
