@@ -16,7 +16,7 @@ from .table import Failure, form_only, put
 if TYPE_CHECKING:
     import torch
 
-    from .checks import Checker
+    from .comparisons import Comparisons
     from .samples import OpInfo
     from .table import Row
 
@@ -33,15 +33,15 @@ class FunctionChecks:
 
     def __init__(
         self,
-        checker: Checker,
+        comparisons: Comparisons,
         row: Row,
         op: OpInfo,
         reference: Callable[..., Any],
         candidate: Callable[..., Any],
         call: CallNames,
     ) -> None:
-        self.checker, self.row, self.op, self.call = checker, row, op, call
-        self.torch, self.is_same = checker.torch, reference is candidate
+        self.comparisons, self.row, self.op, self.call = comparisons, row, op, call
+        self.torch, self.is_same = comparisons.torch, reference is candidate
         self.reference = lambda s: reference(s.input, *s.args, **s.kwargs)
         self.candidate = lambda s: candidate(s.input, *s.args, **s.kwargs)
 
@@ -51,7 +51,7 @@ class FunctionChecks:
         if dtype is None or not (samples := operator_samples(self.op, dtype)):
             return
         put(self.row, "identity", "same" if self.is_same else "own")
-        cell, scripts = self.checker.cell, self.row["scripts"]
+        cell, scripts = self.comparisons.cell, self.row["scripts"]
         for column in ("eager", "graph"):
             scripts[column] = self.script(samples[0], column)
         cell(self.row, "eager", lambda: self.agree(samples))
@@ -65,7 +65,7 @@ class FunctionChecks:
         if getattr(self.op, "ref", None) is not None:
             cell(self.row, "reference", self.against_numpy)
         cell(self.row, "dtypes", self.dtypes)
-        self.checker.devices(
+        self.comparisons.devices(
             self.row, lambda device: self.agree(operator_samples(self.op, dtype, device=device))
         )
 
@@ -76,7 +76,7 @@ class FunctionChecks:
         return next((dtype for dtype in choices if dtype in self.op.dtypes), None)
 
     def script(self, s: OperatorSample, column: str = "eager") -> str:
-        return snippets.function_snippet(self.checker.candidate_name, *self.call, s, column)
+        return snippets.function_snippet(self.comparisons.candidate_name, *self.call, s, column)
 
     def agree(self, samples: list[OperatorSample]) -> bool | None:
         """Compare the results of both sides."""
@@ -85,7 +85,7 @@ class FunctionChecks:
             a, b = self.both(s)
             if a is not REFUSED:
                 ran = True
-                self.checker.same(a, b, "the result", self.script(s), values=not form_only(self.row))
+                self.comparisons.same(a, b, "the result", self.script(s), values=not form_only(self.row))
         return True if ran else None
 
     def both(self, s: OperatorSample) -> tuple[Any, Any]:
@@ -120,14 +120,14 @@ class FunctionChecks:
             except Exception:
                 continue
             self.torch.manual_seed(0)
-            b = self.checker.guarded(
+            b = self.comparisons.guarded(
                 lambda: self.candidate(mine), self.row["name"], self.script(s, "gradient")
             )
-            ga = self.checker.backward(a, [t for t in tensors(theirs) if t.requires_grad])
-            gb = self.checker.backward(b, [t for t in tensors(mine) if t.requires_grad])
+            ga = self.comparisons.backward(a, [t for t in tensors(theirs) if t.requires_grad])
+            gb = self.comparisons.backward(b, [t for t in tensors(mine) if t.requires_grad])
             if ga is not None:
                 ran = True
-                self.checker.same(ga, gb, "the gradient", self.script(s, "gradient"))
+                self.comparisons.same(ga, gb, "the gradient", self.script(s, "gradient"))
         return True if ran else None
 
     def graph(self, samples: list[OperatorSample]) -> bool | None:
@@ -138,7 +138,7 @@ class FunctionChecks:
             if not leaves:
                 continue
             ran = True
-            self.checker.graph_of(
+            self.comparisons.graph_of(
                 self.row, lambda *a: self.candidate(refilled(s, a)), leaves, (), self.script(s, "graph")
             )
         return ran

@@ -13,7 +13,7 @@ from .samples import module_samples
 if TYPE_CHECKING:
     import torch
 
-    from .checks import Checker
+    from .comparisons import Comparisons
     from .samples import ModuleInfo, ModuleSample
     from .table import Row
 
@@ -26,13 +26,13 @@ class ModuleChecks:
 
     def __init__(
         self,
-        checker: Checker,
+        comparisons: Comparisons,
         row: Row,
         info: ModuleInfo,
         reference: Callable[..., torch.nn.Module],
         candidate: Callable[..., torch.nn.Module],
     ) -> None:
-        self.checker, self.row, self.torch = checker, row, checker.torch
+        self.comparisons, self.row, self.torch = comparisons, row, comparisons.torch
         self.reference, self.candidate = reference, candidate
         self.samples = [
             sample
@@ -46,17 +46,17 @@ class ModuleChecks:
             return
         for column in ("eager", "gradient", "graph"):
             self.row["scripts"][column] = self.script(self.samples[0], column)
-        self.checker.cell(self.row, "eager", self.eager)
-        self.checker.cell(self.row, "gradient", self.gradient)
-        self.checker.cell(self.row, "graph", self.graph)
-        self.checker.devices(self.row, self.eager)
+        self.comparisons.cell(self.row, "eager", self.eager)
+        self.comparisons.cell(self.row, "gradient", self.gradient)
+        self.comparisons.cell(self.row, "graph", self.graph)
+        self.comparisons.devices(self.row, self.eager)
 
     def build(self, s: ModuleSample, device: str = "cpu") -> tuple[Module, Module]:
         """Return the modules of both sides with the same weights."""
         self.torch.manual_seed(0)
         reference = self.reference(*s.init_args, **s.init_kwargs)
         candidate = self.candidate(*s.init_args, **s.init_kwargs)
-        self.checker.pair.copy_state(reference, candidate)
+        self.comparisons.pair.copy_state(reference, candidate)
         return reference.to(device), candidate.to(device)
 
     def forward(self, s: ModuleSample, device: str = "cpu") -> tuple[Any, ...]:
@@ -71,28 +71,28 @@ class ModuleChecks:
     def eager(self, device: str = "cpu") -> bool | None:
         for s in self.samples:
             script = self.script(s)
-            _, _, a, b = self.checker.guarded(lambda: self.forward(s, device), self.row["name"], script)
-            self.checker.same(a, b, "the output", script)
+            _, _, a, b = self.comparisons.guarded(lambda: self.forward(s, device), self.row["name"], script)
+            self.comparisons.same(a, b, "the output", script)
         return True
 
     def gradient(self) -> bool | None:
         has_gradients = False
         for s in self.samples:
             script = self.script(s, "gradient")
-            r, c, a, b = self.checker.guarded(lambda: self.forward(s), self.row["name"], script)
-            expected = self.checker.backward(a, list(r.parameters()))
-            gradients = self.checker.backward(b, list(c.parameters()))
+            r, c, a, b = self.comparisons.guarded(lambda: self.forward(s), self.row["name"], script)
+            expected = self.comparisons.backward(a, list(r.parameters()))
+            gradients = self.comparisons.backward(b, list(c.parameters()))
             has_gradients = has_gradients or bool(expected)
-            self.checker.same(expected, gradients, "the gradient of a parameter", script)
+            self.comparisons.same(expected, gradients, "the gradient of a parameter", script)
         return True if has_gradients else None
 
     def graph(self) -> bool | None:
         for s in self.samples[:2]:
             _, module = self.build(s)
             run = lambda *args: module(*args, **s.kwargs)
-            self.checker.graph_of(self.row, run, s.args, [module], self.script(s, "graph"))
+            self.comparisons.graph_of(self.row, run, s.args, [module], self.script(s, "graph"))
         return True
 
     def script(self, s: ModuleSample, column: str = "eager") -> str:
         name = self.row["name"].removeprefix("oneflow.")
-        return snippets.module_snippet(self.checker.candidate_name, name, s, column)
+        return snippets.module_snippet(self.comparisons.candidate_name, name, s, column)

@@ -13,11 +13,12 @@ What an attempt teaches is kept in the engine, so that the next capture begins w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
 from .branch_search import BranchSearch
 from .capture.capture import Capture
+from .capture.interfaces import EngineInterface
 from .capture.patches.interrupts import interrupts_at_operators
 from .capture.side_effects.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
@@ -29,10 +30,9 @@ from .program.pytree import argument_names, tree_flatten
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .argument_sizes import SymbolicDims
+    from .argument_sizes import ArgumentSizes, SymbolicDims
     from .capture.recorder import Recorder
     from .config import Config
-    from .engine import Engine
     from .program.captured import Captured
     from .program.locations import GroupOption
     from .program.symbolic import Branch
@@ -42,11 +42,29 @@ if TYPE_CHECKING:
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 
 
+class LearningEngine(EngineInterface, Protocol):
+    """What the attempts use of the engine (engine.py): what earlier captures taught it."""
+
+    arg_names: Any
+    argument_sizes: ArgumentSizes
+    sizes_vary: bool | None
+    branches: dict[Branch, bool]
+    live_options: dict[int, set[str]]
+    constant_options: set[GroupOption]
+
+    def note_explanation(self, explanation: Explanation) -> None: ...
+
+
 class CaptureAttempts:
     """The attempts to capture build() for one call."""
 
     def __init__(
-        self, engine: Engine, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], config: Config
+        self,
+        engine: LearningEngine,
+        key: Signature,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        config: Config,
     ) -> None:
         self.engine, self.key, self.config = engine, key, config
         self.args, self.kwargs = args, kwargs
