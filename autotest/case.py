@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from .options import Options
+    from .config import Options
     from .pair import CandidateTensor, Module, Pair, RandomState
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from .options import Options
+    from .config import Options
     from .pair import CandidateTensor, Names, Pair
 
 SHOWN = 8  # rows of the difference table

@@ -1,8 +1,9 @@
-"""Settings of a run: environment variables, and what the pytest plugin sets in their place."""
+"""Settings of a run: environment variables, and what the pytest plugin sets instead; options of a test."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 # name: (default, meaning); the only place of the package that reads the environment
 VARIABLES = {
@@ -68,3 +69,19 @@ def is_set(name: str) -> bool:
 def several_ranks() -> bool:
     """Every rank must draw the same cases."""
     return get_int("WORLD_SIZE") > 1
+
+
+@dataclass
+class Options:
+    """How the cases of one test are checked."""
+
+    auto_backward: object = True
+    rtol: float | None = None
+    atol: float | None = None
+    check_graph: bool = True
+    check_allclose: bool = True
+    check_dtype: bool = False
+    check_grad_use_random_data: bool = True
+    include_complex: bool = False
+    check_errors: str = "class"
+    verbose: bool = False

@@ -24,7 +24,7 @@ from .printing import name_of
 from .replay import NotReplayable, Replay
 
 if TYPE_CHECKING:
-    from .options import Options
+    from .config import Options
     from .pair import Pair
 
 NAMES = ("eager", "graph")

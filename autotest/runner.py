@@ -18,9 +18,9 @@ from . import config, source, summary
 from .case import Case, Step
 from .check import check, check_results, flatten_outputs
 from .compare import DEFAULT_ATOL, DEFAULT_RTOL
+from .config import Options
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
 from .graph_check import check_graph
-from .options import Options
 from .printing import SourceWriter
 from .report import annotate
 

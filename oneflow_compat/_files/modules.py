@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 from .. import nn as ours
-from . import allow
+from .constructors import allow
+from .constructors.numpy_values import Shell
 from .errors import CheckpointError, RefusedError
-from .numpy_values import Shell
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = "hooks"

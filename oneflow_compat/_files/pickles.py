@@ -21,8 +21,8 @@ from .. import sbp
 from .._global.placement import placement
 from . import dtypes, modules
 from .budget import Budget
+from .constructors.numpy_values import Shell
 from .errors import CheckpointError, named_errors
-from .numpy_values import Shell
 from .unpickler import Unpickler
 
 PROTOCOL_VERSION = 1

@@ -18,8 +18,8 @@ from typing import IO, Any
 import torch
 
 from .budget import Budget
+from .constructors.torch_values import StorageClass
 from .errors import CheckpointError, RefusedError
-from .torch_values import StorageClass
 from .unpickler import Unpickler
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001

@@ -15,10 +15,11 @@ import types
 import uuid
 from typing import IO, Any
 
-from . import allow, modules, numpy_values, plain_values, torch_values
+from . import modules
 from .budget import Budget
+from .constructors import allow, numpy_values, plain_values, torch_values
+from .constructors.numpy_values import Shell
 from .errors import CheckpointError, RefusedError
-from .numpy_values import Shell
 
 _KEPT = (
     "PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT"

@@ -1,9 +1,9 @@
 """OneFlow's names for ATen's operators in a graph's job message, as recorded from OneFlow 0.9.0
-(`nn/graph/graph_proto.py`).
+(`nn/graph/job_message/program.py`).
 
 {ATen's name: (OneFlow's name, names of the tensor inputs in ATen's order, name of the output, {setting:
 (kind, position of ATen's argument, or a constant)})}. Operators that need more than a row are in
-`nn/graph/graph_calls.py`. They have a row here too if `graph_calls` cannot handle sizes that depend on
+`nn/graph/job_message/calls.py`. They have a row here too if `calls.py` cannot handle sizes that depend on
 values. An operator without a row keeps ATen's name and argument names.
 """
 

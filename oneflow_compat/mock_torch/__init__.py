@@ -8,7 +8,6 @@ depends on the module that contains it, and nothing in sys.modules is replaced. 
 was imported under the mock is imported again if it is imported outside the mock, as in OneFlow.
 """
 
-from .dummy import DummyModule
+from .dummy import DummyModule, error_msg
 from .dyn_mock_mod import DynamicMockModule
-from .messages import error_msg
 from .mock_importer import ModuleWrapper, OneflowImporter, disable, enable, is_enabled

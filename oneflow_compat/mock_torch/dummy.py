@@ -1,14 +1,16 @@
-"""Placeholders for names that neither library has (lazy mode)."""
+"""Placeholders for names that neither library has (lazy mode), and the text of their errors."""
 
 from __future__ import annotations
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .messages import error_msg
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+error_msg = (
+    " is not implemented: it is in neither oneflow nor torch, so it cannot be used under oneflow.mock_torch"
+)
 
 
 class DummyModule(ModuleType):

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _env
-from .dummy import DummyModule
-from .messages import error_msg
+from .dummy import DummyModule, error_msg
 
 if TYPE_CHECKING:
     import types

@@ -14,7 +14,7 @@ from ..._errors import RefusedType, RefusedValue
 from ..._graph import Config
 from ..._graph.compile import check_name
 from ..._tables.graph_config import GRAPH_CONFIG
-from .graph_job import job_config
+from .job_message.settings import job_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -17,9 +17,9 @@ from ..._active import capturing
 from ..._env import is_set
 from ..._errors import RefusedType, StateError
 from ..._graph.capture.patches.patching import global_hook
-from .graph_proto import operator_lines
 from .graph_repr import LeafText, module_lines, named_leaves, tensor_line
 from .graph_scope import Views
+from .job_message.program import operator_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""OneFlow's job messages: look-alikes of its protobuf classes, used on demand."""
+"""OneFlow's job messages, on demand: look-alikes of its protobuf classes, and a program as such a message."""

@@ -1,5 +1,5 @@
 """Activation codes that old model code passes as numbers, and the messages of OneFlow's operators: feed and
-fetch (`_oneflow_internal.jobs`), and those of a graph's job (`nn/graph/graph_proto.py`).
+fetch (`_oneflow_internal.jobs`), and those of a graph's job (`nn/graph/job_message/program.py`).
 """
 
 from ...._message import Map, Message

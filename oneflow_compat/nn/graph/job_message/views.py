@@ -1,6 +1,6 @@
 """Operators of a graph's job that move, cut or copy: what OneFlow 0.9.0 writes for ATen's views.
 
-Part of `graph_calls.CALLS`.
+Part of `calls.CALLS`.
 """
 
 from __future__ import annotations

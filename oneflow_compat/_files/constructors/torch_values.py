@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .errors import RefusedError
+from ..errors import RefusedError
 from .plain_values import refuse
 
 if TYPE_CHECKING:
-    from .budget import Budget
+    from ..budget import Budget
 
 
 _PLAIN_ATTRIBUTES = (bool, int, float, str, bytes, type(None), torch.dtype, torch.Size, torch.device)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from ..budget import Budget
+from ..errors import RefusedError
 from . import numpy_values, plain_values, torch_values
-from .budget import Budget
-from .errors import RefusedError
 
 _ALIASES = {
     "__builtin__": "builtins",

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .budget import Budget
-from .errors import RefusedError
+from ..budget import Budget
+from ..errors import RefusedError
 from .plain_values import refuse
 
 _PLAIN = re.compile(

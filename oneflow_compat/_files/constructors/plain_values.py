@@ -17,10 +17,10 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import RefusedError
+from ..errors import RefusedError
 
 if TYPE_CHECKING:
-    from .budget import Budget
+    from ..budget import Budget
 
 
 _DIGITS = 4300  # Python's own limit for int(text)

@@ -8,18 +8,18 @@ import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from ..._message import Message, data_type_number
-from ..._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
-from .graph_state import named_parameters
-from .job_message.job_conf import JobConfigProto
+from ...._message import Message, data_type_number
+from ...._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
+from ..graph_state import named_parameters
+from .job_conf import JobConfigProto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import torch
 
-    from ..._graph import Config
-    from .graph_members import GraphMembers
+    from ...._graph import Config
+    from ..graph_members import GraphMembers
 
 
 class LearningRateDecay(Message):

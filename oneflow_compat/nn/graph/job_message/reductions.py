@@ -1,6 +1,6 @@
 """Operators of a graph's job that reduce or order a dimension.
 
-Part of `graph_calls.CALLS`.
+Part of `calls.CALLS`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..._message import data_type_number
-from .graph_views import dims, flag, ints, reshape, transpose
+from ...._message import data_type_number
+from .views import dims, flag, ints, reshape, transpose
 
 if TYPE_CHECKING:
-    from .graph_views import Arguments, CallWriter, OperatorWriter, PartWriter
+    from .views import Arguments, CallWriter, OperatorWriter, PartWriter
 
 
 def _reduced(op_type: str) -> CallWriter:

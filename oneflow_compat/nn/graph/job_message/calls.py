@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..._message import data_type_number
-from .graph_layers import LAYER_PARTS, LAYERS
-from .graph_reductions import REDUCTION_PARTS, REDUCTIONS
-from .graph_views import VIEW_PARTS, VIEWS, dims, flag, numbers, typed
+from ...._message import data_type_number
+from .layers import LAYER_PARTS, LAYERS
+from .reductions import REDUCTION_PARTS, REDUCTIONS
+from .views import VIEW_PARTS, VIEWS, dims, flag, numbers, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .graph_views import Arguments, CallWriter, OperatorWriter, Settings
+    from .views import Arguments, CallWriter, OperatorWriter, Settings
 
 
 _COMPARISONS = {

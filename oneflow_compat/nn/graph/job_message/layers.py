@@ -1,6 +1,6 @@
 """Operators of a graph's job that layers of a network run: norms, activations, upsampling, products.
 
-Part of `graph_calls.CALLS`.
+Part of `calls.CALLS`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..._message import data_type_number
-from .graph_views import flag, ints, longs, numbers, reshape, swapped, typed
+from ...._message import data_type_number
+from .views import flag, ints, longs, numbers, reshape, swapped, typed
 
 if TYPE_CHECKING:
     import torch
 
-    from .graph_views import Arguments, CallWriter, OperatorWriter
+    from .views import Arguments, CallWriter, OperatorWriter
 
 
 def _softmax(op_type: str, output: str) -> CallWriter:

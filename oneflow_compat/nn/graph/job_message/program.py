@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._message import Map, Message, data_type_number
-from ..._ops.tensor.texts import dtype_text
-from ..._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
-from .graph_calls import CALLS, PARTS
-from .graph_repr import _device
-from .graph_views import numbers
-from .job_message.op_conf import AttrValue, BlobDesc, ListString, OperatorConf
+from ...._message import Map, Message, data_type_number
+from ...._ops.tensor.texts import dtype_text
+from ...._tables.graph_operators import GRAPH_ARITHMETIC, GRAPH_OPERATORS
+from ..graph_repr import _device
+from .calls import CALLS, PARTS
+from .op_conf import AttrValue, BlobDesc, ListString, OperatorConf
+from .views import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..._graph.program.program import Program
-    from .graph_members import GraphMembers
-    from .graph_repr import ModuleCalls
-    from .graph_views import Arguments, Settings, Value
+    from ...._graph.program.program import Program
+    from ..graph_members import GraphMembers
+    from ..graph_repr import ModuleCalls
+    from .views import Arguments, Settings, Value
 
 
 # OneFlow's prefix for values that activation checkpointing recomputes

@@ -1,0 +1,1 @@
+"""What a safe load may construct: the accepted names, and a checked function for each."""
