@@ -12,6 +12,7 @@ import torch
 from .._data import images
 from .._data.buffers import TensorBuffer, to_numpy_dtype
 from .._data.ingraph import Stage
+from .modules.record_sources import from_reader_of, placed_by_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,14 +28,7 @@ def _need(module: str, value: object) -> TensorBuffer:
 
 
 def _made_of(buffer: TensorBuffer, cells: Sequence[np.ndarray]) -> TensorBuffer:
-    result = TensorBuffer(cells, buffer.shape)
-    result.source = getattr(buffer, "source", None)
-    return result
-
-
-def _placed(tensor: torch.Tensor, buffer: TensorBuffer) -> torch.Tensor:
-    source = getattr(buffer, "source", None)
-    return tensor if source is None else source.place(tensor)
+    return from_reader_of(buffer, TensorBuffer(cells, buffer.shape))
 
 
 class Resize(Stage):
@@ -108,17 +102,17 @@ class Resize(Stage):
             else np.empty((len(makers), *reversed(self.target_size), self.channels), np.uint8)
         )
         done = images.parallel(self._one, makers, [None] * len(makers) if fixed is None else fixed)
-        scale = _placed(
+        scale = placed_by_reader(
             torch.tensor([[n[0] / o[0], n[1] / o[1]] for _, o, n in done], dtype=torch.float32), input
         )
         dtype = to_numpy_dtype(self.dtype)
         if fixed is not None:
-            return _placed(torch.from_numpy(fixed.astype(dtype, copy=False)), input), scale, None
+            return placed_by_reader(torch.from_numpy(fixed.astype(dtype, copy=False)), input), scale, None
         out = [cell.astype(dtype, copy=False) for cell, _, _ in done]
         return (
             _made_of(input, out),
             scale,
-            _placed(torch.tensor([n for _, _, n in done], dtype=torch.int32), input),
+            placed_by_reader(torch.tensor([n for _, _, n in done], dtype=torch.int32), input),
         )
 
     def _one(
@@ -157,7 +151,7 @@ class batch_align(Stage):
             if any(c > s for c, s in zip(cell.shape, self.shape)):
                 raise ValueError(f"batch_align: an image of {cell.shape} does not fit in {self.shape}")
             target[: cell.shape[0], : cell.shape[1], : cell.shape[2]] = cell
-        return _placed(torch.from_numpy(out.reshape(tuple(input.shape) + self.shape)), input)
+        return placed_by_reader(torch.from_numpy(out.reshape(tuple(input.shape) + self.shape)), input)
 
 
 class decode(Stage):

@@ -6,7 +6,7 @@ from typing import Any
 from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.program import Slot
 from ..program.tensor_info import Shape
-from .reader import inside, integer, label, listed, record, refuse, row
+from .reader import inside, integer, label, listed, read_size, record, refuse, row
 
 _SYMBOL = re.compile(r"s[0-9]{1,9}\Z")
 
@@ -17,13 +17,9 @@ def _symbol(value: object, location: str) -> str:
     return value
 
 
-def _step(value: object, location: str) -> int | str:
-    return label(value, location) if type(value) is str else integer(0)(value, location)
-
-
 dimensions_record = record(
     symbols=listed(row(_symbol, integer(0), integer(0), integer(2))),
-    strides=listed(row(integer(0), listed(_step))),
+    strides=listed(row(integer(0), listed(read_size))),
     conditions=listed(label),
 )
 

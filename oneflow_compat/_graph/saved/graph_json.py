@@ -20,18 +20,13 @@ from .reader import (
     listed,
     mapping,
     optional,
+    read_size,
     record,
     refuse,
     row,
     shown,
 )
 from .values_json import decode, decode_dtype
-
-
-def read_size(value: object, location: str) -> int | str:
-    """Read a dimension: an integer, or the name of a symbol."""
-    return label(value, location) if type(value) is str else integer(0)(value, location)
-
 
 _info = row(listed(read_size), anything, anything, optional(listed(read_size)))
 _node = {

@@ -19,7 +19,7 @@ from ..program.pytree import keys_of
 from ..program.recurrent_layer import CUDNN_MODES, Layer
 from ..program.tensor_info import TensorInfo
 from .dimensions import dimensions_record, read_dimensions
-from .graph_json import GraphReader, read_size, tensor_of
+from .graph_json import GraphReader, tensor_of
 from .reader import (
     PackageError,
     anything,
@@ -30,6 +30,7 @@ from .reader import (
     label,
     listed,
     optional,
+    read_size,
     record,
     refuse,
     row,

@@ -196,3 +196,8 @@ def mapping(reader: Reader) -> Reader:
         return {identifier(k, location): reader(v, inside(location, k)) for k, v in value.items()}
 
     return read
+
+
+def read_size(value: object, location: str) -> int | str:
+    """Read a dimension: an integer, or the name of a symbol."""
+    return label(value, location) if type(value) is str else integer(0)(value, location)

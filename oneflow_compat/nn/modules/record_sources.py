@@ -44,12 +44,17 @@ def seed_or_fresh(random_seed: int | None) -> int:
     return shuffle.fresh_seed() if random_seed is None or random_seed == -1 else int(random_seed)
 
 
+def placed_by_reader(tensor: torch.Tensor, batch: Any) -> torch.Tensor:
+    """Return the tensor where the reader that made `batch` puts tensors."""
+    source = getattr(batch, "source", None)
+    return tensor if source is None else source.place(tensor)
+
+
 class Decoder(Source):
     """Base of the modules that decode a batch: their tensors go where the reader of the batch says."""
 
     def _place(self, tensor: torch.Tensor, batch: Any) -> torch.Tensor:
-        source = getattr(batch, "source", None)
-        return tensor if source is None else source.place(tensor)
+        return placed_by_reader(tensor, batch)
 
 
 def from_reader_of(batch: Any, buffer: TensorBuffer) -> TensorBuffer:
