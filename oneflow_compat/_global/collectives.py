@@ -29,7 +29,7 @@ _INTEGERS = 4 + MESHES  # position of the integers of send_integers() in a heade
 _HEADER = 96
 
 
-def _happening_now() -> contextlib.AbstractContextManager[Any]:
+def immediately() -> contextlib.AbstractContextManager[Any]:
     """Return a context whose body runs immediately, even while a graph is captured."""
     return outside_capture() if capturing() else contextlib.nullcontext()
 
@@ -155,7 +155,7 @@ def _headers(state: State, request: Request, failure: Exception | None) -> tuple
     An object is (the description of the call, the error, the message).
     """
     description = str(request)
-    with _happening_now(), torch.no_grad():
+    with immediately(), torch.no_grad():
         group = _control(state)
         has_more = failure is not None or request.own_message is not None
         row = [

@@ -17,9 +17,9 @@ from torch.distributed.tensor import DeviceMesh, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement as TorchPlacement
 
 from .. import _processes, sbp
-from .._active import capturing, outside_capture
+from .._active import capturing
 from . import collectives
-from .collectives import add_mesh, checking
+from .collectives import add_mesh, checking, immediately
 from .failures import transfer
 from .placement import placement as Placement
 from .process_group import start
@@ -39,7 +39,7 @@ def mesh_of(placement: Placement) -> DeviceMesh:
     with checking("placement", sends=True) as request:
         check_world(placement)
         request.must_match(placement=placement)
-    with now(), transfer("placement"):
+    with immediately(), transfer("placement"):
         start()
         mesh = DeviceMesh(placement.type, ranks.tolist())
         group: Any = (
@@ -78,11 +78,6 @@ def check_world(placement: Placement) -> None:
             f"{placement!r} names rank {last}, there are {world}; start more processes with"
             " oneflow.distributed.launch"
         )
-
-
-def now() -> contextlib.AbstractContextManager[Any]:
-    """Return a context whose body runs immediately, even while a graph is captured."""
-    return outside_capture() if capturing() else contextlib.nullcontext()
 
 
 DTYPES = sorted((d for d in vars(torch).values() if isinstance(d, torch.dtype)), key=str)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .. import _env, _processes
-from .._global.collectives import from_rank
+from ..utils.global_view.global_utils import src_sbp_broadcast as _broadcast_py_object
 
 if TYPE_CHECKING:
     import types
@@ -186,14 +186,6 @@ def check_multi_rank_docstr(module: types.ModuleType) -> doctest.TestResults:
 
 
 # --------------------------------------------------------------------------- check_point_v2
-
-
-def _broadcast_py_object(obj: Any, src: int = 0) -> Any:
-    """Rank `src`'s object on every rank; with one process the object itself."""
-    if _processes.get_world_size() == 1:
-        return obj
-
-    return from_rank(src, lambda: obj, "broadcast of an object")
 
 
 def tensor_getstate(self: torch.Tensor) -> dict[str, Any]:
