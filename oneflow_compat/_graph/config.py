@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from .explanations import Explanation
     from .program.program import Program
 
@@ -42,7 +44,7 @@ class Config:
     backend: str | None = None
     cudagraph: bool = False
     amp: bool = False
-    amp_dtype: object = None
+    amp_dtype: torch.dtype | None = None
     accumulation: int = 1
     fuse_update: bool | None = None
     multi_tensor: bool | None = None

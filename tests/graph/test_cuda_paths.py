@@ -202,7 +202,7 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
     from oneflow._graph.capture.capture import Capture
     from oneflow._graph.config import Config
 
-    capture = Capture(Engine(lambda: None), (), {}, Config(amp=True))
+    capture = Capture(Engine(lambda: None), (), {}, Config(amp=True), {})
     capture.tensors = [torch.empty(0)]
     assert autocast(capture).device == "cpu"
     with flow._graph.capture.recorder.FakeTensorMode():

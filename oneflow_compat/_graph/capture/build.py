@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .values.branch_values import with_known_lengths
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
-    from .interfaces import CaptureInterface
+    from .interfaces import CaptureInterface, LossFactor
 
 _PLAIN = (
     int,
@@ -70,7 +71,7 @@ def leaf_name(spec: TreeSpec, index: int) -> str:
     return "".join(f"[{key!r}]" for key in paths(spec)[index])
 
 
-def run_build(capture: Any, flat: Any) -> Any:
+def run_build(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
     """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
     config = capture.config
     optimizers = capture.engine.optimizers
@@ -91,7 +92,7 @@ def run_build(capture: Any, flat: Any) -> Any:
     return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
 
 
-def _once(capture: CaptureInterface, flat: Any) -> Any:
+def _once(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
     args, kwargs = with_known_lengths(
         capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
     )
@@ -154,7 +155,7 @@ _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
 )
 
 
-def autocast(capture: CaptureInterface, enabled: bool = True) -> Any:
+def autocast(capture: CaptureInterface, enabled: bool = True) -> AbstractContextManager[object]:
     config = capture.config
     if not config.amp:
         return contextlib.nullcontext()
@@ -167,10 +168,10 @@ def autocast(capture: CaptureInterface, enabled: bool = True) -> Any:
     return torch.autocast(device, dtype=dtype, enabled=enabled)
 
 
-def _loss_factor(capture: Any, parts: Any) -> Any:
+def _loss_factor(capture: CaptureInterface, parts: int) -> LossFactor:
     scaler = resolve_scaler(capture.engine.grad_scaler)
 
-    def factor(tensor: torch.Tensor, grad: Any) -> Any:
+    def factor(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor | None:
         if grad is None:
             return grad
         if parts > 1:

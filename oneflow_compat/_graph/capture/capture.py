@@ -41,14 +41,30 @@ from .values.dynamic_dimensions import DynamicDimensions
 from .values.option_reads import OptionReads
 
 if TYPE_CHECKING:
-    from torch.fx import Graph
+    from collections.abc import Mapping
+
+    from torch.fx import Graph, Node
+    from torch.utils._pytree import TreeSpec
+
+    from ..argument_sizes import SymbolicDims
+    from ..config import Config
+    from ..program.locations import GroupOption, LiveState
+    from ..program.symbolic import Branch
+    from .interfaces import EngineInterface, LossFactor
+    from .update.optimizer_state import AdoptedState
 
 
 class Capture:
     """One run of build() under capture; `run` returns what it captured."""
 
     def __init__(
-        self, engine: Any, args: Any, kwargs: Any, config: Any, branches: Any = (), dynamic: Any = None
+        self,
+        engine: EngineInterface,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        config: Config,
+        branches: Mapping[Branch, bool],
+        dynamic: SymbolicDims | None = None,
     ) -> None:
         """`dynamic`: {index of a flat argument: its dimensions that are symbols}."""
         self.engine = engine
@@ -59,11 +75,13 @@ class Capture:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
         self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
-        self.option_inputs: set[Any] = set()  # options of optimizers that build() reads as inputs
-        self.new_state: list[Any] = []
-        self.global_results: dict[Any, Any] = {}  # result -> (placement, sbp, shape)
-        self.update: Any = None
-        self.loss_factor: Any = None  # scales the root gradients of backward(), see build.py
+        self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
+        self.new_state: list[AdoptedState] = []
+        self.global_results: dict[
+            int, tuple[Any, Any, tuple[int, ...]]
+        ] = {}  # result -> (placement, sbp, shape)
+        self.update: Update | None = None
+        self.loss_factor: LossFactor | None = None
         self.aside: Any = ()
 
     def run(self) -> Captured:
@@ -117,7 +135,7 @@ class Capture:
             STATE.recorder, STATE.state = recorder, early
             with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
                 flat_out, out_spec = self._record(inputs, early, modules)
-            captured: Captured = self._close(flat_out, out_spec)
+            captured = self._close(flat_out, out_spec)
         self._finish_step_reads()
         self._install_new_state(captured.live)
         return captured
@@ -132,7 +150,7 @@ class Capture:
             )
         check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
 
-    def _state_before_build(self, names: Sequence[str]) -> Any:
+    def _state_before_build(self, names: Sequence[str]) -> StateMap:
         """Return the state that is there before build(), which may create more."""
         engine = self.engine
         optimizers = () if callable(engine.optimizers) else engine.optimizers
@@ -150,7 +168,7 @@ class Capture:
             for optimizer, kept in self.aside:
                 optimizer.state.update(kept)
 
-    def _no_own_parameter(self, names: Sequence[str], state: Any) -> None:
+    def _no_own_parameter(self, names: Sequence[str], state: StateMap) -> None:
         """Raise if an argument is a trained parameter.
 
         An argument is a separate input of the program, so the parameter would get no gradient.
@@ -169,14 +187,16 @@ class Capture:
                 )
 
     # -- stages ------------------------------------------------------------------
-    def _input(self, tensor: torch.Tensor, name: str) -> Any:
+    def _input(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         twin = self.recorder.symbolic(memory_of(tensor), name)
         return tensor.__class__.around(twin, tensor) if isinstance(tensor, OfSeveralRanks) else twin
 
-    def _argument_names(self) -> Any:
+    def _argument_names(self) -> list[str]:
         return [name for _, name in argument_names(self.in_spec, self.engine.arg_names)]
 
-    def _record(self, inputs: Any, early: Any, modules: Any) -> Any:
+    def _record(
+        self, inputs: list[Any], early: StateMap, modules: ModuleChanges
+    ) -> tuple[list[Any], TreeSpec]:
         """Run build(), then record what it left in modules, and the update; return its flat results, spec."""
         self._report_unfollowed(self.reads.note_arguments(inputs))
         with self.reads:
@@ -195,7 +215,7 @@ class Capture:
         self._record_update()
         return flat_out, out_spec
 
-    def _finish_reads(self, inputs: Any) -> None:
+    def _finish_reads(self, inputs: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values = self.reads.finish(replayed, self.engine.modes)
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
@@ -213,7 +233,7 @@ class Capture:
         engine = self.engine
         report_unfollowed(engine.name, unfollowed, self.config.strict, engine.told_of_unfollowed)
 
-    def _build(self, flat: Any) -> Any:
+    def _build(self, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
         optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
         self.options = OptionReads(
             optimizers,
@@ -225,7 +245,7 @@ class Capture:
         with python_draws(self.engine.name, "build()"), self.options.observed():
             return run_build(self, flat)
 
-    def _late_state(self, early: Any) -> Any:
+    def _late_state(self, early: StateMap) -> StateMap:
         engine = self.engine
         if callable(engine.modules) or callable(engine.tensors) or callable(engine.optimizers):
             return StateMap(resolve(engine.modules), resolve(engine.tensors), resolve(engine.optimizers))
@@ -266,7 +286,9 @@ class Capture:
         for index, keys in self.update.found_live.items():
             self.engine.live_options.setdefault(index, set()).update(keys)
 
-    def _results(self, flat_out: Any, out_spec: Any) -> Any:
+    def _results(
+        self, flat_out: list[Any], out_spec: TreeSpec
+    ) -> tuple[list[Any], list[Output], list[tuple[int, Any]]]:
         """Return what the program returns: the results of build(), then what the runtime stores.
 
         Returns (nodes, an Output for each, [(index of a result that is no node, the value)]).
@@ -289,15 +311,15 @@ class Capture:
         results += [(self._node_of(leaf), Output("attribute")) for leaf in leaves if is_run_value(leaf)]
         if self.update is not None:
             results += [(value.value, Output("state")) for value in self.update.state_values]
-        if self._reports_overflow:
-            results.append((self.update.found_inf, Output("overflow")))
+        if self._overflow is not None:
+            results.append((self._overflow, Output("overflow")))
         return [node for node, _ in results], [output for _, output in results], constants
 
     def _node_of(self, value: Any) -> Any:
         """Return the node of a tensor, or of a scalar computed from sizes; its number if it is known."""
         return self.recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
 
-    def _close(self, flat_out: Any, out_spec: Any) -> Any:
+    def _close(self, flat_out: list[Any], out_spec: TreeSpec) -> Captured:
         recorder = self.recorder
         nodes, outputs, constants = self._results(flat_out, out_spec)
         self._take_new_state_as_inputs()
@@ -338,7 +360,7 @@ class Capture:
         return Effects(
             attributes=tuple(self.attributes),
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),
-            reports_overflow=self._reports_overflow,
+            reports_overflow=self._overflow is not None,
             created_state=tuple(c.location for c in created),
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
             global_results=self.global_results,
@@ -367,7 +389,7 @@ class Capture:
         )
 
     @property
-    def owners(self) -> Any:
+    def owners(self) -> list[Any]:
         """The modules that build() used, and the object that build() belongs to."""
         return self._modules.owners
 
@@ -384,16 +406,16 @@ class Capture:
 
         A fused update takes hundreds of them, so the arguments of a user are replaced all at once.
         """
-        holders: dict[Any, Any] = {}
+        holders: dict[Node, Node] = {}
         for created in self.new_state:
-            node = created.node
+            node: Any = created.twin._of_node
             while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
                 node = node.args[0]
             if node.op == "placeholder" or node in holders:
                 continue
             holder = holders[node] = self.recorder.placeholder("state", created.tensor)
             holder.meta["tensor"] = node.meta["tensor"]
-            self.recorder.lifted[id(created.tensor)] = (created.tensor, holder, None)
+            self.recorder.lifted[id(created.tensor)] = (created.tensor, holder, created.twin)
         for user in dict.fromkeys(user for node in holders for user in node.users):
             user.args, user.kwargs = torch.fx.map_arg(
                 (user.args, user.kwargs), lambda node: holders.get(node, node)
@@ -402,14 +424,12 @@ class Capture:
             self.recorder.graph.erase_node(node)
 
     @property
-    def _reports_overflow(self) -> bool:
-        return (
-            self.update is not None
-            and self.update.found_inf is not None
-            and bool(self.update.state_values or self.update.first_only)
-        )
+    def _overflow(self) -> Node | None:
+        """The node that is 1 if the gradients overflowed, if the program has to report it."""
+        update = self.update
+        return update.found_inf if update is not None and (update.state_values or update.first_only) else None
 
-    def _install_new_state(self, live: Any) -> None:
+    def _install_new_state(self, live: LiveState) -> None:
         if self.update is None:
             return
         for location, value in self.update.structures.items():
@@ -418,7 +438,7 @@ class Capture:
             created.location.write(live, created.tensor)
 
 
-def _stored_attributes(modules: Any, used_memories: Any) -> Any:
+def _stored_attributes(modules: ModuleChanges, used_memories: Any) -> list[StoredAttribute]:
     """Return what each run stores in attributes, and take it out of the modules."""
     attributes = []
     for container, key, value in modules.stores:

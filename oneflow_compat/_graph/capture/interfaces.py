@@ -5,7 +5,7 @@ Recorder, Capture and Engine import these parts, so the parts name them by these
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -14,7 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import Graph, Node
+    from torch.nn import Module
+    from torch.utils._pytree import TreeSpec
 
+    from ..config import Config
+    from ..program.locations import GroupOption
     from ..program.scalar_guards import Condition
 
 
@@ -26,8 +30,8 @@ class RecorderInterface(Protocol):
     sizes: Any
     dynamic: Any
     guards: list[Condition]
-    lifted: dict[Any, Any]
-    constants: dict[Any, Any]
+    lifted: dict[int, Lifted]
+    constants: dict[str, torch.Tensor]
     recurrent: list[Any]
 
     def hold(self, tensor: torch.Tensor) -> None:
@@ -50,28 +54,41 @@ class EngineInterface(Protocol):
     build: Callable[..., Any]
     name: str
     owner: Any
+    arg_names: list[str]
     modules: Any
+    tensors: Any
     optimizers: Any
     grad_scaler: Any
     recompute: Any
+    writes_through: Callable[[], bool]
+    modes: dict[int, tuple[Module, bool]] | None
+    live_options: dict[int, set[str]]
+    constant_options: set[GroupOption]
+    sizes_vary: bool | None
     told_of_containers: bool
     told_of_backward: bool
+    told_of_writes: bool
+    told_of_unfollowed: set[Hashable]
+
+
+# (root of a backward(), its gradient) -> the gradient, scaled for micro batches and by the loss scaler
+LossFactor = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor | None]
 
 
 class CaptureInterface(Protocol):
     """One run of build() under capture (capture.py)."""
 
-    engine: Any
+    engine: EngineInterface
     recorder: Any
     reads: Any  # what observe() returned
-    config: Any
+    config: Config
     args_flat: list[Any]
-    in_spec: Any
+    in_spec: TreeSpec
     tensors: list[torch.Tensor]
     new_state: list[Any]
     state: Any
     update: Any
-    loss_factor: Any
+    loss_factor: LossFactor | None
 
     @property
     def owners(self) -> list[Any]:
@@ -94,3 +111,6 @@ if TYPE_CHECKING:
 
 else:
     RecordedTensor = FakeTensor
+
+# a real tensor that the capture met or created, its node, and its symbolic twin
+Lifted = tuple[torch.Tensor, "Node", RecordedTensor]

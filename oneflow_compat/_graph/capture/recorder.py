@@ -8,7 +8,8 @@ closures) are lifted to placeholders; they keep their identity, so hooks and `p.
 import contextlib
 import operator
 import weakref
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -17,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx import Graph, Node
+from torch.fx.node import Argument
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..._global.marks import is_global
@@ -28,7 +30,7 @@ from ..program.operators import ASSERTIONS, facts_of, written_argument, written_
 from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
-from .interfaces import RecordedTensor
+from .interfaces import Lifted, RecordedTensor
 from .patches.interrupts import raise_waiting_interrupt
 from .patches.recurrent_layers import whole_layers
 from .results.fake_results import Results
@@ -36,6 +38,7 @@ from .results.meta_kernels import new_fake
 from .results.refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
 from .results.sparse_results import of_any_rows
 from .values.branch_values import known_shape
+from .values.dynamic_dimensions import DynamicDimensions
 from .values.known import KnownValues
 from .values.symbolic_sizes import Sizes
 
@@ -60,29 +63,31 @@ class Recorder(KnownValues, TorchDispatchMode):
         self.default_dtype = torch.get_default_dtype()
         self.results = Results(self.fake_mode)
         self.sizes = Sizes(self)
-        self.dynamic: Any = None  # DynamicDimensions, if some dimensions of arguments are symbols
-        self.lifted: dict[Any, Any] = {}
-        self.constants: dict[Any, Any] = {}  # get_attr target -> real tensor made of python data inside build
-        self.markers: dict[Any, Any] = {}  # see update/host_scalars.py
-        self.marker_values: dict[Any, Any] = {}
+        self.dynamic: DynamicDimensions | None = None  # if some dimensions of arguments are symbols
+        self.lifted: dict[int, Lifted] = {}
+        # get_attr target -> real tensor made of Python data inside build()
+        self.constants: dict[str, torch.Tensor] = {}
+        self.markers: dict[float, object] = {}  # see update/host_scalars.py
+        self.marker_values: dict[float, float] = {}
         self.module_path = ""
-        self.regions: tuple[Any, ...] = ()  # what record_function() has opened
+        self.regions: tuple[str, ...] = ()  # what record_function() has opened
         self.recomputing = False
         self.phase = "forward"
-        self.twins: dict[
-            Any, Any
-        ] = {}  # memory layout of a lifted tensor -> (node, twin), so that p.data is p
-        self.valued: dict[Any, Any] = {}  # memory -> constant tensor in it, until it is written
-        self.scalar_of = None  # while the update is recorded: tensor of one element -> its marker
+        # memory layout of a lifted tensor -> (node, twin), so that p.data is p
+        self.twins: dict[Hashable, tuple[Node, RecordedTensor]] = {}
+        self.valued: dict[int, RecordedTensor] = {}  # memory -> constant tensor in it, until it is written
+        # while the update is recorded: tensor of one element -> its marker
+        self.scalar_of: Callable[[torch.Tensor], float] | None = None
         self.guards: list[Condition] = []  # what must hold for the program to serve a call
         self.recurrent: list[Any] = []  # see patches/recurrent_layers.py
-        self.on_lift: Any = None  # called with each real tensor lifted
-        self.fakes: list[Any] = []  # weak references to the results of operators, see survivors.py
+        self.on_lift: Callable[[torch.Tensor], None] | None = None  # called with each real tensor lifted
+        # the results of operators, see side_effects/survivors.py
+        self.fakes: list[weakref.ref[RecordedTensor]] = []
         self._first: Node | None = None  # placeholders go before this node
         self.unfolds = wrappers()  # classes of tensors that call operators of their own, which are recorded
 
     # -- inputs ---------------------------------------------------------------
-    def placeholder(self, name: Any, value: Any) -> Any:
+    def placeholder(self, name: str, value: torch.Tensor) -> Node:
         """A new placeholder node; placeholders stay in front of every other node."""
         graph = self.graph
         if self._first is None:
@@ -92,43 +97,43 @@ class Recorder(KnownValues, TorchDispatchMode):
         node.meta["value"] = value
         return node
 
-    def symbolic(self, tensor: Any, name: str) -> Any:
+    def symbolic(self, tensor: torch.Tensor, name: str) -> RecordedTensor:
         """A symbolic twin of an argument, with its own placeholder."""
-        layout = self.dynamic.shape_and_stride(tensor, name) if self.dynamic is not None else None
+        dynamic = self.dynamic
+        layout = dynamic.shape_and_stride(tensor, name) if dynamic is not None else None
         with torch._C.DisableTorchFunction():
             twin = self._twin_of_argument(tensor, layout)
         twin._of_node = self.placeholder(name, tensor)
         self.fakes.append(weakref.ref(twin))
         twin._of_node.meta["tensor"] = describe(tensor if layout is None else twin)
-        if layout is not None:
-            self.dynamic.define(twin._of_node, twin)
-        if hasattr(tensor, "_of_placement"):
+        if dynamic is not None and layout is not None:
+            dynamic.define(twin._of_node, twin)
+        if is_global(tensor):
             twin._of_placement, twin._of_sbp = tensor._of_placement, tensor._of_sbp
         if tensor.requires_grad:
             twin.requires_grad_()
         return twin
 
-    def _twin_of_argument(self, tensor: torch.Tensor, layout: Any) -> Any:
+    def _twin_of_argument(self, tensor: torch.Tensor, layout: Any) -> RecordedTensor:
         """A symbolic tensor like an argument, of this (shape, strides) if some dimensions are symbols."""
         if layout is not None:
             with self.fake_mode:
-                return torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
-        twin = (
-            self._twin(tensor)
-            if tensor.is_inference()
-            else self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
-        )
+                twin = torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
+            return cast(RecordedTensor, twin)
+        if tensor.is_inference():
+            return self._twin(tensor)
+        twin = self.fake_mode.from_tensor(_plain(tensor), static_shapes=True)
         if twin is tensor:
             raise CaptureError(
                 "build() was given a tensor of another capture", "Call the graph with ordinary tensors."
             )
-        return of_any_rows(twin.detach() if hasattr(twin, "_of_node") else twin)
+        return of_any_rows(cast(RecordedTensor, twin.detach() if hasattr(twin, "_of_node") else twin))
 
     def lift(self, tensor: torch.Tensor) -> tuple[Node, RecordedTensor]:
         """Return (node, twin) of a real tensor met inside the capture."""
-        entry = self.lifted.get(id(tensor))
-        if entry is not None:
-            return entry[1], entry[2]
+        lifted = self.lifted.get(id(tensor))
+        if lifted is not None:
+            return lifted[1], lifted[2]
         if self.on_lift is not None:
             self.on_lift(tensor)
         layout = _memory_layout(tensor)
@@ -154,7 +159,7 @@ class Recorder(KnownValues, TorchDispatchMode):
                 twin._value = tensor.detach().clone()
         return node, twin
 
-    def _twin(self, tensor: torch.Tensor) -> Any:
+    def _twin(self, tensor: torch.Tensor) -> RecordedTensor:
         """A symbolic tensor like a real one.
 
         Memory shared between real tensors need not be shared by their twins.
@@ -163,8 +168,9 @@ class Recorder(KnownValues, TorchDispatchMode):
             tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
         ):
             layout, options = (tensor.shape, tensor.stride()), {"dtype": tensor.dtype}
-            return new_fake(self.fake_mode, tensor.device, torch.empty_strided, *layout, **options)
-        return of_any_rows(self.fake_mode.from_tensor(tensor, static_shapes=True))
+            twin = new_fake(self.fake_mode, tensor.device, torch.empty_strided, *layout, **options)
+            return cast(RecordedTensor, twin)
+        return of_any_rows(cast(RecordedTensor, self.fake_mode.from_tensor(tensor, static_shapes=True)))
 
     # -- the mode --------------------------------------------------------------
     def __torch_dispatch__(
@@ -403,7 +409,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             node.meta["regions"] = self.regions
 
     # -- the end ----------------------------------------------------------------
-    def finish(self, outputs: Any) -> Any:
+    def finish(self, outputs: Sequence[Argument]) -> Graph:
         """Close the graph; `outputs` is a flat list of nodes and plain values."""
         if self._first is not None:
             self.graph.erase_node(self._first)
@@ -428,13 +434,13 @@ class Recorder(KnownValues, TorchDispatchMode):
             node.meta.pop("value", None)
 
 
-def _plain(tensor: Any) -> Any:
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
     tensor = tensor.detach()
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
 
 
-def _memory_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+def _memory_layout(tensor: torch.Tensor) -> Hashable | None:
     """Return what makes two strided tensors one: memory, dtype, shape, strides and offset."""
     if tensor.layout is not torch.strided:
         return None

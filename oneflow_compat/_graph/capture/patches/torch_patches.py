@@ -86,8 +86,8 @@ def _backward(capture: CaptureInterface) -> Any:
                     autocast(capture, False),
                     _formulas(recorder),
                 ):  # gradients have the types of the forward operators
-                    if kwargs.get("accumulate_grad"):
-                        factor = capture.loss_factor
+                    factor = capture.loss_factor
+                    if factor is not None and kwargs.get("accumulate_grad"):
                         grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))
                     return original(tensors, grad_tensors, *args, **kwargs)
             finally:

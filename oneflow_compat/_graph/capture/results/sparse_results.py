@@ -10,12 +10,15 @@ the operators themselves.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
+
+if TYPE_CHECKING:
+    from ..interfaces import RecordedTensor
 
 aten = torch.ops.aten
 _MADE = {
@@ -31,7 +34,7 @@ def is_sparse(a: Any) -> bool:
     return type(a) is FakeTensor and a.layout is torch.sparse_coo
 
 
-def of_any_rows(twin: Any) -> Any:
+def of_any_rows(twin: RecordedTensor) -> RecordedTensor:
     """The same tensor; of a sparse one, a later call may give another number of rows."""
     if is_sparse(twin):
         twin._unknown_rows = []

@@ -72,14 +72,17 @@ class StateValue:
 
 @dataclass(frozen=True, eq=False)
 class CreatedState:
-    """State that the capture created: the real tensor, and the node of the fake tensor that it replaces.
-
-    The node is None if the state was created before the step.
-    """
+    """State that the capture created: where it lies, and the real tensor."""
 
     location: GroupOption | OptimizerState
     tensor: torch.Tensor
-    node: torch.fx.Node | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AdoptedState(CreatedState):
+    """State that step() created as a symbolic tensor, which the real tensor replaces."""
+
+    twin: RecordedTensor
 
 
 class StateChanges:
@@ -103,7 +106,7 @@ class StateChanges:
         return OptimizerState(index, name, tuple(path))
 
     # -- the state the step created --------------------------------------------------
-    def adopt_new_state(self) -> list[CreatedState]:
+    def adopt_new_state(self) -> list[AdoptedState]:
         """Turn the symbolic state that the step created into real tensors, which become inputs.
 
         State created by a factory (zeros_like, ...) starts from the factory's value. State that starts from
@@ -113,12 +116,12 @@ class StateChanges:
         with outside_capture():
             return self._adopted_state()
 
-    def _adopted_state(self) -> list[CreatedState]:
-        adopted: list[CreatedState] = []
+    def _adopted_state(self) -> list[AdoptedState]:
+        adopted: list[AdoptedState] = []
         for index, (optimizer, _) in enumerate(self.state.optimizers):
             for g, key, value in self.new_options.get(index, ()):
                 real = self._evaluate(value._of_node)
-                adopted.append(CreatedState(GroupOption(index, g, (key,)), real, value._of_node))
+                adopted.append(AdoptedState(GroupOption(index, g, (key,)), real, value))
             for param, state in optimizer.state.items():
                 before = self._state_before(index, param)
                 for path, value in leaves(state):
@@ -134,7 +137,7 @@ class StateChanges:
             )
         return adopted
 
-    def _adopt_tensor(self, index: int, param: Any, path: tuple[Any, ...], value: Any) -> list[CreatedState]:
+    def _adopt_tensor(self, index: int, param: Any, path: tuple[Any, ...], value: Any) -> list[AdoptedState]:
         part: RecordedTensor = memory_of(value)
         try:
             real = self._evaluate(part._of_node)
@@ -150,7 +153,7 @@ class StateChanges:
             self.state_values.append(StateValue(self.state_location(index, param, path), value._of_node))
             return []
         tensor = real if part is value else value.around(real, value)
-        return [CreatedState(self.state_location(index, param, path), tensor, part._of_node)]
+        return [AdoptedState(self.state_location(index, param, path), tensor, part)]
 
     def _adopt_number(self, index: Any, param: Any, path: Any, value: Any, before: Any) -> None:
         """Adopt a counter, which the runtime stores after each run.

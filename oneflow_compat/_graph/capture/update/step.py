@@ -67,7 +67,8 @@ class Update(StateChanges):
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
         self.first_only = False
-        self.found_inf = None  # node that is 1 if the gradients overflowed under a dynamic scaler
+        # node that is 1 if the gradients overflowed under a dynamic scaler
+        self.found_inf: torch.fx.Node | None = None
         # the context of each step(), which may be entered again
         self.observed: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.snapshots: list[Any] = []
