@@ -24,7 +24,7 @@ from .capture.patches.patching import answered_in_build
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
-from .explanations import Explanation, of_change, of_static_sizes
+from .explanations import Explanation, of_change, of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
@@ -155,6 +155,7 @@ class Engine:
                 self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
+                    self._explain(of_changed_options(o, names))
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)

@@ -61,6 +61,12 @@ def of_constant_options(error: BaseException) -> Explanation:
     return Explanation("an option of an optimizer that build() reads", reason, raised_at(error))
 
 
+def of_changed_options(optimizer: int, names: Iterable[str]) -> Explanation:
+    """Return why options of an optimizer, which were constants of the first program, cost another one."""
+    reason = "changed, which some schedules do; later programs take any value of it"
+    return Explanation(f"option {', '.join(sorted(names))} of optimizer {optimizer}", reason)
+
+
 def explained(name: str, programs: Sequence[Program], explanations: Iterable[Explanation]) -> str:
     """The programs of a graph with the sizes they serve, and what keeps them from serving more."""
     lines = [f"graph {name}: {len(programs)} program{'s' * (len(programs) != 1)}"]

@@ -162,3 +162,21 @@ def test_another_step_below_a_schedule_needs_a_program():
     before = layer.weight.detach().clone()
     graph(torch.ones(1, 2))
     assert torch.equal(layer.weight, before)
+
+
+def test_an_explanation_names_the_option_that_a_schedule_changes():
+    layer = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+
+    def build(x):
+        loss = layer(x).sum()
+        loss.backward()
+        return loss
+
+    graph = graph_of(build, optimizer, layer=layer)
+    for _ in range(4):
+        graph(torch.ones(1, 2))
+        schedule.step()
+    assert len(graph._engine.programs) == 2
+    assert "option momentum of optimizer 0: changed" in graph.explain()
