@@ -196,7 +196,7 @@ def _call_both(
     candidate_arguments: Arguments,
     name: str,
 ) -> tuple[Any, Any]:
-    state, settings = pair.random_state(), _current_settings()
+    state, settings = pair.random_state(), current_settings()
     try:
         r = reference(*reference_arguments[0], **reference_arguments[1])
     except Exception as e:
@@ -207,9 +207,9 @@ def _call_both(
         return r, pair.to_candidate(r)
     if pair.drawn_from is not None:
         pair.rewind(state)
-    left_by_reference = _current_settings()
+    left_by_reference = current_settings()
     if pair.same_tensors:
-        _set_settings(settings)
+        set_settings(settings)
     try:
         c = candidate(*candidate_arguments[0], **candidate_arguments[1])
     except Exception as e:
@@ -218,7 +218,7 @@ def _call_both(
             f"{pair.names[0]} accepts {_text(pair, step)}, {pair.names[1]} raised {type(e).__name__}: {e}",
         ) from e
     if pair.same_tensors:
-        _compare_settings(settings, left_by_reference, pair.names)
+        compare_settings(settings, left_by_reference, pair.names)
     if (
         name in UNINITIALIZED
         and pair.is_reference_tensor(r)
@@ -304,22 +304,22 @@ class Settings(NamedTuple):
         return f"gradients {mode}, default dtype {str(self.default_dtype).removeprefix('torch.')}"
 
 
-def _current_settings() -> Settings:
+def current_settings() -> Settings:
     import torch  # here, because the harness may be imported without it
 
     return Settings(torch.is_grad_enabled(), torch.get_default_dtype())
 
 
-def _set_settings(settings: Settings) -> None:
+def set_settings(settings: Settings) -> None:
     import torch
 
     torch.set_grad_enabled(settings.grad_enabled)
     torch.set_default_dtype(settings.default_dtype)
 
 
-def _compare_settings(before: Settings, reference: Settings, names: tuple[str, str]) -> None:
+def compare_settings(before: Settings, reference: Settings, names: tuple[str, str]) -> None:
     """Raise Mismatch, and put the settings back, if the candidate's call left others than the reference's."""
-    candidate = _current_settings()
+    candidate = current_settings()
     if candidate != reference:
-        _set_settings(before)
+        set_settings(before)
         raise Mismatch("settings", f"{names[0]} leaves {reference}\n{names[1]} leaves {candidate}")

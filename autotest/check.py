@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import source
+from .calls import compare_settings, current_settings, set_settings
 from .case import Case, DualObject
 from .compare import compare_gradients, compare_values
 from .errors import BothDoNotSupportError, Mismatch, PyTorchDoesNotSupportError
@@ -72,10 +73,14 @@ def run_backward(case: Case) -> None:
         return
     case.output_gradients = gradients
     refused = None
+    settings = current_settings()
     try:
         pair.reference.autograd.backward(refs, [on_device(g, r) for g, r in zip(gradients, refs)])
     except Exception as e:
         refused = e
+    left_by_reference = current_settings()
+    if pair.same_tensors:
+        set_settings(settings)
     try:
         backward_candidate(pair, cands, gradients)
     except Exception as e:
@@ -93,6 +98,8 @@ def run_backward(case: Case) -> None:
             f"{pair.names[0]} raised {type(refused).__name__} in backward(): {refused}\n{pair.names[1]}"
             " runs it",
         ) from refused
+    if pair.same_tensors:
+        compare_settings(settings, left_by_reference, pair.names)
 
 
 def backward_candidate(pair: Pair, cands: list[CandidateTensor], gradients: list[torch.Tensor]) -> None:

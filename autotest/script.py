@@ -294,7 +294,9 @@ def backward_source(case: Case, writer: SourceWriter) -> list[str]:
 
 def main_source(returned: dict[str, str], can_raise: bool, compares_settings: bool) -> list[str]:
     """Return the end of the script: run both libraries and compare."""
-    sections = ["settings"] if compares_settings else []
+    sections = []
+    if compares_settings:
+        sections.append("settings_after_backward" if "outputs" in returned else "settings")
     sections += ["raised" if can_raise else "returned", "results"]
     if "constants" in returned:
         sections.append("constants")

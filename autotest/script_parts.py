@@ -197,6 +197,15 @@ for lib in (torch, flow):
     torch.set_default_dtype(default_dtype)
 assert left[0] == left[1], f"the grad mode and the default dtype afterwards differ: {left}"
 """,
+    "settings_after_backward": """
+default_dtype, left = torch.get_default_dtype(), []
+for lib in (torch, flow):
+    backward(lib, program(lib)["outputs"])
+    left.append((torch.is_grad_enabled(), torch.get_default_dtype()))
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(default_dtype)
+assert left[0] == left[1], f"the grad mode and the default dtype after backward() differ: {left}"
+""",
     "returned": "a, b = program(torch), program(flow)",
     "raised": """
 (a, error_a), (b, error_b) = attempt(program, torch), attempt(program, flow)

@@ -155,7 +155,7 @@ class Engine:
                 self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
                     self.live_options.setdefault(o, set()).update(names)
-                    self._explain(of_changed_options(o, names))
+                    self.note_explanation(of_changed_options(o, names))
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)

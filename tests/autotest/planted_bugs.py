@@ -337,6 +337,16 @@ def leaves_another_default_dtype(api):
     return relu_of(api)
 
 
+def kept_in_another_default_dtype(g):
+    torch.set_default_dtype(torch.float64)
+    return g
+
+
+@planted("settings", relu=gradient_of(lambda x: x * 2 - x, kept_in_another_default_dtype))
+def leaves_another_default_dtype_after_backward(api):
+    return api.torch.relu(api.random_tensor(ndim=2, low=1, high=2))
+
+
 # ------------------------------------------------------------------ global tensors
 @planted("values", relu=lambda x: x.relu() + 1)
 def wrong_value_of_a_global_tensor(api):
