@@ -63,7 +63,7 @@ def read_source(source: str | os.PathLike[str] | IO[bytes], options: LoadOptions
 def _read_folder(source: Any, options: Any) -> Any:
     pickled = os.path.join(source, layout.PICKLE)
     if os.path.exists(os.path.join(source, "program.json")) and not os.path.exists(pickled):
-        from ..nn.graph.deploy import load_graph  # import cost: only a saved graph needs the engine
+        from ..nn.graph.storage.deploy import load_graph  # import cost: only a saved graph needs the engine
 
         return load_graph(source, options.map_location)
     root = source if options.is_safe else None

@@ -8,7 +8,7 @@ import torch
 
 import oneflow as flow
 import oneflow.nn as nn
-from oneflow.nn.graph.value_records import NotRecordable, is_record, record, value_of
+from oneflow.nn.graph.storage.value_records import NotRecordable, is_record, record, value_of
 
 
 class Train(nn.Graph):

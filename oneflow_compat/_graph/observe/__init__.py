@@ -4,6 +4,10 @@ The seam: `observe(...)` is a context in which build() runs, its `finish(...)` r
 and `PythonGuards.holds(rebind)` is asked before each call. `observe_steps()` does the same for step() of
 optimizers.
 `checker_of(guards)` tests guards of other facts as fast.
+
+- `instrumentation/`: copies of the user's code that call a hook before each read
+- `hooks/`: the hooks, which make a guard of each read
+- `guards/`: sources and guards, and their test before each call
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ import torch.profiler
 from torch.optim.optimizer import ParamsT
 from oneflow import _placement, _sbp, _Tensor
 from . import args_tree as args_tree
-from . import deploy as deploy
-from . import export as export
 from . import graph as graph
 from . import graph_block as graph_block
 from . import graph_config as graph_config
@@ -29,14 +27,10 @@ from . import graph_internals as graph_internals
 from . import graph_members as graph_members
 from . import graph_repr as graph_repr
 from . import graph_scope as graph_scope
-from . import graph_state as graph_state
 from . import job_message as job_message
 from . import proxy as proxy
-from . import runtime_state as runtime_state
-from . import state_loading as state_loading
-from . import stored_graph as stored_graph
+from . import storage as storage
 from . import util as util
-from . import value_records as value_records
 cache: Any
 
 class Block:

@@ -26,7 +26,7 @@ from .graph_debug import Debug, on_change, on_stage, rate_log, record
 from .graph_internals import GraphCache, GraphInternals, checked_size
 from .graph_repr import graph_text
 from .proxy import ProxyModule
-from .stored_graph import StoredGraph
+from .storage.stored_graph import StoredGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

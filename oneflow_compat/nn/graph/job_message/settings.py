@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...._message import Message, data_type_number
 from ...._tables.job_optimizers import OPTIMIZERS, SCHEDULES, messages
-from ..graph_state import named_parameters
+from ..storage.graph_state import named_parameters
 from .job_conf import JobConfigProto
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import _bind
-from ..._graph.saved import writer
+from .... import _bind
+from ...._graph.saved import writer
 from .deploy import last_entry, load_graph, save
 
 if TYPE_CHECKING:
-    from .graph_members import GraphMembers
+    from ..graph_members import GraphMembers
 
 
 _FILES = {"program": "program.json", "tensors": "tensors.pt"}  # key of a state dict -> file of a saved graph

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._global.tensor import moved_to_placement_of
+from ...._global.tensor import moved_to_placement_of
 from .graph_state import SLOTS, STEP, named_parameters, torch_slot
 from .value_records import is_record, value_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from .graph_members import GraphMembers
+    from ..graph_members import GraphMembers
 
     Stepped = tuple[int, int, torch.Tensor]  # (index of the optimizer, index of its group, the parameter)
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._errors import unsupported
-from ..._graph.program import html_report
-from ..._graph.program.locations import GroupOption
-from ..._graph.saved import package, schedules, writer
+from ...._errors import unsupported
+from ...._graph.program import html_report
+from ...._graph.program.locations import GroupOption
+from ...._graph.saved import package, schedules, writer
 
 if TYPE_CHECKING:
-    from ..._graph.call.entry import Entry
-    from ..._graph.program.program import Program, Slot
-    from ..._graph.saved.loaded import LoadedGraph
-    from .graph_members import GraphMembers
+    from ...._graph.call.entry import Entry
+    from ...._graph.program.program import Program, Slot
+    from ...._graph.saved.loaded import LoadedGraph
+    from ..graph_members import GraphMembers
 
 
 def last_entry(graph: GraphMembers, what: str) -> Entry:

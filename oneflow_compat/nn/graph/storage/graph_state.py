@@ -19,7 +19,7 @@ from .value_records import NotRecordable, record
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from .graph_members import GraphMembers
+    from ..graph_members import GraphMembers
 
 
 SLOTS = {  # torch's name of an optimizer slot: OneFlow's
