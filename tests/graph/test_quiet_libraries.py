@@ -9,6 +9,7 @@ import pytest
 import torch
 import tqdm
 from graph_cases import graph_of
+from torch._subclasses.fake_tensor import FakeTensor
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,16 @@ def scaled_by_json(x):
     return x * json.loads('{"scale": 3}')["scale"]
 
 
-@pytest.mark.parametrize("build", [flattened, with_table, logged, in_a_bar, scaled_by_json])
+def as_transformers_asks(x):
+    """transformers asks whether a tensor is traced, and then leaves out a look at its values."""
+    if isinstance(x, (torch.fx.Proxy, FakeTensor)) or isinstance(x, FakeTensor):
+        return x * 2
+    return x * 2 if bool((x > 0).all()) else x * 2.0
+
+
+@pytest.mark.parametrize(
+    "build", [flattened, with_table, logged, in_a_bar, scaled_by_json, as_transformers_asks]
+)
 def test_no_warning(build):
     x = torch.arange(6.0).view(2, 3)
     with warnings.catch_warnings():

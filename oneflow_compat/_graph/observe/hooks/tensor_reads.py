@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ...program.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
 from ...program.python_values import MISSING, tensor_meta
@@ -97,7 +98,9 @@ class TensorReads:
         if function is isinstance and len(arguments) == 2 and _asks_for_class_of_tensors(arguments[1]):
             for name in _MARKS:
                 self.argument_fact(tensor, name, None)
-            if isinstance(tensor._of_node.meta["value"], arguments[1]) is not isinstance(*arguments):
+            # "Is it traced?" has the same answer in every capture.
+            classes = tuple(c for c in _flat(arguments[1]) if c is not FakeTensor)
+            if isinstance(tensor._of_node.meta["value"], classes) is not isinstance(tensor, classes):
                 self.warn(site, _UNLIKE_ARGUMENT)
 
     def note_arguments(self, tensors: Iterable[Any]) -> list[tuple[None, str]]:
@@ -118,6 +121,15 @@ class TensorReads:
             if not all(answers):
                 unseen.append((None, f"hooks of the argument {node.target!r}"))
         return unseen
+
+
+def _flat(classes: Any) -> Iterator[Any]:
+    """Yield the classes of isinstance(), out of any nesting of tuples."""
+    for item in classes if type(classes) is tuple else (classes,):
+        if type(item) is tuple:
+            yield from _flat(item)
+        else:
+            yield item
 
 
 def _asks_for_class_of_tensors(classes: Any) -> bool:
