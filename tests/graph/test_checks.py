@@ -236,3 +236,15 @@ def test_a_check_whose_error_is_caught_is_no_assertion():
 
     with pytest.raises(RuntimeError, match="needs the value of a tensor"):
         graph_of(build)(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda i: torch.vmap(lambda v: F.one_hot(v, 3))(i),
+        lambda i: torch.vmap(lambda v: torch.linalg.inv(v * torch.eye(2)))(i + 1.0),
+        lambda i: torch.vmap(lambda q: torch.quantile(torch.arange(3.0), q))(i / 4),
+    ],
+)
+def test_functions_that_check_values_work_below_vmap(build):
+    assert torch.equal(graph_of(build)(LABELS), build(LABELS))
