@@ -69,7 +69,7 @@ RUNTIME = {
         ),
         "reason": "results should not depend on the time of the capture",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/graph/test_python_state.py",
+        "test": "tests/graph/guards/test_python_state.py",
     },
     "graph-state-writes": {
         "names": ["oneflow.nn.Graph"],
@@ -87,7 +87,7 @@ RUNTIME = {
             " set_dialect('torch') every write persists"
         ),
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/graph/test_callers_tensors.py",
+        "test": "tests/graph/capture/test_callers_tensors.py",
     },
     "graph-gradients": {
         "names": ["oneflow.nn.Graph"],
@@ -101,7 +101,7 @@ RUNTIME = {
         ),
         "reason": "build() may return gradients; eager gradients and graph steps are independent",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/graph/test_modules_and_gradients.py",
+        "test": "tests/graph/capture/test_modules_and_gradients.py",
     },
     "graph-output-buffers": {
         "names": ["oneflow.nn.Graph"],
@@ -128,7 +128,7 @@ RUNTIME = {
             "module classes are torch's, and the tensors are the same objects inside and outside of build()"
         ),
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": "tests/graph/test_modules_and_gradients.py",
+        "test": "tests/graph/capture/test_modules_and_gradients.py",
     },
     "graph-optimizers": {
         "names": ["oneflow.nn.Graph.add_optimizer"],
@@ -155,7 +155,7 @@ RUNTIME = {
         ),
         "reason": "gradients are dense here; do_bias_correction=False gives OneFlow's values",
         "severity": {"oneflow": "changes numbers", "torch": "superset"},
-        "test": "tests/graph/test_sparse_rows.py",
+        "test": "tests/graph/training/test_sparse_rows.py",
     },
     "graph-save-guards": {
         "names": ["oneflow.nn.Graph"],
@@ -170,7 +170,7 @@ RUNTIME = {
             " only one"
         ),
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": "tests/graph/test_deploy.py",
+        "test": "tests/graph/saved/test_deploy.py",
     },
     "knobs": {
         "names": ["oneflow.boxing", "oneflow.backends.cudnn", "oneflow.remat"],

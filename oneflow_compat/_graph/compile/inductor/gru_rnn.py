@@ -1,4 +1,6 @@
-"""GRU and RNN layers (recurrent.py) as one operator of oneflow._ext for forward and one for backward.
+"""GRU and RNN layers as one operator of oneflow._ext for forward and one for backward.
+
+The capture records them as such layers (capture/patches/recurrent_layers.py).
 
 The gradients of a layer's weights become one product over all steps. Results differ by rounding.
 """

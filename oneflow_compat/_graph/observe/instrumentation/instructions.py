@@ -1,7 +1,7 @@
 """The instructions of each Python version that read objects, and the hook that each calls before it runs.
 
 Standard library only. An unknown instruction of the running Python version fails
-tests/graph/test_observe_bytecode.py.
+tests/graph/guards/test_observe_bytecode.py.
 """
 
 from typing import Any, NamedTuple

@@ -9,7 +9,7 @@ import types
 from pathlib import Path
 
 INSTRUMENTATION = (
-    Path(__file__).resolve().parents[2].joinpath("oneflow_compat", "_graph", "observe", "instrumentation")
+    Path(__file__).resolve().parents[3].joinpath("oneflow_compat", "_graph", "observe", "instrumentation")
 )
 
 

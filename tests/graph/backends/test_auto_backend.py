@@ -332,9 +332,7 @@ def test_the_child_process_ends_with_its_parent(how):
 
 
 def test_the_first_figures_are_those_recorded():
-    recorded = json.loads(
-        (pathlib.Path(__file__).parent.parent / "golden" / "compile_costs.json").read_text()
-    )
+    recorded = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "compile_costs.json").read_text())
     cost = statistics.median(r["compile_seconds"] / r["capture_seconds"] for r in recorded)
     saving = statistics.median(1 - r["inductor_seconds"] / r["aten_seconds"] for r in recorded)
     assert auto.Experience().cost == pytest.approx(
