@@ -61,6 +61,15 @@ def _our_folder() -> Iterator[None]:
         _hub._hub_dir = before
 
 
+def _check_repository(repository: object) -> None:
+    """Refuse what is no name of a repository; torch would unpack its parts without a word."""
+    if not isinstance(repository, str) or repository.partition(":")[0].count("/") != 1:
+        raise ValueError(
+            f"oneflow.hub: a repository is named 'owner/name' or 'owner/name:branch', found {repository!r};"
+            " hub.load(folder, model, source='local') takes a folder"
+        )
+
+
 def list(
     github: str,
     force_reload: bool = False,
@@ -69,6 +78,7 @@ def list(
     **kwargs: Any,
 ) -> builtins.list[str]:
     """Names of the entry points that a repository's hubconf.py offers."""
+    _check_repository(github)
     with _our_folder():
         return _hub.list(github, force_reload, skip_validation, trust_repo, **kwargs)
 
@@ -81,6 +91,7 @@ def help(
     trust_repo: bool | Literal["check"] | None = None,
 ) -> Any:
     """The docstring of an entry point."""
+    _check_repository(github)
     with _our_folder():
         return _hub.help(github, model, force_reload, skip_validation, trust_repo)
 
@@ -100,6 +111,8 @@ def load(
 
     Runs the repository's code.
     """
+    if source == "github":
+        _check_repository(repo_or_dir)
     with _our_folder():
         return _hub.load(
             repo_or_dir,

@@ -113,3 +113,10 @@ def test_transforms():
     x = torch.arange(2 * 4 * 4, dtype=torch.float32).reshape(2, 4, 4)
     assert torch.equal(F.hflip(x), x.flip(-1)) and torch.equal(T.CenterCrop(2)(x), x[:, 1:3, 1:3])
     assert torch.equal(T.Compose([T.Normalize([1.0, 1.0], [2.0, 2.0])])(x), (x - 1) / 2)
+
+
+@pytest.mark.parametrize("repository", ["resnet", "a/b/c", "", 3])
+def test_what_is_no_name_of_a_repository_is_refused(repository):
+    for ask in (flow.hub.list, lambda name: flow.hub.help(name, "m"), lambda name: flow.hub.load(name, "m")):
+        with pytest.raises(ValueError, match=f"'owner/name:branch', found {repository!r}"):
+            ask(repository)
