@@ -553,6 +553,30 @@ _ROWS = (
         "tests/graph/backends/test_inductor_shortcuts.py",
     ),
     (
+        "torch._inductor.fx_utils",
+        "FakeTensorUpdater get_fake_args_kwargs",
+        "collecting the arguments of changed nodes only",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._inductor.codegen.common",
+        "KernelTemplate jinja2_env",
+        "not translating the templates of GPU kernels at the import",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._inductor",
+        "lowering",
+        "importing inductor without the templates of GPU kernels",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._inductor.exc",
+        "CppCompileError",
+        "compiling code that the quick flags do not suit in inductor's way",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+    ),
+    (
         "torch._inductor.codegen.cpp",
         "OuterLoopFusedSchedulerNode",
         "not generating the kernels of a failed fusion again",

@@ -1,13 +1,16 @@
 """The shortcuts through inductor generate identical C++ code with less work."""
 
 import contextlib
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.compile.inductor import shortcuts
+from oneflow._graph.compile.inductor import settings, shortcuts
 
 
 class Generated(BaseException):
@@ -55,6 +58,7 @@ SHORTCUTS = (
     "_graphs_without_code",
     "_empty_tails",
     "_kernels_of_failed_fusions",
+    "_updates_of_changed_nodes",
     "equal_kernels",
 )
 
@@ -137,3 +141,85 @@ def test_inductor_is_as_before_afterwards():
     with shortcuts.shortcuts():
         assert all(a is not b for a, b in zip(before, methods()))
     assert all(a is b for a, b in zip(before, methods()))
+
+
+def test_fake_tensors_of_changed_nodes_are_those_of_inductor(generate, monkeypatch):
+    """Also of nodes that follow on a changed node."""
+    from torch._inductor import fx_utils
+
+    update = fx_utils.FakeTensorUpdater.incremental_update
+    get_arguments, collected, values = fx_utils.get_fake_args_kwargs, [], []
+
+    def noted(self):
+        result = update(self)
+        graph = getattr(self, "gm", self).graph
+        values.append([(n.name, type(n.meta.get("val")), str(n.meta.get("val"))) for n in graph.nodes])
+        return result
+
+    monkeypatch.setattr(fx_utils.FakeTensorUpdater, "incremental_update", noted)
+    monkeypatch.setattr(fx_utils, "get_fake_args_kwargs", lambda *a: collected.append(a) or get_arguments(*a))
+    generate("batch norm")
+    shorter, fewer = [*values], len(collected)
+    values.clear()
+    collected.clear()
+    monkeypatch.setattr(shortcuts, "_updates_of_changed_nodes", contextlib.nullcontext)
+    generate("batch norm")
+    assert shorter == values
+    assert shorter
+    if torch.__version__ >= "2.13":  # before, inductor collects the arguments of changed nodes only
+        assert fewer < len(collected)
+
+
+def test_templates_of_gpu_kernels_are_translated_when_they_are_used():
+    code = """
+        from oneflow._graph.compile.inductor.lean_import import import_lowerings
+        from torch._inductor.codegen.common import KernelTemplate
+
+        import_lowerings()
+        from torch._inductor.select_algorithm import TritonTemplate
+
+        text = "{% for i in range(n) %}{{ i }}{% if i %}, {% endif %}{% endfor %}"
+        directly = KernelTemplate._template_from_string(text)
+        templates = [t.template for t in TritonTemplate.all_templates.values()]
+        assert len(templates) > 10 and all(t.translated is None for t in templates)
+        later = type(templates[0])(text, KernelTemplate._template_from_string)
+        assert later.render(n=3) == directly.render(n=3) == "01, 2, "
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)
+
+
+def test_networkx_is_imported_when_torch_uses_it():
+    code = """
+        import sys
+        from oneflow._graph.compile.inductor.lean_import import import_lowerings
+
+        import_lowerings()
+        assert "networkx" not in sys.modules
+        from torch._functorch._activation_checkpointing import graph_info_provider
+
+        assert graph_info_provider.nx.DiGraph([(1, 2)]).number_of_edges() == 1
+        import networkx
+
+        assert graph_info_provider.nx.DiGraph is networkx.DiGraph
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere inductor compiles kernels one by one")
+def test_code_that_the_quick_flags_do_not_suit_is_compiled_in_inductors_way(monkeypatch, tmp_path):
+    from torch._inductor import cpp_builder
+
+    monkeypatch.setenv("ONEFLOW_CACHE_DIR", str(tmp_path / "oneflow"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    build, commands = cpp_builder.run_compile_cmd, []
+
+    def noted(command, *args, **kwargs):
+        commands.append(command)
+        return build(command, *args, **kwargs)
+
+    monkeypatch.setattr(cpp_builder, "run_compile_cmd", noted)
+    monkeypatch.setattr(settings, "_QUICK_FLAGS", ("--no-such-flag",))
+    x = torch.randn(3, 37)
+    step = Step(Function(lambda x: x.exp() + 1))
+    torch.testing.assert_close(step(x), (x.exp() + 1).square().mean())
+    assert ["--no-such-flag" in command for command in commands] == [True, False]

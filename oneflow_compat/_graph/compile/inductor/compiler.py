@@ -35,6 +35,7 @@ from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
 from .decompositions import table
 from .gru_rnn import merge_steps
+from .lean_import import import_lowerings
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
 from .settings import quick_compiler, settings
@@ -206,6 +207,7 @@ def compile_region(
         if notice is not None:
             notice.begin()
         begin = time.perf_counter()
+        import_lowerings()
         known_operators = with_known_shapes(region.graph)
         if request and (store or default_store()):  # it keeps what inductor's cache would keep
             options = {"fx_graph_cache": False, **dict(options)}

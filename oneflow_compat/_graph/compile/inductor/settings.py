@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _SMALL_REGION = 150  # operators
 _CALLS = "void inductor_entry_impl("  # the function that inductor writes to call the kernels
-# no warnings, which nobody reads; no line numbers for debuggers
-_QUICK_FLAGS = ("-w", "-g0")
+# no warnings, which nobody reads; no line numbers for debuggers; the shorter standard library of C++17, which
+# inductor itself used until torch 2.11
+_QUICK_FLAGS = ("-w", "-g0", "-std=c++17")
 # GCC collects its garbage only above 1 GB; compiling ResNet-50 then takes 70 MB more
 _RARE_COLLECTION = ("--param=ggc-min-heapsize=1000000",)
 _NOT_OPTIMIZED = """
@@ -76,20 +77,29 @@ def quick_compiler(graph: torch.fx.Graph) -> Iterator[None]:
 
     It does not optimize the function that calls the kernels. This function is long and straight, so
     optimizing it takes most of the compiler's time and gains nothing measurable. Small regions are optimized
-    in full: there a few nanoseconds per call of a kernel count.
+    in full: there a few nanoseconds per call of a kernel count. Code that does not compile in this way is
+    compiled in inductor's way.
     """
     from torch._inductor.codecache import CppWrapperCodeCache
     from torch._inductor.cpp_builder import is_gcc
+    from torch._inductor.exc import CppCompileError
 
     is_small = sum(n.op == "call_function" for n in graph.nodes) <= _SMALL_REGION
     load = CppWrapperCodeCache.load_async
     flags = (*_QUICK_FLAGS, *_RARE_COLLECTION) if is_gcc() else _QUICK_FLAGS
 
     def load_quickly(main_code: str, *args: Any, **kwargs: Any) -> Any:
-        if not is_small:
-            main_code = main_code.replace(_CALLS, _NOT_OPTIMIZED + _CALLS, 1)
-        kwargs["extra_flags"] = (*kwargs.get("extra_flags", ()), *flags)
-        return load(main_code, *args, **kwargs)
+        quick_code = main_code if is_small else main_code.replace(_CALLS, _NOT_OPTIMIZED + _CALLS, 1)
+        all_flags = (*kwargs.get("extra_flags", ()), *flags)
+        library = load(quick_code, *args, **{**kwargs, "extra_flags": all_flags})
+
+        def loaded() -> Any:
+            try:
+                return library()
+            except CppCompileError:
+                return load(main_code, *args, **kwargs)()
+
+        return loaded
 
     with mock.patch.object(CppWrapperCodeCache, "load_async", load_quickly):
         yield

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import sympy
 
@@ -24,6 +25,7 @@ def shortcuts() -> Iterator[None]:
         _graphs_without_code(),
         _empty_tails(),
         _kernels_of_failed_fusions(),
+        _updates_of_changed_nodes(),
         equal_kernels(),
     ):
         yield
@@ -148,6 +150,49 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
     finally:
         CppKernelProxy.codegen_nodes = codegen_nodes  # type: ignore[method-assign]
         fusion.check_outer_fusion_loop_level_attr = check
+
+
+@contextlib.contextmanager
+def _updates_of_changed_nodes() -> Iterator[None]:
+    """Collect the arguments of changed nodes only, when inductor updates the fake tensors of a graph.
+
+    Inductor (2.13) collects the arguments of every node before it looks whether the node changed. A node
+    without valid arguments is left as it is. Torch 2.11 looks first.
+    """
+    from torch._inductor import fx_utils
+
+    updater: Any = fx_utils.FakeTensorUpdater
+    update: Any = updater.incremental_update
+    arguments_of: Any = fx_utils.get_fake_args_kwargs
+
+    def update_changed(self: Any) -> Any:
+        if getattr(self, "subgraph_updaters", True):
+            return update(self)
+        before = {node: node.meta.get("val") for node in self.gm.graph.nodes}
+        hash_node = self.hash_node
+        unchanged: Any = None  # the node that update() looks at, if its target and arguments are as before
+
+        def note(node: Any) -> Any:
+            nonlocal unchanged
+            hashed = hash_node(node)
+            unchanged = node if hashed in self.processed_hashes else None
+            return hashed
+
+        def arguments_if_changed(node: Any, *args: Any) -> Any:
+            nonlocal unchanged
+            is_unchanged, unchanged = node is unchanged, None
+            if is_unchanged and all(n.meta.get("val") is before[n] for n in node.all_input_nodes):
+                return False, (), {}
+            return arguments_of(node, *args)
+
+        with (
+            mock.patch.object(self, "hash_node", note),
+            mock.patch.object(fx_utils, "get_fake_args_kwargs", arguments_if_changed),
+        ):
+            return update(self)
+
+    with mock.patch.object(updater, "incremental_update", update_changed):
+        yield
 
 
 @functools.lru_cache(maxsize=4096)
