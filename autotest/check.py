@@ -48,27 +48,7 @@ def run_backward(case: Case) -> None:
     """Run backward from each output that requires a gradient, with equal sampled gradients on both sides."""
     pair = case.pair
     case.ran_backward = True
-    refs: list[torch.Tensor] = []
-    cands: list[CandidateTensor] = []
-    gradients: list[torch.Tensor] = []
-    for out in case.outputs:
-        rs, cs = (
-            tensors_of(out._ref, pair.is_reference_tensor),
-            tensors_of(out._cand, pair.is_candidate_tensor),
-        )
-        for i, (r, c) in enumerate(zip(rs, cs)):
-            if r.requires_grad != c.requires_grad:
-                side, not_side = pair.names if r.requires_grad else reversed(pair.names)
-                raise Mismatch(
-                    "gradient", f"output {name_of(out)} requires a gradient in {side} and not in {not_side}"
-                )
-            if not r.requires_grad:
-                continue
-            if any(r is seen for seen in refs):
-                continue
-            refs.append(r)
-            cands.append(c)
-            gradients.append(output_gradient(case, r, len(gradients)))
+    refs, cands, gradients = _outputs_with_gradients(case)
     if not refs:
         return
     case.output_gradients = gradients
@@ -100,6 +80,30 @@ def run_backward(case: Case) -> None:
         ) from refused
     if pair.same_tensors:
         compare_settings(settings, left_by_reference, pair.names)
+
+
+def _outputs_with_gradients(
+    case: Case,
+) -> tuple[list[torch.Tensor], list[CandidateTensor], list[torch.Tensor]]:
+    """Return the outputs of both sides that require a gradient, each once, and their output gradients."""
+    pair = case.pair
+    refs: list[torch.Tensor] = []
+    cands: list[CandidateTensor] = []
+    gradients: list[torch.Tensor] = []
+    for out in case.outputs:
+        of_reference = tensors_of(out._ref, pair.is_reference_tensor)
+        of_candidate = tensors_of(out._cand, pair.is_candidate_tensor)
+        for r, c in zip(of_reference, of_candidate):
+            if r.requires_grad != c.requires_grad:
+                side, not_side = pair.names if r.requires_grad else reversed(pair.names)
+                raise Mismatch(
+                    "gradient", f"output {name_of(out)} requires a gradient in {side} and not in {not_side}"
+                )
+            if r.requires_grad and not any(r is ref for ref in refs):
+                refs.append(r)
+                cands.append(c)
+                gradients.append(output_gradient(case, r, len(gradients)))
+    return refs, cands, gradients
 
 
 def backward_candidate(pair: Pair, cands: list[CandidateTensor], gradients: list[torch.Tensor]) -> None:

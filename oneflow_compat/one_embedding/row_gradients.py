@@ -57,9 +57,11 @@ class CollectedGradients:
 
     def take(self, norm: float | None = None) -> RowGradients | None:
         """Return the sum, and start anew. `norm` is that of the sum after unscaling and clipping."""
-        taken, norm_of_sum = self.sum, self._norm
+        gradients, norm_of_sum = self.sum, self._norm
         self.clear()
+        if gradients is None or norm is None or not norm_of_sum:
+            return gradients
         # float32 rounds the norm, so a norm that is nearly the same scales nothing
-        if taken is None or norm is None or not norm_of_sum or math.isclose(norm, norm_of_sum, rel_tol=1e-6):
-            return taken
-        return replace(taken, values=taken.values * (norm / norm_of_sum))
+        if math.isclose(norm, norm_of_sum, rel_tol=1e-6):
+            return gradients
+        return replace(gradients, values=gradients.values * (norm / norm_of_sum))

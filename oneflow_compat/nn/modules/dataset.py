@@ -185,7 +185,9 @@ class CoinFlip(Source):
         if self._random is None:
             self._random = torch.Generator().manual_seed(seed_or_fresh(self.random_seed))
         flips = (torch.rand(self.batch_size, generator=self._random) < self.probability).to(torch.int8)
-        return self.place(flips if self.placement is None else local_shard(flips, self.placement, self.sbp))
+        return self.to_destination(
+            flips if self.placement is None else local_shard(flips, self.placement, self.sbp)
+        )
 
 
 class GPTIndexedBinDataReader(Source):
@@ -233,7 +235,7 @@ class GPTIndexedBinDataReader(Source):
 
     def forward(self) -> torch.Tensor:
         rows = np.stack([next(self._samples) for _ in range(self.batch_size)])
-        return self.place(torch.from_numpy(rows.astype(self._dtype)))
+        return self.to_destination(torch.from_numpy(rows.astype(self._dtype)))
 
 
 class COCOReader(Source):
@@ -282,8 +284,8 @@ class COCOReader(Source):
         images_, ids, sizes, *rest = next(self._batches)
         return (
             TensorBuffer(images_),
-            self.place(torch.tensor(ids)),
-            self.place(torch.tensor(sizes, dtype=torch.int32)),
+            self.to_destination(torch.tensor(ids)),
+            self.to_destination(torch.tensor(sizes, dtype=torch.int32)),
             *map(TensorBuffer, rest),
         )
 

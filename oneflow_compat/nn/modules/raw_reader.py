@@ -102,4 +102,4 @@ class RawReader(Source):
         if self._order is None:
             self._order = self._epochs()
         rows = np.stack([self._record(next(self._order)) for _ in range(self.batch_size)])
-        return self.place(torch.from_numpy(rows.reshape((self.batch_size, *self._shape))))
+        return self.to_destination(torch.from_numpy(rows.reshape((self.batch_size, *self._shape))))

@@ -33,7 +33,7 @@ class Source(Stage):
             raise ValueError(f"{type(self).__name__}: placement and sbp go together")
         self.device, self.placement, self.sbp = device, placement, sbp
 
-    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+    def to_destination(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.placement is not None:
             return tensor.to_global(placement=self.placement, sbp=self.sbp)
         return tensor if self.device is None else tensor.to(self.device)
@@ -47,7 +47,7 @@ def seed_or_fresh(random_seed: int | None) -> int:
 def placed_by_reader(tensor: torch.Tensor, batch: Any) -> torch.Tensor:
     """Return the tensor where the reader that made `batch` puts tensors."""
     source = getattr(batch, "source", None)
-    return tensor if source is None else source.place(tensor)
+    return tensor if source is None else source.to_destination(tensor)
 
 
 class Decoder(Source):
