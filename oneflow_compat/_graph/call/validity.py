@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..observe import Change, has_plain_layout
-from ..program.argument_facts import ArgumentFacts
 from ..program.captured import Captured
+from ..program.guards.argument_facts import ArgumentFacts
+from ..program.guards.scalar_guards import compile_guard
 from ..program.locations import (
     GroupOption,
     LiveState,
@@ -23,7 +24,6 @@ from ..program.locations import (
 from ..program.nested_state import copied
 from ..program.program import Program
 from ..program.python_values import MISSING, tensor_meta
-from ..program.scalar_guards import compile_guard
 from .module_structure import ModuleStructure
 from .optimizer_identity import OptimizerIdentity
 from .prologue import Prologue, Scope, Stage, TensorSlot, Test

@@ -14,9 +14,9 @@ from ..._global.tensor import memory_of
 from ..errors import CaptureError, inside_another
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, torch_settings
 from ..program.captured import Captured, Effects, Guards, StoredAttribute
+from ..program.guards.scalar_guards import guard_graph
 from ..program.program import Output, Program
 from ..program.pytree import argument_names, tree_flatten, with_sizes
-from ..program.scalar_guards import guard_graph
 from ..program.symbolic import is_run_value
 from .build import check_leaves, leaf_name, run_build
 from .patches.patching import everything_undone, undone

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
     from ..config import Config
+    from ..program.guards.scalar_guards import Condition
     from ..program.locations import GroupOption
-    from ..program.scalar_guards import Condition
 
 
 class RecorderInterface(Protocol):

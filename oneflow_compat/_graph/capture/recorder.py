@@ -25,9 +25,9 @@ from ..._global.marks import is_global
 from ..._global.program_results import mark_like, wrappers
 from ..errors import CaptureError, user_location
 from ..program import node_editing
+from ..program.guards.scalar_guards import Condition
 from ..program.live_numbers import live_number
 from ..program.operators import ASSERTIONS, facts_of, written_argument, written_returns
-from ..program.scalar_guards import Condition
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from ..program.tensor_info import describe
 from .interfaces import Lifted, RecordedTensor

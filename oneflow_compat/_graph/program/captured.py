@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import TreeSpec
 
-from .argument_facts import ArgumentFact
+from .guards.argument_facts import ArgumentFact
 from .locations import Container, GroupOption, LiveState, OptimizerState, StateEntry
 from .program import Program
 from .symbolic import Branch

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch.fx import Node
 
-from .scalar_guards import Condition
+from .guards.scalar_guards import Condition
 
 
 class NumberNeeded(Exception):

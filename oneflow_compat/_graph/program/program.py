@@ -13,7 +13,7 @@ from torch.utils._pytree import TreeSpec
 
 from ..errors import ProgramError
 from .codegen import readable
-from .dimension_guards import DimensionGuards
+from .guards.dimension_guards import DimensionGuards
 from .locations import Argument, Location
 from .operators import facts_of, is_written
 from .tensor_info import Shape

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from ..program.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
+from ..program.guards.dimension_guards import Dimension, DimensionGuards, Layout, UnsupportedExpression
 from ..program.program import Slot
 from ..program.tensor_info import Shape
 from .reader import inside, integer, label, listed, read_size, record, refuse, row

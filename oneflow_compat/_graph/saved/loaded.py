@@ -17,10 +17,10 @@ from ..config import Config
 from ..errors import ProgramError
 from ..explanations import list_text
 from ..program.captured import Effects
+from ..program.guards.scalar_guards import compile_guard
 from ..program.locations import Argument, LiveState, SavedValue
 from ..program.program import CompiledFunction, Program
 from ..program.pytree import keys_of, plain_spec, tree_flatten
-from ..program.scalar_guards import compile_guard
 from ..program.symbolic import checks_branches
 from . import writer
 from .binaries import SavedBinaries

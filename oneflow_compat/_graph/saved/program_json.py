@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..program.dimension_guards import DimensionGuards
+from ..program.guards.dimension_guards import DimensionGuards
 from ..program.locations import Argument, SavedValue
 from ..program.program import ROLES, Output, Program, Slot
 from ..program.pytree import keys_of

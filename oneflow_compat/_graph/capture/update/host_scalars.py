@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
-from ...program.scalar_guards import Condition
+from ...program.guards.scalar_guards import Condition
 from ..patches.patching import called_method, patched_attributes
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Values that decide shapes and branches while build() is captured: lengths, masks, flags in buffers.
 
 A program that is made for such a value tests it: before each call a small program computes the value again.
-If it differs, another program serves the call (program/scalar_guards.py).
+If it differs, another program serves the call (program/guards/scalar_guards.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import KEEP_VALUE, CaptureError
-from ...program.scalar_guards import Condition
+from ...program.guards.scalar_guards import Condition
 from .known import guarded_scalar, guarded_tensor, known_value
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ...._active import outside_capture
 from ...errors import KEEP_VALUE, CaptureError
+from ...program.guards.scalar_guards import Condition, part
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples
-from ...program.scalar_guards import Condition, part
 from ..interfaces import RecordedTensor
 from .assertions import assumed
 

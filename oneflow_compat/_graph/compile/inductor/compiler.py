@@ -35,12 +35,12 @@ from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
 from .decompositions import table
 from .gru_rnn import merge_steps
-from .lean_import import import_lowerings
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
 from .settings import quick_compiler, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
+from .templates_on_demand import import_lowerings
 from .upstream_fixes import inductor_fixes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
     from torch.fx.node import Target
 
-    from ...program.dimension_guards import Dimension
+    from ...program.guards.dimension_guards import Dimension
     from ...program.program import CompiledFunction
     from ..known_operators import KnownOperator
     from .regions import CompiledRegion

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from ...program import node_editing
-from ...program.dimension_guards import DimensionGuards
+from ...program.guards.dimension_guards import DimensionGuards
 from ...program.locations import Argument
 from ...program.program import Program
 from ...program.writes import first_of_update

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ...program.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
+from ...program.guards.argument_facts import UNLIKE_ARGUMENT, ArgumentFact, fact_of, is_fact, is_visible
 from ...program.python_values import MISSING, tensor_meta
 from ..guards.sources import ATTRIBUTE, ITEM, LAYOUT, OF_CAPTURE, is_a, is_fake, is_input
 from .unfollowed import CLASS

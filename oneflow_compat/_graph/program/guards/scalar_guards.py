@@ -16,9 +16,9 @@ import torch.fx
 from torch._prims_common import make_contiguous_strides_for
 from torch.fx import Node
 
-from .codegen import compile_program
-from .operators import facts_of
-from .program import Program, roots, written_args
+from ..codegen import compile_program
+from ..operators import facts_of
+from ..program import Program, roots, written_args
 
 if TYPE_CHECKING:
     from torch.fx.node import Argument as FxArgument

@@ -1,0 +1,37 @@
+"""The import of inductor without translating its templates of GPU kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+
+def import_lowerings() -> None:
+    """Import inductor's lowerings; the templates become Python functions when they are rendered.
+
+    This saves 0.23 of 1.2 seconds of CPU time (2.13).
+    """
+    from torch._inductor.codegen import common
+
+    if common.jinja2_env() is not None:
+        translate = common.KernelTemplate._template_from_string
+        later = staticmethod(lambda source: _Template(source, translate))
+        with mock.patch.object(common.KernelTemplate, "_template_from_string", later):
+            from torch._inductor import lowering  # noqa: F401
+
+
+@dataclass
+class _Template:
+    """A template of GPU kernels. Its Python function is made when it is rendered, for autotuning only."""
+
+    source: str
+    translate: Callable[[str], Any]
+    translated: Any = None
+
+    def render(self, *args: Any, **kwargs: Any) -> str:
+        if self.translated is None:
+            self.translated = self.translate(self.source)
+        text: str = self.translated.render(*args, **kwargs)
+        return text
