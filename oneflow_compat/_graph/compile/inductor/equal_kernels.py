@@ -91,16 +91,16 @@ def _description(kernel: Any, sizes: Sequence[Any]) -> tuple[tuple[Any, ...] | N
     if getattr(V.local_buffer_context, "local_buffers", None) or not all(map(_is_known, lines)):
         return None, ()
     buffers = tuple(dict.fromkeys(line.name for line in lines if not isinstance(line, str)))
-    text = tuple((name, *(_text(line, buffers) for line in part)) for name, part in code.items())
+    parts = tuple((name, *(_text(line, buffers) for line in part)) for name, part in code.items())
     types = tuple(V.graph.get_dtype(name) for name in buffers)
-    return (type(kernel), text, repr(sizes), types, _types_of_pointers(kernel, repr(text))), buffers
+    return (type(kernel), parts, repr(sizes), types, _types_of_pointers(kernel, repr(parts))), buffers
 
 
-def _types_of_pointers(kernel: Any, text: str) -> frozenset[Any]:
-    """Return the pairs of a pointer in the text and the type of its elements."""
+def _types_of_pointers(kernel: Any, code: str) -> frozenset[Any]:
+    """Return the pairs of a pointer in the code and the type of its elements."""
     from torch._inductor.virtualized import V
 
-    args, used = kernel.args, {*_POINTER.findall(text)}
+    args, used = kernel.args, {*_POINTER.findall(code)}
     pairs = [*args.input_buffers.items(), *args.output_buffers.items()]
     pairs += [(name, getattr(b, "inner_name", None)) for name, b in args.inplace_buffers.items()]
     return frozenset((inner, V.graph.get_dtype(name)) for name, inner in pairs if inner in used)

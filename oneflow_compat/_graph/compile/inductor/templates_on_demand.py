@@ -33,5 +33,5 @@ class _Template:
     def render(self, *args: Any, **kwargs: Any) -> str:
         if self.translated is None:
             self.translated = self.translate(self.source)
-        text: str = self.translated.render(*args, **kwargs)
-        return text
+        rendered: str = self.translated.render(*args, **kwargs)
+        return rendered
