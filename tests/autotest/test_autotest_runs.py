@@ -215,9 +215,8 @@ def test_other_exceptions_of_the_test_pass_through(api):
 
     with pytest.raises(KeyError) as caught:
         run(None)
-    notes = "".join(
-        getattr(caught.value, "__notes__", ["before it used either library"])
-    )  # Python 3.10 prints it
+    # Python 3.10 prints it
+    notes = "".join(getattr(caught.value, "__notes__", ["before it used either library"]))
     assert (
         caught.value.args == ("mine",)
         and "before it used either library" in notes

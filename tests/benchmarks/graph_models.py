@@ -211,6 +211,7 @@ MODELS = {
         4,
     ),
 }
+# only if requested
 ON_REQUEST = {
     "llama",
     "t5",
@@ -219,7 +220,7 @@ ON_REQUEST = {
     "gpt2_full",
     "bert_full",
     "bert_hard",
-}  # only if requested
+}
 OPTIMIZERS = {
     "sgd": lambda p, **k: torch.optim.SGD(p, lr=1e-3, momentum=0.9, **k),
     "adamw": lambda p, **k: torch.optim.AdamW(p, lr=1e-4, **k),

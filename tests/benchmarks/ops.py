@@ -385,9 +385,8 @@ def forward(name, inputs, ours, plain, bound, a, sync):
         )
         source = torch.ones(size // 4, device=a.device)
         target = torch.ones_like(source)
-        functions["copy"] = (
-            (lambda: target.copy_(source)) if in_place else source.clone
-        )  # a fresh result if the operator returns one
+        # a fresh result if the operator returns one
+        functions["copy"] = (lambda: target.copy_(source)) if in_place else source.clone
         return dict(zip(functions, rounds(list(functions.values()), a.seconds, sync)))
 
 

@@ -193,9 +193,8 @@ def measure(name, args):
     base = construct().train(not args.inference).to(args.device)
     batch = tuple(t.to(args.device) for t in batch_of())
     sync = torch.cuda.synchronize if args.device == "cuda" else (lambda: None)
-    clock = (
-        time.perf_counter if args.device == "cuda" or torch.get_num_threads() > 1 else time.thread_time
-    )  # of a busy machine, the thread's own time
+    # of a busy machine, the thread's own time
+    clock = time.perf_counter if args.device == "cuda" or torch.get_num_threads() > 1 else time.thread_time
     off = PASSES[-2:]
     steps = {
         "captured": make(copy.deepcopy(base), loss_of, args.inference, False, off),

@@ -56,9 +56,8 @@ def test_save_resume(example):
 
 def test_deploy(example):
     want, answer, plain = example("deploy").main()
-    assert flow.equal(want, answer) and flow.allclose(
-        plain, want, atol=1e-6
-    )  # another order of the same float32 sums
+    # another order of the same float32 sums
+    assert flow.equal(want, answer) and flow.allclose(plain, want, atol=1e-6)
 
 
 def test_each_tutorial_program_is_short():

@@ -105,10 +105,11 @@ def test_modules_of_one_function():
         math_ops.addmm_op is flow.addmm and math_ops.fmod_op is flow.fmod and math_ops.arcsin_op is flow.asin
     )
     assert grid_sample.grid_sample is flow.nn.functional.grid_sample and FunctionConfig is flow.FunctionConfig
+    # without an import, as onefx has it
     assert (
         flow.nn.modules.constant.new_ones_op is flow.new_ones
         and flow.nn.modules.arange.arange_op is flow.arange
-    )  # without an import, as onefx has it
+    )
     assert (
         flow.nn.modules.where is sys.modules["oneflow.nn.modules.where"]
         and oneflow.nn.modules.where.where_op is flow.where

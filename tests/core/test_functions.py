@@ -269,9 +269,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_value(case):
     ours, theirs = CASES[case]
-    check(
-        ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0
-    )  # a kernel of its own rounds once instead of twice
+    # a kernel of its own rounds once instead of twice
+    check(ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:.*rectangular window")

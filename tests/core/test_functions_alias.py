@@ -22,9 +22,8 @@ def resolve(path):
 @pytest.mark.parametrize("space, name", ROWS, ids=lambda v: v)
 def test_alias_is_the_same_object(space, name):
     ours, theirs = resolve(f"{space}.{name}"), resolve(f"torch{space[len('oneflow') :]}.{name}")
-    if inspect.isfunction(
-        theirs
-    ):  # torch._dynamo wraps torch.manual_seed when it is imported, before or after the look-up
+    # torch._dynamo wraps torch.manual_seed when it is imported, before or after the look-up
+    if inspect.isfunction(theirs):
         ours, theirs = inspect.unwrap(ours), inspect.unwrap(theirs)
     assert ours is theirs
 

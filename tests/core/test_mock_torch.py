@@ -169,9 +169,8 @@ def test_a_file_is_another_module_outside(tmp_path, monkeypatch):
         from mock_example_file import C, f
 
         assert f() == "oneflow"
-    assert (
-        type(pickle.loads(pickle.dumps(C()))) is C
-    )  # imported names stay until the program imports them again
+    # imported names stay until the program imports them again
+    assert type(pickle.loads(pickle.dumps(C()))) is C
     from mock_example_file import f as outside
 
     assert outside() == "torch" and f() == "oneflow"

@@ -271,9 +271,8 @@ def test_row(row):
     call, want = ROWS[row]
     got = call()
     got = got.detach() if isinstance(got, torch.Tensor) else got
-    assert np.allclose(
-        np.asarray(got), np.asarray(want), rtol=1e-6, atol=0
-    )  # float32 against decimal literals
+    # float32 against decimal literals
+    assert np.allclose(np.asarray(got), np.asarray(want), rtol=1e-6, atol=0)
     if isinstance(want, list) and want and not isinstance(want[0], list):
         assert isinstance(got.tolist()[0], type(want[0]))
 
@@ -302,9 +301,8 @@ def test_a_view_of_any_result_compiles():
 
 def test_every_replaced_method_gives_torchs_result_and_torchs_error():
     for name, (kind, _, _) in TENSOR.items():
-        if (
-            name in ("__init__", "__new__")
-        ):  # see test_a_tensor_of_an_array_owns_its_memory, test_a_constructor_call_that_neither_library_knows
+        # see test_a_tensor_of_an_array_owns_its_memory, test_a_constructor_call_that_neither_library_knows
+        if name in ("__init__", "__new__"):
             continue
         if kind == "replace" and name.startswith("__") and name not in ("__deepcopy__", "__format__"):
             assert (
@@ -422,9 +420,8 @@ def test_a_constructor_call_that_neither_library_knows():
 
 def test_a_tensor_differs_from_an_array_element_by_element():
     x, array = t(), np.array([1, 5, -3], dtype="float32")
-    assert (
-        original("__ne__")(x, array) is NotImplemented
-    )  # so torch's answer is that of two unrelated objects: True
+    # so torch's answer is that of two unrelated objects: True
+    assert original("__ne__")(x, array) is NotImplemented
     assert (x != array).tolist() == (array != x).tolist() == [False, True, False] and (x != "a") is True
 
 
@@ -498,9 +495,8 @@ def test_initialisers():
     torch.manual_seed(0)
     w = torch.empty(64, 32, requires_grad=True)
     assert w.xavier_uniform_() is w and w.abs().max() <= (6 / 96) ** 0.5
-    assert (
-        abs(w.kaiming_normal_(nonlinearity="relu").std().item() - (2 / 32) ** 0.5) < 0.02
-    )  # 2048 samples: about 6 standard errors
+    # 2048 samples: about 6 standard errors
+    assert abs(w.kaiming_normal_(nonlinearity="relu").std().item() - (2 / 32) ** 0.5) < 0.02
     assert torch.allclose(w.orthogonal_().T @ w, torch.eye(32), atol=1e-5)  # float32 QR of 64 x 32
     a, b = torch.empty(8, 3, 3, 4), torch.empty(8, 4, 3, 3)
     assert (

@@ -132,9 +132,8 @@ def test_samplers():
         data.BatchSampler, data.Sampler
     )
     for kind in (data.Sampler, data.DataLoader, data.DistributedSampler, data.Dataset):
-        assert issubclass(
-            type("Typed", kind[int].__mro_entries__(()), {}), kind
-        )  # class Typed(Sampler[int]), as timm has it
+        # class Typed(Sampler[int]), as timm has it
+        assert issubclass(type("Typed", kind[int].__mro_entries__(()), {}), kind)
     assert not isinstance([1], data.Sampler) and not isinstance(data.RandomSampler([1]), Odd)
     assert list(data.BatchSampler(data.SequentialSampler(range(5)), 2, True)) == [[0, 1], [2, 3]]
     assert sorted(data.SubsetRandomSampler([3, 5])) == [3, 5]

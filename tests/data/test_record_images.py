@@ -115,9 +115,8 @@ def test_decode_normalize_flip():
     floats = nn.image.decode(color_space="RGB", dtype=flow.float)(data)
     normal = nn.image.normalize(std=(102.9801, 115.9465, 122.7717), mean=(1.0, 2.0, 3.0))(floats)
     aligned = nn.image.batch_align((64, 64, 3), flow.float, 16)(normal)
-    np.testing.assert_array_equal(
-        aligned.numpy().astype(np.float16), ARRAYS["normalized"]
-    )  # recorded as float16
+    # recorded as float16
+    np.testing.assert_array_equal(aligned.numpy().astype(np.float16), ARRAYS["normalized"])
     flipped = nn.image.flip()(floats, flow.tensor([0, 1, 16, 17], dtype=flow.int8))
     for cell, out, steps in zip(
         floats.cells, flipped.cells, [(1, 1), (1, -1), (-1, 1), (-1, -1)], strict=True

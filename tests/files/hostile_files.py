@@ -303,11 +303,12 @@ def pickles() -> dict:
 
 
 # --------------------------------------------------------------------------- containers of pickles
+# the storages that the pickles name
 VALUES = {
     "0": bytes(16),
     "b": bytes(8),
     "i": struct.pack("<4q", 0, 1, 99, 10**12),
-}  # the storages that the pickles name
+}
 
 
 def single_file(path, body):

@@ -85,9 +85,8 @@ def test_tensor_of_a_torch_file(tmp_path, name, options):
     made = TENSORS[name]()
     torch.save(made, tmp_path / "file", **options)
     ours = flow.load(tmp_path / "file")
-    theirs = (
-        made if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)
-    )  # torch cannot read those back from a stream
+    # torch cannot read those back from a stream
+    theirs = made if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)
     for a, b in zip(ours, theirs, strict=True) if isinstance(made, list) else [(ours, theirs)]:
         assert (
             type(a) is type(b)

@@ -118,9 +118,8 @@ def test_truncated(tmp_path, layout, keep):
     path = _make(tmp_path, layout)
     for file in [f for f in path.rglob("*") if f.name in ("out", "pickled_data", "meta")] or [path]:
         whole = file.read_bytes()
-        file.write_bytes(
-            whole[: min(int(len(whole) * keep), len(whole) - 2)]
-        )  # a meta file may lack its last newline
+        # a meta file may lack its last newline
+        file.write_bytes(whole[: min(int(len(whole) * keep), len(whole) - 2)])
         with pytest.raises(RuntimeError, match=file.name):
             flow.load(path)
         file.write_bytes(whole)

@@ -26,20 +26,22 @@ from training import train
 from oneflow_autotest.summary import Progress
 
 STEPS = 3
+# a program that decides by values is not saved, which the message says
 NO_FAILURE = (
     "slow",
     "not run",
     "UnsupportedError: saving",
-)  # a program that decides by values is not saved, which the message says
+)
 # relative to the largest element (inductor leaves bfloat16 numbers between fused operators as wide as they were), for programs of a few dozen operators whose rounding errors grow with them; the aten backend has eager's bits
 # but in the gradients of products of elements (docs/graph.md), and where options change the program
+# of the first that the program or its dtype has
 TOLERANCE = {
     "dtype=torch.bfloat16": 0.05,
     "bfloat16": 4e-3,
     "float32": 1e-3,
     ".float()": 1e-3,
     "": 1e-8,
-}  # of the first that the program or its dtype has
+}
 
 
 def difference(program, backend, dtype, options="", reopen=False):

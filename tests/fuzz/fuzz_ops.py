@@ -93,9 +93,8 @@ class Caller:
             arguments = self.arguments(call, seed)
         except RuntimeError as error:
             return Outcome("too large", f"torch has no such tensor: {error}")
-        small = all(
-            max(x.shape, default=0) < 1 << 20 and x.numel() < 1 << 20 for x in _tensors(arguments)
-        )  # others have no copy, or no strides
+        # others have no copy, or no strides
+        small = all(max(x.shape, default=0) < 1 << 20 and x.numel() < 1 << 20 for x in _tensors(arguments))
         copies = tree_map_only(torch.Tensor, _dense_copy, arguments) if small else None
         try:
             result = op(*arguments)

@@ -329,6 +329,7 @@ def _blocks(rng):
     written, read = (
         [spec(*shape, dtype=dtype) for shape in shapes for _ in range(count)] for count in (2, 1)
     )
+    # to temporary 3, then from it
     code = [
         rng.randrange(8),
         3,
@@ -348,7 +349,7 @@ def _blocks(rng):
         1,
         2,
         0,
-    ]  # to temporary 3, then from it
+    ]
     return [written, read, lanes, code, [0.5], [0.25] * lanes]
 
 

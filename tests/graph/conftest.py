@@ -8,9 +8,8 @@ import pytest
 import torch
 
 os.environ.setdefault("ONEFLOW_GRAPH_BACKEND", "aten")
-os.environ.setdefault(
-    "ONEFLOW_CACHE_SIZE", "0"
-)  # a program of an earlier run would hide a failure of the compiler
+# a program of an earlier run would hide a failure of the compiler
+os.environ.setdefault("ONEFLOW_CACHE_SIZE", "0")
 
 
 @pytest.fixture(autouse=True)

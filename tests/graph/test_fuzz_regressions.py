@@ -113,9 +113,8 @@ def test_a_script_module_and_a_compiled_function():
     script = torch.jit.script(nn.Sequential(model, nn.Tanh()))
     x = inputs()[0]
     assert torch.equal(graph_of(lambda x: script(x), model=script)(x), script(x))
-    with pytest.raises(
-        RuntimeError, match="TorchScript interpreter"
-    ):  # the user's error, not one of putting the module back
+    # the user's error, not one of putting the module back
+    with pytest.raises(RuntimeError, match="TorchScript interpreter"):
         graph_of(lambda x: script(x), model=script)(x[:, :2])
     compiled = torch.compile(model, backend="eager")
     assert torch.equal(graph_of(lambda x: compiled(x))(x), model(x))

@@ -142,9 +142,9 @@ def faults_per_call(**environment):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_a_large_program_keeps_the_memory_it_frees():
     kept, given_back = faults_per_call(), faults_per_call(ONEFLOW_GRAPH_KEEP_MEMORY="0")
-    assert (
-        4 * kept < given_back and given_back > 1000
-    )  # 36 MB results, more than glibc ever keeps by itself: 8,800 pages each; the process faults a little anyway
+    # 36 MB results, more than glibc ever keeps by itself: 8,800 pages each; the process faults a little
+    # anyway
+    assert 4 * kept < given_back and given_back > 1000
 
 
 @pytest.mark.parametrize("size, asked", [(2000, True), (20, False)])

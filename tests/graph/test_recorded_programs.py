@@ -23,9 +23,8 @@ def assert_equal(result, recorded):
         for value, expected in zip(result, recorded):
             assert_equal(value, expected)
     elif isinstance(recorded, float):
-        assert result == pytest.approx(
-            recorded, rel=1e-5, abs=3e-6
-        )  # OneFlow's log_softmax differs from torch's by 2e-6
+        # OneFlow's log_softmax differs from torch's by 2e-6
+        assert result == pytest.approx(recorded, rel=1e-5, abs=3e-6)
     else:
         assert result == recorded
 

@@ -157,9 +157,8 @@ def test_list_inputs_may_be_shorter():
         (got,) = job([np.ones((n, 3), np.float32)])
         assert got.tolist() == [n] * 3
     assert seen == [True, True]  # one capture per shape
-    assert (
-        job([np.ones((2, 6), np.float32)])[0].tolist() == [2] * 6
-    )  # as many elements as declared, in another shape
+    # as many elements as declared, in another shape
+    assert job([np.ones((2, 6), np.float32)])[0].tolist() == [2] * 6
     with pytest.raises(ValueError, match=r"at most the elements of \(4, 3\)"):
         job([np.ones((5, 3), np.float32)])
     with pytest.raises(NotImplementedError, match="legacy-one-device"):
@@ -233,9 +232,8 @@ def test_results_do_not_share_memory_with_inputs_or_variables():
     x = np.ones((2, 3), np.float32)
     first = job(x)
     second = job(x)
-    assert (
-        (first[1] == 1).all() and np.allclose(second[1], 0, atol=1e-6) and (first[2] == 1).all()
-    )  # before the update, kept
+    # before the update, kept
+    assert (first[1] == 1).all() and np.allclose(second[1], 0, atol=1e-6) and (first[2] == 1).all()
     first[0][:] = 7
     first[3][:] = 7
     assert (x == 1).all()

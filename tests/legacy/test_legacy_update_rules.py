@@ -14,9 +14,8 @@ opt = flow.optimizer
 STEPS = 10
 START = np.random.default_rng(3).normal(size=(3, 4))
 BATCHES = np.random.default_rng(4).normal(size=(STEPS, 3, 4)).astype(np.float32)
-SPARSE = BATCHES * (
-    np.arange(STEPS)[:, None, None] % 3 != np.arange(3)[None, :, None]
-)  # row t % 3 gets no gradient in step t
+# row t % 3 gets no gradient in step t
+SPARSE = BATCHES * (np.arange(STEPS)[:, None, None] % 3 != np.arange(3)[None, :, None])
 
 
 def rate(lr=rules.LR):

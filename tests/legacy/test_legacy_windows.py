@@ -81,10 +81,11 @@ def test_conv2d_groups_strides_dilations():
     np.testing.assert_allclose(got, conv_reference(IMG, w, 2, [(1, 1), (1, 1)], 2, 2), rtol=1e-4, atol=1e-4)
     got = run(lambda x, w: flow.nn.compat_conv2d(x, w, strides=2, padding="SAME", groups=2), IMG, w)
     np.testing.assert_allclose(got, conv_reference(IMG, w, 2, [(1, 1), (0, 0)], 1, 2), rtol=1e-4, atol=1e-4)
+    # the odd one last, first
     for function, pads in (
         (flow.nn.compat_conv2d, (0, 1)),
         (flow.nn.conv2d, (1, 0)),
-    ):  # the odd one last, first
+    ):
         got = run(lambda x, w: function(x, w, strides=1, padding="SAME"), IMG, W[:, :, :2, :2].copy())
         np.testing.assert_allclose(
             got, conv_reference(IMG, W[:, :, :2, :2], 1, [pads, pads]), rtol=1e-4, atol=1e-4

@@ -161,9 +161,8 @@ def test_style_transfer():
 def test_training_step_lowers_the_loss_as_the_gradient_predicts(name, size, more):
     """A small step along the gradient changes the loss by -lr * |gradient|^2, to first order (float64)."""
     flow.manual_seed(0)
-    model = (
-        ModelCreator.create_model(name, pretrained=False, num_classes=4, **more).double().eval()
-    )  # eval: no dropout, no batch statistics
+    # eval: no dropout, no batch statistics
+    model = ModelCreator.create_model(name, pretrained=False, num_classes=4, **more).double().eval()
     with flow.no_grad():
         for p in model.parameters():
             p.add_(flow.randn_like(p) * 0.01)  # away from the kink of ReLU at zero biases

@@ -75,9 +75,8 @@ def test_rotary_layouts_agree():
     assert torch.allclose(
         C.fused_apply_rotary_emb(merged, x_layout="MB(HK)", k_size=8, output_layout="BHMK"), expected
     )
-    packed = torch.stack([rand(2, 5, 3, 8), x.permute(0, 2, 1, 3), rand(2, 5, 3, 8)], 3).flatten(
-        2
-    )  # B M (H 3 K)
+    # B M (H 3 K)
+    packed = torch.stack([rand(2, 5, 3, 8), x.permute(0, 2, 1, 3), rand(2, 5, 3, 8)], 3).flatten(2)
     assert torch.allclose(
         C.fused_apply_rotary_emb(packed, x_layout="BM(H3K)", k_size=8, tensor_index=1, output_layout="BHMK"),
         expected,

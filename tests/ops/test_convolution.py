@@ -48,9 +48,8 @@ def compare(images, channels, filters, size, kernel, stride, padding, dilation):
     for mine, wanted, count in zip(found, exact, terms, strict=True):
         if mine is not None:
             assert mine.shape == wanted.shape and mine.is_contiguous() and mine.dtype is torch.float32
-            bound = (
-                2.0**-24 * (count + 2) * 16 * max(count, 1) ** 0.5
-            )  # of `count` additions of products of numbers up to 4
+            # of `count` additions of products of numbers up to 4
+            bound = 2.0**-24 * (count + 2) * 16 * max(count, 1) ** 0.5
             assert (mine - wanted).abs().max() <= bound
 
 
@@ -288,9 +287,8 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, net
     for found, wanted in zip(
         results, [loss, *torch.autograd.grad(loss, [x64, *exact.parameters()])], strict=True
     ):
-        torch.testing.assert_close(
-            found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item()
-        )  # sums of up to 4000 numbers in float32
+        # sums of up to 4000 numbers in float32
+        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
     assert {name: sum(name in t for t in taken) for name in counts} == (
         counts if faster else dict.fromkeys(counts, 0)
     )

@@ -213,7 +213,6 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, pro
     for found, wanted in zip(
         results, torch.autograd.grad(program(*exact).square().sum(), exact), strict=True
     ):
-        torch.testing.assert_close(
-            found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item()
-        )  # sums of up to 900 numbers in float32
+        # sums of up to 900 numbers in float32
+        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
     assert taken == ([count] if faster else [])

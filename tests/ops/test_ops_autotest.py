@@ -151,9 +151,8 @@ class TestCustomOperators(flow.unittest.TestCase):
     @autotest(n=5)
     def test_detection(test_case):
         n = random(1, 40).to(int)
-        sizes = [
-            random_tensor(ndim=1, dim0=n, low=1.2, high=2) for _ in range(8)
-        ]  # the two areas less the overlap stay above 0.88
+        # the two areas less the overlap stay above 0.88
+        sizes = [random_tensor(ndim=1, dim0=n, low=1.2, high=2) for _ in range(8)]
         return (
             iou(*sizes[:5]),
             center(*sizes),

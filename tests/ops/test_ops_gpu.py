@@ -261,9 +261,8 @@ def test_nms_of_many_boxes_takes_little_memory():
     done = subprocess.run(
         [sys.executable, "-c", NMS_MEMORY], capture_output=True, text=True, timeout=seconds(300)
     )
-    assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) < 64 << 20, (
-        done.stdout + done.stderr
-    )  # all pairs at once: 312 MB
+    # all pairs at once: 312 MB
+    assert done.returncode == 0 and int(done.stdout.splitlines()[-1]) < 64 << 20, done.stdout + done.stderr
 
 
 # --------------------------------------------------------------------------- samples outside of the image
@@ -396,9 +395,8 @@ def test_no_region_keeps_the_gpu_busy(far, at, dtype):
         torch.ones_like(found).to(DEVICE), rois, [1, 2, 9, 11], 1.0, 0, True
     ).cpu()
     assert time.monotonic() - began < seconds(5)
-    torch.testing.assert_close(
-        found[1], torch.ones(2, 2, 2, dtype=dtype)
-    )  # the neighboring region is unaffected
+    # the neighboring region is unaffected
+    torch.testing.assert_close(found[1], torch.ones(2, 2, 2, dtype=dtype))
     assert dx.isfinite().all() and found[0].isfinite().all() and (abs(far) < 1e10 or not found[0].any())
 
 

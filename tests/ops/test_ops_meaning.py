@@ -125,10 +125,11 @@ def test_cross_feature_interaction():
 
 # --------------------------------------------------------------------------- detection
 def test_ciou_steps_make_the_ciou_of_two_boxes():
+    # x1 y1 x2 y2
     a, b = (
         torch.tensor([[0.0, 0, 2, 4]], dtype=torch.float64),
         torch.tensor([[1.0, 1, 4, 3]], dtype=torch.float64),
-    )  # x1 y1 x2 y2
+    )
     x1, y1, w1, h1 = (a[:, 0] + a[:, 2]) / 2, (a[:, 1] + a[:, 3]) / 2, a[:, 2] - a[:, 0], a[:, 3] - a[:, 1]
     x2, y2, w2, h2 = (b[:, 0] + b[:, 2]) / 2, (b[:, 1] + b[:, 3]) / 2, b[:, 2] - b[:, 0], b[:, 3] - b[:, 1]
     l1, r1, t1, b1, l2, r2, t2, b2 = C.fused_get_boundding_boxes_coord(x1, y1, w1, h1, x2, y2, w2, h2)
@@ -242,10 +243,11 @@ def test_roc_auc_counts_pairs():
 
 
 def test_softmax_cross_entropy_gradient_is_the_derivative():
+    # label rows that do not sum to 1
     logits, label = (
         rand(3, 4).requires_grad_(),
         torch.rand(3, 4, dtype=torch.float64),
-    )  # label rows that do not sum to 1
+    )
     assert torch.autograd.gradcheck(lambda x: C.softmax_cross_entropy(x, label), logits)
 
 

@@ -210,9 +210,8 @@ def files():
     flow.save(model.state_dict(), path + "2", global_dst_rank=0)
     flow.comm.barrier()
     other = network().to_global(ALL, B).to_global(sbp=S0)
-    other.load_state_dict(
-        flow.load(path + "2", global_src_rank=0)
-    )  # from rank 0's placement to the parameters' own
+    # from rank 0's placement to the parameters' own
+    other.load_state_dict(flow.load(path + "2", global_src_rank=0))
     for p, q in zip(other.parameters(), model.parameters()):
         is_(p, q.detach().numpy(), S0)
     is_(
@@ -226,10 +225,11 @@ def files():
     from oneflow.utils.global_view.global_utils import src_sbp_broadcast
 
     assert src_sbp_broadcast({"rank": RANK}, 1) == {"rank": 1}
+    # every rank raises the error of the reading rank
     for wrong, name in (
         (FileNotFoundError, "3"),
         (RuntimeError, "4"),
-    ):  # every rank raises the error of the reading rank
+    ):
         if RANK == 0 and name == "4":
             flow.save(flow.ones(100), path + name)
             os.truncate(path + name, 200)

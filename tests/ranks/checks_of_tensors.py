@@ -258,10 +258,11 @@ def classes_sampled_where_they_are():
         )
         assert mapped.sbp == (B,) and ids.sbp == rows.sbp == (expected,) and mapped.dtype == label.dtype
         chosen, all_rows = ids.numpy(), weight.numpy()
+        # the same number on every rank
         assert len(set(chosen.tolist())) == max(asked, 4) == len(chosen), (
             chosen,
             asked,
-        )  # the same number on every rank
+        )
         assert chosen[mapped.numpy()].tolist() == label.tolist() and np.array_equal(
             rows.numpy(), all_rows[chosen]
         )
@@ -293,9 +294,8 @@ def gradients():
     assert x.grad.tolist() == [[4 * RANK, 4 * RANK + 1], [4 * RANK + 2, 4 * RANK + 3]]
     x.grad = None
     (x.to_global(ALL, B) * 2).sum().backward()
-    assert (
-        x.grad.tolist() == [[2, 2], [2, 2]] if RANK == 0 else not x.grad.any()
-    )  # the others' values were not used
+    # the others' values were not used
+    assert x.grad.tolist() == [[2, 2], [2, 2]] if RANK == 0 else not x.grad.any()
     for rule, expected in ((B, 3.0), (S0, 1.0 + RANK)):
         g = flow.ones(2, 2, placement=ALL, sbp=rule, requires_grad=True)
         (g.to_local() * (RANK + 1)).sum().backward()

@@ -72,9 +72,8 @@ else:
         comm.recv(0, out=flow.zeros(2))
         raise AssertionError("received into a tensor of another shape")
     except RuntimeError as error:
-        assert "(1,)" in str(error) and "(2,)" in str(
-            error
-        )  # it is received all the same: the next call gets the next tensor
+        # it is received all the same: the next call gets the next tensor
+        assert "(1,)" in str(error) and "(2,)" in str(error)
 comm.barrier()
 
 # views: memory between their elements is neither sent nor written; a rank may use a column-major tensor

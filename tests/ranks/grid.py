@@ -74,12 +74,13 @@ def selections_and_padding():
             i = index.to_global(sbp=cut)
             assert np.array_equal(flow.index_select(x, 0, i).numpy(), values[ids]), (rules, cut)
             assert np.array_equal(x[:, i].numpy(), values[:, ids]), (rules, cut)
+    # one of each row, one of each column
     for dim, rules in (
         (1, [P, S0]),
         (1, [S1, S0]),
         (0, [P, S1]),
         (0, [S0, S1]),
-    ):  # one of each row, one of each column
+    ):
         own = index.unsqueeze(dim)
         assert np.array_equal(
             data.to_global(sbp=rules).gather(dim, own).numpy(), np.take_along_axis(values, own.numpy(), dim)

@@ -92,9 +92,10 @@ class Conv(Block):
     kinds = ("batch", "group", "none", "instance")
 
     def make(self, r):
+        # else its gradient is rounding, which some optimizers enlarge
         self.conv = nn.Conv1d(
             CHANNELS, CHANNELS, 3, padding=1, groups=r.choice((1, 2)), bias=self.kind == "none"
-        )  # else its gradient is rounding, which some optimizers enlarge
+        )
         self.norm = {
             "batch": nn.BatchNorm1d(CHANNELS),
             "group": nn.GroupNorm(2, CHANNELS),

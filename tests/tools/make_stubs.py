@@ -147,12 +147,13 @@ PROPERTY_TYPES = {
     "logical_blob_name": "str",
     "op_name": "str",
 }
+# functions that return one tensor by default
 TENSOR_NAMESPACES = (
     "oneflow",
     "oneflow.Tensor",
     "oneflow.nn.functional",
     "oneflow.linalg",
-)  # functions that return one tensor by default
+)
 
 
 # ------------------------------------------------------------------ torch's own declarations

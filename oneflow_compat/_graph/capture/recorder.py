@@ -176,9 +176,8 @@ class Recorder(KnownValues, TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        modes = [
-            torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())
-        ]  # from backward, which leaves them on
+        # from backward, which leaves them on
+        modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
         try:
             return self._dispatch(func, types, args, kwargs)
         finally:

@@ -251,10 +251,11 @@ class Tiered:
         return out
 
     def _decide(self) -> None:
+        # the first compiled call loads the code
         compiled, captured = (
             min(self.trial[2::2]),
             min(self.trial[1::2]),
-        )  # the first compiled call loads the code
+        )
         experience.savings.append(1 - compiled / captured)
         self.current = self.compiled
         if compiled > SLOWER * captured:

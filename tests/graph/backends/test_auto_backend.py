@@ -109,9 +109,8 @@ def test_how_long_calls_take_decides(clock, seconds, expected):
 
 
 def test_a_few_steps_of_a_large_model_on_a_busy_machine_never_wait_for_the_compiler(clock, monkeypatch):
-    monkeypatch.setattr(
-        auto, "_capture_seconds", lambda program: 5.0
-    )  # ResNet-50: 20 s a step, 450 s to compile
+    # ResNet-50: 20 s a step, 450 s to compile
+    monkeypatch.setattr(auto, "_capture_seconds", lambda program: 5.0)
     clock.aten = 20.0
     g = graph()
     for _ in range(6):
@@ -126,9 +125,8 @@ def test_costs_and_savings_of_this_process_are_learned(clock):
         for _ in range(20):
             g(torch.zeros(1))
     assert auto.experience.saving == pytest.approx((0.3 + 0.9 + 0.9) / 3)
-    assert auto.experience.cost == pytest.approx(
-        (40 + 199) / 2
-    )  # the first compilation loads the compiler as well
+    # the first compilation loads the compiler as well
+    assert auto.experience.cost == pytest.approx((40 + 199) / 2)
 
 
 def test_a_compiled_program_that_is_slower_goes_back_to_aten(clock, capfd):
@@ -239,9 +237,8 @@ def test_the_switch_keeps_the_numbers(monkeypatch):
     g, x = graph(), torch.linspace(0, 1, 64)
     outs = call_until_switched(g, x)
     outs += [g(x) for _ in range(auto.TRIAL + 2)]
-    assert torch.allclose(
-        outs[0], outs[-1], rtol=1e-6, atol=1e-7
-    )  # sin of inductor's vector library and of ATen's, one ulp apart
+    # sin of inductor's vector library and of ATen's, one ulp apart
+    assert torch.allclose(outs[0], outs[-1], rtol=1e-6, atol=1e-7)
     assert torch.equal(outs[-1], outs[-2]), "fixed numbers from the decision on"
 
 

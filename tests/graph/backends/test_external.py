@@ -151,6 +151,5 @@ def test_cudagraph_follows_eager():
         loss = other(x).pow(2).mean()
         loss.backward()
         eager.step()
-        assert torch.allclose(
-            graph(x), loss, rtol=1e-5, atol=1e-6
-        )  # the same kernels; the update may be fused
+        # the same kernels; the update may be fused
+        assert torch.allclose(graph(x), loss, rtol=1e-5, atol=1e-6)

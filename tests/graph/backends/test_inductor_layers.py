@@ -87,9 +87,8 @@ def test_ctc(lengths):
 
 def test_autocast():
     make = lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1))}
-    same(
-        step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16
-    )  # bfloat16 has 8 bits
+    # bfloat16 has 8 bits
+    same(step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16)
 
 
 def test_two_optimizers():
@@ -203,9 +202,10 @@ def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padd
     for found, expected in zip(model.parameters(), eager.parameters()):
         torch.testing.assert_close(found, expected)
     puts = [n.target for n in graph._engine._last.run.region.graph.nodes if "index_put" in str(n.target)]
+    # torch 2.11: the latter
     assert [str(t) for t in puts] in (["prims._unsafe_index_put_.default"], ["aten.index_put_.default"]), (
         "written in place"
-    )  # torch 2.11: the latter
+    )
 
 
 def test_softshrink_keeps_nan():

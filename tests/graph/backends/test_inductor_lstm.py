@@ -66,10 +66,11 @@ def exact(tensors, grads, hidden, biases, reverse):
 def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
     steps, batch, width, hidden = sizes
     tensors = arguments(*sizes, biases)
+    # if only the sequence is used, the last states have no gradient
     for given in (
         (True, True, True),
         (True, False, False),
-    ):  # if only the sequence is used, the last states have no gradient
+    ):
         shapes = [(steps, batch, hidden), (batch, hidden), (batch, hidden)]
         grads = [torch.randn(s) if g else None for s, g in zip(shapes, given)]
         grads_of_onednn = [torch.zeros(s) if g is None else g for s, g in zip(shapes, grads)]

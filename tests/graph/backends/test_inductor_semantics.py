@@ -257,9 +257,8 @@ def test_sums_along_constants_have_their_dtype_and_memory():
 ], ids=["scatter_add", "scatter_reduce", "index_add"])  # fmt: skip
 def test_tensors_written_in_place_are_read_after_the_write(write):
     def build(self, x, mask, i, v):
-        weights = torch.softmax(
-            x + mask[:, None, None, :], -1
-        )  # a loop of other lengths, to which the product's loop is adapted
+        # a loop of other lengths, to which the product's loop is adapted
+        weights = torch.softmax(x + mask[:, None, None, :], -1)
         return weights, weights * write(i, v).view(2, 2, 5, 5)
 
     same(

@@ -144,9 +144,8 @@ def test_inference(kind, options, trainable):
         for got, wanted in zip(graph(x), model(x, start), strict=True):
             assert torch.equal(got, wanted) and got.stride() == wanted.stride()
     calls = [n.target for n in graph.program.graph.nodes if n.op == "call_function"]
-    assert (
-        sum("aten.gru" in str(c) or "aten.rnn" in str(c) for c in calls) == 1 and len(calls) == 3
-    )  # and its two results
+    # and its two results
+    assert sum("aten.gru" in str(c) or "aten.rnn" in str(c) for c in calls) == 1 and len(calls) == 3
     module = split(graph.program)[0]
     values = [x, start, *model.parameters()]
     order = [n.meta["tensor"].shape for n in module.graph.nodes if n.op == "placeholder"]

@@ -138,10 +138,11 @@ def test_an_in_place_operator_gives_its_tensor():
             known_results(aten.add_.Tensor, (x, turned), {"alpha": -0.1}) is x
             and known_results(aten.lerp_.Scalar, (turned, x, 0.5), {}) is turned
         )
+        # an error of torch
         assert (
             known_results(aten.add_.Tensor, (x, other), {}) is None
             and known_results(aten.add_.Tensor, (wide, x), {}) is None
-        )  # an error of torch
+        )
 
 
 CASES = {

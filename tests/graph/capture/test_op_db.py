@@ -22,9 +22,8 @@ from torch.testing._internal import common_methods_invocations as samples_of_tor
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = (
     True  # that import forbids torch.backends.cudnn.enabled = ... in the whole process
 )
-samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(
-    *args, **kwargs
-)  # the test sets the seed itself
+# the test sets the seed itself
+samples_of_torch.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 REFUSED = {
     "the shape of the result depends on values": "nonzero argwhere unique unique_consecutive",

@@ -242,9 +242,8 @@ def test_an_inference_graph_under_no_grad_takes_the_attention_that_eager_takes()
 
         def forward(self, x):
             bias = self.table[self.index].view(4, 4, 1).permute(2, 0, 1).unsqueeze(0)
-            return nn.functional.scaled_dot_product_attention(
-                x, x, x, attn_mask=bias
-            )  # the fused kernel refuses a mask that requires grad
+            # the fused kernel refuses a mask that requires grad
+            return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=bias)
 
     class Infer(flow.nn.Graph):
         def __init__(self):

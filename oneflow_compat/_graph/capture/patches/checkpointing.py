@@ -37,10 +37,8 @@ def torch_checkpoints(patched: Any, capturing: Any, recorder: Recorder) -> Itera
             outer = recorder.recomputing, recorder.module_path
             recorder.recomputing, recorder.module_path = outer[0] or len(runs) >= first_recomputation, path
             try:
-                with (
-                    torch._C._DisablePythonDispatcher(),
-                    scopes.ScopeContext(scope),
-                ):  # the operators of the first run
+                # with the Python dispatcher, other operators than in the first run would be recorded
+                with torch._C._DisablePythonDispatcher(), scopes.ScopeContext(scope):
                     return function(*args, **kwargs)
             finally:
                 recorder.recomputing, recorder.module_path = outer

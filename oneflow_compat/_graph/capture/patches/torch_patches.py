@@ -82,10 +82,11 @@ def _backward(capture: CaptureInterface) -> Any:
             recorder = capture.recorder
             outer, recorder.phase = recorder.phase, "backward"
             try:
+                # gradients have the types of the forward operators
                 with (
                     autocast(capture, False),
                     _formulas(recorder),
-                ):  # gradients have the types of the forward operators
+                ):
                     factor = capture.loss_factor
                     if factor is not None and kwargs.get("accumulate_grad"):
                         grad_tensors = tuple(factor(t, g) for t, g in zip(tensors, grad_tensors))

@@ -2,9 +2,8 @@
 lose: they give none, or no order.
 
 Counts and flags that are the same in two examples with the arguments' counts, of rows far apart and of rows
-that meet, hold always; other
-counts depend on values: `indices()` and `values()` of such a tensor have an unknown size. The program runs
-the operators themselves.
+that meet, hold always. Other counts depend on values: `indices()` and `values()` of such a tensor have an
+unknown size. The program runs the operators themselves.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ if TYPE_CHECKING:
     from ..interfaces import RecordedTensor
 
 aten = torch.ops.aten
-_MADE = {
+# operator that makes a sparse tensor -> positions of the indices and of the values among its arguments
+_PARTS = {
     aten._sparse_coo_tensor_with_dims_and_tensors.default: (3, 4),
     aten._sparse_coo_tensor_unsafe.default: (0, 1),
-}  # where indices and values are
+}
 _INDICES, _VALUES = {aten._indices.default, aten.indices.default}, {aten._values.default, aten.values.default}
 _SAME = {aten.detach.default, aten.alias.default}
 _LARGE = 1 << 22  # elements of an argument of which no example is made
@@ -60,11 +60,11 @@ def part(func: Any, args: tuple[Any, ...], mode: Any) -> Any:
 
 def of_unknown_parts(func: Any, args: Any, kwargs: Any, mode: Any) -> Any:
     """A tensor made of indices and values of an unknown size; None of others."""
-    if func not in _MADE or not args[_MADE[func][1]]._has_symbolic_sizes_strides:
+    if func not in _PARTS or not args[_PARTS[func][1]]._has_symbolic_sizes_strides:
         return None
     with mode:
         args = [
-            a[..., :0] if i == _MADE[func][0] else a[:0] if i == _MADE[func][1] else a
+            a[..., :0] if i == _PARTS[func][0] else a[:0] if i == _PARTS[func][1] else a
             for i, a in enumerate(args)
         ]
         out = func(
@@ -82,7 +82,7 @@ def of_unknown_parts(func: Any, args: Any, kwargs: Any, mode: Any) -> Any:
 
 def with_rows(func: Any, args: Any, kwargs: Any, out: Any, mode: Any) -> Any:
     """Return the symbolic result with the rows that the operator gives."""
-    if func in _MADE or func._schema.is_mutable:
+    if func in _PARTS or func._schema.is_mutable:
         return out
     if func in _SAME:
         if hasattr(args[0], "_unknown_rows"):

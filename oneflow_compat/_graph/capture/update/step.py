@@ -226,9 +226,8 @@ class Update(StateChanges):
         if not isinstance(optimizer, torch.optim.SGD):
             return
         for group in optimizer.param_groups:
-            has_duplicates = len(set(group["params"])) < len(
-                group["params"]
-            )  # their first steps both begin anew
+            # of a parameter that is in the group twice, both first steps begin anew
+            has_duplicates = len(set(group["params"])) < len(group["params"])
             if not group.get("momentum") or group.get("dampening") or has_duplicates:
                 continue
             for p in group["params"]:

@@ -28,18 +28,18 @@ def assumed(recorder: Any, tensor: Any, node: Any) -> Any:
     """
     frame = nearest_frame = _outside(sys._getframe(1), is_of_this_package)
     frame = _outside(frame, is_internal)
-    value = (
-        None if frame is None else _goes_on(nearest_frame.f_code, nearest_frame.f_lasti)
-    )  # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
+    # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
+    value = None if frame is None else _goes_on(nearest_frame.f_code, nearest_frame.f_lasti)
     if value is None and frame is not None and frame is not nearest_frame:
         value = _goes_on(frame.f_code, frame.f_lasti)
     if value is None:
         return None
+    # inductor writes it into C++
     check_location = (
         location_text((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         .replace('"', "'")
         .replace("\\", "/")
-    )  # inductor writes it into C++
+    )
     tested = node if value else recorder.graph.call_function(aten.logical_not.default, (node,))
     tested.meta.setdefault("tensor", node.meta["tensor"])
     check = recorder.graph.call_function(
@@ -68,20 +68,14 @@ def _goes_on(code: Any, offset: Any) -> Any:
     n = positions.get(offset)
     if n is None:
         return None
-    while instructions[n].opname in (
-        "TO_BOOL",
-        "CACHE",
-        "COPY",
-        "COMPARE_OP",
-    ):  # a comparison that makes a bool of its result: Python 3.13
+    # a comparison that makes a bool of its result: Python 3.13
+    while instructions[n].opname in ("TO_BOOL", "CACHE", "COPY", "COMPARE_OP"):
         n += 1
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
         return None
-    by_jump, by_falling = (
-        _raise_after(instructions, positions.get(jump.argval)),
-        _raise_after(instructions, n + 1),
-    )
+    by_jump = _raise_after(instructions, positions.get(jump.argval))
+    by_falling = _raise_after(instructions, n + 1)
     if (by_jump is None) == (by_falling is None) or _may_catch(code, instructions, by_jump or by_falling):
         return None
     jumps_if = jump.opname.endswith("IF_TRUE")

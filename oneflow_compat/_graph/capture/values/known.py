@@ -221,9 +221,8 @@ class KnownValues:
         """
         if "_value" in tensor.__dict__ and self.phase != "update":
             return tensor._value.item()
-        if (
-            "_value" in tensor.__dict__ and self.scalar_of is not None
-        ):  # C++ takes a learning rate as a scalar
+        # C++ takes a learning rate as a scalar
+        if "_value" in tensor.__dict__ and self.scalar_of is not None:
             return self.scalar_of(tensor)
         node = getattr(tensor, "_of_node", None) if type(tensor) is RecordedTensor else self.lift(tensor)[0]
         value = self._scalar_in_build(tensor, node) if node is not None and self.phase != "update" else None

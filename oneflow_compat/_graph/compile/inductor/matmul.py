@@ -54,9 +54,8 @@ def product_pass(blocks: bool, channels_last: bool) -> Callable[[Graph], None]:
 
         def uuid(self) -> bytes:
             files = __file__, bounds_checks.__file__, convolution.__file__, upstream_fixes.__file__
-            return get_hash_for_files(files) + bytes(
-                [blocks, channels_last]
-            )  # part of the key of inductor's cache
+            # part of the key of inductor's cache
+            return get_hash_for_files(files) + bytes([blocks, channels_last])
 
     return SumsApart()
 

@@ -105,9 +105,8 @@ class observed_frames:
             self.unobserved(code, frame.f_globals)
             return _Decision(_SKIP)
         if code.co_flags & _GENERATOR and (frame.f_lasti > _FRESH or VERSION < (3, 11)):
-            self.unobserved(
-                code, frame.f_globals
-            )  # it started before; or 3.10, where only its own frame yields
+            # it started before; or 3.10, where only its own frame yields
+            self.unobserved(code, frame.f_globals)
             return _Decision(_SKIP, apply_to_code=VERSION < (3, 11))
         return _Decision(_RUN, _GuardedCode(self._copy(code, policy)))
 
