@@ -195,7 +195,10 @@ def test_labels_from_outside_build_have_one_program():
         lambda x: D.MultivariateNormal(x, precision_matrix=torch.diag(x)),
     ],
 )
-def test_a_distribution_checks_its_parameters_in_every_call(made):
+def test_a_distribution_checks_its_parameters_in_every_call(made, monkeypatch):
+    # torch.compile switches the checks off for the whole process, in eager mode, too
+    monkeypatch.setattr(D.Distribution, "_validate_args", True)
+
     def build(x):
         distribution = made(x)
         return distribution.log_prob(

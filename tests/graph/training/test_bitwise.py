@@ -91,7 +91,8 @@ def test_flowvision(name):
 
 
 def test_vit_pytorch():
-    vit = pytest.importorskip("vit_pytorch")
+    # not the package: another test may have imported it without the names of its __init__
+    vit = pytest.importorskip("vit_pytorch.vit")
     torch.manual_seed(0)
     model = vit.ViT(
         image_size=16,
