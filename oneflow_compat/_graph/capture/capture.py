@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,10 +12,10 @@ from ..._global.marks import OfSeveralRanks, is_global
 from ..._global.tensor import memory_of
 from ..errors import CaptureError, inside_another
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, torch_settings
-from ..program.captured import Captured, Effects, Guards, StoredAttribute
+from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
 from ..program.program import Output, Program
-from ..program.pytree import argument_names, tree_flatten, with_sizes
+from ..program.pytree import argument_names, tree_flatten
 from ..program.symbolic import is_run_value
 from .build import check_leaves, leaf_name, run_build
 from .patches.patching import everything_undone, undone
@@ -24,7 +23,7 @@ from .patches.random_state import python_draws
 from .patches.torch_patches import autograd_of_capture, capture_patches
 from .recorder import Recorder
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
-from .side_effects.module_changes import ModuleChanges, memories, with_own_memory
+from .side_effects.module_changes import ModuleChanges, memories
 from .side_effects.set_aside import (
     GradientsAside,
     ModesOfFirstCapture,
@@ -205,7 +204,7 @@ class Capture:
         self.recorder.phase = "state"
         rebound = modules.changes()
         modules.store_created(v for v in flat_out if isinstance(v, torch.nn.Module))
-        self.attributes = _stored_attributes(modules, memories([*inputs, *flat_out]))
+        self.attributes = modules.stored_attributes(memories([*inputs, *flat_out]))
         self._finish_reads(inputs)
         self.state = self._late_state(early)
         for old, new in rebound:
@@ -436,19 +435,6 @@ class Capture:
             location.write(live, value)
         for created in (*self.update.created, *self.new_state):
             created.location.write(live, created.tensor)
-
-
-def _stored_attributes(modules: ModuleChanges, used_memories: Any) -> list[StoredAttribute]:
-    """Return what each run stores in attributes, and take it out of the modules."""
-    attributes = []
-    for container, key, value in modules.stores:
-        values, spec = tree_flatten(value)
-        leaves = tuple(with_own_memory(values, used_memories))
-        attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
-    modules.restore()
-    return [  # the lists have their elements from before build() again
-        replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
-    ]
 
 
 _prepared = False

@@ -37,6 +37,7 @@ from .results.fake_results import Results
 from .results.meta_kernels import new_fake
 from .results.refusals import name_dtype, refuse, refuse_marker, refuse_sparse_count
 from .results.sparse_results import of_any_rows
+from .state_map import memory_layout
 from .values.branch_values import known_shape
 from .values.dynamic_dimensions import DynamicDimensions
 from .values.known import KnownValues
@@ -136,7 +137,7 @@ class Recorder(KnownValues, TorchDispatchMode):
             return lifted[1], lifted[2]
         if self.on_lift is not None:
             self.on_lift(tensor)
-        layout = _memory_layout(tensor)
+        layout = memory_layout(tensor)
         entry = self.twins.get(layout) if layout is not None else None
         if entry is None:
             entry = self._new_twin(tensor)
@@ -437,14 +438,6 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a global tensor as an ordinary tensor; another tensor without its history."""
     tensor = tensor.detach()
     return tensor.as_subclass(torch.Tensor) if hasattr(tensor, "_of_placement") else tensor
-
-
-def _memory_layout(tensor: torch.Tensor) -> Hashable | None:
-    """Return what makes two strided tensors one: memory, dtype, shape, strides and offset."""
-    if tensor.layout is not torch.strided:
-        return None
-    memory, shape = tensor.untyped_storage()._cdata, tuple(tensor.shape)
-    return memory, tensor.dtype, shape, tensor.stride(), tensor.storage_offset()
 
 
 def _device_of(tensor: torch.Tensor) -> torch.device:

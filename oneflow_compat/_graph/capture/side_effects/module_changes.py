@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,8 @@ import torch.utils._pytree as pytree
 
 from ...._global.tensor import memory_of
 from ...errors import CaptureError
+from ...program.captured import StoredAttribute
+from ...program.pytree import tree_flatten, with_sizes
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
 from ..patches.patching import forget, log
@@ -169,6 +171,18 @@ class ModuleChanges:
             self.late.add((id(container), key))
             if not holds_symbols(value):  # else it is stored already
                 self.stores.append((container, key, value))
+
+    def stored_attributes(self, used_memories: Any) -> list[StoredAttribute]:
+        """Return what each run stores in attributes, and put the attributes from before build() back."""
+        attributes = []
+        for container, key, value in self.stores:
+            values, spec = tree_flatten(value)
+            leaves = tuple(with_own_memory(values, used_memories))
+            attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
+        self.restore()
+        return [  # the lists have their elements from before build() again
+            replace(a, appends=type(a.container) is list and a.key >= len(a.container)) for a in attributes
+        ]
 
     def store_created(self, modules: Iterable[torch.nn.Module]) -> None:
         """Store real tensors after each run in modules that build() created and returns."""
