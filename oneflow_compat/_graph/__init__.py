@@ -2,17 +2,18 @@
 
 Two front ends use it (nn/graph/ and compatible/single_client/); it knows neither. The entry point:
 
-    engine = Engine(
+    definition = GraphDefinition(
         build,                # callable(*args, **kwargs); runs only while a program is captured
         modules={},           # {prefix: nn.Module}: their parameters and buffers are named "prefix.a.b"
         tensors={},           # {name: Tensor}: further named state (a get_variable table)
         optimizers=(),        # [(torch.optim.Optimizer, lr scheduler or None), ...]
         grad_scaler=None,     # torch.amp.GradScaler, StaticGradScaler or None
         recompute=(),         # modules whose activations are recomputed in backward
-        config=Config(),      # what passes and which backend; see config.py
         name="graph",
+        owner=None,           # the object whose method build() is: its attributes are state
         writes_through=lambda: True,  # False: writes to arguments and captured tensors stay inside the call
     )
+    engine = Engine(definition, Config())  # Config: what passes and which backend; see config.py
     out = engine(*args, **kwargs)         # build + backward + clip + unscale + step, then scheduler.step()
     engine.compile(*args, **kwargs)       # capture and compile without running: returns the Program
     engine.program                        # the last used Program, None before the first call
@@ -40,11 +41,12 @@ Rules both front ends can rely on:
 
 from typing import Any
 
-__all__ = ["Config", "Engine", "Program", "Slot", "capturing", "outside_capture"]
+__all__ = ["Config", "Engine", "GraphDefinition", "Program", "Slot", "capturing", "outside_capture"]
 
 _HOME = {
     "Config": ".config",
     "Engine": ".engine",
+    "GraphDefinition": ".definition",
     "Program": ".program.program",
     "Slot": ".program.program",
     "capturing": ".._active",

@@ -31,8 +31,8 @@ from .capture.state_map import resolve
 from .compile.program_cache.store import default_folder, default_store
 
 if TYPE_CHECKING:
-    from .capture.interfaces import EngineInterface
     from .config import Dynamic
+    from .definition import GraphDefinition
     from .errors import Specialization
     from .signature import Signature
 
@@ -245,36 +245,36 @@ def _checked(dims_of: Mapping[str, Iterable[int]], names: Sequence[ArgumentName]
 BACKENDS_WITH_NOTES = ("inductor", "auto")  # that keep compiled programs on disk
 
 
-def remembered_sizes(engine: EngineInterface, family: Hashable) -> list[dict[int, int]] | None:
+def remembered_sizes(definition: GraphDefinition, family: Hashable) -> list[dict[int, int]] | None:
     """Return {dimension: size} of each tensor argument: the dimensions that varied, and their sizes in the
     static program. None if nothing is noted for these calls.
     """
     store = default_store() if default_folder().is_dir() else None
-    note = store.find_note(_key(engine, family)) if store is not None else None
+    note = store.find_note(_key(definition, family)) if store is not None else None
     try:
         return None if note is None else [{int(d): int(n) for d, n in rows} for rows in note["sizes"]]
     except (KeyError, TypeError, ValueError):  # a damaged note
         return None
 
 
-def remember_sizes(engine: EngineInterface, family: Hashable, sizes: list[dict[int, int]]) -> None:
+def remember_sizes(definition: GraphDefinition, family: Hashable, sizes: list[dict[int, int]]) -> None:
     """Note the dimensions that varied, and their sizes in the static program."""
     store = default_store()
     if store is not None and any(sizes):
-        store.put_note(_key(engine, family), {"sizes": [sorted(rows.items()) for rows in sizes]})
+        store.put_note(_key(definition, family), {"sizes": [sorted(rows.items()) for rows in sizes]})
 
 
-def _key(engine: EngineInterface, family: Hashable) -> str:
+def _key(definition: GraphDefinition, family: Hashable) -> str:
     """Return a digest of the build function, the tensors of its modules, and its arguments without sizes."""
-    build = inspect.unwrap(engine.build)
+    build = inspect.unwrap(definition.build)
     code = getattr(build, "__code__", None)
     description = [
-        f"{type(engine.owner).__module__}.{type(engine.owner).__qualname__}",
+        f"{type(definition.owner).__module__}.{type(definition.owner).__qualname__}",
         f"{build.__module__}.{getattr(build, '__qualname__', '')}",
         None if code is None else _content(code),
         [
             (name, path, tuple(tensor.shape), str(tensor.dtype))
-            for name, module in resolve(engine.modules).items()
+            for name, module in resolve(definition.modules).items()
             for path, tensor in (*module.named_parameters(), *module.named_buffers())
         ],
         family,

@@ -8,17 +8,17 @@ assumption is dropped and build() is captured again. The methods of CaptureAttem
 3. `_with_branches`: each branch on a size has the outcome of the last call, or a guessed one. Otherwise it
    has the other outcome. Last, sizes that depend on values are known numbers.
 
-What an attempt teaches is kept in the engine, so that the next capture begins with it.
+What an attempt teaches is kept in `Assumptions` (assumptions.py), so that the next capture begins with it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .argument_sizes import BACKENDS_WITH_NOTES, remembered_sizes
+from .assumptions import DependentSizes
 from .branch_search import BranchSearch
 from .capture.capture import Capture
-from .capture.interfaces import EngineInterface
 from .capture.patches.interrupts import interrupts_at_operators
 from .capture.side_effects.survivors import settle_survivors
 from .capture.update.optimizer_state import MoreNumbers
@@ -30,9 +30,11 @@ from .program.pytree import argument_names, tree_flatten
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .argument_sizes import ArgumentSizes, SymbolicDims
+    from .argument_sizes import SymbolicDims
+    from .assumptions import Assumptions
     from .capture.recorder import Recorder
     from .config import Config
+    from .definition import GraphDefinition
     from .program.captured import Captured
     from .program.locations import GroupOption
     from .program.symbolic import Branch
@@ -42,36 +44,24 @@ if TYPE_CHECKING:
 _WITH_SYMBOLS = {"aten", "inductor", "auto"}  # backends that compile programs with symbols
 
 
-class LearningEngine(EngineInterface, Protocol):
-    """What the attempts use of the engine (engine.py): what earlier captures taught it."""
-
-    arg_names: Any
-    argument_sizes: ArgumentSizes
-    sizes_vary: bool | None
-    branches: dict[Branch, bool]
-    live_options: dict[int, set[str]]
-    constant_options: set[GroupOption]
-
-    def note_explanation(self, explanation: Explanation) -> None: ...
-
-
 class CaptureAttempts:
     """The attempts to capture build() for one call."""
 
     def __init__(
         self,
-        engine: LearningEngine,
+        definition: GraphDefinition,
+        assumptions: Assumptions,
         key: Signature,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         config: Config,
     ) -> None:
-        self.engine, self.key, self.config = engine, key, config
-        self.args, self.kwargs = args, kwargs
+        self.definition, self.assumptions = definition, assumptions
+        self.key, self.args, self.kwargs, self.config = key, args, kwargs, config
 
     def captured(self) -> Captured:
         """Return what the first successful attempt captured. Raise the error of build() if none succeeds."""
-        engine, key = self.engine, self.key
+        assumptions, key = self.assumptions, self.key
         # the explanation of a failure; the error would hold this frame
         failure: Explanation | None = None
         excluded: set[tuple[int, int]] = set()  # (index, dimension) that this call needs as numbers
@@ -79,48 +69,48 @@ class CaptureAttempts:
             try:
                 return self._with_options(dims)
             except SizesNeeded as needed:
-                fixed = engine.argument_sizes.fix(key, needed.specializations)
+                fixed = assumptions.argument_sizes.fix(key, needed.specializations)
                 excluded |= {(item.argument, item.dim) for item in needed.specializations}
                 for item in needed.specializations:
-                    engine.note_explanation(of_specialization(item, item in fixed))
+                    assumptions.explain(of_specialization(item, item in fixed))
             except Exception as error:
                 failure = of_static_sizes(error)
         captured = self._with_options({})
         if failure is not None:  # the symbols were at fault, and not build() itself
-            engine.argument_sizes.keep_static(key)
-            engine.note_explanation(failure)
+            assumptions.argument_sizes.keep_static(key)
+            assumptions.explain(failure)
         return captured
 
     def _symbolic_dims(self, excluded: set[tuple[int, int]]) -> SymbolicDims:
         """Return the dimensions of flat arguments that the next attempt has as symbols."""
-        engine, config = self.engine, self.config
+        definition, assumptions, config = self.definition, self.assumptions, self.config
         leaves, spec = tree_flatten((self.args, self.kwargs))
-        names = argument_names(spec, engine.arg_names) if isinstance(config.dynamic, dict) else ()
+        names = argument_names(spec, definition.argument_names) if isinstance(config.dynamic, dict) else ()
         dynamic = config.dynamic if config.backend in _WITH_SYMBOLS and not config.cudagraph else False
         if dynamic is not False and config.backend in BACKENDS_WITH_NOTES:
-            engine.argument_sizes.expect(self.key, lambda family: remembered_sizes(engine, family))
-        return engine.argument_sizes.symbolic_dims(self.key, leaves, dynamic, names, excluded)
+            assumptions.argument_sizes.expect(self.key, lambda family: remembered_sizes(definition, family))
+        return assumptions.argument_sizes.symbolic_dims(self.key, leaves, dynamic, names, excluded)
 
     def _with_options(self, dims: SymbolicDims) -> Captured:
         """Capture build() with these dimensions as symbols; options of optimizers are inputs, if possible."""
-        engine = self.engine
+        assumptions = self.assumptions
         inputs: set[GroupOption] = set()
         try:
             return self._with_branches(dims, inputs)
         except SizesNeeded:
             raise
         except Exception as error:
-            if inputs <= engine.constant_options:
+            if inputs <= assumptions.constant_options:
                 raise
             explanation = of_constant_options(error)
-        before = set(engine.constant_options)
-        engine.constant_options |= inputs
+        before = set(assumptions.constant_options)
+        assumptions.constant_options |= inputs
         try:
             captured = self._with_branches(dims, inputs)
         except Exception:
-            engine.constant_options = before
+            assumptions.constant_options = before
             raise
-        engine.note_explanation(explanation)
+        assumptions.explain(explanation)
         return captured
 
     def _with_branches(self, dims: SymbolicDims, inputs: set[GroupOption]) -> Captured:
@@ -132,7 +122,7 @@ class CaptureAttempts:
         build() may also raise with unknown sizes in any case, because it needs their values, or the same
         values in every call. Then each set of sizes gets its own program.
         """
-        search = BranchSearch(self.engine.branches)
+        search = BranchSearch(self.assumptions.branches)
         try:
             captured, recorder = self._first_that_captures(dims, inputs, search)
         finally:
@@ -140,27 +130,29 @@ class CaptureAttempts:
         fakes = recorder.fakes
         recorder.release()
         del recorder  # it holds fake tensors, too
-        return settle_survivors(fakes, self.engine.name, captured)
+        return settle_survivors(fakes, self.definition.name, captured)
 
     def _first_that_captures(
         self, dims: SymbolicDims, inputs: set[GroupOption], search: BranchSearch
     ) -> tuple[Captured, Recorder]:
         """Capture build() with one outcome of branches after another, until it does not raise."""
-        engine = self.engine
-        sizes_vary = engine.sizes_vary
+        definition, assumptions = self.definition, self.assumptions
+        dependent_sizes = assumptions.dependent_sizes
         while True:
-            capture = Capture(engine, self.args, self.kwargs, self.config, search.outcomes, dims)
+            capture = Capture(
+                definition, assumptions, self.args, self.kwargs, self.config, search.outcomes, dims
+            )
             capture.option_inputs = inputs
             try:
                 with interrupts_at_operators():
                     return capture.run(), capture.recorder
             except MoreNumbers as request:
-                engine.live_options.setdefault(request.optimizer, set()).add(request.key)
+                assumptions.add_live_options(request.optimizer, {request.key})
             except (SizesNeeded, NumberNeeded):
                 raise
             except Exception as error:
                 if not self._prepare_retry(error, search, capture.recorder.sizes.branches):
-                    engine.sizes_vary = sizes_vary  # build() fails with known sizes, too
+                    assumptions.dependent_sizes = dependent_sizes  # build() fails with numbers, too
                     raise search.errors[0]
 
     def _prepare_retry(self, error: Exception, search: BranchSearch, branches: Mapping[Branch, bool]) -> bool:
@@ -168,14 +160,15 @@ class CaptureAttempts:
 
         It does not raise itself: its frame in the traceback of the error would be a cycle.
         """
-        engine = self.engine
-        if isinstance(error, CaptureError) and engine.sizes_vary:
-            engine.sizes_vary = None
+        assumptions = self.assumptions
+        has_symbols = assumptions.has_symbols_for_dependent_sizes
+        if isinstance(error, CaptureError) and has_symbols:
+            assumptions.dependent_sizes = DependentSizes.NUMBERS_ONLY
             return True
         if search.turn_last_guess(error, branches):
             return True
-        if engine.sizes_vary:
-            engine.sizes_vary = None
+        if has_symbols:
+            assumptions.dependent_sizes = DependentSizes.NUMBERS_ONLY
             search.restart()
             return True
         return False

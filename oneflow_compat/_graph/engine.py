@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._errors import OneFlowError
-from .argument_sizes import BACKENDS_WITH_NOTES, ArgumentSizes, remember_sizes
+from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
+from .assumptions import Assumptions
 from .branch_search import MAX_BRANCHED
 from .call.branches import BranchTaken
 from .call.entry import Entry
@@ -24,22 +25,17 @@ from .capture.patches.patching import answered_in_build
 from .capture_attempts import CaptureAttempts
 from .compile import compiler_for, compiling, default_backend
 from .config import Config
-from .explanations import Explanation, of_change, of_changed_options, of_static_sizes
+from .explanations import of_changed_options, of_static_sizes
 from .garbage_collection import is_on_for_caller, paused_collection
 from .observe import report_mode, report_repeated
 from .program import passes
-from .program.pytree import positional_names, tree_flatten
+from .program.pytree import tree_flatten
 from .signature import signature, with_autocast
 
 if TYPE_CHECKING:
-    from torch.nn import Module
-    from torch.optim import Optimizer
-
+    from .definition import GraphDefinition
     from .observe import Guard
-    from .observe.guards.python_guards import Change
-    from .program.locations import GroupOption
     from .program.program import CompiledFunction, Program
-    from .program.symbolic import Branch
     from .signature import Signature
 
 
@@ -54,61 +50,22 @@ class Engine:
     Threads may call an inference graph together, and share a process with other graphs that train.
     """
 
-    def __init__(
-        self,
-        build: Callable[..., Any],
-        *,
-        modules: Mapping[str, Module] | None = None,
-        tensors: Sequence[torch.Tensor] | None = None,
-        optimizers: Sequence[Optimizer] = (),
-        grad_scaler: Any = None,
-        recompute: Any = (),
-        config: Config | None = None,
-        name: str = "graph",
-        owner: object = None,
-        writes_through: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self.build = build
-        self.owner = owner
-        self.modules = {} if modules is None else modules
-        self.tensors = {} if tensors is None else tensors
-        self.optimizers = optimizers
-        self.grad_scaler = grad_scaler
-        self.recompute = recompute
+    def __init__(self, definition: GraphDefinition, config: Config | None = None) -> None:
+        self.definition = definition
+        self.name = definition.name
         self.config = config or Config()
-        self.name = name
-        # whether the caller sees the writes of build() to arguments and captured tensors
-        self.writes_through = writes_through
-        self.told_of_writes = self.told_of_backward = False
-        self.told_of_mode = False
-        self.told_of_unfollowed: set[Hashable] = set()
-        self.arg_names = positional_names(build)
-        self.told_of_containers = False
-        # id of a module -> the module, and its train() or eval() at the first capture
-        self.modes: dict[int, tuple[Module, bool]] | None = None
+        self.assumptions = Assumptions()
         self._mode_notice: ModeNotice | None = None  # until a changed mode was announced
-        # optimizer index -> options that changed between calls; they are inputs of later programs
-        self.live_options: dict[int, set[str]] = {}
-        # locations of options that build() needs as constants; others that it reads are inputs
-        self.constant_options: set[GroupOption] = set()
         # signature -> [Entry], one per outcome of guards and options
         self._entries: OrderedDict[Hashable, list[Entry]] = OrderedDict()
         self._last: Entry | None = None
-        # True after values that decide sizes have changed (see symbolic_sizes.py). None: unknown sizes did
-        # not work, so each set of sizes gets its own program
-        self.sizes_vary: bool | None = False
-        # branch on sizes -> outcome, of the last call that took another outcome than its program
-        self.branches: dict[Branch, bool] = {}
-        self.argument_sizes = ArgumentSizes()
         self._has_dynamic = False  # whether some program serves many sizes
-        self.explanations: list[Explanation] = []  # of what kept programs from serving more calls
-        # label of a watched value -> how often a change of the value needed another program
-        self._changes: Counter[str] = Counter()
 
     # -- public -----------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, values = self.find(args, kwargs)
-        before = self.branches
+        assumptions = self.assumptions
+        before = assumptions.branches
         if self._mode_notice is not None and self._mode_notice.changed():
             self._mode_notice.tell(self.name)
             self._mode_notice = None
@@ -120,10 +77,10 @@ class Engine:
                     branches = list(entry.branches.items())
                     branch, outcome = branches[taken.index]
                     # the branches after this one may differ now, so they are dropped
-                    self.branches = {**dict(branches[: taken.index]), branch: not outcome}
+                    assumptions.branches = {**dict(branches[: taken.index]), branch: not outcome}
                 entry, values = self.find(args, kwargs)
         except Exception:
-            self.branches = before
+            assumptions.branches = before
             raise
         raise OneFlowError(
             f"graph {self.name}: {_MAX_TRIES} programs were tried for one call; build() has"
@@ -154,8 +111,8 @@ class Engine:
             if variants:
                 self._note_change(variants[0])
                 for o, names in variants[0].validity.changed_options().items():
-                    self.live_options.setdefault(o, set()).update(names)
-                    self.note_explanation(of_changed_options(o, names))
+                    self.assumptions.add_live_options(o, names)
+                    self.assumptions.explain(of_changed_options(o, names))
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
             return entry, entry.untested_values(args, kwargs)
@@ -173,13 +130,16 @@ class Engine:
 
     def _variants(self, key: Signature) -> list[Entry]:
         """Return the entries of a signature: those of its sizes, then those of all sizes."""
-        of_all_sizes = self._entries.get(self.argument_sizes.key_of(key), []) if self._has_dynamic else []
+        of_all_sizes = (
+            self._entries.get(self.assumptions.argument_sizes.key_of(key), []) if self._has_dynamic else []
+        )
         return [*self._entries.get(key, ()), *of_all_sizes]
 
     def _takes_same_branches(self, entry: Entry) -> bool:
         """Whether the program takes the branches on sizes that the last call took."""
-        return not self.branches or all(
-            entry.branches.get(branch, outcome) == outcome for branch, outcome in self.branches.items()
+        assumed = self.assumptions.branches
+        return not assumed or all(
+            entry.branches.get(branch, outcome) == outcome for branch, outcome in assumed.items()
         )
 
     def _move_to_front(self, fitting: tuple[Entry, tuple[Any, ...]]) -> tuple[Entry, tuple[Any, ...]]:
@@ -198,12 +158,12 @@ class Engine:
         label = entry.python_guards.changed
         if label is not None:
             entry.python_guards.changed = None
-            if label == VALUES and entry.guards.fixes_sizes and self.sizes_vary is False:
-                self.sizes_vary = True
+            if label == VALUES and entry.guards.fixes_sizes and self.assumptions.let_dependent_sizes_vary():
                 return
-            self._changes[label] += 1
-            self._explain_change(label, entry.python_guards.change)
-            report_repeated(self.name, label, self._changes[label])
+            explanation, count = self.assumptions.explain_change(label, entry.python_guards.change)
+            if self.config.on_change is not None:
+                self.config.on_change(explanation)
+            report_repeated(self.name, label, count)
 
     @property
     def program(self) -> Program | None:
@@ -222,7 +182,7 @@ class Engine:
         config = self.config.resolved(self.backend)
         compiler_for(self.backend)  # a missing package is an error before anything is captured
         start = time.perf_counter()
-        captured = CaptureAttempts(self, key, args, kwargs, config).captured()
+        captured = CaptureAttempts(self.definition, self.assumptions, key, args, kwargs, config).captured()
         program = self._finish_stage("capture", start, captured.program)
         key_of_entry = self._key_of_entry(key, program, config)
         if config.check:
@@ -240,8 +200,8 @@ class Engine:
             captured.effects.remove_created_state(captured.live)
             if program.dimensions is None:
                 raise
-            self.argument_sizes.keep_static(key)
-            self.note_explanation(of_static_sizes(error, "compiled"))
+            self.assumptions.argument_sizes.keep_static(key)
+            self.assumptions.explain(of_static_sizes(error, "compiled"))
             return self._make_entry(key, args, kwargs)
         entry = Entry(key_of_entry, captured.with_program(program), run)
         entry.python_guards.mode_changed = self._tell_mode
@@ -253,9 +213,9 @@ class Engine:
         if program.dimensions is None:
             return key
         self._has_dynamic = True
-        family = self.argument_sizes.key_of(key)
+        family = self.assumptions.argument_sizes.key_of(key)
         if config.backend in BACKENDS_WITH_NOTES:
-            remember_sizes(self, family, self.argument_sizes.varied(key))
+            remember_sizes(self.definition, family, self.assumptions.argument_sizes.varied(key))
         return family
 
     def _keep(self, entry: Entry, cache_size: int) -> None:
@@ -265,7 +225,7 @@ class Engine:
         variants.insert(0, entry)
         del variants[_most_variants(entry) :]
         if self._last is None:
-            self._mode_notice = ModeNotice(self.modes.values() if self.modes is not None else ())
+            self._mode_notice = ModeNotice((self.assumptions.modes or {}).values())
         self._entries.move_to_end(entry.key)
         while len(self._entries) > max(1, cache_size):
             self._entries.popitem(last=False)
@@ -273,22 +233,8 @@ class Engine:
 
     def _tell_mode(self, guard: Guard) -> None:
         """Say once that the graph keeps the train() or eval() of its first call."""
-        if not self.told_of_mode:
-            self.told_of_mode = True
+        if self.assumptions.is_first_report("mode"):
             report_mode(self.name, guard)
-
-    def _explain_change(self, label: str, change: Change | None) -> None:
-        """Note which guard failed: the latest change of a label, and how often it changed."""
-        explanation = of_change(label, change, self._changes[label])
-        self.explanations[:] = [e for e in self.explanations if e.subject != explanation.subject]
-        self.explanations.append(explanation)
-        if self.config.on_change is not None:
-            self.config.on_change(self.explanations[-1])
-
-    def note_explanation(self, explanation: Explanation) -> None:
-        """Note what keeps programs from serving more calls."""
-        if explanation not in self.explanations:
-            self.explanations.append(explanation)
 
     def _compile(self, program: Program, config: Config) -> tuple[Program, CompiledFunction]:
         """Compile a program. Return the program with this stage in its history, and the function.

@@ -74,7 +74,7 @@ def leaf_name(spec: TreeSpec, index: int) -> str:
 def run_build(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
     """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
     config = capture.config
-    optimizers = capture.engine.optimizers
+    optimizers = capture.definition.optimizers
     parts = config.accumulation if callable(optimizers) or optimizers else 1
     capture.loss_factor = _loss_factor(capture, parts)
     if parts <= 1:
@@ -99,14 +99,14 @@ def _once(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSp
     contents = tree_flatten((args, kwargs))
     with autocast(capture):
         try:
-            result = capture.engine.build(*args, **kwargs)
+            result = capture.definition.build(*args, **kwargs)
         except (RuntimeError, TypeError, AssertionError) as e:
             for said, what, instead in _UNCLEAR:
                 if said(e):
                     raise CaptureError(what, instead, raised_at(e)) from e
             raise
     if not same_contents(contents, tree_flatten((args, kwargs))):
-        warn_of_changed_containers(capture.engine)
+        warn_of_changed_containers(capture)
     return tree_flatten(result)
 
 
@@ -169,7 +169,7 @@ def autocast(capture: CaptureInterface, enabled: bool = True) -> AbstractContext
 
 
 def _loss_factor(capture: CaptureInterface, parts: int) -> LossFactor:
-    scaler = resolve_scaler(capture.engine.grad_scaler)
+    scaler = resolve_scaler(capture.definition.grad_scaler)
 
     def factor(tensor: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor | None:
         if grad is None:

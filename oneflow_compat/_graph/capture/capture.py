@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
     from ..argument_sizes import SymbolicDims
+    from ..assumptions import Assumptions
     from ..config import Config
+    from ..definition import GraphDefinition
     from ..program.locations import GroupOption, LiveState
     from ..program.symbolic import Branch
-    from .interfaces import EngineInterface, LossFactor
+    from .interfaces import LossFactor
     from .update.optimizer_state import AdoptedState
 
 
@@ -58,7 +60,8 @@ class Capture:
 
     def __init__(
         self,
-        engine: EngineInterface,
+        definition: GraphDefinition,
+        assumptions: Assumptions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         config: Config,
@@ -66,14 +69,14 @@ class Capture:
         dynamic: SymbolicDims | None = None,
     ) -> None:
         """`dynamic`: {index of a flat argument: its dimensions that are symbols}."""
-        self.engine = engine
-        self.config = config
+        self.definition, self.assumptions, self.config = definition, assumptions, config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
         self.recorder = Recorder()
         if dynamic:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
             self.recorder.dynamic = DynamicDimensions(self.recorder, dynamic, positions)
-        self.recorder.sizes.vary, self.recorder.sizes.expected = bool(engine.sizes_vary), dict(branches)
+        self.recorder.sizes.vary = assumptions.has_symbols_for_dependent_sizes
+        self.recorder.sizes.expected = dict(branches)
         self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
         self.new_state: list[AdoptedState] = []
         self.global_results: dict[
@@ -105,10 +108,10 @@ class Capture:
     def _run(self) -> Captured:
         self._check_call()
         _prepare_torch()
-        engine, recorder = self.engine, self.recorder
+        definition, recorder = self.definition, self.recorder
         # a training graph records gradients also when it is called under no_grad; an inference graph keeps
         # the caller's mode
-        trains = bool(callable(engine.optimizers) or engine.optimizers)
+        trains = bool(callable(definition.optimizers) or definition.optimizers)
         grad_mode = trains or torch.is_grad_enabled()
         self.settings = trains, torch_settings(trains)
         in_inference_mode, names = torch.is_inference_mode_enabled(), self._argument_names()
@@ -119,17 +122,17 @@ class Capture:
         early = self._state_before_build(names)
         grads = GradientsAside(self.tensors)
         recorder.on_lift = grads.hide
-        modules = self._modules = ModuleChanges(list(early.all_modules()), engine.owner, recorder)
-        self.reads = observe(engine.build, engine.owner, modules.add)
+        modules = self._modules = ModuleChanges(list(early.all_modules()), definition.owner, recorder)
+        self.reads = observe(definition.build, definition.owner, modules.add)
         self.step_reads = observe_steps() if trains else None
         with (
             undone(self._leave),
             torch.inference_mode(False),
             grads,
-            ModesOfFirstCapture(engine, early.all_modules()),
+            ModesOfFirstCapture(self.assumptions, early.all_modules()),
             modules,
             capture_patches(self, early),
-            autograd_of_capture(engine.name, trains, in_inference_mode),
+            autograd_of_capture(definition.name, trains, in_inference_mode),
         ):
             STATE.recorder, STATE.state = recorder, early
             with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
@@ -151,9 +154,9 @@ class Capture:
 
     def _state_before_build(self, names: Sequence[str]) -> StateMap:
         """Return the state that is there before build(), which may create more."""
-        engine = self.engine
-        optimizers = () if callable(engine.optimizers) else engine.optimizers
-        state = StateMap(resolve(engine.modules), resolve(engine.tensors), optimizers)
+        definition = self.definition
+        optimizers = () if callable(definition.optimizers) else definition.optimizers
+        state = StateMap(resolve(definition.modules), resolve(definition.tensors), optimizers)
         self.tensors = [entry.tensor for entry in state.by_id.values()]
         self._no_own_parameter(names, state)
         state.refuse_lazy_parameters()
@@ -191,7 +194,7 @@ class Capture:
         return tensor.__class__.around(twin, tensor) if isinstance(tensor, OfSeveralRanks) else twin
 
     def _argument_names(self) -> list[str]:
-        return [name for _, name in argument_names(self.in_spec, self.engine.arg_names)]
+        return [name for _, name in argument_names(self.in_spec, self.definition.argument_names)]
 
     def _record(
         self, inputs: list[Any], early: StateMap, modules: ModuleChanges
@@ -216,7 +219,7 @@ class Capture:
 
     def _finish_reads(self, inputs: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
-        self.python_values = self.reads.finish(replayed, self.engine.modes)
+        self.python_values = self.reads.finish(replayed, self.assumptions.modes)
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
         self.python_values.keep_settings(*self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
@@ -229,26 +232,24 @@ class Capture:
             self._report_unfollowed(of_steps.unfollowed)
 
     def _report_unfollowed(self, unfollowed: Any) -> None:
-        engine = self.engine
-        report_unfollowed(engine.name, unfollowed, self.config.strict, engine.told_of_unfollowed)
+        is_first_report = self.assumptions.is_first_report
+        report_unfollowed(self.definition.name, unfollowed, self.config.strict, is_first_report)
 
     def _build(self, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
-        optimizers = [optimizer for optimizer, _ in resolve(self.engine.optimizers)]
+        optimizers = [optimizer for optimizer, _ in resolve(self.definition.optimizers)]
         self.options = OptionReads(
             optimizers,
             self.recorder,
-            self.engine.live_options,
-            self.engine.constant_options,
+            self.assumptions.live_options,
+            self.assumptions.constant_options,
             self.option_inputs,
         )
-        with python_draws(self.engine.name, "build()"), self.options.observed():
+        with python_draws(self.definition.name, "build()"), self.options.observed():
             return run_build(self, flat)
 
     def _late_state(self, early: StateMap) -> StateMap:
-        engine = self.engine
-        if callable(engine.modules) or callable(engine.tensors) or callable(engine.optimizers):
-            return StateMap(resolve(engine.modules), resolve(engine.tensors), resolve(engine.optimizers))
-        return early
+        state = self.definition.modules, self.definition.tensors, self.definition.optimizers
+        return StateMap(*map(resolve, state)) if any(map(callable, state)) else early
 
     def _packed_gradients(self) -> None:
         """Give zeros to the parameters without a gradient in a group with contiguous_params.
@@ -263,11 +264,11 @@ class Capture:
                             p.grad = torch.zeros_like(p)
 
     def _record_update(self) -> None:
-        scaler = resolve_scaler(self.engine.grad_scaler)
+        scaler = resolve_scaler(self.definition.grad_scaler)
         if not self.state.optimizers:
             return
         self.update = Update(
-            self.recorder, self.state, self.config, scaler, self.engine.live_options, self.options.nodes
+            self.recorder, self.state, self.config, scaler, self.assumptions.live_options, self.options.nodes
         )
         if self.step_reads is not None:
             self.step_reads.leave_out_state(optimizer for optimizer, _ in self.state.optimizers)
@@ -275,7 +276,7 @@ class Capture:
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            with python_draws(self.engine.name, f"step() of {classes}"):
+            with python_draws(self.definition.name, f"step() of {classes}"):
                 self.update.run()
         except (KeyError, TypeError) as error:
             refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))
@@ -283,7 +284,7 @@ class Capture:
         refuse_foreign_state(self.state, self.aside)
         self.new_state = self.update.adopt_new_state()
         for index, keys in self.update.found_live.items():
-            self.engine.live_options.setdefault(index, set()).update(keys)
+            self.assumptions.add_live_options(index, keys)
 
     def _results(
         self, flat_out: list[Any], out_spec: TreeSpec
@@ -328,10 +329,10 @@ class Capture:
         graph = recorder.finish(nodes)
         self._keep_callers_values(graph)
         if not self.state.optimizers and backward_is_unused(graph):
-            warn_of_unused_backward(self.engine)
+            warn_of_unused_backward(self)
         slots, free, free_index = slots_of(self, graph)
         program = Program(
-            name=self.engine.name,
+            name=self.definition.name,
             graph=graph,
             slots=slots,
             guard=guard,
@@ -366,7 +367,7 @@ class Capture:
         )
 
     def _guards(self, free_index: Any, overlaps: Any, merged: Any) -> Guards:
-        recorder, live_options = self.recorder, self.engine.live_options
+        recorder, live_options = self.recorder, self.assumptions.live_options
         named = (entry.tensor for entry in self.state.by_id.values())
         return Guards(
             python_values=self.python_values,
@@ -393,12 +394,8 @@ class Capture:
         return self._modules.owners
 
     def _keep_callers_values(self, graph: Graph) -> None:
-        if self.engine.writes_through():
-            return
-        written = keep_callers_values(self, graph)
-        if written and not self.engine.told_of_writes:
-            self.engine.told_of_writes = True
-            warn_of_kept_values(self.engine.name, written)
+        if not self.definition.writes_through():
+            warn_of_kept_values(self, keep_callers_values(self, graph))
 
     def _take_new_state_as_inputs(self) -> None:
         """Replace each node that creates state by a placeholder.

@@ -1,11 +1,11 @@
-"""What the parts of a capture use of the engine, of the capture, of its recorder and of symbolic tensors.
+"""What the parts of a capture use of the capture, of its recorder and of symbolic tensors.
 
-Recorder, Capture and Engine import these parts, so the parts name them by these protocols.
+Recorder and Capture import these parts, so the parts name them by these protocols.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -14,12 +14,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import Graph, Node
-    from torch.nn import Module
     from torch.utils._pytree import TreeSpec
 
+    from ..assumptions import Assumptions
     from ..config import Config
+    from ..definition import GraphDefinition
     from ..program.guards.scalar_guards import Condition
-    from ..program.locations import GroupOption
 
 
 class RecorderInterface(Protocol):
@@ -48,29 +48,6 @@ class RecorderInterface(Protocol):
     ) -> Any: ...
 
 
-class EngineInterface(Protocol):
-    """The engine of a graph (engine.py)."""
-
-    build: Callable[..., Any]
-    name: str
-    owner: Any
-    arg_names: list[str]
-    modules: Any
-    tensors: Any
-    optimizers: Any
-    grad_scaler: Any
-    recompute: Any
-    writes_through: Callable[[], bool]
-    modes: dict[int, tuple[Module, bool]] | None
-    live_options: dict[int, set[str]]
-    constant_options: set[GroupOption]
-    sizes_vary: bool | None
-    told_of_containers: bool
-    told_of_backward: bool
-    told_of_writes: bool
-    told_of_unfollowed: set[Hashable]
-
-
 # (root of a backward(), its gradient) -> the gradient, scaled for micro batches and by the loss scaler
 LossFactor = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor | None]
 
@@ -78,7 +55,8 @@ LossFactor = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor | None]
 class CaptureInterface(Protocol):
     """One run of build() under capture (capture.py)."""
 
-    engine: EngineInterface
+    definition: GraphDefinition
+    assumptions: Assumptions
     recorder: Any
     reads: Any  # what observe() returned
     config: Config

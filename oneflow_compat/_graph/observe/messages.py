@@ -3,6 +3,7 @@
 import functools
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,12 +37,11 @@ def report_fewer_guards() -> None:
     )
 
 
-def report_unfollowed(name: str, unfollowed: Any, strict: bool, told: Any) -> None:
-    """Warn once of each value without a guard; raise CaptureError if `strict`.
-
-    `told` are the lines that this graph has reported before.
-    """
-    lines = [line for line in unfollowed_lines(unfollowed) if strict or line not in told]
+def report_unfollowed(
+    name: str, unfollowed: Any, strict: bool, is_first_report: Callable[[str], bool]
+) -> None:
+    """Warn once of each value without a guard; raise CaptureError if `strict`."""
+    lines = [line for line in unfollowed_lines(unfollowed) if strict or is_first_report(line)]
     if not lines:
         return
     listed = "".join(f"\n  {line}" for line in lines)
@@ -52,7 +52,6 @@ def report_unfollowed(name: str, unfollowed: Any, strict: bool, told: Any) -> No
             f"{_INSTEAD}; graph.config.strict(False) makes this a warning.",
             location,
         )
-    told.update(lines)
     warnings.warn(
         f"graph {name}: the program does not follow what build() reads:{listed}\n{_INSTEAD};"
         " graph.config.strict(True) makes this an error.",

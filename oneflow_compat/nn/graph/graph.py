@@ -95,17 +95,18 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         def recorded(*args: Any, **kwargs: Any) -> Any:
             return record(self, self.build, args, kwargs)
 
-        return _graph.Engine(  # loaded with the first graph: most programs that only import nn need no engine
+        # the engine is loaded with the first graph, because most programs that import nn do not need it
+        definition = _graph.GraphDefinition(
             recorded,
             modules=lambda: {name: block._origin for name, block in self._blocks.items()},
             optimizers=self._opts,
             grad_scaler=lambda: self._grad_scaler,
             recompute=self._recomputed,
-            config=options,
             name=self._name,
             owner=self,
             writes_through=lambda: get_dialect() == "torch",
         )
+        return _graph.Engine(definition, options)
 
     # -- for users to write -----------------------------------------------------------
     def build(self, *args: Any, **kwargs: Any) -> Any:
@@ -318,7 +319,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
 
         For example, the line of build() that uses a size as a Python number.
         """
-        return explained(self._name, self._engine.programs, self._engine.explanations)
+        return explained(self._name, self._engine.programs, self._engine.assumptions.explanations)
 
     def __repr__(self) -> str:
         """Return the modules, settings and arguments of the graph as OneFlow prints them."""

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import oneflow as flow
+from oneflow._graph.assumptions import Assumptions
 from oneflow._graph.capture.patches.recurrent_layers import _cudnn_layer, recurrent_layers
 from oneflow._graph.capture.recorder import Recorder
 from oneflow._graph.compile import cudagraph
-from oneflow._graph.engine import Engine
+from oneflow._graph.definition import GraphDefinition
 
 aten = torch.ops.aten
 
@@ -202,7 +203,7 @@ def test_amp_takes_the_device_of_the_weights_where_no_argument_is_a_tensor():
     from oneflow._graph.capture.capture import Capture
     from oneflow._graph.config import Config
 
-    capture = Capture(Engine(lambda: None), (), {}, Config(amp=True), {})
+    capture = Capture(GraphDefinition(lambda: None), Assumptions(), (), {}, Config(amp=True), {})
     capture.tensors = [torch.empty(0)]
     assert autocast(capture).device == "cpu"
     with flow._graph.capture.recorder.FakeTensorMode():

@@ -84,7 +84,9 @@ def test_a_factory_follows_the_default_dtype():
     assert step(x).dtype is torch.float32
     with default_dtype(torch.float64):
         assert step(x).dtype is torch.float64
-    assert any("default_dtype" in str(e) and "float64" in str(e) for e in step._engine.explanations)
+    assert any(
+        "default_dtype" in str(e) and "float64" in str(e) for e in step._engine.assumptions.explanations
+    )
 
 
 def test_a_default_dtype_set_in_build_holds_for_its_operators():

@@ -45,7 +45,9 @@ def test_one_program_has_eager_bits_at_every_size(name):
     batches = [case.batch(n) for n in (*case.sizes, *case.sizes)]
     expected, got, graph = train_both(case.module(), batches, case.loss)
     assert equal(expected, got)
-    assert len(graph._engine.programs) <= case.programs, "\n".join(map(str, graph._engine.explanations))
+    assert len(graph._engine.programs) <= case.programs, "\n".join(
+        map(str, graph._engine.assumptions.explanations)
+    )
 
 
 def test_the_smaller_last_batch_costs_one_program():
@@ -116,7 +118,9 @@ def test_a_size_that_python_needs_has_a_program_for_each_value(function):
         assert torch.equal(graph(x), function(x)), n
     # build() adds to the cache of kept_by_size, whose contents are guarded: one more program
     assert len(graph._engine.programs) == (5 if function is kept_by_size else 4)
-    [told] = [e for e in graph._engine.explanations if e.subject == "dimension 0 of the argument 'arg0'"]
+    [told] = [
+        e for e in graph._engine.assumptions.explanations if e.subject == "dimension 0 of the argument 'arg0'"
+    ]
     assert told.location[2] == function.__name__
 
 
@@ -197,8 +201,8 @@ def test_a_size_that_equals_a_number_leaves_symbols_to_the_other_sizes():
     graph = Inference(lambda x: x * next(i for i in range(100) if i == x.shape[0]))
     for n in range(2, 20):
         assert torch.equal(graph(torch.ones(n, 3)), torch.full((n, 3), float(n)))
-    assert len(graph._engine.explanations) == 9  # no symbol is tried after that
-    assert "each size has its own program" in str(graph._engine.explanations[-1])
+    assert len(graph._engine.assumptions.explanations) == 9  # no symbol is tried after that
+    assert "each size has its own program" in str(graph._engine.assumptions.explanations[-1])
 
 
 def test_layouts_decide_as_in_eager_mode():
@@ -222,7 +226,9 @@ def test_without_a_symbolic_capture_each_size_has_a_program_and_no_error():
         x = torch.randn(n, 3)
         assert torch.equal(graph(x), function(x))
     assert len(graph._engine.programs) == 3
-    assert len(graph._engine.explanations) == 1 and "unhashable" in str(graph._engine.explanations[0])
+    assert len(graph._engine.assumptions.explanations) == 1 and "unhashable" in str(
+        graph._engine.assumptions.explanations[0]
+    )
 
 
 def test_a_size_outside_the_guards_makes_another_program():
@@ -250,7 +256,7 @@ def test_a_call_that_fails_leaves_symbols_allowed():
         graph(torch.ones(6, 3), torch.ones(5, 3))
     for n in (7, 8, 9):
         graph(torch.ones(n, 3), torch.ones(n, 3))
-    assert len(graph._engine.programs) == 2 and not graph._engine.explanations
+    assert len(graph._engine.programs) == 2 and not graph._engine.assumptions.explanations
 
 
 def test_numbers_and_flags_beside_sizes():

@@ -65,7 +65,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
         stack.enter_context(_deep_copies())
         stack.enter_context(patched(torch.utils, "swap_tensors", _swapped))
         stack.enter_context(torch_checkpoints(patched, capturing, capture.recorder))
-        for module in resolve(capture.engine.recompute):
+        for module in resolve(capture.definition.recompute):
             stack.enter_context(recomputed(module, capturing, capture.recorder))
         yield
 

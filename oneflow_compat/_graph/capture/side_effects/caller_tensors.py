@@ -23,9 +23,11 @@ from ...program.tensor_info import TensorInfo
 from ..state_map import memory_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.fx import Graph
 
-    from ..interfaces import CaptureInterface, EngineInterface
+    from ..interfaces import CaptureInterface
 
 
 aten = torch.ops.aten
@@ -34,7 +36,7 @@ _WITHOUT_PARTS = frozenset((type(None), bool, int, float, str, torch.dtype, torc
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
 
 
-def keep_callers_values(capture: CaptureInterface, graph: Graph) -> Any:
+def keep_callers_values(capture: CaptureInterface, graph: Graph) -> list[str]:
     """Give each tensor of the caller that the program writes a copy at the start of the program; return the
     names of these tensors.
     """
@@ -50,14 +52,16 @@ def keep_callers_values(capture: CaptureInterface, graph: Graph) -> Any:
     return names
 
 
-def warn_of_kept_values(name: str, written: Any) -> None:
-    """One warning of a graph for the writes that its callers will not see."""
-    warnings.warn(
-        f"graph {name}: build() writes in place to {'; '.join(written)}. The write stays inside the call, as"
-        " in OneFlow: outside, the tensor keeps its values. Keep a value between calls in a buffer, or in an"
-        " attribute of a module or of the graph; oneflow.set_dialect('torch') lets such writes through.",
-        stacklevel=2,
-    )
+def warn_of_kept_values(capture: CaptureInterface, written: Sequence[str]) -> None:
+    """Warn once of the writes that the callers of the graph will not see."""
+    if written and capture.assumptions.is_first_report("kept values"):
+        warnings.warn(
+            f"graph {capture.definition.name}: build() writes in place to {'; '.join(written)}. The write"
+            " stays inside the call, as in OneFlow: outside, the tensor keeps its values. Keep a value"
+            " between calls in a buffer, or in an attribute of a module or of the graph;"
+            " oneflow.set_dialect('torch') lets such writes through.",
+            stacklevel=2,
+        )
 
 
 def same_contents(before: Any, after: Any) -> bool:
@@ -66,14 +70,13 @@ def same_contents(before: Any, after: Any) -> bool:
     return spec == spec_now and all(map(operator.is_, leaves, now))
 
 
-def warn_of_changed_containers(engine: EngineInterface) -> None:
+def warn_of_changed_containers(capture: CaptureInterface) -> None:
     """Warn once that the lists and dicts which build() changes are not those of the caller."""
-    if not engine.told_of_containers:
-        engine.told_of_containers = True
+    if capture.assumptions.is_first_report("changed containers"):
         warnings.warn(
-            f"graph {engine.name}: build() changes a list or dict among its arguments. The change stays"
-            " inside the call, as in OneFlow: the caller's list or dict keeps its elements. Return the new"
-            " elements, or keep them in an attribute of a module or of the graph.",
+            f"graph {capture.definition.name}: build() changes a list or dict among its arguments. The"
+            " change stays inside the call, as in OneFlow: the caller's list or dict keeps its elements."
+            " Return the new elements, or keep them in an attribute of a module or of the graph.",
             stacklevel=2,
         )
 

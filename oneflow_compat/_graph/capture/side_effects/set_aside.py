@@ -18,7 +18,8 @@ from ..patches.patching import forget, log
 if TYPE_CHECKING:
     from torch.fx import Graph
 
-    from ..interfaces import EngineInterface
+    from ...assumptions import Assumptions
+    from ..interfaces import CaptureInterface
 
 
 class GradientsAside:
@@ -56,12 +57,12 @@ class GradientsAside:
 
 
 class ModesOfFirstCapture:
-    """Run build() with train() or eval() of each module as at the first capture of the engine."""
+    """Run build() with train() or eval() of each module as at the first capture of the graph."""
 
-    def __init__(self, engine: Any, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
-        if engine.modes is None:
-            engine.modes = {id(m): (m, m.training) for _, m in modules}
-        self.modes = engine.modes
+    def __init__(self, assumptions: Assumptions, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
+        if assumptions.modes is None:
+            assumptions.modes = {id(m): (m, m.training) for _, m in modules}
+        self.modes = assumptions.modes
 
     def __enter__(self) -> None:
         self.before = [(m, m.training) for m, _ in self.modes.values()]
@@ -100,13 +101,12 @@ def _used(graph: Graph) -> Any:
     return used
 
 
-def warn_of_unused_backward(engine: EngineInterface) -> None:
-    """One warning of a graph."""
-    if not engine.told_of_backward:
-        engine.told_of_backward = True
+def warn_of_unused_backward(capture: CaptureInterface) -> None:
+    """Warn once that backward() has no effect."""
+    if capture.assumptions.is_first_report("unused backward"):
         warnings.warn(
-            f"graph {engine.name}: backward() has no effect, because the graph has no optimizer and build()"
-            " returns nothing that depends on a gradient. p.grad stays as it was before the call. Train with"
-            " add_optimizer(), or return p.grad from build().",
+            f"graph {capture.definition.name}: backward() has no effect, because the graph has no"
+            " optimizer and build() returns nothing that depends on a gradient. p.grad stays as it was before"
+            " the call. Train with add_optimizer(), or return p.grad from build().",
             stacklevel=2,
         )

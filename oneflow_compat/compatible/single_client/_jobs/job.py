@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...._graph import Engine
+from ...._graph import Engine, GraphDefinition
 from .. import typing as job_typing
 from .._functions import names as _names
 from .._functions.buffers import TensorList
@@ -209,12 +209,12 @@ class Job:
             compiled.trace = trace
             return outputs
 
-        engine = Engine(
+        definition = GraphDefinition(
             build,
             tensors=lambda: {n: v.tensor for n, v in self.session.variables.items()},
-            config=options,
             name=self.name,
         )
+        engine = Engine(definition, options)
         device = self._device_of_inputs()
         values = [v.to(device) for v in values]
         compiled.program = engine.compile(*values)

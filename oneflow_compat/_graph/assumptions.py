@@ -1,0 +1,92 @@
+"""What the next capture of a graph assumes, because earlier captures and calls taught it.
+
+A capture assumes as much as possible to be the same in all calls: sizes, options of optimizers, outcomes of
+branches. If an assumption fails, the next capture drops it. This is the record of what was learned, and from
+what:
+
+- calls that differ from those before: `argument_sizes`, `dependent_sizes`, `live_options`, `branches`
+- captures that failed under an assumption (capture_attempts.py): `dependent_sizes`, `constant_options`
+- the first capture: `modes`
+
+`explanations` says what each dropped assumption costs. `is_first_report` keeps a graph from repeating a
+warning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .argument_sizes import ArgumentSizes
+from .explanations import Explanation, of_change
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from .observe.guards.python_guards import Change
+    from .program.locations import GroupOption
+    from .program.symbolic import Branch
+
+
+class DependentSizes(Enum):
+    """How a capture represents sizes that depend on values, as of x[mask]."""
+
+    NUMBERS = "numbers, until the values change"
+    SYMBOLS = "symbols, because the values have changed"
+    NUMBERS_ONLY = "numbers, because build() could not be captured with symbols"
+
+
+@dataclass
+class Assumptions:
+    """The assumptions of one engine. Captures and calls update them; each capture reads them."""
+
+    argument_sizes: ArgumentSizes = field(default_factory=ArgumentSizes)
+    dependent_sizes: DependentSizes = DependentSizes.NUMBERS
+    # optimizer index -> options that changed between calls; they are inputs of later programs
+    live_options: dict[int, set[str]] = field(default_factory=dict)
+    # locations of options that build() needs as constants; the others that it reads are inputs
+    constant_options: set[GroupOption] = field(default_factory=set)
+    # branch on sizes -> outcome, of the last call that took another outcome than its program
+    branches: dict[Branch, bool] = field(default_factory=dict)
+    # id of a module -> the module, and its train() or eval() at the first capture
+    modes: dict[int, tuple[Module, bool]] | None = None
+    explanations: list[Explanation] = field(default_factory=list)
+    _changes: Counter[str] = field(default_factory=Counter)  # label of a guard -> how often it failed
+    _reported: set[Hashable] = field(default_factory=set)  # subjects of warnings
+
+    @property
+    def has_symbols_for_dependent_sizes(self) -> bool:
+        return self.dependent_sizes is DependentSizes.SYMBOLS
+
+    def let_dependent_sizes_vary(self) -> bool:
+        """Assume symbols after the values have changed. Return False if captures do so or cannot do so."""
+        if self.dependent_sizes is not DependentSizes.NUMBERS:
+            return False
+        self.dependent_sizes = DependentSizes.SYMBOLS
+        return True
+
+    def add_live_options(self, optimizer: int, names: Iterable[str]) -> None:
+        """Note options of an optimizer that change between calls."""
+        self.live_options.setdefault(optimizer, set()).update(names)
+
+    def explain(self, explanation: Explanation) -> None:
+        """Note what keeps programs from serving more calls."""
+        if explanation not in self.explanations:
+            self.explanations.append(explanation)
+
+    def explain_change(self, label: str, change: Change | None) -> tuple[Explanation, int]:
+        """Note a failed guard in place of its last failure. Return the note and the count of failures."""
+        self._changes[label] += 1
+        explanation = of_change(label, change, self._changes[label])
+        self.explanations[:] = [e for e in self.explanations if e.subject != explanation.subject]
+        self.explanations.append(explanation)
+        return explanation, self._changes[label]
+
+    def is_first_report(self, subject: Hashable) -> bool:
+        """Whether this graph has not reported the subject yet. It counts as reported from now on."""
+        is_first = subject not in self._reported
+        self._reported.add(subject)
+        return is_first

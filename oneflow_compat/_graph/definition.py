@@ -1,0 +1,38 @@
+"""What one graph is made of: its build function and the live objects that the function works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .program.pytree import positional_names
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class GraphDefinition:
+    """The build function of an engine, and its state. The package docstring describes the fields.
+
+    `modules`, `tensors`, `optimizers`, `grad_scaler` and `recompute` are values, or functions that return
+    them. `resolve` in capture/state_map.py reads both forms.
+    """
+
+    build: Callable[..., Any]
+    modules: Mapping[str, torch.nn.Module] | Callable[[], Any] = field(default_factory=dict)
+    tensors: Mapping[str, torch.Tensor] | Callable[[], Any] = field(default_factory=dict)
+    optimizers: Sequence[Any] | Callable[[], Any] = ()
+    grad_scaler: Any = None
+    recompute: Sequence[torch.nn.Module] | Callable[[], Any] = ()
+    name: str = "graph"
+    owner: object = None  # the object whose method build() is; its attributes are state
+    # whether the caller sees the writes of build() to arguments and captured tensors
+    writes_through: Callable[[], bool] = lambda: True
+
+    @cached_property
+    def argument_names(self) -> list[str]:
+        """The names of the positional parameters of build()."""
+        return positional_names(self.build)
