@@ -35,9 +35,9 @@ class Config:
         True: all; False: none; {argument: dimensions}: these from the first program on.
     zero: with several ranks, shard optimizer state if its shards have at least this many elements (see
         _global/zero.py). None keeps it replicated.
-    skip: names of passes that the runner leaves out, and "in_blocks" (see compile/).
+    skipped_passes: names of passes that are left out (pass_names() in program/passes/).
     strict: a value that build() reads and that has no guard is an error instead of a warning.
-    check: verify the Program after every stage.
+    check: verify the Program after the capture and after each pass.
     backend_options: keyword arguments for the backend.
     """
 
@@ -57,7 +57,7 @@ class Config:
     cache_size: int = 16
     strict: bool = False
     check: bool = False
-    skip: tuple[str, ...] = ()
+    skipped_passes: frozenset[str] = frozenset()
     backend_options: dict[str, Any] = field(default_factory=dict)
     on_change: Callable[[Explanation], None] | None = None  # of each guard that needs another program
     # on_stage(stage name, seconds, program or None), for debug output

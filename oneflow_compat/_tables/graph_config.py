@@ -32,6 +32,13 @@ GRAPH_CONFIG = {
             " outside torch is an error instead of a warning"
         ),
     ),
+    "passes": (
+        "ours",
+        (
+            "passes(skip=names) leaves passes over the program out, and check=True verifies the program after"
+            " each pass. By default all run"
+        ),
+    ),
     "enable_cudagraph": ("ours", "the compiled program runs as a CUDA graph"),
     "enable_amp": ("honoured", "build() is captured under autocast with the given dtype"),
     "set_gradient_accumulation_steps": (

@@ -35,7 +35,7 @@ def graph_step(model, loss_of, make_optimizer, backend, cudagraph=False, skip=()
             if make_optimizer is not None:
                 self.add_optimizer(make_optimizer(model.parameters()))
             self.config.set_backend(backend)
-            self.config._engine.skip = skip
+            self.config.passes(skip=skip)
             if cudagraph:
                 self.config.enable_cudagraph(True)
 

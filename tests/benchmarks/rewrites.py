@@ -176,7 +176,7 @@ def make(model, loss_of, inference, options, skip=(), scaler=True):
             if options:
                 self.config.allow_fuse_compositions(True, dropout=True)
                 self.config.allow_fuse_add_to_output(True)
-            self.config._engine.skip = skip
+            self.config.passes(skip=skip)
 
         def build(self, *batch):
             loss = loss_of(self.m, *batch)

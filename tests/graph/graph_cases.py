@@ -33,7 +33,7 @@ def train_graph(model, make_optimizer, make_scheduler, loss_of, batches, seed=7,
             self.model = model
             self.add_optimizer(optimizer, lr_sch=scheduler)
             self.config.set_backend(backend)
-            self.config._engine.check = True
+            self.config.passes(check=True)
             if setup is not None:
                 setup(self)
 
@@ -105,7 +105,7 @@ def make(build, modules=(), optimizers=(), **config):
             for optimizer in optimizers:
                 self.add_optimizer(optimizer)
             self.config.set_backend("aten")
-            self.config._engine.check = True
+            self.config.passes(check=True)
             for key, value in config.items():
                 setattr(self.config._engine, key, value)
 

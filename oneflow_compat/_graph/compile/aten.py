@@ -8,4 +8,4 @@ from .update_blocks import in_blocks
 
 def compile(program: Program, config: Config, name: str = "aten") -> CompiledFunction:
     """Return a function over the slot values. Autograd is off while the function runs."""
-    return runner(lambda: in_blocks(program, config.skip))
+    return runner(lambda: in_blocks(program, config.skipped_passes))

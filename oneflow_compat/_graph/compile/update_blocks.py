@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._C import _increment_version as increment_version
@@ -23,19 +23,16 @@ from ..program.passes.patterns import Editor, base_of, users_of_memory
 from ..program.program import Program, written_args
 from .update_steps import STEPS, Scalar, Step, Steps, operator_of, padded, steps_of_update, update_nodes
 
-if TYPE_CHECKING:
-    pass
-
 _MOST_OPERANDS, _TEMPORARIES = 12, 4
 _WORTH = 3  # operators that a call replaces
 _CODES = 6  # integers per step in the code of oneflow::blocks_ (csrc/ops.cpp)
 
 
-def in_blocks(program: Program, skip: Collection[str] = ()) -> Program:
+def in_blocks(program: Program, skipped_passes: Collection[str] = ()) -> Program:
     """Return the program with its update in blocks. Return the program itself if nothing can be moved, or if
-    "in_blocks" is to be skipped.
+    this pass is skipped.
     """
-    if "in_blocks" in skip or not any(map(operator_of, update_nodes(program.graph))):
+    if "in_blocks" in skipped_passes or not any(map(operator_of, update_nodes(program.graph))):
         return program
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(program.graph, {}))

@@ -212,7 +212,7 @@ class LoadedProgram:
         strides = {self.program.slots[i].stride for i, k in self.keys.items() if k == key}
         if strides - {None, tensor.stride()}:  # compiled code reads the old memory
             self.backend = "aten"
-            self._run = self._compile(Config(skip=("in_blocks",)))
+            self._run = self._compile(Config(skipped_passes=frozenset({"in_blocks"})))
 
 
 class LoadedGraph:

@@ -13,6 +13,7 @@ import torch
 from ..._errors import RefusedType, RefusedValue
 from ..._graph import Config
 from ..._graph.compile import check_name
+from ..._graph.program.passes import pass_names
 from ..._tables.graph_config import GRAPH_CONFIG
 from .job_message.settings import job_config
 
@@ -122,6 +123,16 @@ class GraphConfig:
         the first program on, others as by default.
         """
         self._engine.dynamic = _dimensions(dims)
+
+    def passes(self, *, skip: Iterable[str] = (), check: bool = False) -> None:
+        """Leave passes out, and verify the program after each pass: to find the pass behind a wrong result.
+
+        `skip`: names of passes, such as "merge_views"; the error for an unknown name lists them. Each call
+        of this method replaces the choices of the call before. `graph.debug(0)` prints the passes that run.
+
+        TypeError for a single string, ValueError for an unknown name.
+        """
+        self._engine.check, self._engine.skipped_passes = _switch("passes(check)", check), _passes(skip)
 
     # -- back ends of other packages ------------------------------------------------------
     def enable_xla_jit(self, value: bool = True) -> None:
@@ -265,6 +276,19 @@ def _dimensions(dims: object) -> bool | dict[str, tuple[int, ...]] | None:
             raise RefusedType(f"dynamic takes dimensions (numbers) of {name!r}, found {dimensions!r}")
         checked[name] = tuple(_positive(f"dynamic: a dimension of {name!r}", n, 0) for n in dimensions)
     return checked
+
+
+def _passes(names: object) -> frozenset[str]:
+    """Return the names of passes that graph.config.passes(skip=) leaves out."""
+    if not isinstance(names, (list, tuple, set, frozenset)):
+        raise RefusedType(f"passes(skip=) takes a list of names of passes, found {names!r}")
+    unknown = [name for name in names if name not in pass_names()]
+    if unknown:
+        raise RefusedValue(
+            f"passes(skip=) takes names of passes, found {', '.join(map(repr, unknown))};"
+            f" the passes are {', '.join(pass_names())}"
+        )
+    return frozenset(names)
 
 
 def _positive(name: str, value: object, least: int = 1) -> int:

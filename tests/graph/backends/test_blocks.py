@@ -83,6 +83,17 @@ def test_bit_for_bit(name, dtype):
     assert [(call.lanes, len(call.code) // 6) for call in found] == [(6, steps)] and not left
 
 
+@pytest.mark.parametrize("skip, runs_in_blocks", [([], True), (["in_blocks"], False)])
+def test_the_update_in_blocks_is_a_pass_that_can_be_skipped(skip, runs_in_blocks):
+    torch.manual_seed(0)
+    graph = assert_same_training(
+        Net(), OPTIMIZERS["adamw"][0], loss_of, batches(), setup=lambda g: g.config.passes(skip=skip)
+    )
+    with torch.profiler.profile() as profile:
+        graph(*batches(1)[0])
+    assert ("oneflow::blocks_" in {event.key for event in profile.key_averages()}) is runs_in_blocks
+
+
 def test_groups_with_other_numbers_share_a_call():
     def groups(params):
         first, *rest = params

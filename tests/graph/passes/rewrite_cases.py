@@ -41,7 +41,7 @@ def graph_of(function, tensors, set_config=everything, backward=True, skip=()):
 
     graph = G()
     graph.config.set_backend("aten")
-    graph.config._engine.check, graph.config._engine.skip = True, skip
+    graph.config.passes(skip=skip, check=True)
     if set_config is not None:
         set_config(graph.config)
     with torch.set_grad_enabled(backward):

@@ -73,10 +73,17 @@ def test_each_pass_can_be_skipped(skip):
     torch.manual_seed(0)
 
     def setup(graph):
-        graph.config._engine.skip = (skip,)
+        graph.config.passes(skip=[skip])
 
     graph = assert_same_training(Residual(), sgd, loss_of, batches(), setup=setup)
     assert skip not in [stage for stage, _, _ in graph.program.history]
+
+
+def test_an_unknown_pass_is_refused_with_the_names_of_all():
+    graph = flow.nn.Graph.trace(lambda x: x + 1)
+    with pytest.raises(ValueError, match="found 'merge_view'; the passes are drop_aliases.*in_blocks"):
+        graph.config.passes(skip=["drop_dead", "merge_view"])
+    assert not graph.config._engine.skipped_passes
 
 
 def test_exact_passes_only_shrink_the_program():

@@ -145,7 +145,7 @@ def train(make, scaler=None, clip=False, skip=(), dtype=torch.float32):
                 self.set_grad_scaler(scaler)
             self.config.set_backend("aten")
             self.config.allow_fuse_model_update_ops(True)
-            self.config._engine.check, self.config._engine.skip = True, skip
+            self.config.passes(skip=skip, check=True)
 
         def build(self, x):
             loss = self.m(x).pow(2).mean()
@@ -306,7 +306,7 @@ def train_language(model, set_config, dtype=torch.float32, amp=False, batches=10
             }
             self.add_optimizer(torch.optim.SGD([group], lr=0.05, momentum=0.9))
             self.config.set_backend("aten")
-            self.config._engine.check = True
+            self.config.passes(check=True)
             if amp:
                 self.config.enable_amp(True, dtype=torch.bfloat16)
             if set_config is not None:

@@ -109,7 +109,7 @@ class Plan:
         else:
             called = function
         parts = self.program, self.inputs, self.outputs, self.late, called
-        run = runner(lambda: in_blocks(host_program(*parts), self.config.skip))
+        run = runner(lambda: in_blocks(host_program(*parts), self.config.skipped_passes))
         run.region = called  # type: ignore[attr-defined]
         return run
 

@@ -33,7 +33,7 @@ class Pass:
 
     def serves(self, program: Program, config: Config) -> bool:
         """Whether the pass is on, and may see the program, whose shapes may have symbols."""
-        if self.name in config.skip or self.option is not None and not self.option(config):
+        if self.name in config.skipped_passes or self.option is not None and not self.option(config):
             return False
         if program.unknown_sizes:
             return self.any_size
@@ -86,6 +86,14 @@ PASSES = (  # in the order they run
         any_size=True,
     ),
 )
+
+# passes that a backend runs on the operators that it does not compile (compile/update_blocks.py)
+_PASSES_OF_BACKENDS = ("in_blocks",)
+
+
+def pass_names() -> list[str]:
+    """Return the names that graph.config.passes(skip=) takes."""
+    return [*(item.name for item in PASSES), *_PASSES_OF_BACKENDS]
 
 
 def run(
