@@ -20,17 +20,17 @@ from .global_dtensor import (
     SBP,
     GlobalDTensor,
     _rebuild,  # noqa: F401  (pickles name it by this module)
-    about,
     from_full,
     from_local_of_shape,
     from_shard,
-    full_tensor,
     moved,
     to_local,
 )
-from .mesh import DTYPES, check_world, note, same_random_values, shard_at, shard_of_rank, to_torch
+from .mesh import DTYPES, check_world, note, same_random_values, to_torch
 from .placement import placement as Placement
+from .reading import about, full_tensor
 from .rules import operators
+from .shards import shard_at, shard_of_rank
 
 __all__ = [
     "GlobalDTensor",

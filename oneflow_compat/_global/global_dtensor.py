@@ -23,31 +23,19 @@ from torch.utils import _pytree as pytree
 from .. import sbp
 from .._active import capturing
 from . import creation, zero
-from .collectives import checking
 from .failures import transfer
 from .global_mode import outside_mode
-from .marks import OfSeveralRanks, checked_sbp
-from .mesh import (
-    becomes_summands,
-    broadcast_from,
-    first_rank,
-    group_of_mesh,
-    is_member,
-    mesh_of,
-    padded_shard,
-    placement_of_mesh,
-    sbp_of,
-    shard_of,
-    summed,
-    to_torch,
-)
+from .marks import checked_sbp
+from .mesh import broadcast_from, is_member, mesh_of, placement_of_mesh, sbp_of, summed, to_torch
 from .placement import placement as Placement
+from .reading import ReadableTensor, full_tensor
 from .rules import views
+from .shards import local_as_dtensor, redistributed_shard, shard_of, strides_in_order_of
 
 SBP = Sequence[sbp.sbp]
 
 
-class GlobalDTensor(OfSeveralRanks, torch.Tensor):
+class GlobalDTensor(ReadableTensor, torch.Tensor):
     """A wrapper of a DTensor that every operator accepts and whose values are those of the full tensor.
 
     It is not a subclass of DTensor, because torch 2.11 calls DTensor's C++ code for subclasses and skips
@@ -172,30 +160,6 @@ class GlobalDTensor(OfSeveralRanks, torch.Tensor):
     def grad(self) -> None:
         _descriptor("grad").__delete__(self)
 
-    def full_tensor(self) -> torch.Tensor:
-        """Return the full tensor as an ordinary tensor, as DTensor.full_tensor does."""
-        return read(self, "Tensor.full_tensor")
-
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        return read(self, "Tensor.numpy").numpy(*args, **kwargs)
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return read(self, "Tensor.numpy").__array__(*args, **kwargs)
-
-    def tolist(self) -> Any:
-        return read(self, "Tensor.tolist").tolist()
-
-    def __format__(self, format_spec: str) -> str:
-        if self.dim():
-            return object.__format__(self, format_spec)
-        return format(read(self, "Tensor.__format__"), format_spec)
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
-        extra = f"placement={self._of_placement!r}, sbp={self._of_sbp!r}" + (
-            ", requires_grad=True" if self.requires_grad else ""
-        )
-        return f"{repr(read(self, 'the text of a tensor'))[:-1]}, {extra})"
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _rebuild, (
             self._local_tensor,
@@ -228,76 +192,16 @@ def map_tensors(function: Callable[[GlobalDTensor], Any], tree: Any) -> Any:
 def wrap_shard(
     local: torch.Tensor, mesh: DeviceMesh, targets: Sequence[TorchPlacement], shape: Sequence[int]
 ) -> GlobalDTensor:
-    """Return the global tensor with this shard, with strides in the memory order of the shard.
-
-    The order is row-major if the shard is not dense. Autograd decides by strides whether it can view a
-    gradient.
-    """
-    local, order = local.resolve_conj().resolve_neg(), list(range(len(shape)))
-    if not local.is_contiguous():
-        of_shard = sorted(order, key=local.stride, reverse=True)
-        order = of_shard if local.permute(of_shard).is_contiguous() else order
-    stride, step = [0] * len(shape), 1
-    for d in reversed(order):
-        stride[d] = step
-        step *= max(shape[d], 1)
+    """Return the global tensor with this shard, with strides in the memory order of the shard."""
+    local = local.resolve_conj().resolve_neg()
+    strides = strides_in_order_of(local, shape)
     with torch.no_grad():
-        return GlobalDTensor(local_as_dtensor(local, mesh, targets, torch.Size(shape), tuple(stride)))
-
-
-def local_as_dtensor(
-    local: torch.Tensor,
-    mesh: DeviceMesh,
-    targets: Sequence[TorchPlacement],
-    shape: torch.Size,
-    stride: tuple[int, ...],
-) -> DTensor:
-    """Return the DTensor with this shard."""
-    if not shape and local.dim():
-        # DTensor.from_local takes the local tensor's shape for (); a rank outside the mesh has an empty local
-        # tensor.
-        local = local.new_zeros(())
-    return DTensor.from_local(local, mesh, targets, run_check=False, shape=shape, stride=stride)
+        return GlobalDTensor(local_as_dtensor(local, mesh, targets, torch.Size(shape), strides))
 
 
 def from_shard(local: torch.Tensor, placement: Placement, nd_sbp: SBP, shape: Sequence[int]) -> GlobalDTensor:
     """Return the global tensor whose shard on this rank is `local`, without communication."""
     return wrap_shard(local, mesh_of(placement), to_torch(nd_sbp), shape)
-
-
-# --------------------------------------------------------------------------- values
-@outside_mode
-def full_tensor(tensor: GlobalDTensor) -> torch.Tensor:
-    """Return the full tensor as a plain tensor on every rank of the world."""
-    mesh = tensor.device_mesh
-    world: Any = dist.group.WORLD
-    full: torch.Tensor
-    with torch.no_grad():
-        if is_member(mesh):
-            full = tensor._dtensor.full_tensor()
-        else:
-            full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor._local_tensor.device)
-        if group_of_mesh[mesh] is not world:
-            full = broadcast_from(full, first_rank(mesh), world)
-    return full
-
-
-def read(tensor: GlobalDTensor, call: str) -> torch.Tensor:
-    """Return the full tensor for a read by the program. The ranks agree first that all of them read it."""
-    with checking(call) as request:
-        request.must_match(**about(tensor))
-    with transfer(call):
-        return full_tensor(tensor)
-
-
-def about(tensor: GlobalDTensor) -> dict[str, Any]:
-    """Return the attributes of a global tensor that must be the same on every rank."""
-    return {
-        "shape": tuple(tensor.shape),
-        "dtype": tensor.dtype,
-        "placement": tensor._of_placement,
-        "sbp": tensor._of_sbp,
-    }
 
 
 def from_full(full: torch.Tensor, placement: Placement, nd_sbp: SBP) -> GlobalDTensor:
@@ -321,23 +225,7 @@ def redistribute(tensor: GlobalDTensor, placement: Placement, nd_sbp: SBP) -> Gl
         return from_full(full_tensor(tensor), placement, nd_sbp)
     if list(tensor.placements) == targets:
         return GlobalDTensor(tensor._dtensor)
-    new_partial = [
-        i
-        for i, (old, new) in enumerate(zip(tensor.placements, targets))
-        if isinstance(new, Partial) and not isinstance(old, Partial)
-    ]
-    coordinate = mesh.get_coordinate()
-    if len(new_partial) == 1 and becomes_summands(tensor.placements, targets, new_partial[0]):
-        local, [axis] = tensor._local_tensor, new_partial
-        if coordinate is not None:
-            ranks, own = mesh.shape[axis], tensor.placements[axis]
-            local = padded_shard(local, own, tensor.shape, ranks, coordinate[axis])
-        return wrap_shard(local, mesh, targets, tensor.shape)
-    reachable = [Replicate() if i in new_partial else t for i, t in enumerate(targets)]
-    local = tensor._dtensor.redistribute(placements=reachable)._local_tensor
-    if coordinate is not None and any(coordinate[i] for i in new_partial):
-        local = torch.zeros_like(local)
-    return wrap_shard(local, mesh, targets, tensor.shape)
+    return wrap_shard(redistributed_shard(tensor._dtensor, targets), mesh, targets, tensor.shape)
 
 
 class _Move(torch.autograd.Function):

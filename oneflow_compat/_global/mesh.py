@@ -1,4 +1,4 @@
-"""Placements and SBP as torch's meshes and placements, and the shards of ordinary tensors.
+"""Placements and SBP as torch's meshes and placements.
 
 Only this file translates placement <-> DeviceMesh and sbp <-> Shard, Replicate, Partial.
 """
@@ -117,42 +117,13 @@ def is_member(mesh: DeviceMesh) -> bool:
     return mesh.get_coordinate() is not None
 
 
-# --------------------------------------------------------------------------- shards
+# --------------------------------------------------------------------------- communication
 def broadcast_from(tensor: torch.Tensor, source: int, group: dist.ProcessGroup) -> torch.Tensor:
     """Return the tensor of rank `source` on every rank of the group."""
     received: torch.Tensor = funcol.wait_tensor(
         funcol.broadcast(tensor.contiguous(), dist.get_group_rank(group, source), group)
     )
     return received.view(tensor.shape)
-
-
-def shard_of(full: torch.Tensor, mesh: DeviceMesh, targets: Sequence[TorchPlacement]) -> torch.Tensor:
-    """Return this rank's shard of a tensor that every rank has."""
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
-        return torch.empty((0,) * full.dim(), dtype=full.dtype, device=full.device)
-    return shard_at(full, mesh.shape, targets, coordinate).contiguous().clone()
-
-
-def shard_at(
-    full: torch.Tensor, sizes: Sequence[int], targets: Sequence[TorchPlacement], coordinate: Sequence[int]
-) -> torch.Tensor:
-    """Return the shard of the rank at a coordinate of a grid of ranks."""
-    for target, size, index in zip(targets, sizes, coordinate):
-        if isinstance(target, Shard):
-            chunks = full.chunk(size, target.dim)
-            full = chunks[index] if index < len(chunks) else full.narrow(target.dim, 0, 0)
-        elif isinstance(target, Partial) and index:
-            full = torch.zeros_like(full)
-    return full
-
-
-def shard_of_rank(
-    full: torch.Tensor, placement: Placement, nd_sbp: Sequence[sbp.sbp], rank: int
-) -> torch.Tensor:
-    """Return the shard of a full tensor that a rank of the placement has."""
-    coordinate = [int(i[0]) for i in (placement.ranks == rank).nonzero()]
-    return shard_at(full, placement.ranks.shape, to_torch(nd_sbp), coordinate)
 
 
 # --------------------------------------------------------------------------- random values
@@ -176,25 +147,3 @@ def same_random_values(
         yield
     finally:
         torch.set_rng_state(state)
-
-
-def becomes_summands(sources: Sequence[TorchPlacement], targets: Sequence[TorchPlacement], axis: int) -> bool:
-    """Whether only a shard along one mesh dimension becomes partial.
-
-    The shards, padded with zeros, are then the summands of the partial tensor, in OneFlow's form.
-    """
-    own = sources[axis]
-    return (
-        isinstance(own, Shard)
-        and all(p == t for i, (p, t) in enumerate(zip(sources, targets)) if i != axis)
-        and sum(isinstance(p, Shard) and p.dim == own.dim for p in sources) == 1
-    )
-
-
-def padded_shard(shard: torch.Tensor, own: Any, shape: Sequence[int], ranks: int, rank: int) -> torch.Tensor:
-    """Return the shard of a rank of a mesh dimension in a full tensor of zeros; `own` is its placement."""
-    dim = own.dim
-    step = -(-shape[dim] // ranks)
-    out = shard.new_zeros((*shard.shape[:dim], shape[dim], *shard.shape[dim + 1 :]))
-    out.narrow(dim, min(rank * step, shape[dim]), shard.shape[dim]).copy_(shard)
-    return out

@@ -15,8 +15,9 @@ from torch.distributed.tensor import DeviceMesh
 from torch.utils import _pytree as pytree
 
 from ... import sbp
-from ..global_dtensor import GlobalDTensor, local_as_dtensor, map_tensors, redistribute, replicate
+from ..global_dtensor import GlobalDTensor, map_tensors, redistribute, replicate
 from ..mesh import group_of_mesh, same_random_values, summed
+from ..shards import local_as_dtensor
 from . import families
 from .dtensor_results import by_dtensor
 from .full_tensors import on_full_tensors

@@ -11,8 +11,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
 from .. import collectives
-from ..global_dtensor import GlobalDTensor, about, full_tensor, map_tensors, replicate
-from ..mesh import group_of_mesh, is_member, shard_of
+from ..global_dtensor import GlobalDTensor, map_tensors, replicate
+from ..mesh import group_of_mesh, is_member
+from ..reading import about, full_tensor
+from ..shards import shard_of
 from .operator_facts import UNDECLARED_WRITES
 
 aten = torch.ops.aten

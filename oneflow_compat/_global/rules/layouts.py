@@ -10,8 +10,9 @@ import torch
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
 from torch.utils import _pytree as pytree
 
-from ..global_dtensor import GlobalDTensor, local_as_dtensor
+from ..global_dtensor import GlobalDTensor
 from ..mesh import placement_of_mesh
+from ..shards import local_as_dtensor
 
 
 def partial_dims(value: Any) -> tuple[int, ...]:

@@ -16,8 +16,9 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed.tensor import DeviceMesh
 
 from ... import sbp
-from ..global_dtensor import GlobalDTensor, from_shard, full_tensor, map_tensors, redistribute, replicate
+from ..global_dtensor import GlobalDTensor, from_shard, map_tensors, redistribute, replicate
 from ..mesh import is_member, summed
+from ..reading import full_tensor
 
 aten = torch.ops.aten
 _MEAN, _SUM = 1, 2

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..marks import OfSeveralRanks
-from ..mesh import is_member, shard_of
+from ..mesh import is_member
+from ..shards import shard_of
 
 
 class Origin(NamedTuple):
