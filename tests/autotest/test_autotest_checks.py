@@ -162,10 +162,12 @@ def test_wrong_plain_value():
     ],
 )
 def test_wrong_dtype_or_device_as_a_result(name, other, check):
-    given = {"promote_types": (torch.int8, torch.float32), "get_default_device": (), "result_type": (1, 1.0)}[
-        name
-    ]
-    program = lambda api: getattr(api.torch, name)(*given)
+    arguments = {
+        "promote_types": (torch.int8, torch.float32),
+        "get_default_device": (),
+        "result_type": (1, 1.0),
+    }[name]
+    program = lambda api: getattr(api.torch, name)(*arguments)
     passes(harness(), program, check_graph=False)
     e = failure(harness(**{name: lambda *args: other}), program)
     assert e.check == check and f" and {other} in buggy" in str(e)

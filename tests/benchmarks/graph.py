@@ -46,7 +46,7 @@ def prepared(model_name, case, device, samples=None):
 def steps_table(args):
     """{case: {model: {variant: {median_ms, min_ms}}}}, printed after each measurement."""
     sync = torch.cuda.synchronize if args.device == "cuda" else (lambda: None)
-    found = {}
+    medians = {}
     for case in args.cases:
         optimizer, size = case.split("-")
         print(f"\n{TITLES[optimizer]}, {size} batches, ms\n")
@@ -59,7 +59,7 @@ def steps_table(args):
             flush=True,
         )
         for model in args.models:
-            row = found.setdefault(case, {})[model] = measure(
+            row = medians.setdefault(case, {})[model] = measure(
                 model, case, [v for v in names if available(v, model, args.oneflow)], args, sync
             )
             print(
@@ -68,7 +68,7 @@ def steps_table(args):
                 + f" | {ratio(row, ['eager'])} | {ratio(row, TORCH_COMPILE)} |",
                 flush=True,
             )
-    return found
+    return medians
 
 
 def prepared_size(model, size):
@@ -116,10 +116,10 @@ def one(model, case, name):
     del base
     start, busy = time.perf_counter(), cpu()
     step(*batch)
-    found = {"wall_s": time.perf_counter() - start, "cpu_s": cpu() - busy}
+    measured = {"wall_s": time.perf_counter() - start, "cpu_s": cpu() - busy}
     step(*batch)
-    found["peak_mb"] = peak(lambda: step(*batch)) / 1e6
-    print(json.dumps(found), flush=True)
+    measured["peak_mb"] = peak(lambda: step(*batch)) / 1e6
+    print(json.dumps(measured), flush=True)
 
 
 def peak(step):
@@ -158,11 +158,11 @@ def fresh(model, case, name):
 
 
 def first_and_memory(args, tables):
-    found = {}
+    measured = {}
     models = [m for m in args.models if m in args.first_models]
     names = ("eager", *FIRST)
     for model in models:
-        found[model] = {name: fresh(model, "sgd-small", name) for name in names}
+        measured[model] = {name: fresh(model, "sgd-small", name) for name in names}
     for table, key, title, shown in (
         (
             "first",
@@ -175,7 +175,7 @@ def first_and_memory(args, tables):
         if table in tables:
             print(f"\n{title}\n\n| model | " + " | ".join(shown) + " |\n|" + "---|" * (len(shown) + 1))
             for model in models:
-                cells = [found[model][n] for n in shown]
+                cells = [measured[model][n] for n in shown]
                 text = [
                     (
                         "failed"
@@ -187,7 +187,7 @@ def first_and_memory(args, tables):
                     for c in cells
                 ]
                 print(f"| {MODELS[model][0]} | " + " | ".join(text) + " |", flush=True)
-    return found
+    return measured
 
 
 def overhead(count=100):
@@ -204,7 +204,7 @@ def overhead(count=100):
         def forward(self, x):
             return sum((p * x).sum() for p in self.p)
 
-    found = {}
+    medians = {}
     for name in ("sgd", "adamw"):
         graph = graph_step(Many(), lambda m, x: m(x), lambda p: OPTIMIZERS[name](p, fused=True), "aten")
         x = torch.zeros(4)
@@ -218,13 +218,13 @@ def overhead(count=100):
             for _ in range(100):
                 graph(x)
             samples.append((time.perf_counter() - start) * 1e4)
-        found[name] = min(samples)
+        medians[name] = min(samples)
     print(
         f"\nThe engine's own cost per call with {count} parameters: "
-        + ", ".join(f"{found[n]:.1f} µs with {n}" for n in found),
+        + ", ".join(f"{medians[n]:.1f} µs with {n}" for n in medians),
         flush=True,
     )
-    return found
+    return medians
 
 
 def main():

@@ -202,8 +202,8 @@ def cases(device):
         False,
     )
     corners = rand(2000, 2, low=0, high=100)
-    found = torch.cat((corners, corners + rand(2000, 2, low=5, high=40)), 1)
-    yield "nms", (found,), lambda b: C.nms(b, 0.5), lambda b: detection.nms_mask_ref(b, 0.5, -1), False, False
+    boxes = torch.cat((corners, corners + rand(2000, 2, low=5, high=40)), 1)
+    yield "nms", (boxes,), lambda b: C.nms(b, 0.5), lambda b: detection.nms_mask_ref(b, 0.5, -1), False, False
     image = rand(2, 64, 50, 50)
     regions = torch.cat(
         (

@@ -237,11 +237,11 @@ def main():
         f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, aten, {'inference' if args.inference else 'training, AdamW, clipped, GradScaler'}"
     )
     for name in args.cases.split(","):
-        found = measure(name, args)
-        whole = found.pop("all")
+        measured = measure(name, args)
+        whole = measured.pop("all")
         print(
-            f"{name:12} {whole:9.3f} ms  all of them {found.pop('captured') / whole:.2f}   "
-            + "  ".join(f"{p} {t / whole:.2f}" for p, t in found.items()),
+            f"{name:12} {whole:9.3f} ms  all of them {measured.pop('captured') / whole:.2f}   "
+            + "  ".join(f"{p} {t / whole:.2f}" for p, t in measured.items()),
             flush=True,
         )
 

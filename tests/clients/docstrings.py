@@ -30,14 +30,14 @@ def examples():
     """{name: statements} of every docstring with examples, once each."""
     import torch
 
-    found, seen = {}, set()
+    statements_of, seen = {}, set()
 
     def take(name, thing):
         text = getattr(thing, "__doc__", None)
         if isinstance(text, str) and ">>>" in text and text not in seen:
             seen.add(text)
             with contextlib.suppress(ValueError):  # an example that is not indented as one
-                found[name] = [e.source for e in doctest.DocTestParser().get_examples(text)]
+                statements_of[name] = [e.source for e in doctest.DocTestParser().get_examples(text)]
 
     for path in MODULES:
         module = importlib.import_module(path)
@@ -50,7 +50,7 @@ def examples():
                     take(f"{path}.{name}.{inner}", getattr(thing, inner, None))
     for name in [n for n in dir(torch.Tensor) if not n.startswith("_")]:
         take(f"torch.Tensor.{name}", getattr(torch.Tensor, name))
-    return {name: statements for name, statements in found.items() if statements}
+    return {name: statements for name, statements in statements_of.items() if statements}
 
 
 def results(statements, mock):
@@ -63,7 +63,7 @@ def results(statements, mock):
     import torch
 
     torch.manual_seed(0)
-    names, found = (
+    names, outcomes = (
         {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np, "__name__": "__main__"},
         [],
     )
@@ -81,13 +81,13 @@ def results(statements, mock):
                 )
             except Exception as error:
                 value = f"{type(error).__name__}: {error}"
-        found.append(
+        outcomes.append(
             [
                 re.sub(r"0x[0-9a-f]+|/tmp/\w+", "", t).replace("oneflow", "torch") if t else t
                 for t in (value, printed.getvalue())
             ]
         )
-    return found
+    return outcomes
 
 
 def apart(statements, mock):
@@ -99,9 +99,9 @@ def apart(statements, mock):
         signal.alarm(60)
         sys.stderr = io.StringIO()
         os.chdir(folder)
-        found = results(statements, mock)
+        outcomes = results(statements, mock)
         with open("results.json", "w") as out:
-            json.dump(found, out)
+            json.dump(outcomes, out)
         os._exit(0)
     os.waitpid(child, 0)
     with contextlib.suppress(ProcessLookupError):

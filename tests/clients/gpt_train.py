@@ -222,11 +222,11 @@ def main(folder, steps=12, accumulate=2, flash=True):
                 },
                 path,
             )
-            found = torch.load(path, map_location=device)
-            model = GPT(Config(**found["args"]), flash).to(device)
-            model.load_state_dict({k: v for k, v in found["model"].items()})
+            checkpoint = torch.load(path, map_location=device)
+            model = GPT(Config(**checkpoint["args"]), flash).to(device)
+            model.load_state_dict({k: v for k, v in checkpoint["model"].items()})
             optimizer = model.optimizer(0.1, 1e-2, (0.9, 0.95), device_type)
-            optimizer.load_state_dict(found["optimizer"])
+            optimizer.load_state_dict(checkpoint["optimizer"])
     model.eval()
     sample = model.generate(
         torch.zeros((1, 1), dtype=torch.long, device=device), 20, temperature=0.8, top_k=5

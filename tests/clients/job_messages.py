@@ -3,5 +3,7 @@
 
 def value(attribute):
     """The number, text or list of a setting of an operator."""
-    found = getattr(attribute, attribute.WhichOneof("value"))
-    return list(getattr(found, "val", getattr(found, "dim", ()))) if hasattr(found, "FIELDS") else found
+    setting = getattr(attribute, attribute.WhichOneof("value"))
+    return (
+        list(getattr(setting, "val", getattr(setting, "dim", ()))) if hasattr(setting, "FIELDS") else setting
+    )

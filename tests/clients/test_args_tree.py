@@ -33,8 +33,8 @@ def test_plain_tree():
 
 def test_named_tree():
     tree = ArgsTree(ARGUMENTS, True, "root", None)
-    found = [(n.prefix(), n.name(), n.global_index(), n.is_leaf()) for n in tree.iter_nodes()]
-    assert found == [
+    nodes = [(n.prefix(), n.name(), n.global_index(), n.is_leaf()) for n in tree.iter_nodes()]
+    assert nodes == [
         ("root", "0", 0, False),
         ("root.0", "1", 1, False),
         ("root.0.0", "2", 2, True),

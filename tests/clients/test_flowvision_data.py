@@ -40,8 +40,8 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_functional_transforms_of_images_and_tensors_agree(name):
     image, tensor = Image.fromarray(PIXELS), flow.tensor(PIXELS).permute(2, 0, 1)
-    found, expected = getattr(F, name)(tensor, *CALLS[name]), getattr(F, name)(image, *CALLS[name])
-    for a, b in zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]:
+    actual, expected = getattr(F, name)(tensor, *CALLS[name]), getattr(F, name)(image, *CALLS[name])
+    for a, b in zip(actual, expected) if isinstance(expected, tuple) else [(actual, expected)]:
         b = flow.tensor(np.asarray(b)).permute(2, 0, 1)
         assert a.shape == b.shape and a.dtype == b.dtype
         # these interpolate in other ways
@@ -104,11 +104,11 @@ RATES = {
 def test_schedules(name):
     options, want = RATES[name]
     optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(1))], lr=0.1)
-    schedule, found = getattr(scheduler, name)(optimizer, **options), []
+    schedule, rates = getattr(scheduler, name)(optimizer, **options), []
     for epoch in range(6):
         schedule.step(epoch)
-        found.append(round(optimizer.param_groups[0]["lr"], 5))
-    assert found == want
+        rates.append(round(optimizer.param_groups[0]["lr"], 5))
+    assert rates == want
 
 
 def test_folder_loader_grid_and_clipping(tmp_path):

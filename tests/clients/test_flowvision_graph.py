@@ -172,9 +172,9 @@ def test_a_detector_trains_as_in_eager(name):
         sum(expected.values()).backward()
         optimizers[0].step()
         flow.manual_seed(count)
-        found = graph(image, boxes, labels)
-        assert expected.keys() == found.keys() and all(
-            flow.equal(expected[k].detach(), found[k].detach()) for k in expected
+        actual = graph(image, boxes, labels)
+        assert expected.keys() == actual.keys() and all(
+            flow.equal(expected[k].detach(), actual[k].detach()) for k in expected
         )
     assert all(flow.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values()))
 
@@ -205,7 +205,7 @@ def test_a_detector_finds_what_eager_finds(name):
     with flow.no_grad():
         for _ in range(2):
             image = flow.rand(3, 96, 96)
-            for found, expected in zip(graph(image), model([image])):
-                assert found.keys() == expected.keys() and all(
-                    flow.equal(found[k], expected[k]) for k in found
+            for actual, expected in zip(graph(image), model([image])):
+                assert actual.keys() == expected.keys() and all(
+                    flow.equal(actual[k], expected[k]) for k in actual
                 )

@@ -47,7 +47,7 @@ def losses(eager, steps=4):
             loss.backward()
             return {"n": 3, "loss": loss}, loss.to_local()
 
-    graph, found = Train(), []
+    graph, losses = Train(), []
     for _ in range(steps):
         if eager:
             loss = ((model(x) - y) ** 2).mean()
@@ -65,9 +65,9 @@ def losses(eager, steps=4):
                 and local.item() == loss.to_local().item()
             )
             assert loss.placement == P and len(loss.sbp) == 1
-        found.append(loss.to_local().item())
+        losses.append(loss.to_local().item())
     assert model.weight.is_global and model.weight.sbp == (B,)
-    return found
+    return losses
 
 
 def test_training_graph_of_a_global_model_equals_eager():

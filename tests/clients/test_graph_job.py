@@ -198,12 +198,12 @@ def test_operators_are_those_of_oneflow(function, expected):
 
 
 def test_tensors_made_in_a_graph():
-    made = said(lambda x: x * flow.full((8,), 3.0) + flow.arange(8))
-    assert made[0] == (
+    operators = said(lambda x: x * flow.full((8,), 3.0) + flow.arange(8))
+    assert operators[0] == (
         "constant",
         {"is_floating_value": True, "floating_value": 3.0, "integer_value": 0, "dtype": FLOAT, "shape": [8]},
     )
-    settings = dict(made)["arange"]
+    settings = dict(operators)["arange"]
     assert [settings[f"integer_{part}"] for part in ("start", "limit", "delta")] == [0, 8, 1] and settings[
         "dtype"
     ] == INT64
@@ -338,9 +338,9 @@ def test_the_operators_compute_what_the_graph_computes(function, x):
             )
         else:
             values[op.name] = values[getattr(op.output_conf, "in")]
-    wanted = [results] if isinstance(results, flow.Tensor) else list(results)
+    expected = [results] if isinstance(results, flow.Tensor) else list(results)
     got = [values[op.name] for op in message.net.op if op.HasField("output_conf")]
-    assert len(got) == len(wanted) and all(flow.allclose(a, b, atol=1e-6) for a, b in zip(got, wanted))
+    assert len(got) == len(expected) and all(flow.allclose(a, b, atol=1e-6) for a, b in zip(got, expected))
 
 
 def test_what_converters_ask_beside_the_operators():

@@ -176,14 +176,14 @@ def test_a_step_of_the_schedule_by_the_program_counts_once():
             loss.backward()
             return loss
 
-    train, found, was = Train(), [], 0.0
+    train, steps, was = Train(), [], 0.0
     for step in (True, False, True, True):
         train()
-        found.append(was - weight.item())
+        steps.append(was - weight.item())
         was = weight.item()
         if step:
             schedule.step()
-    assert found == [1.0, 0.5, 0.25, 0.125] and schedule.last_step == 4  # the rates of OneFlow 0.9.0
+    assert steps == [1.0, 0.5, 0.25, 0.125] and schedule.last_step == 4  # the rates of OneFlow 0.9.0
     optimizer.step()  # an eager step in between: then the schedule moves
     schedule.step()
     assert schedule.last_step == 5

@@ -29,17 +29,17 @@ def test_a_job_built_by_hand():
             c_api_util.CurJobBuildAndInferCtx_SetJobConf(conf)
             with pytest.raises(RuntimeError, match="'x' .*'job'"):
                 c_api_util.CurJobBuildAndInferCtx_SetJobConf(JobConfigProto(job_name="x"))
-            made = [
+            expressions = [
                 internal.one.FeedInputOpExpr(
                     "in", op_conf.FeedInputOpConf(in_0="in_0", out_0="out_0"), ["in_0"], ["out_0"]
                 ),
                 internal.one.FeedVariableOpExpr("w", op_conf.FeedVariableOpConf(), ["in_0"], ["out_0"]),
                 internal.one.FetchOutputOpExpr("out", op_conf.FetchOutputOpConf(), ["in_0"], ["out_0"]),
             ]
-            a = internal._C.dispatch_feed_input(made[0], x)
-            w = flow._C.dispatch_feed_variable(made[1], flow.ones(3, 5), 0)
+            a = internal._C.dispatch_feed_input(expressions[0], x)
+            w = flow._C.dispatch_feed_variable(expressions[1], flow.ones(3, 5), 0)
             y = flow._C.relu(flow._C.matmul(a, w))
-            out = internal._C.dispatch_fetch_output(made[2], y)
+            out = internal._C.dispatch_fetch_output(expressions[2], y)
         finally:
             internal.JobBuildAndInferCtx_Close()
     assert a.is_lazy and y.is_lazy and y.shape == out.shape == (2, 5) and not out.is_lazy and not x.is_lazy

@@ -191,21 +191,21 @@ def train(causal, steps=12, **options):
     if not causal:
         batch["mask"] = flow.ones(4, LENGTH).to_global(PLACEMENT, SPLIT0)
         batch["loss_mask"] = (ids % 3 != 0).to_global(PLACEMENT, SPLIT0)
-    found = []
+    losses = []
     for _ in range(steps):
         loss = graph(**batch)["loss"]
         assert loss.is_global
-        found.append(loss.to_global(sbp=BROADCAST).to_local().mean().item())
+        losses.append(loss.to_global(sbp=BROADCAST).to_local().mean().item())
     evaluate = GraphBase(model.eval())
     logits = evaluate(**{k: v for k, v in batch.items() if k in ("ids", "mask")})["prediction_scores"]
     assert logits.shape == (4, LENGTH, VOCABULARY) and logits.is_global
-    return found, model, optimizer
+    return losses, model, optimizer
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["gpt", "bert"])
 def test_training_lowers_the_loss(causal):
-    found, model, optimizer = train(causal)
-    assert abs(found[0] - math.log(VOCABULARY)) < 0.5 and found[-1] < 0.8 * found[0]
+    losses, model, optimizer = train(causal)
+    assert abs(losses[0] - math.log(VOCABULARY)) < 0.5 and losses[-1] < 0.8 * losses[0]
     assert model.tokens.is_global and optimizer.param_groups[0]["lr"] > 0
 
 
@@ -214,8 +214,8 @@ def test_checkpointing_gives_the_same_numbers():
 
 
 def test_amp_zero_and_accumulation():
-    found, _, _ = train(False, steps=8, amp=True, zero=2, accumulation=2)
-    assert all(math.isfinite(v) for v in found) and found[-1] < found[0]
+    losses, _, _ = train(False, steps=8, amp=True, zero=2, accumulation=2)
+    assert all(math.isfinite(v) for v in losses) and losses[-1] < losses[0]
 
 
 @pytest.mark.slow

@@ -170,10 +170,10 @@ def test_fx_records_the_functions_a_program_names(tmp_path):
             node.target = flow.mul
     traced.recompile()
     x = torch.randn(3, 2)
-    wanted = x.relu() * x * x.softmax(1)
+    expected = x.relu() * x * x.softmax(1)
     torch.save(traced, tmp_path / "traced.pt")
-    assert torch.equal(traced(x), wanted) and torch.equal(
-        torch.load(tmp_path / "traced.pt", weights_only=False)(x), wanted
+    assert torch.equal(traced(x), expected) and torch.equal(
+        torch.load(tmp_path / "traced.pt", weights_only=False)(x), expected
     )
     assert [
         n.target

@@ -42,11 +42,11 @@ def test_any_layout(source, view):
     def program(x):
         return VIEWS[view](SOURCES[source](x))
 
-    found = program(on_rank_0)
-    assert found.is_global and found.tolist() == want
+    actual = program(on_rank_0)
+    assert actual.is_global and actual.tolist() == want
     assert Run(program)(x).tolist() == want
-    found = Run(program)(on_rank_0)
-    assert found.is_global and found.tolist() == want
+    actual = Run(program)(on_rank_0)
+    assert actual.is_global and actual.tolist() == want
 
 
 def test_eager_local_tensors_keep_torchs_rule_and_gradients_flow():

@@ -254,9 +254,9 @@ def detection_loss(prediction, targets, anchors, classes):
     objects = flow.zeros_like(prediction[..., 0])
     objects[b, a, gj, gi] = iou.detach().clamp(0).to(objects.dtype)
     bce = nn.BCEWithLogitsLoss(pos_weight=flow.tensor([1.0]))
-    wanted = flow.full_like(picked[:, 5:], 0.0)
-    wanted[flow.arange(len(targets)), targets[:, 1].long()] = 1.0
-    return (1.0 - iou).mean() * 0.05 + bce(prediction[..., 4], objects) + bce(picked[:, 5:], wanted) * 0.5
+    expected = flow.full_like(picked[:, 5:], 0.0)
+    expected[flow.arange(len(targets)), targets[:, 1].long()] = 1.0
+    return (1.0 - iou).mean() * 0.05 + bce(prediction[..., 4], objects) + bce(picked[:, 5:], expected) * 0.5
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])

@@ -225,17 +225,17 @@ def losses(program, in_graph):
     model, (make_optimizer, data) = program(), PROGRAMS[program]
     optimizer, batch = make_optimizer(model), data()
     step = Train(model, optimizer)
-    found = []
+    losses = []
     for _ in range(3):
         if in_graph:
-            found.append(step(*batch).item())
+            losses.append(step(*batch).item())
         else:
             optimizer.zero_grad()
             loss = model(*batch)
             loss.backward()
             optimizer.step()
-            found.append(loss.item())
-    return found, model.state_dict()
+            losses.append(loss.item())
+    return losses, model.state_dict()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)

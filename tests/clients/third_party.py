@@ -346,7 +346,7 @@ def losses(program: Program, in_graph: bool, backend: str) -> list[float]:
     optimizer = training.optimizer(training.model.parameters())
     graph = TrainGraph(training, optimizer, backend) if in_graph else None
     flow.manual_seed(1)
-    found = []
+    losses = []
     for step, batch in enumerate(training.batches):
         if graph is not None:
             loss = graph(*batch)
@@ -356,8 +356,8 @@ def losses(program: Program, in_graph: bool, backend: str) -> list[float]:
             optimizer.step()
             optimizer.zero_grad()
         training.after_step(training.model, step)
-        found.append(loss.item())
-    return found
+        losses.append(loss.item())
+    return losses
 
 
 def version_of(package: str) -> str | None:

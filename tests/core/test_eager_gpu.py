@@ -109,9 +109,9 @@ def test_streams_of_asyncs():
 def test_profiler_sees_kernels():
     with flow.profiler.profile(
         activities=[flow.profiler.ProfilerActivity.CPU, flow.profiler.ProfilerActivity.CUDA]
-    ) as found:
+    ) as profile:
         (torch.randn(64, 64, device=DEVICE) @ torch.randn(64, 64, device=DEVICE)).sum().item()
-    assert found.key_averages().table()
+    assert profile.key_averages().table()
 
 
 @pytest.mark.parametrize("name", ["nms", "roi_align"])
@@ -246,11 +246,11 @@ def test_what_readers_make_is_put_on_the_device():
     flips = flow.nn.CoinFlip(batch_size=6, random_seed=1, device=DEVICE)()
     assert flips.device.type == DEVICE and flips.shape == (6,)
     images = torch.randint(256, (6, 5, 7, 3), dtype=torch.uint8)
-    made = flow.nn.CropMirrorNormalize(
+    normalize = flow.nn.CropMirrorNormalize(
         color_space="RGB",
         output_layout="NCHW",
         mean=[1.0, 2.0, 3.0],
         std=[2.0, 2.0, 2.0],
         output_dtype=flow.float,
     )
-    assert torch.equal(made(images.to(DEVICE), flips).cpu(), made(images, flips.cpu()))
+    assert torch.equal(normalize(images.to(DEVICE), flips).cpu(), normalize(images, flips.cpu()))

@@ -327,20 +327,20 @@ def test_throttle_runs_a_command_and_gives_its_status(monkeypatch, tmp_path):
 
     from oneflow.test_utils import throttle
 
-    made = tmp_path / "made"
+    output_file = tmp_path / "made"
     run = [
         sys.executable,
         "-c",
-        f"import os, sys; open({str(made)!r}, 'w').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'none')); sys.exit(3)",
+        f"import os, sys; open({str(output_file)!r}, 'w').write(os.environ.get('CUDA_VISIBLE_DEVICES', 'none')); sys.exit(3)",
     ]
     monkeypatch.setattr(sys, "argv", ["throttle", "--with-cuda", "0", *run])
-    assert throttle.main() == 3 and made.exists()
+    assert throttle.main() == 3 and output_file.exists()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(sys, "argv", ["throttle", "--with-cuda", "1", *run])
     assert (
         throttle.main() == 3
-        and [made.read_text()] == throttle.hash_cli2gpu(run)
-        and made.read_text() in "0123"
+        and [output_file.read_text()] == throttle.hash_cli2gpu(run)
+        and output_file.read_text() in "0123"
     )
     monkeypatch.setattr(sys, "argv", ["throttle"])
     with pytest.raises(SystemExit, match="no command"):

@@ -375,8 +375,8 @@ def test_wrong_calls_raise_torchs_error():
         flow.roc_auc_score(torch.zeros(2), torch.ones(3))
 
 
-def _sgd(**given):
-    return flow.optim.SGD([flow.nn.Parameter(torch.ones(2))], **{"lr": 0.1, **given})
+def _sgd(**options):
+    return flow.optim.SGD([flow.nn.Parameter(torch.ones(2))], **{"lr": 0.1, **options})
 
 
 class _Mine(torch.optim.SGD):

@@ -173,8 +173,8 @@ def test_global_mode_reaches_creation():
             lambda **k: flow.arange(3, **k),
             lambda **k: flow.as_tensor([1.0], **k),
         ):
-            made = make(device=flow.zeros(2).device)  # as in a model written for one device
-            assert made.is_global and made.placement == CPU and made.sbp == (B,)
+            created = make(device=flow.zeros(2).device)  # as in a model written for one device
+            assert created.is_global and created.placement == CPU and created.sbp == (B,)
         assert flow.zeros(2, device="meta").placement.type == "meta"
         with global_mode(False):
             assert flow.zeros(2, device="cpu").is_local

@@ -78,13 +78,13 @@ def run(case):
 
 @pytest.mark.parametrize("case", [c for c in functions_cases.CASES if RECORDED.get(c) is not None])
 def test_case(case):
-    found = run(case)
+    actual = run(case)
     if case in KNOWN:
-        assert KNOWN[case] in DIFFERENCES and found, (
+        assert KNOWN[case] in DIFFERENCES and actual, (
             f"no longer different: take it out of KNOWN ({KNOWN[case]})"
         )
     else:
-        assert not found
+        assert not actual
 
 
 def test_every_case_is_recorded_and_runs():

@@ -155,13 +155,13 @@ def test_global_mode_in_torchs_dialect():
     flow.set_dialect("torch")
     try:
         with global_mode(True, placement=P, sbp=B), global_mode(True, placement=P, sbp=B):
-            made = [
+            created = [
                 flow.tensor([1.0]),
                 flow.as_tensor([1.0], device="cpu"),
                 flow.tensor(1, dtype=flow.int32, device="cpu"),
                 flow.zeros(2),
             ]
-            assert all(t.is_global for t in made) and flow.tensor(np.float64(1)).dtype is flow.float64
+            assert all(t.is_global for t in created) and flow.tensor(np.float64(1)).dtype is flow.float64
             with global_mode(False):
                 assert flow.tensor([1.0]).is_local
         assert flow.tensor is torch.tensor and flow.as_tensor is torch.as_tensor
@@ -182,7 +182,7 @@ def test_tensors_made_by_a_tensor_and_the_constructor():
         torch.Tensor.__dict__["__new__"],
     )
     with global_mode(True, placement=P, sbp=B):
-        made = [
+        created = [
             flow.Tensor(2, 3),
             flow.Tensor([1.0]),
             local.new_zeros(2),
@@ -191,7 +191,7 @@ def test_tensors_made_by_a_tensor_and_the_constructor():
             local.new_tensor([1]),
             local.new_full((2,), 3),
         ]
-        assert all(t.is_global and t.sbp == (B,) for t in made) and made[-1].tolist() == [3, 3]
+        assert all(t.is_global and t.sbp == (B,) for t in created) and created[-1].tolist() == [3, 3]
         assert x.new_ones(2).sbp == x.new_tensor([1]).sbp == flow.zeros_like(x).sbp == (flow.sbp.split(0),)
         with global_mode(False):
             assert flow.Tensor(2, 3).is_local and local.new_zeros(2).is_local
@@ -220,8 +220,8 @@ def test_global_mode_and_containers():
         return B if tensor is state["inner"]["step"] else flow.sbp.split(0)
 
     state = {"weight": torch.ones(2, 2), "inner": {"step": torch.ones(1)}}
-    made = to_global(state, placement=P, sbp=rule)
-    assert made["weight"].sbp == (flow.sbp.split(0),) and made["inner"]["step"].sbp == (B,)
+    placed = to_global(state, placement=P, sbp=rule)
+    assert placed["weight"].sbp == (flow.sbp.split(0),) and placed["inner"]["step"].sbp == (B,)
     assert to_global(state, placement=P, sbp=lambda tensor: flow.sbp.split(0))["weight"].sbp == (
         flow.sbp.split(0),
     )

@@ -78,9 +78,9 @@ def test_equal_to_oneflow(area, capsys):
     wrong = {}
     for key, rec in CASES.items():
         if rec["area"] == area and key not in WHY and key not in OLD_TORCH:
-            found = problems(key)
-            if found:
-                wrong[f"{key} {rec['id']}"] = found[0]
+            deviations = problems(key)
+            if deviations:
+                wrong[f"{key} {rec['id']}"] = deviations[0]
     assert not wrong, wrong
 
 

@@ -226,8 +226,8 @@ def test_reading_a_deprecated_name_of_torch_gives_no_warning():
 
 def test_modules_with_a_namesake_in_torch_have_its_public_names():
     lacking = {}
-    for found in pkgutil.walk_packages(flow.__path__, "oneflow."):
-        name = found.name.partition(".")[2]
+    for module_info in pkgutil.walk_packages(flow.__path__, "oneflow."):
+        name = module_info.name.partition(".")[2]
         if any(part.startswith("_") for part in name.split(".")) or name == "distributed.launch":  # a command
             continue
         try:

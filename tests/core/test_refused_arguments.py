@@ -190,9 +190,9 @@ def test_misfit_arguments_are_refused_as_recorded(part):
     this package.
     """
     wrong = {
-        call: (expected, sorted(found))
+        call: (expected, sorted(actual))
         for call, expected in list(CALLS.items())[part::8]
-        if not (found := outcomes(call)) & accepted(call, expected)
+        if not (actual := outcomes(call)) & accepted(call, expected)
     }
     assert not wrong
 

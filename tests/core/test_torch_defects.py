@@ -23,13 +23,13 @@ PACKAGE = Path(__file__).parents[2] / "oneflow_compat"
 aten = torch.ops.aten
 
 
-def differs(found, right) -> bool:
-    if isinstance(found, tuple):
-        return any(map(differs, found, right))
+def differs(actual, right) -> bool:
+    if isinstance(actual, tuple):
+        return any(map(differs, actual, right))
     return (
-        found.dtype != right.dtype
-        or found.shape != right.shape
-        or not torch.allclose(found, right, rtol=1e-4, atol=1e-5, equal_nan=True)
+        actual.dtype != right.dtype
+        or actual.shape != right.shape
+        or not torch.allclose(actual, right, rtol=1e-4, atol=1e-5, equal_nan=True)
     )
 
 
@@ -128,8 +128,8 @@ def mean_of_a_class_loss(mesh):
 
 def gradient_of_a_mean(mesh):
     x, one = torch.arange(4.0), torch.ones(())
-    found = aten.mse_loss_backward(*replicas(mesh, one), *shards(mesh, x, 0 * x), 1)
-    return differs(found.full_tensor(), aten.mse_loss_backward(one, x, 0 * x, 1))
+    actual = aten.mse_loss_backward(*replicas(mesh, one), *shards(mesh, x, 0 * x), 1)
+    return differs(actual.full_tensor(), aten.mse_loss_backward(one, x, 0 * x, 1))
 
 
 def integers_added_to_partial(mesh):
@@ -146,8 +146,8 @@ def gather_of_other_rows(mesh):
 
 def embedding_gradient_by_frequency(mesh):
     gradient, ids = torch.ones(4, 2), torch.tensor([0, 0, 0, 1])
-    found = aten.embedding_dense_backward(*shards(mesh, gradient, ids), 2, -1, True)
-    return differs(found.full_tensor(), aten.embedding_dense_backward(gradient, ids, 2, -1, True))
+    actual = aten.embedding_dense_backward(*shards(mesh, gradient, ids), 2, -1, True)
+    return differs(actual.full_tensor(), aten.embedding_dense_backward(gradient, ids, 2, -1, True))
 
 
 def convolution_of_sharded_channels(mesh):
@@ -164,8 +164,8 @@ def division_by_partial(mesh):
 
 
 def selection_from_partial(mesh):
-    found = torch.index_select(partial(mesh, torch.arange(4.0)), 0, shards(mesh, torch.tensor([0, 3]))[0])
-    return differs(found.full_tensor(), torch.tensor([0.0, 6.0]))
+    actual = torch.index_select(partial(mesh, torch.arange(4.0)), 0, shards(mesh, torch.tensor([0, 3]))[0])
+    return differs(actual.full_tensor(), torch.tensor([0.0, 6.0]))
 
 
 def reproduce_on_ranks(rank, port, names, results):

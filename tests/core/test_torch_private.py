@@ -42,13 +42,13 @@ def symbol(path: str) -> tuple[str, bool]:
 
     It ends at the first object that is no module, or below that at a private attribute of a class.
     """
-    value, found = torch, "torch"
+    value, symbol_path = torch, "torch"
     for name in path.split(".")[1:]:
-        if not isinstance(value, ModuleType) and (not isinstance(value, type) or is_private(found)):
+        if not isinstance(value, ModuleType) and (not isinstance(value, type) or is_private(symbol_path)):
             break
-        found = f"{found}.{name}"
-        value = step(value, found)
-    return found, isinstance(value, ModuleType)
+        symbol_path = f"{symbol_path}.{name}"
+        value = step(value, symbol_path)
+    return symbol_path, isinstance(value, ModuleType)
 
 
 def chains(tree: ast.AST, names: dict):
@@ -80,12 +80,12 @@ def private_symbols(source: str) -> set[str]:
             paths |= {alias.name for alias in aliases}
             names |= {alias.asname: alias.name for alias in aliases if alias.asname}
     symbols = {symbol(path) for path in {*paths, *chains(tree, names)} if is_private(path)}
-    found = {path for path, _ in symbols if is_private(path) and path != "torch._C"}
+    private_paths = {path for path, _ in symbols if is_private(path) and path != "torch._C"}
     modules = {path for path, is_module in symbols if is_module}
     return {
         path
-        for path in found
-        if not (path in modules and any(other.startswith(f"{path}.") for other in found))
+        for path in private_paths
+        if not (path in modules and any(other.startswith(f"{path}.") for other in private_paths))
     }
 
 
@@ -114,10 +114,10 @@ def test_each_row_is_used():
 @pytest.mark.parametrize("path", [path for path in HOOKS if not path.startswith("torch.testing")])
 def test_each_name_exists_in_this_torch(path):
     owner, _, name = path.rpartition(".")
-    home, found = torch, "torch"
+    home, home_path = torch, "torch"
     for part in owner.split(".")[1:]:
-        found = f"{found}.{part}"
-        home = step(home, found)
+        home_path = f"{home_path}.{part}"
+        home = step(home, home_path)
     assert hasattr(home, name) or importlib.import_module(path)
 
 

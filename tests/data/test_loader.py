@@ -105,10 +105,10 @@ def test_next_of_the_iterator(workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_iterable(workers):
-    found = [
+    actual = [
         x for batch in data.DataLoader(Stream(), batch_size=2, num_workers=workers) for x in batch.tolist()
     ]
-    assert sorted(found) == [0, 1, 2, 3, 4, 5]
+    assert sorted(actual) == [0, 1, 2, 3, 4, 5]
 
 
 def test_samplers():

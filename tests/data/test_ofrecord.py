@@ -26,11 +26,11 @@ def test_message_bytes_are_protobufs():
     record.feature["i"].int32_list.value.extend([1, -2])
     record.feature["l"].int64_list.value[:] = [1, -2, 300]
     record.feature["d"].double_list.value[:] = [0.5]
-    wanted = (
+    expected = (
         "0a0c0a016212070a050a036162630a110a0164120c1a0a0a08000000000000e03f0a110a0166120c120a0a080000c03f000020400a140a0169120f220d0a0b01"
         "feffffffffffffffff010a160a016c12112a0f0a0d01feffffffffffffffff01ac02"
     )
-    assert record.SerializeToString().hex() == wanted
+    assert record.SerializeToString().hex() == expected
     back = pb.OFRecord.FromString(record.SerializeToString())
     assert (
         back == record
@@ -67,7 +67,7 @@ def test_numbers_round_trip(seed):
     longs = random.randint(-(2**62), 2**62, 50) >> random.randint(0, 62, 50)
     ints = (random.randint(-(2**31), 2**31, 50) >> random.randint(0, 31, 50)).tolist()
     doubles = random.randn(7)
-    made = pb.OFRecord.FromString(
+    parsed = pb.OFRecord.FromString(
         pb.OFRecord(
             feature={
                 "l": pb.Feature(int64_list=pb.Int64List(value=longs.tolist())),
@@ -76,8 +76,11 @@ def test_numbers_round_trip(seed):
             }
         ).SerializeToString()
     )
-    assert made.feature["l"].int64_list.value == longs.tolist() and made.feature["i"].int32_list.value == ints
-    assert made.feature["d"].double_list.value == doubles.tolist()
+    assert (
+        parsed.feature["l"].int64_list.value == longs.tolist()
+        and parsed.feature["i"].int32_list.value == ints
+    )
+    assert parsed.feature["d"].double_list.value == doubles.tolist()
 
 
 # --------------------------------------------------------------------------- reader
@@ -186,13 +189,13 @@ def test_writer_and_values(tmp_path):
         offsets.append(out.write(pb.OFRecord()))
         with pytest.raises(TypeError, match="field 'x'"):
             out.write({"x": object()})
-    found = list(records.read_file(tmp_path / "new" / "part-00007"))
-    assert [r.offset for r in found] == offsets and out.count == 2
+    actual = list(records.read_file(tmp_path / "new" / "part-00007"))
+    assert [r.offset for r in actual] == offsets and out.count == 2
     assert (
         flow.utils.data.OFRecordWriter is records.RecordWriter
         and flow.utils.data.read_ofrecord is records.read_file
     )
-    kinds = {name: found[0].field(name)[0] for name in found[0].features}
+    kinds = {name: actual[0].field(name)[0] for name in actual[0].features}
     assert kinds == {
         "b": "bytes_list",
         "s": "bytes_list",
@@ -204,7 +207,7 @@ def test_writer_and_values(tmp_path):
         "big": "int64_list",
         "t": "int64_list",
     }
-    assert found[0].field("t")[1].tolist() == [1, 2, 3, 4] and found[0].field("big")[1].tolist() == [2**40]
+    assert actual[0].field("t")[1].tolist() == [1, 2, 3, 4] and actual[0].field("big")[1].tolist() == [2**40]
 
 
 def _corrupted(tmp_path, change):

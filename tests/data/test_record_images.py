@@ -143,13 +143,14 @@ def test_random_crops():
         return [cell for _ in range(25) for cell in decoder(reader()).cells]
 
     originals = _decoded().cells
-    made = crops(7)
-    assert all(np.array_equal(a, b) for a, b in zip(made, crops(7), strict=True))
-    assert any(a.shape != b.shape for a, b in zip(made, crops(8), strict=True))
+    cropped = crops(7)
+    assert all(np.array_equal(a, b) for a, b in zip(cropped, crops(7), strict=True))
+    assert any(a.shape != b.shape for a, b in zip(cropped, crops(8), strict=True))
     shares = [
-        c.shape[0] * c.shape[1] / (o.shape[0] * o.shape[1]) for c, o in zip(made, originals * 25, strict=True)
+        c.shape[0] * c.shape[1] / (o.shape[0] * o.shape[1])
+        for c, o in zip(cropped, originals * 25, strict=True)
     ]
-    ratios = [c.shape[1] / c.shape[0] for c in made]
+    ratios = [c.shape[1] / c.shape[0] for c in cropped]
     # sizes are whole pixels, so shares and ratios leave their ranges by a rounding
     assert (
         0.06 < min(shares) < 0.2

@@ -85,8 +85,8 @@ def test_persistent_tables(tmp_path):
         writer.write(keys, values)
         writer.write(keys[:1], values[:1] + 100)
     with oe.make_persistent_table_reader([str(tmp_path)], "s", flow.int64, flow.float, 4) as reader:
-        found = {k: v.tolist() for ks, vs in reader for k, v in zip(ks.tolist(), vs)}
-    assert found == {
+        stored = {k: v.tolist() for ks, vs in reader for k, v in zip(ks.tolist(), vs)}
+    assert stored == {
         0: [100, 101, 102, 103],
         **{k: v.tolist() for k, v in zip(keys[1:].tolist(), values[1:])},
     }
@@ -119,8 +119,8 @@ def test_disk_store_beyond_its_memory(tmp_path):
     store, truth, random = DiskStore(str(tmp_path), 1200, 1), {}, np.random.RandomState(0)
     for _ in range(60):
         keys = np.unique(random.randint(-10000, 10000, 400))
-        rows, found = store.get(keys)
-        for k, row, there in zip(keys.tolist(), rows, found):
+        rows, is_stored = store.get(keys)
+        for k, row, there in zip(keys.tolist(), rows, is_stored):
             assert there == (k in truth) and (not there or row[0] == row[-1] == truth[k])
         values = random.randint(0, 1 << 20, len(keys)).astype(np.float32)
         store.put(keys, np.repeat(values[:, None], 1200, 1))

@@ -90,13 +90,13 @@ def test_first_values_do_not_depend_on_the_order(tmp_path):
     (oe.make_trunc_normal_initializer(0, 1, -2, 2), 0.0, 0.8796, -2, 2), (oe.make_constant_initializer(3), 3.0, 0.0, 3, 3)])  # fmt: skip
 def test_initializers(initializer, mean, std, low, high):
     """The moments of 80000 numbers: five standard errors. 0.8796 is the deviation of a normal cut at two."""
-    made = initial.rows(initializer, np.arange(10000), 8, 3)
-    assert made.dtype == np.float32 and low <= made.min() and made.max() <= high
-    assert abs(made.mean() - mean) <= 5 * std / 80000**0.5 and abs(made.std() - std) <= 5 * std / 80000**0.5
+    rows = initial.rows(initializer, np.arange(10000), 8, 3)
+    assert rows.dtype == np.float32 and low <= rows.min() and rows.max() <= high
+    assert abs(rows.mean() - mean) <= 5 * std / 80000**0.5 and abs(rows.std() - std) <= 5 * std / 80000**0.5
     if std:
         assert (
-            abs(np.corrcoef(made[:-1, 0], made[1:, 0])[0, 1]) < 0.05
-            and abs(np.corrcoef(made[:, 0], made[:, 1])[0, 1]) < 0.05
+            abs(np.corrcoef(rows[:-1, 0], rows[1:, 0])[0, 1]) < 0.05
+            and abs(np.corrcoef(rows[:, 0], rows[:, 1])[0, 1]) < 0.05
         )
 
 

@@ -23,28 +23,28 @@ DTYPES = {
 }
 
 
-def compare(found, tree, arrays, where="data"):
+def compare(actual, tree, arrays, where="data"):
     """Assert that `found` is the recorded structure, bit for bit."""
     if "tensor" in tree:
         want = arrays[tree["tensor"]]
-        assert isinstance(found, torch.Tensor), where
-        assert isinstance(found, torch.nn.Parameter) == (tree["class"] == "Parameter"), where
-        assert found.dtype is DTYPES[tree["dtype"]], where
-        got = found.detach().numpy()
+        assert isinstance(actual, torch.Tensor), where
+        assert isinstance(actual, torch.nn.Parameter) == (tree["class"] == "Parameter"), where
+        assert actual.dtype is DTYPES[tree["dtype"]], where
+        got = actual.detach().numpy()
         assert got.shape == want.shape and got.tobytes() == want.astype(got.dtype).tobytes(), where
     elif "dict" in tree:
-        assert type(found).__name__ == tree["type"], where
-        assert list(found) == [k for k, _ in tree["dict"]], where
+        assert type(actual).__name__ == tree["type"], where
+        assert list(actual) == [k for k, _ in tree["dict"]], where
         for key, sub in tree["dict"]:
-            compare(found[key], sub, arrays, f"{where}[{key!r}]")
+            compare(actual[key], sub, arrays, f"{where}[{key!r}]")
     elif "list" in tree or "tuple" in tree:
         kind = list if "list" in tree else tuple
         items = tree.get("list", tree.get("tuple"))
-        assert type(found) is kind and len(found) == len(items), where
-        for i, (a, b) in enumerate(zip(found, items, strict=True)):
+        assert type(actual) is kind and len(actual) == len(items), where
+        for i, (a, b) in enumerate(zip(actual, items, strict=True)):
             compare(a, b, arrays, f"{where}[{i}]")
     else:
-        assert found == tree["value"] and type(found) is type(tree["value"]), where
+        assert actual == tree["value"] and type(actual) is type(tree["value"]), where
 
 
 def _bytes(t):

@@ -78,11 +78,11 @@ def legit_graphs():
 
 
 def read_folder(folder):
-    found = {}
+    content_of = {}
     for name in os.listdir(folder):
         with open(os.path.join(folder, name), "rb") as file:
-            found[name] = file.read()
-    return found
+            content_of[name] = file.read()
+    return content_of
 
 
 def write_folder(folder, files):

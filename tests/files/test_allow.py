@@ -82,12 +82,12 @@ def test_plain_value_in_a_torch_file(tmp_path, name, options):
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "stream"])
 @pytest.mark.parametrize("name", TENSORS)
 def test_tensor_of_a_torch_file(tmp_path, name, options):
-    made = TENSORS[name]()
-    torch.save(made, tmp_path / "file", **options)
+    value = TENSORS[name]()
+    torch.save(value, tmp_path / "file", **options)
     ours = flow.load(tmp_path / "file")
     # torch cannot read those back from a stream
-    theirs = made if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)
-    for a, b in zip(ours, theirs, strict=True) if isinstance(made, list) else [(ours, theirs)]:
+    theirs = value if name.endswith("_v3") else torch.load(tmp_path / "file", weights_only=True)
+    for a, b in zip(ours, theirs, strict=True) if isinstance(value, list) else [(ours, theirs)]:
         assert (
             type(a) is type(b)
             and a.dtype is b.dtype

@@ -152,11 +152,11 @@ def test_an_altered_byte_anywhere(tmp_path, layout):
         body[at] ^= 0x41
         path.write_bytes(body)
         try:
-            found = flow.load(path)
+            actual = flow.load(path)
         except RuntimeError as error:
             assert path.name in str(error), at
         else:
-            assert torch.equal(found["w"], expected["w"]), at
+            assert torch.equal(actual["w"], expected["w"]), at
 
 
 @pytest.mark.parametrize("damage", ["cut", "alter"])

@@ -34,9 +34,9 @@ def outcomes(graphs, tmp_path):
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )
-    found = {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
-    assert done.returncode == 0, (list(found)[-1:], done.stderr[-2000:])
-    return found
+    outcome_of = {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, (list(outcome_of)[-1:], done.stderr[-2000:])
+    return outcome_of
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +49,15 @@ def hostile(tmp_path_factory):
 
 
 def test_the_graphs_they_are_made_from_run(hostile):
-    found, _ = hostile
-    legit = [record for name, record in found.items() if name.startswith("legit-")]
+    outcome_of, _ = hostile
+    legit = [record for name, record in outcome_of.items() if name.startswith("legit-")]
     assert len(legit) == 3 and all(record["stage"] == "done" for record in legit), legit
 
 
 def test_a_hostile_graph_is_refused_with_its_path(hostile):
-    found, tmp_path = hostile
+    outcome_of, tmp_path = hostile
     wrong = {}
-    for name, record in found.items():
+    for name, record in outcome_of.items():
         if name.startswith("legit-") or name in CALLED:
             continue
         if (record["stage"], record["error"]) != ("load", "PackageError") or str(
@@ -68,32 +68,32 @@ def test_a_hostile_graph_is_refused_with_its_path(hostile):
 
 
 def test_a_call_of_a_hostile_graph_ends_in_an_ordinary_error(hostile):
-    found, _ = hostile
-    assert {found[name]["stage"] for name in CALLED} <= {"call", "done"}
-    assert {found[name]["error"] for name in CALLED} <= {"", "RuntimeError"}
+    outcome_of, _ = hostile
+    assert {outcome_of[name]["stage"] for name in CALLED} <= {"call", "done"}
+    assert {outcome_of[name]["error"] for name in CALLED} <= {"", "RuntimeError"}
 
 
 def test_a_hostile_graph_executes_and_imports_nothing(hostile):
-    found, tmp_path = hostile
+    outcome_of, tmp_path = hostile
     assert not (tmp_path / "marker").exists()
     imported = {
-        m for name, record in found.items() if not name.startswith("legit-") for m in record["imported"]
+        m for name, record in outcome_of.items() if not name.startswith("legit-") for m in record["imported"]
     }
     assert imported <= {"encodings.cp437"}, imported  # which zipfile reads the names of members with
 
 
 def test_a_hostile_graph_takes_little_time_and_memory(hostile):
-    found, _ = hostile
+    outcome_of, _ = hostile
     assert not {
         name: (r["seconds"], r["grown"])
-        for name, r in found.items()
+        for name, r in outcome_of.items()
         if r["seconds"] > 10 or r["grown"] > LARGEST_GROWTH
     }
 
 
 def test_an_error_is_short_and_printable(hostile):
-    found, tmp_path = hostile
-    for name, record in found.items():
+    outcome_of, tmp_path = hostile
+    for name, record in outcome_of.items():
         text = record["text"].replace(str(tmp_path), "")
         assert len(text) < 3000, name
         if record["error"] == "PackageError":
@@ -117,15 +117,15 @@ def damaged(files, count, seed):
 @pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.slow)])
 def test_a_damaged_graph_is_refused_or_right(tmp_path, count):
     files = legit_graphs()["infer"]
-    found = outcomes([("legit-infer", files), *damaged(files, count, seed=0)], tmp_path)
-    right = found.pop("legit-infer")["text"]
+    outcome_of = outcomes([("legit-infer", files), *damaged(files, count, seed=0)], tmp_path)
+    right = outcome_of.pop("legit-infer")["text"]
     wrong = {
         name: record
-        for name, record in found.items()
+        for name, record in outcome_of.items()
         if not (record["stage"] == "done" and record["text"] == right)
         and not (record["error"] == "PackageError" and str(tmp_path / "graphs" / name) in record["text"])
     }
-    assert len(found) == 2 * (16 + count) and not wrong, wrong
+    assert len(outcome_of) == 2 * (16 + count) and not wrong, wrong
 
 
 def test_the_checksum_names_what_to_do_about_an_edit(tmp_path):

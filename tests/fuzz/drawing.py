@@ -248,15 +248,15 @@ def run(program):
     module, inputs, training = program.load()
     values = {name: p.detach() for name, p in module.named_parameters() if name in program.parameters}
     torch.manual_seed(program.seed)
-    given = inputs()
-    values.update(zip(program.inputs, given))
+    input_values = inputs()
+    values.update(zip(program.inputs, input_values))
     space = {
         "torch": torch,
         "F": torch.nn.functional,
         "nn": torch.nn,
         "self": module,
         **dict(module.named_parameters(recurse=False)),
-        **dict(zip(program.inputs, given)),
+        **dict(zip(program.inputs, input_values)),
     }
     for statement in program.statements:
         exec(f"{statement.out} = {statement.text}" if statement.out else statement.text, space)

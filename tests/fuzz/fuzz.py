@@ -55,11 +55,11 @@ def difference(program, backend, dtype, options="", reopen=False):
     ) as error:  # generated for the values of its seed: with other values a size or an index may be invalid
         return f"not run: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     try:
-        found = train(*program.load(), STEPS, backend, options, reopen)
+        actual = train(*program.load(), STEPS, backend, options, reopen)
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
     for name, e in expected.items():
-        f = found.get(name)
+        f = actual.get(name)
         if f is None or f.shape != e.shape or f.dtype != e.dtype:
             return f"{name}: {tuple(e.shape)} {e.dtype} in eager, {f if f is None else (tuple(f.shape), f.dtype)} in the graph"
         if torch.equal(e, f) or e.numel() == 0:

@@ -156,12 +156,12 @@ def _layout_difference(call: Call, op, arguments, copies, result) -> str:
         if a.alias_info is not None and a.alias_info.is_write
         for pair in zip(_tensors([x]), _tensors([y]))
     ]
-    for i, (found, expected) in enumerate(pairs):
-        if not found.is_floating_point():
-            same = torch.equal(found, expected)
+    for i, (actual, expected) in enumerate(pairs):
+        if not actual.is_floating_point():
+            same = torch.equal(actual, expected)
         else:
-            tolerance = 2e-2 if found.dtype in (torch.bfloat16, torch.float16) else 1e-3
-            same = torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+            tolerance = 2e-2 if actual.dtype in (torch.bfloat16, torch.float16) else 1e-3
+            same = torch.allclose(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         if not same:
             return f"result {i} is not that of dense copies of the arguments"
     return ""
@@ -174,8 +174,8 @@ def _fake_difference(call: Call, op, arguments, copies, result) -> str:
             fake = op(*fakes)
         except Exception as error:
             return f"the fake kernel raises {type(error).__name__}: {str(error).splitlines()[0]}"
-    for i, (found, expected) in enumerate(zip(_tensors(fake), _tensors(result))):
-        described = [(tuple(t.shape), t.stride(), t.dtype) for t in (found, expected)]
+    for i, (actual, expected) in enumerate(zip(_tensors(fake), _tensors(result))):
+        described = [(tuple(t.shape), t.stride(), t.dtype) for t in (actual, expected)]
         if expected.numel() and described[0] != described[1] or described[0][::2] != described[1][::2]:
             return f"result {i} is {described[0]} of the fake kernel, {described[1]} of the operator"
     return ""

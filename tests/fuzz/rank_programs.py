@@ -47,8 +47,8 @@ class Program:
     def probe(self):
         """Whether a later read gives the right values on this rank: the sum of all ranks' parts."""
         expected = [[self.world * (4 * i + j) + sum(range(self.world)) for j in range(4)] for i in range(2)]
-        found = self.sum.numpy().tolist()
-        return found == expected or found
+        actual = self.sum.numpy().tolist()
+        return actual == expected or actual
 
 
 # --------------------------------------------------------------------------- entry points

@@ -44,10 +44,10 @@ def smaller(program):
     if program.training != Program.training:
         yield replace(program, training=Program.training)
     for kind in ("parameters", "inputs"):
-        given = getattr(program, kind)
-        for name in given:
-            if name not in live and len(given) > 1:
-                yield replace(program, **{kind: {k: v for k, v in given.items() if k != name}})
+        shapes = getattr(program, kind)
+        for name in shapes:
+            if name not in live and len(shapes) > 1:
+                yield replace(program, **{kind: {k: v for k, v in shapes.items() if k != name}})
 
 
 def without(program, i):

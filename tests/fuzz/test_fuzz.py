@@ -49,11 +49,11 @@ def type_of(statement):
 
 def test_a_failure_becomes_a_small_script(tmp_path):
     program = drawing.draw_program(5)
-    wanted = [s.out for s in program.statements if s.out][-1]
+    last_output = [s.out for s in program.statements if s.out][-1]
 
     def check(p):
         """As if the last result were wrong."""
-        if any(s.out == wanted for s in p.statements) and drawing.run_or_none(p):
+        if any(s.out == last_output for s in p.statements) and drawing.run_or_none(p):
             return "result 0 after step 1: planted"
 
     small = shrink(program, check, seconds=60)

@@ -68,25 +68,25 @@ def test_a_read_beyond_a_tensor_is_a_crash(at_end):
             ctypes.string_at(outside, 1)
         return Outcome("accepted", str(tensor.sum().item()))
 
-    found = dict(run_in_children(run, range(3), 30.0))
-    assert {seed: outcome.kind for seed, outcome in found.items()} == {
+    outcomes = dict(run_in_children(run, range(3), 30.0))
+    assert {seed: outcome.kind for seed, outcome in outcomes.items()} == {
         0: "accepted",
         1: "crash",
         2: "accepted",
     }
-    assert found[0].detail == "10.0" and found[1].detail == "SIGSEGV"
+    assert outcomes[0].detail == "10.0" and outcomes[1].detail == "SIGSEGV"
 
 
 def test_a_call_that_does_not_end_is_slow():
-    found = dict(
+    outcomes = dict(
         run_in_children(lambda seed: time.sleep(600) if seed else Outcome("accepted"), range(2), seconds(5))
     )
-    assert [found[0].kind, found[1].kind] == ["accepted", "slow"]
+    assert [outcomes[0].kind, outcomes[1].kind] == ["accepted", "slow"]
 
 
 def test_a_child_that_ends_itself_is_a_crash():
-    found = dict(run_in_children(lambda seed: os.kill(os.getpid(), signal.SIGFPE), range(1), 30.0))
-    assert found[0] == Outcome("crash", "SIGFPE")
+    outcomes = dict(run_in_children(lambda seed: os.kill(os.getpid(), signal.SIGFPE), range(1), 30.0))
+    assert outcomes[0] == Outcome("crash", "SIGFPE")
 
 
 @pytest.mark.parametrize("message, kind", [

@@ -52,8 +52,8 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
     step, state, seen = Step() if backend else compute, module.state_dict, {}
     for i in range(steps):
         torch.manual_seed(100 + i)
-        given = inputs()
-        results, given = step(*given) if backend else (step(*given), given)
+        arguments = inputs()
+        results, arguments = step(*arguments) if backend else (step(*arguments), arguments)
         if not backend and optimizer is not None:
             optimizer.step()
             optimizer.zero_grad()
@@ -62,7 +62,7 @@ def train(module, inputs, training, steps, backend=None, options="", reopen=Fals
         named = {
             **{f"result {k}": r for k, r in enumerate(results)},
             **state(),
-            **{f"input {k}": x for k, x in enumerate(given)},
+            **{f"input {k}": x for k, x in enumerate(arguments)},
         }
         seen.update({f"{name} after step {i + 1}": copy.deepcopy(v.detach()) for name, v in named.items()})
         if reopen and backend and i == steps - 2:

@@ -79,15 +79,15 @@ def main(path):
     folder = tempfile.mkdtemp()
     make_tokens(folder)
     make_coco(folder)
-    found = {"tokens": [], "coco": []}
+    recorded = {"tokens": [], "coco": []}
     for name, batches, arguments, options in TOKENS:
         reader = flow.nn.GPTIndexedBinDataReader(os.path.join(folder, name), *arguments, **options)
-        found["tokens"].append([reader().numpy().tolist() for _ in range(batches)])
+        recorded["tokens"].append([reader().numpy().tolist() for _ in range(batches)])
     for batches, size, options in COCO:
         reader = coco_reader(flow, folder, size, options)
-        found["coco"].append([[t.numpy().tolist() for t in reader()[1:3]] for _ in range(batches)])
+        recorded["coco"].append([[t.numpy().tolist() for t in reader()[1:3]] for _ in range(batches)])
     with open(path, "w") as file:
-        json.dump(found, file)
+        json.dump(recorded, file)
         file.write("\n")
 
 

@@ -15,17 +15,17 @@ def steps(build_of, make, xs, in_graph, optimizer=lambda p: torch.optim.SGD(p, l
     """Outputs and state after a few training steps; `build_of(module)` is a function of one tensor that calls backward()."""
     torch.manual_seed(0)
     module = make()
-    made = optimizer(list(module.parameters()))
+    optimizer_of_module = optimizer(list(module.parameters()))
     build = build_of(module)
-    run = graph_of(build, made, module=module) if in_graph else build
+    run = graph_of(build, optimizer_of_module, module=module) if in_graph else build
     torch.manual_seed(1)
     outs = []
     for x in xs:
         if not in_graph:
-            made.zero_grad()
+            optimizer_of_module.zero_grad()
         outs.append(run(x).detach().clone())
         if not in_graph:
-            made.step()
+            optimizer_of_module.step()
     return outs, {k: v.clone() for k, v in module.state_dict().items()}, module
 
 
@@ -101,9 +101,9 @@ def test_tables_by_dtype():
             return super().forward(x) + self.tables[x.dtype] * self.scales[torch.float32, 0]
 
     def make():
-        made = Positions(4, 2)
-        made.tables, made.scales = {torch.float64: torch.ones(2)}, {(torch.float32, 0): 0.5}
-        return made
+        module = Positions(4, 2)
+        module.tables, module.scales = {torch.float64: torch.ones(2)}, {(torch.float32, 0): 0.5}
+        return module
 
     same_as_eager(one_loss, make, inputs(3, 4))
 
@@ -191,10 +191,10 @@ def test_attributes_of_a_module_are_copies():
     def run(in_graph):
         torch.manual_seed(0)
         module, xs = Keeps(), inputs(3, 4, count=4)
-        given = [x.clone() for x in xs]
+        copies = [x.clone() for x in xs]
         step = graph_of(module, module=module) if in_graph else module
         outs = [t for x in xs for t in step(x)]
-        assert all(map(torch.equal, xs, given))
+        assert all(map(torch.equal, xs, copies))
         return outs, [module.previous, module.result, module.largest]
 
     assert all(torch.equal(a, b) for e, g in zip(run(False), run(True)) for a, b in zip(e, g))
@@ -292,9 +292,9 @@ def test_a_dict_rebound_in_every_call(monkeypatch):
             return out
 
     def make():
-        made = Caching(4, 2)
-        made.cache = {}
-        return made
+        module = Caching(4, 2)
+        module.cache = {}
+        return module
 
     same_as_eager(one_loss, make, inputs(3, 4, count=5))
     assert len(captures) == 2
@@ -324,17 +324,17 @@ def test_a_class_that_pytree_knows_is_kept(in_a_dict):
             out = super().forward(x)
             if last is not None:
                 out = out + 0.1 * last.held["mean"]
-            made = Record(out=out.detach(), mean=out.detach().mean())
+            record = Record(out=out.detach(), mean=out.detach().mean())
             if in_a_dict:
-                self.cache["last"] = made
+                self.cache["last"] = record
             else:
-                self.last = made
+                self.last = record
             return out
 
     def make():
-        made = Caching(4, 2)
-        made.cache, made.last = {}, None
-        return made
+        module = Caching(4, 2)
+        module.cache, module.last = {}, None
+        return module
 
     module = same_as_eager(one_loss, make, inputs(3, 4, count=5))
     kept = module.cache["last"] if in_a_dict else module.last
@@ -345,9 +345,9 @@ def test_deeply_nested_settings_of_a_module():
     """A model's layers as lists in lists, as they were read from a file."""
 
     def make():
-        made = nn.Linear(4, 2)
-        made.settings = {"head": [[[[[1, 2], "Conv"]]]]}
-        return made
+        module = nn.Linear(4, 2)
+        module.settings = {"head": [[[[[1, 2], "Conv"]]]]}
+        return module
 
     assert same_as_eager(one_loss, make, inputs(3, 4)).settings == {"head": [[[[[1, 2], "Conv"]]]]}
 
@@ -366,11 +366,11 @@ def keeping_deep(count):
             return out
 
     def make():
-        made, kept = Caching(4, 2), {}
+        module, kept = Caching(4, 2), {}
         for _ in range(count):
             kept = {"in": kept}
-        kept["whole"] = made.cache = kept
-        return made
+        kept["whole"] = module.cache = kept
+        return module
 
     return make
 

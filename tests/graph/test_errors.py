@@ -82,9 +82,9 @@ def test_nested_tensors_and_classes_of_tensors_are_named():
                     list(x), layout=layout
                 ).to_padded_tensor(0.0)
             )(x, y)
-    for made in (lambda x: x.as_subclass(Own), Own):
+    for wrap in (lambda x: x.as_subclass(Own), Own):
         with pytest.raises(OneFlowError, match="a tensor of a class of its own") as caught:
-            make(lambda self, x, made=made: made(x) * 2)(x)
+            make(lambda self, x, wrap=wrap: wrap(x) * 2)(x)
         assert __file__ in str(caught.value)
     assert torch.equal(make(lambda self, own: own * 2)(x.as_subclass(Own)), x * 2)
 

@@ -174,7 +174,7 @@ def test_another_thread_works_as_ever_while_a_graph_is_captured():
 
 
 def test_graphs_captured_in_several_threads_at_once():
-    found = []
+    losses = []
 
     def work():
         model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -192,14 +192,14 @@ def test_graphs_captured_in_several_threads_at_once():
             loss = eager(x).square().mean()
             loss.backward()
             optimizer.step()
-            found.append(torch.equal(step(x), loss))
+            losses.append(torch.equal(step(x), loss))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [True] * 12
+    assert losses == [True] * 12
     assert "data" not in torch.Tensor.__dict__, "a change to torch was left behind"
 
 
@@ -328,8 +328,8 @@ def test_dtypes_that_torch_refuses(function):
     xs = inputs(2)
     for x in xs:
         expected = function(x)
-        found = graph_of(function)(x)
-        assert found.dtype == expected.dtype and torch.equal(found, expected)
+        actual = graph_of(function)(x)
+        assert actual.dtype == expected.dtype and torch.equal(actual, expected)
     if function(xs[0].clone().requires_grad_()).requires_grad:
         follow(lambda: nn.Linear(4, 4), forward=lambda module, x: function(module(x)).float())
 
@@ -342,8 +342,8 @@ def test_max_pool1d_without_gradients_is_laid_out_row_by_row():
         return pooled, nn.functional.batch_norm(pooled, None, None, training=True)
 
     x = torch.randn(17, 4, 3, generator=torch.Generator().manual_seed(3)).transpose(1, 2)
-    for found, expected in zip(graph_of(function)(x), function(x), strict=True):
-        assert torch.equal(found, expected) and found.stride() == expected.stride()
+    for actual, expected in zip(graph_of(function)(x), function(x), strict=True):
+        assert torch.equal(actual, expected) and actual.stride() == expected.stride()
     follow(
         lambda: nn.Sequential(nn.Conv1d(6, 4, 1), nn.MaxPool1d(2)),
         xs=[torch.randn(3, 8, 6).mT for _ in range(2)],

@@ -156,8 +156,8 @@ def both(name, make_optimizer, same, amp=None, scaler=None, count=10, **config):
     expected = eager_steps(model, a, batches, amp, scalers[0])
     graph = trainer(other, b, scalers[1], amp, **config)
     torch.manual_seed(5)
-    found = [graph(*batch) for batch in batches]
-    for step, (e, f) in enumerate(zip(expected, found)):
+    losses = [graph(*batch) for batch in batches]
+    for step, (e, f) in enumerate(zip(expected, losses)):
         assert same(e, f), f"loss of step {step}: eager {e.item()!r}, graph {f.item()!r}"
     for (key, e), f in zip(model.state_dict().items(), other.state_dict().values()):
         assert same(e, f), f"{key}: {(e - f).abs().max().item()} apart"
@@ -374,8 +374,8 @@ def test_a_saved_program_is_loaded_on_either_device(target, tmp_path):
     graph.save(str(tmp_path / "p"))
     loaded = load(str(tmp_path / "p"), map_location=target)
     expected = graph(x, y)
-    found = loaded(x.to(target), y.to(target))
-    assert found.device.type == target and torch.allclose(found.cpu(), expected.cpu(), atol=1e-5)
+    actual = loaded(x.to(target), y.to(target))
+    assert actual.device.type == target and torch.allclose(actual.cpu(), expected.cpu(), atol=1e-5)
 
 
 def test_checkpoints_hold_cuda_tensors(tmp_path):

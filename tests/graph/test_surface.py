@@ -98,7 +98,7 @@ def test_nested_arguments_are_named_by_their_path():
 
 
 @pytest.mark.parametrize(
-    "level, wanted, unwanted",
+    "level, printed, unwanted",
     [
         (-1, [], ["GRAPH"]),
         (0, ["start building graph.", "building graph Done! Cost time"], ["(MODULE:"]),
@@ -111,12 +111,12 @@ def test_nested_arguments_are_named_by_their_path():
         (3, ["(OPERATOR: model.fc-matmul", "location=("], []),
     ],
 )
-def test_debug_levels(level, wanted, unwanted, capsys):
+def test_debug_levels(level, printed, unwanted, capsys):
     graph = make()
     graph.debug(level)
     graph(X)
     out = capsys.readouterr().out
-    assert all(w in out for w in wanted) and not any(u in out for u in unwanted), out
+    assert all(w in out for w in printed) and not any(u in out for u in unwanted), out
     graph(X)
     assert capsys.readouterr().out == ""
 
@@ -376,7 +376,7 @@ def test_html_page_shows_modules_operators_and_times(tmp_path):
     state = copy.deepcopy(graph.state_dict())
     graph.to_html(tmp_path / "g.html", X)
     text = (tmp_path / "g.html").read_text()
-    for wanted in (
+    for part in (
         "<summary>model",
         "<summary>fc",
         "addmm",
@@ -385,7 +385,7 @@ def test_html_page_shows_modules_operators_and_times(tmp_path):
         "native_batch_norm",
         "def Train_",
     ):
-        assert wanted in text, wanted
+        assert part in text, part
     after = graph.state_dict()
     assert all(
         torch.equal(torch.as_tensor(v), torch.as_tensor(after[k]))

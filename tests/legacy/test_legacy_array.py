@@ -383,11 +383,11 @@ CASES = {
 def test_against_numpy(name):
     function, arrays, reference = CASES[name]
     got = run(function, *arrays)
-    wanted = np.asarray(reference(*arrays))
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
-    if wanted.dtype != np.float64 and not (wanted.dtype == np.int64 and got.dtype == np.int32):
-        assert got.dtype == wanted.dtype
+    expected = np.asarray(reference(*arrays))
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    if expected.dtype != np.float64 and not (expected.dtype == np.int64 and got.dtype == np.int32):
+        assert got.dtype == expected.dtype
 
 
 def test_combined_margin_loss():
@@ -405,10 +405,10 @@ def test_ctc_loss_against_torch():
     targets = np.array([[1, 2], [3, 3]], np.int32)
     lengths, sizes = np.array([5, 5], np.int32), np.array([2, 1], np.int32)
     got = run(lambda *b: flow.ctc_loss(*b, reduction="sum"), lp.numpy(), targets, lengths, sizes)
-    wanted = torch.nn.functional.ctc_loss(
+    expected = torch.nn.functional.ctc_loss(
         lp, torch.tensor(targets), torch.tensor(lengths), torch.tensor(sizes), reduction="sum"
     )
-    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["gather-axis", "slice_v2", "tensor_scatter_nd_update", "where"])
@@ -515,7 +515,7 @@ def test_operators_by_type_name():
         )
 
     got = run(job, X, Y)
-    wanted = dict(
+    expected = dict(
         leaky=np.where(X > 0, X, X / 2),
         dims=X[:, None],
         top=np.argsort(-X, 1)[:, :2],
@@ -526,7 +526,7 @@ def test_operators_by_type_name():
         most=X.max(1, keepdims=True),
         bias=X + Y[0],
     )
-    for name, value in wanted.items():
+    for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="no input or attribute 'alpha'"):
         run(lambda x: by_name("leaky_relu", {"x": [x]}), X)

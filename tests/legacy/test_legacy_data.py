@@ -23,9 +23,9 @@ def test_ofrecord_reader_gives_the_next_batch_in_each_call(dataset):
     job = job_of(body, [])
     for step in range(5):
         x, label = job()
-        wanted = [(2 * step + k) % 8 for k in range(2)]
-        assert label[:, 0].tolist() == wanted
-        np.testing.assert_allclose(x, 2 * np.stack([kept[i][0] for i in wanted]), rtol=1e-6)
+        expected = [(2 * step + k) % 8 for k in range(2)]
+        assert label[:, 0].tolist() == expected
+        np.testing.assert_allclose(x, 2 * np.stack([kept[i][0] for i in expected]), rtol=1e-6)
     assert len(bodies) == 1 and not job.last.eager
 
 
@@ -46,12 +46,12 @@ def test_image_pipeline_of_the_benchmarks(dataset):
     job = job_of(body, [])
     for step in range(2):
         normal, resized, flip = job()
-        wanted = np.stack([images.resize(kept[4 * step + k][2], 8, 6, "auto") for k in range(4)])
-        np.testing.assert_array_equal(resized, wanted)
+        expected = np.stack([images.resize(kept[4 * step + k][2], 8, 6, "auto") for k in range(4)])
+        np.testing.assert_array_equal(resized, expected)
         assert flip.tolist() == [1] * 4
         np.testing.assert_allclose(
             normal,
-            ((wanted[:, :, ::-1] - np.array(mean)) / np.array(std)).transpose(0, 3, 1, 2),
+            ((expected[:, :, ::-1] - np.array(mean)) / np.array(std)).transpose(0, 3, 1, 2),
             rtol=1e-5,
             atol=1e-5,
         )
@@ -84,9 +84,9 @@ def test_classification_reader_and_older_codecs(dataset):
 
     pixels, label, normal, x = job_of(body, [])()
     assert label.tolist() == [[0], [1]]
-    wanted = np.stack([images.resize(kept[i][2], 8, 8, "auto") for i in range(2)])
-    np.testing.assert_array_equal(pixels, wanted)
-    np.testing.assert_allclose(normal, wanted - np.array([10.0, 20.0, 30.0]), rtol=1e-6)
+    expected = np.stack([images.resize(kept[i][2], 8, 8, "auto") for i in range(2)])
+    np.testing.assert_array_equal(pixels, expected)
+    np.testing.assert_allclose(normal, expected - np.array([10.0, 20.0, 30.0]), rtol=1e-6)
     np.testing.assert_allclose(x, np.stack([kept[i][0] for i in range(2)]))
 
 

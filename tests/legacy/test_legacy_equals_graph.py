@@ -196,8 +196,8 @@ def test_twenty_steps(name, backend, monkeypatch):
 
     graph = Graph()
     for images, labels in zip(x, y):
-        wanted = graph(torch.from_numpy(images), torch.from_numpy(labels).long()).item()
-        assert job(images, labels).mean() == pytest.approx(wanted, abs=1e-5)
+        expected = graph(torch.from_numpy(images), torch.from_numpy(labels).long()).item()
+        assert job(images, labels).mean() == pytest.approx(expected, abs=1e-5)
     end = {n: v.numpy() for n, v in flow.get_all_variables().items()}
     for ours_name, theirs_name in module.names.items():
         # Adam divides by sqrt(v): rounding of tiny gradients shows in the weights, not in the losses

@@ -29,9 +29,13 @@ def test_snapshot_round_trip(tmp_path):
     job = variable_job()
     before = job()
     flow.checkpoint.save(str(tmp_path / "a"))
-    found = flow.checkpoint.get(str(tmp_path / "a"))
-    assert set(found) == {"net-w"} and found["net-w"].shape == (2, 3) and found["net-w"].dtype == flow.float32
-    np.testing.assert_array_equal(found["net-w"].numpy(), before)
+    restored = flow.checkpoint.get(str(tmp_path / "a"))
+    assert (
+        set(restored) == {"net-w"}
+        and restored["net-w"].shape == (2, 3)
+        and restored["net-w"].dtype == flow.float32
+    )
+    np.testing.assert_array_equal(restored["net-w"].numpy(), before)
     assert (tmp_path / "a" / "net-w" / "out").read_bytes() == before.tobytes()
     assert (
         tmp_path / "a" / "net-w" / "meta"
@@ -164,7 +168,7 @@ def test_saved_model_and_inference_session(tmp_path):
         names["out"] = out.logical_blob_name
         return out
 
-    wanted = infer(X)
+    expected = infer(X)
     builder = flow.saved_model.ModelBuilder(str(tmp_path / "m"))
     graph = builder.ModelName("model").Version(1).AddFunction(infer)
     signature = graph.AddSignature("regress")
@@ -203,9 +207,9 @@ def test_saved_model_and_inference_session(tmp_path):
         )
         assert session.input_info("image") == {"shape": (2, 3), "dtype": np.float32}
         assert session.output_info("probabilities", "infer") == {"shape": (2, 4), "dtype": np.float32}
-        np.testing.assert_allclose(session.run("infer", image=X)["probabilities"], wanted, rtol=1e-6)
+        np.testing.assert_allclose(session.run("infer", image=X)["probabilities"], expected, rtol=1e-6)
         np.testing.assert_allclose(
-            session.async_run("infer", image=X).result()["probabilities"], wanted, rtol=1e-6
+            session.async_run("infer", image=X).result()["probabilities"], expected, rtol=1e-6
         )
         with pytest.raises(ValueError, match=r"input 'image' is \(2, 3\) float32"):
             session.run("infer", image=X.T)
@@ -308,17 +312,19 @@ def test_summaries_from_jobs_and_outside(tmp_path):
         step=5,
     )
     flow.summary.flush_summary_writer()
-    found = events(tmp_path)
-    assert b"brain.Event:2" in found[0] and len(found) == 8
-    assert b"loss" in found[1] and struct.pack("<f", 2.5) in found[1] and b"\x10\x07" in found[1]
+    recorded = events(tmp_path)
+    assert b"brain.Event:2" in recorded[0] and len(recorded) == 8
+    assert b"loss" in recorded[1] and struct.pack("<f", 2.5) in recorded[1] and b"\x10\x07" in recorded[1]
     assert (
-        struct.pack("<d", 2.5) in found[2] and struct.pack("<f", 3.5) in found[3] and b"\x10\x08" in found[3]
+        struct.pack("<d", 2.5) in recorded[2]
+        and struct.pack("<f", 3.5) in recorded[3]
+        and b"\x10\x08" in recorded[3]
     )
-    assert b"picture" in found[5] and b"PNG" in found[5]
-    assert b"hello" in found[6] and b"note" in found[6]
+    assert b"picture" in recorded[5] and b"PNG" in recorded[5]
+    assert b"hello" in recorded[6] and b"note" in recorded[6]
     assert (
-        all(w in found[7] for w in (b"hparams", b"lr", b"adam", struct.pack("<d", 0.1)))
-        and b"acc" not in found[7]
+        all(w in recorded[7] for w in (b"hparams", b"lr", b"adam", struct.pack("<d", 0.1)))
+        and b"acc" not in recorded[7]
     )
 
 

@@ -130,9 +130,9 @@ def test_boxes_and_polygons():
         index,
         size,
     )
-    wanted = np.zeros((1, 20, 10), np.int8)
-    wanted[0, 1:4, 1:7] = 1
-    np.testing.assert_array_equal(mask, wanted)
+    expected = np.zeros((1, 20, 10), np.int8)
+    expected[0, 1:4, 1:7] = 1
+    np.testing.assert_array_equal(mask, expected)
     for name in (
         "object_bbox_flip",
         "object_bbox_scale",

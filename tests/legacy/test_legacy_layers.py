@@ -45,7 +45,7 @@ def test_conv(n, data_format):
     last = data_format.endswith("C")
     x = rng.normal(size=(2, 4, *(7, 6, 5)[:n])).astype(np.float32)
     layer = getattr(flow.layers, f"conv{n}d")
-    given = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
+    laid_out = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
     got = run(
         lambda b: layer(
             b,
@@ -58,7 +58,7 @@ def test_conv(n, data_format):
             name="c",
             **INIT,
         ),
-        given,
+        laid_out,
     )
     v = values()
     w = v["c-weight"].movedim(-1, 1) if last else v["c-weight"]
@@ -67,10 +67,10 @@ def test_conv(n, data_format):
     for size in reversed(x.shape[2:]):
         total = max(0, (-(-size // 2) - 1) * 2 + 3 - size)
         pads += [total // 2, total - total // 2]
-    wanted = (F.conv1d, F.conv2d, F.conv3d)[n - 1](
+    expected = (F.conv1d, F.conv2d, F.conv3d)[n - 1](
         F.pad(T(x), pads), w, v["c-bias"], stride=2, groups=2
     ).numpy()
-    np.testing.assert_allclose(np.moveaxis(got, -1, 1) if last else got, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.moveaxis(got, -1, 1) if last else got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_conv2d_names_and_errors():
@@ -92,18 +92,21 @@ def test_batch_normalization_trains_and_evaluates(axis):
         flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.0]), momentum=0).minimize(y)
         return y
 
-    given = IMG if axis == 1 else np.ascontiguousarray(np.moveaxis(IMG, 1, -1))
+    laid_out = IMG if axis == 1 else np.ascontiguousarray(np.moveaxis(IMG, 1, -1))
     back = (lambda a: a) if axis == 1 else (lambda a: np.moveaxis(a, -1, 1))
-    train, evaluate = job_of(train_body, [given], "train", name="train"), job_of(net, [given], name="eval")
-    np.testing.assert_allclose(back(evaluate(given)), IMG / np.sqrt(1 + 1e-3), rtol=1e-5)
+    train, evaluate = (
+        job_of(train_body, [laid_out], "train", name="train"),
+        job_of(net, [laid_out], name="eval"),
+    )
+    np.testing.assert_allclose(back(evaluate(laid_out)), IMG / np.sqrt(1 + 1e-3), rtol=1e-5)
     bn = torch.nn.BatchNorm2d(4, eps=1e-3, momentum=0.1)
     for _ in range(3):
-        np.testing.assert_allclose(back(train(given)), bn(T(IMG)).detach(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(back(train(laid_out)), bn(T(IMG)).detach(), rtol=1e-4, atol=1e-5)
     v = values()
     assert {"bn-gamma", "bn-beta", "bn-moving_mean", "bn-moving_variance"} <= set(v)
     torch.testing.assert_close(v["bn-moving_mean"], bn.running_mean)
     torch.testing.assert_close(v["bn-moving_variance"], bn.running_var)
-    np.testing.assert_allclose(back(evaluate(given)), bn.eval()(T(IMG)).detach(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(back(evaluate(laid_out)), bn.eval()(T(IMG)).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_batch_normalization_before_the_first_call_keeps_its_moving_values():
@@ -187,19 +190,19 @@ def test_upsample_2d(kwargs):
     size = kwargs.get("size", (2, 2))
     h, w = (size, size) if isinstance(size, int) else size
     mode = kwargs.get("interpolation", "nearest")
-    wanted = F.interpolate(
+    expected = F.interpolate(
         T(IMG),
         size=(6 * h, 5 * w),
         mode=mode,
         align_corners=kwargs.get("align_corners", False) if mode == "bilinear" else None,
     )
     np.testing.assert_allclose(
-        run(lambda x: flow.layers.upsample_2d(x, **kwargs), IMG), wanted, rtol=1e-5, atol=1e-6
+        run(lambda x: flow.layers.upsample_2d(x, **kwargs), IMG), expected, rtol=1e-5, atol=1e-6
     )
     got = run(
         lambda x: flow.layers.upsample_2d(x, data_format="NHWC", **kwargs), IMG.transpose(0, 2, 3, 1).copy()
     )
-    np.testing.assert_allclose(got.transpose(0, 3, 1, 2), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got.transpose(0, 3, 1, 2), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_upsample_2d_errors():

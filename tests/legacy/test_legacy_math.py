@@ -156,11 +156,11 @@ CASES = {
 def test_against_numpy(name):
     arrays, kwargs, reference = CASES[name]
     got = run(lambda *blobs: getattr(flow.math, name)(*blobs, **(kwargs or {}), name="given"), *arrays)
-    wanted = np.asarray(reference(*[a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]))
-    assert got.shape == wanted.shape
-    if wanted.dtype == bool:
+    expected = np.asarray(reference(*[a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]))
+    assert got.shape == expected.shape
+    if expected.dtype == bool:
         assert got.dtype == np.int8
-    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
 
 
 def test_lists_and_likes():
@@ -211,13 +211,13 @@ def test_gradients(name):
     )
     if name == "reduce_variance":
         reference = lambda x: x.var(1)
-    wanted = np.zeros_like(base[0])
+    expected = np.zeros_like(base[0])
     for i in np.ndindex(*base[0].shape):
         up, down = base[0].copy(), base[0].copy()
         up[i] += eps
         down[i] -= eps
-        wanted[i] = (np.sum(reference(up, *base[1:])) - np.sum(reference(down, *base[1:]))) / (2 * eps)
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
+        expected[i] = (np.sum(reference(up, *base[1:])) - np.sum(reference(down, *base[1:]))) / (2 * eps)
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_numbers_take_the_dtype_of_the_blob():
@@ -251,7 +251,7 @@ def test_elements_of_a_comparison_count():
 
 def test_no_axes_reduce_nothing():
     x = np.array([[0, -2], [3, 0]], np.float32)
-    for name, wanted in dict(
+    for name, expected in dict(
         reduce_sum=x,
         reduce_max=x,
         reduce_logsumexp=x,
@@ -263,5 +263,5 @@ def test_no_axes_reduce_nothing():
     ).items():
         flow.clear_default_session()
         np.testing.assert_array_equal(
-            run(lambda b: getattr(flow.math, name)(b, axis=[]), x), wanted, err_msg=name
+            run(lambda b: getattr(flow.math, name)(b, axis=[]), x), expected, err_msg=name
         )

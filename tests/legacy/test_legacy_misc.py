@@ -61,8 +61,8 @@ def test_settings_the_engine_gets():
     config.enable_fuse_add_to_output(True)
     config.enable_fuse_cast_scale()
     flow.config.enable_debug_mode(True)
-    made = config.engine_config()
-    assert made.fuse_add_to_output and made.fuse_cast_scale and made.check
+    options = config.engine_config()
+    assert options.fuse_add_to_output and options.fuse_cast_scale and options.check
     assert (job_of(lambda x: x * 2, [X], config=config)(X) == 2 * X).all()
 
 
@@ -76,13 +76,13 @@ def test_resource_settings(tmp_path):
         call(getattr(flow.config.collective_boxing, name), row)
     for name, row in legacy_config.ENV.items():
         call(getattr(flow.env, name), row)
-    found = flow.env.current_resource()
+    resource = flow.env.current_resource()
     assert (
-        found["gpu_device_num"] == 1
-        and found["collective_boxing.nccl_num_streams"] == 1
-        and found["env.ctrl_port"] == 1
+        resource["gpu_device_num"] == 1
+        and resource["collective_boxing.nccl_num_streams"] == 1
+        and resource["env.ctrl_port"] == 1
     )
-    assert flow.config.legacy_model_io_enabled() is True and flow.current_resource() == found
+    assert flow.config.legacy_model_io_enabled() is True and flow.current_resource() == resource
     with pytest.raises(OSError):
         flow.config.load_library(str(tmp_path / "none.so"))
     with pytest.raises(OSError):

@@ -184,9 +184,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_against_reference(name):
     function, arrays, reference = CASES[name]
-    got, wanted = run(function, *arrays), np.asarray(reference(*arrays))
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+    got, expected = run(function, *arrays), np.asarray(reference(*arrays))
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
 
 LOSSES = {
@@ -213,10 +213,10 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_reductions(name):
     arrays, kwargs, reference = LOSSES[name]
-    wanted = reference(*arrays)
+    expected = reference(*arrays)
     for reduction, f in (("none", lambda v: v), ("mean", np.mean), ("sum", np.sum)):
         got = run(lambda *b: getattr(flow.nn, name)(*b, reduction=reduction, name="l", **kwargs), *arrays)
-        np.testing.assert_allclose(got, f(wanted), rtol=2e-5, atol=1e-5)
+        np.testing.assert_allclose(got, f(expected), rtol=2e-5, atol=1e-5)
     with pytest.raises(ValueError, match="reduction must be"):
         run(lambda *b: getattr(flow.nn, name)(*b, reduction="median", **kwargs), *arrays)
 

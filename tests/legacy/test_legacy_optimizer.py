@@ -24,14 +24,14 @@ def test_weight_decay_includes_and_excludes():
         b = flow.get_variable("net-bias", shape=(1,), initializer=flow.ones_initializer())
         opt.SGDW(const(), momentum=0, weight_decay=0.5, **how).minimize((a + b) * 0)
 
-    for how, wanted in (
+    for how, expected in (
         (dict(weight_decay_excludes=["bias", "norm"]), (0.95, 1)),
         (dict(weight_decay_includes=["bias$"]), (1, 0.95)),
     ):
         flow.clear_default_session()
         job_of(body, [], "train")()
         values = flow.get_all_variables()
-        assert [values[n].numpy()[0] for n in ("net-weight", "net-bias")] == pytest.approx(wanted)
+        assert [values[n].numpy()[0] for n in ("net-weight", "net-bias")] == pytest.approx(expected)
     with pytest.raises(ValueError, match="not both"):
         opt.AdamW(const(), weight_decay=0.1, weight_decay_includes=["a"], weight_decay_excludes=["b"])
 

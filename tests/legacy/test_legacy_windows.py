@@ -59,10 +59,10 @@ W = rng.normal(size=(6, 4, 3, 2)).astype(np.float32)
     ],
 )
 def test_conv2d_paddings_and_layouts(padding, pads):
-    wanted = conv_reference(IMG, W, 1, pads)
+    expected = conv_reference(IMG, W, 1, pads)
     np.testing.assert_allclose(
         run(lambda x, w: flow.nn.conv2d(x, w, strides=1, padding=padding), IMG, W),
-        wanted,
+        expected,
         rtol=1e-4,
         atol=1e-4,
     )
@@ -72,7 +72,7 @@ def test_conv2d_paddings_and_layouts(padding, pads):
         np.ascontiguousarray(IMG.transpose(0, 2, 3, 1)),
         np.ascontiguousarray(W.transpose(0, 2, 3, 1)),
     )
-    np.testing.assert_allclose(got.transpose(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got.transpose(0, 3, 1, 2), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_conv2d_groups_strides_dilations():
@@ -193,10 +193,10 @@ def pool_reference(x, k, s, pads, how):
 )
 def test_pool2d(how, k, s, padding, pads):
     function = getattr(flow.nn, f"{how}_pool2d")
-    wanted = pool_reference(IMG, k, s, pads, how)
+    expected = pool_reference(IMG, k, s, pads, how)
     np.testing.assert_allclose(
         run(lambda x: function(x, ksize=k, strides=s, padding=padding, name="p"), IMG),
-        wanted,
+        expected,
         rtol=1e-5,
         atol=1e-6,
     )
@@ -204,7 +204,7 @@ def test_pool2d(how, k, s, padding, pads):
     got = run(
         lambda x: function(x, [k, k], [s, s], last, data_format="NHWC"), IMG.transpose(0, 2, 3, 1).copy()
     )
-    np.testing.assert_allclose(got.transpose(0, 3, 1, 2), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got.transpose(0, 3, 1, 2), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_pool_ceil_mode_and_other_dimensions():

@@ -114,10 +114,10 @@ def test_detection(name):
     assert losses and all(flow.isfinite(v).item() for v in losses.values())
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
     with flow.no_grad():
-        found = model.eval()(images[:1])[0]
+        actual = model.eval()(images[:1])[0]
     assert (
-        found["boxes"].shape[1] == 4
-        and found["boxes"].shape[0] == found["labels"].shape[0] == found["scores"].shape[0]
+        actual["boxes"].shape[1] == 4
+        and actual["boxes"].shape[0] == actual["labels"].shape[0] == actual["scores"].shape[0]
     )
 
 

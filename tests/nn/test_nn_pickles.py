@@ -37,14 +37,14 @@ INPUTS = {
 def test_module_of_real_oneflow(code, tmp_path):
     """It becomes the module that the same constructor call makes here: class, text, state names, result."""
     (tmp_path / "file").write_bytes(base64.b64decode(PICKLES[code]))
-    loaded, made = flow.load(str(tmp_path / "file")), eval(code, {"nn": flow.nn})
-    assert type(loaded) is type(made)
-    assert list(loaded.state_dict()) == list(made.state_dict())
-    inputs = INPUTS.get(type(made).__name__, (X,))
+    loaded, constructed = flow.load(str(tmp_path / "file")), eval(code, {"nn": flow.nn})
+    assert type(loaded) is type(constructed)
+    assert list(loaded.state_dict()) == list(constructed.state_dict())
+    inputs = INPUTS.get(type(constructed).__name__, (X,))
     if inputs is None:
         return
-    made.load_state_dict(loaded.state_dict())
-    got, want = loaded.eval()(*inputs), made.eval()(*inputs)
+    constructed.load_state_dict(loaded.state_dict())
+    got, want = loaded.eval()(*inputs), constructed.eval()(*inputs)
     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
 

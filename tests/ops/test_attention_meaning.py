@@ -41,25 +41,25 @@ def turn(x, positions, size, mode, base=1e4):
 @pytest.mark.parametrize("size", [None, 4])
 def test_rotary_from_base(mode, size):
     x = rand(2, 3, 5, 8)
-    found = C.fused_apply_rotary_emb(x, mode=mode, rotary_size=size, base=100.0)
+    actual = C.fused_apply_rotary_emb(x, mode=mode, rotary_size=size, base=100.0)
     expected = np.array(
         [
             [[turn(x[b, h, m].numpy(), m, size or 8, mode, 100.0) for m in range(5)] for h in range(3)]
             for b in range(2)
         ]
     )
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(actual.numpy(), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["plane", "interval"])
 def test_rotary_with_two_position_dimensions(mode):
     x, ids = rand(2, 3, 5, 8), torch.randint(0, 9, (2, 2, 5))
-    found = C.fused_apply_rotary_emb(x, position_ids=ids, mode=mode)
+    actual = C.fused_apply_rotary_emb(x, position_ids=ids, mode=mode)
     for b in range(2):
         for m in range(5):
             row = x[b, 1, m].numpy()
             halves = [turn(row[4 * d : 4 * d + 4], int(ids[b, d, m]), 4, mode) for d in range(2)]
-            np.testing.assert_allclose(found[b, 1, m].numpy(), np.concatenate(halves), atol=1e-12)
+            np.testing.assert_allclose(actual[b, 1, m].numpy(), np.concatenate(halves), atol=1e-12)
 
 
 def test_rotary_layouts_agree():
@@ -91,10 +91,10 @@ def test_rotary_layouts_agree():
 def test_rotary_tables_by_position():
     x, ids = rand(2, 3, 5, 4), torch.randint(0, 7, (2, 1, 5))
     cos, sin = rand(7, 4), rand(7, 4)
-    found = C.fused_apply_rotary_emb(x, cos=cos, sin=sin, position_ids=ids)
+    actual = C.fused_apply_rotary_emb(x, cos=cos, sin=sin, position_ids=ids)
     c, s = (t[ids[:, 0]][:, None] for t in (cos, sin))
     a, b = x.chunk(2, -1)
-    torch.testing.assert_close(found, x * c + torch.cat((-b, a), -1) * s)
+    torch.testing.assert_close(actual, x * c + torch.cat((-b, a), -1) * s)
     with pytest.raises(RuntimeError, match=r"\(positions, 4\), found \(7, 3\)"):
         C.fused_apply_rotary_emb(x, cos=cos[:, :3], sin=sin[:, :3])
 
@@ -120,11 +120,13 @@ def test_fused_self_attention():
 @pytest.mark.parametrize("causal,offset", [(False, 0), (True, 0), (True, 2)])
 def test_attention_inference(causal, offset):
     q, k, v, bias = rand(2, 5, 12), rand(2, 7, 12), rand(2, 7, 12), rand(5, 7)
-    found = C.fused_multi_head_attention_inference(
+    actual = C.fused_multi_head_attention_inference(
         q, k, v, 3, causal=causal, attn_bias=bias, causal_diagonal_offset=offset
     )
     keep = torch.ones(5, 7, dtype=torch.bool).tril(offset) if causal else None
-    torch.testing.assert_close(found[1, :, 4:8], attend(q[1, :, 4:8], k[1, :, 4:8], v[1, :, 4:8], keep, bias))
+    torch.testing.assert_close(
+        actual[1, :, 4:8], attend(q[1, :, 4:8], k[1, :, 4:8], v[1, :, 4:8], keep, bias)
+    )
     sliced = C.fused_multi_head_attention_inference(
         torch.cat((rand(2, 5, 4), q), 2), k, v, 3, query_hidden_slice_start=4
     )
@@ -140,7 +142,7 @@ def test_attention_v2_layouts_agree():
     torch.testing.assert_close(
         run(query=q, query_layout="BMHK", key=k, key_layout="BMHK", value=v, value_layout="BMHK"), expected
     )
-    found = run(
+    actual = run(
         query=q.permute(1, 0, 2, 3).flatten(2),
         query_layout="MB(HK)",
         query_head_size=4,
@@ -150,7 +152,7 @@ def test_attention_v2_layouts_agree():
         value_layout="BM(HK)",
         output_layout="MB(HK)",
     )
-    torch.testing.assert_close(found, expected.transpose(0, 1))
+    torch.testing.assert_close(actual, expected.transpose(0, 1))
     both = torch.stack((k, v), 3).flatten(2)  # B M (H 2 K)
     torch.testing.assert_close(
         run(query=q, query_layout="BMHK", key=both, key_layout="BM(H2K)", value=both, value_layout="BM(H2K)"),
@@ -173,16 +175,16 @@ def test_attention_v2_masks():
         torch.testing.assert_close(
             run(**layouts, attn_mask_type=kind)[0], attend(q[0, :, 0], k[0, :, 0], v[0, :, 0], keep)
         )
-    found = run(**layouts, key_seq_len=torch.tensor([3, 7]), scale=0.3)
-    torch.testing.assert_close(found[0], attend(q[0, :, 0], k[0, :3, 0], v[0, :3, 0], scale=0.3))
-    torch.testing.assert_close(found[1], attend(q[1, :, 0], k[1, :, 0], v[1, :, 0], scale=0.3))
+    actual = run(**layouts, key_seq_len=torch.tensor([3, 7]), scale=0.3)
+    torch.testing.assert_close(actual[0], attend(q[0, :, 0], k[0, :3, 0], v[0, :3, 0], scale=0.3))
+    torch.testing.assert_close(actual[1], attend(q[1, :, 0], k[1, :, 0], v[1, :, 0], scale=0.3))
 
 
 def test_attention_v2_concatenated_sequences():
     lengths = [3, 0, 4]
     start = torch.tensor([0, 3, 3, 7])
     q, k, v = rand(7, 2, 4), rand(7, 2, 4), rand(7, 2, 4)
-    found = C.fused_multi_head_attention_inference_v2(
+    actual = C.fused_multi_head_attention_inference_v2(
         query=q,
         query_layout="(BM)HK",
         query_seq_start=start,
@@ -195,11 +197,11 @@ def test_attention_v2_concatenated_sequences():
         value_layout="(BM)(HK)",
         output_layout="(BM)(HK)",
     )
-    assert found.shape == (7, 8)
+    assert actual.shape == (7, 8)
     for at, n in zip(start, lengths):
         rows = slice(int(at), int(at) + n)
         if n:
-            torch.testing.assert_close(found[rows, 4:], attend(q[rows, 1], k[rows, 1], v[rows, 1]))
+            torch.testing.assert_close(actual[rows, 4:], attend(q[rows, 1], k[rows, 1], v[rows, 1]))
 
 
 def test_concat_past_key_value():

@@ -33,24 +33,24 @@ def compare(images, channels, filters, size, kernel, stride, padding, dilation):
     dy = torch.randn_like(y)
     exact = (y, *torch.autograd.grad(y, [x, weight], dy))
     x32, weight32, dy32 = (t.detach().float() for t in (x, weight, dy))
-    found = [
+    actual = [
         ops.convolution(x32, weight32, *stride, *padding, *dilation),
         None,
         ops.convolution_backward_weight(dy32, x32, *kernel, *stride, *padding, *dilation),
     ]
     if stride == [1, 1]:
-        found[1] = ops.convolution_backward_input(dy32, weight32, *size, *padding, *dilation)
+        actual[1] = ops.convolution_backward_input(dy32, weight32, *size, *padding, *dilation)
     terms = (
         channels * kernel[0] * kernel[1],
         filters * kernel[0] * kernel[1],
         images * y.shape[2] * y.shape[3],
     )
-    for mine, wanted, count in zip(found, exact, terms, strict=True):
+    for mine, expected, count in zip(actual, exact, terms, strict=True):
         if mine is not None:
-            assert mine.shape == wanted.shape and mine.is_contiguous() and mine.dtype is torch.float32
+            assert mine.shape == expected.shape and mine.is_contiguous() and mine.dtype is torch.float32
             # of `count` additions of products of numbers up to 4
             bound = 2.0**-24 * (count + 2) * 16 * max(count, 1) ** 0.5
-            assert (mine - wanted).abs().max() <= bound
+            assert (mine - expected).abs().max() <= bound
 
 
 pairs = st.lists(st.integers(1, 3), min_size=2, max_size=2)
@@ -89,21 +89,21 @@ def test_equals_torch_with_several_threads(three_threads, case):
 
 def test_any_layout_and_no_elements():
     x, weight = torch.randn(2, 6, 5, 4), torch.randn(7, 6, 3, 3)
-    wanted = ops.convolution(x, weight, 1, 1, 1, 1, 1, 1)
+    expected = ops.convolution(x, weight, 1, 1, 1, 1, 1, 1)
     last = torch.channels_last
     assert torch.equal(
         ops.convolution(
             x.contiguous(memory_format=last), weight.contiguous(memory_format=last), 1, 1, 1, 1, 1, 1
         ),
-        wanted,
+        expected,
     )
     assert ops.convolution(x[:0], weight, 1, 1, 1, 1, 1, 1).shape == (0, 7, 5, 4)
     assert torch.equal(ops.convolution(x[:, :0], weight[:, :0], 1, 1, 1, 1, 1, 1), torch.zeros(2, 7, 5, 4))
     assert torch.equal(
-        ops.convolution_backward_weight(wanted[:0], x[:0], 3, 3, 1, 1, 1, 1, 1, 1), torch.zeros(7, 6, 3, 3)
+        ops.convolution_backward_weight(expected[:0], x[:0], 3, 3, 1, 1, 1, 1, 1, 1), torch.zeros(7, 6, 3, 3)
     )
     assert torch.equal(
-        ops.convolution_backward_input(wanted[:, :0], weight[:0], 5, 4, 1, 1, 1, 1), torch.zeros(2, 6, 5, 4)
+        ops.convolution_backward_input(expected[:, :0], weight[:0], 5, 4, 1, 1, 1, 1), torch.zeros(2, 6, 5, 4)
     )
 
 
@@ -284,11 +284,11 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, net
     exact, x64 = network().double(), x.detach().double().requires_grad_()
     exact.load_state_dict(model.state_dict())
     loss = exact(x64)
-    for found, wanted in zip(
+    for actual, expected in zip(
         results, [loss, *torch.autograd.grad(loss, [x64, *exact.parameters()])], strict=True
     ):
         # sums of up to 4000 numbers in float32
-        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
+        torch.testing.assert_close(actual.double(), expected, rtol=0, atol=1e-5 * expected.abs().max().item())
     assert {name: sum(name in t for t in taken) for name in counts} == (
         counts if faster else dict.fromkeys(counts, 0)
     )

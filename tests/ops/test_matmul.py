@@ -53,10 +53,10 @@ def test_equals_torch_in_any_layout(m, k, n):
     for a in layouts(m, k):
         for b in layouts(k, n):
             exact = a.double() @ b.double()
-            found = torch.ops.oneflow.mm(a, b)
-            assert found.shape == exact.shape and found.is_contiguous() and found.dtype is torch.float32
+            actual = torch.ops.oneflow.mm(a, b)
+            assert actual.shape == exact.shape and actual.is_contiguous() and actual.dtype is torch.float32
             bound = (a.abs().double() @ b.abs().double()) * k * 2.0**-24  # of k additions in any order
-            assert ((found - exact).abs() <= bound + 1e-30).all()
+            assert ((actual - exact).abs() <= bound + 1e-30).all()
 
 
 def batches(size, rows, columns):
@@ -81,10 +81,12 @@ def test_batches_equal_torch_in_any_layout(size, m, k, n, threads):
         for a in batches(size, m, k):
             for b in batches(size, k, n):
                 exact = a.double() @ b.double()
-                found = torch.ops.oneflow.bmm(a, b)
-                assert found.shape == exact.shape and found.is_contiguous() and found.dtype is torch.float32
+                actual = torch.ops.oneflow.bmm(a, b)
+                assert (
+                    actual.shape == exact.shape and actual.is_contiguous() and actual.dtype is torch.float32
+                )
                 bound = (a.abs().double() @ b.abs().double()) * k * 2.0**-24  # of k additions in any order
-                assert ((found - exact).abs() <= bound + 1e-30).all()
+                assert ((actual - exact).abs() <= bound + 1e-30).all()
     finally:
         torch.set_num_threads(before)
 
@@ -135,13 +137,13 @@ def test_several_threads_give_the_same_bits():
     torch.manual_seed(0)
     a, b, threads = torch.randn(300, 500), torch.randn(500, 700), torch.get_num_threads()
     try:
-        found = []
+        actual = []
         for torch_threads in (1, 3):
             torch.set_num_threads(torch_threads)
-            found.append(torch.ops.oneflow.mm(a, b.t().contiguous().t()))
+            actual.append(torch.ops.oneflow.mm(a, b.t().contiguous().t()))
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(*found)
+    assert torch.equal(*actual)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +212,9 @@ def test_a_program_of_inductor_takes_them_where_they_are_faster(monkeypatch, pro
     with inductor_config.patch(fx_graph_cache=False):  # cached graphs are not rewritten again
         results = graph(*operands)
     exact = [x.detach().double().requires_grad_() for x in operands]
-    for found, wanted in zip(
+    for actual, expected in zip(
         results, torch.autograd.grad(program(*exact).square().sum(), exact), strict=True
     ):
         # sums of up to 900 numbers in float32
-        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5 * wanted.abs().max().item())
+        torch.testing.assert_close(actual.double(), expected, rtol=0, atol=1e-5 * expected.abs().max().item())
     assert taken == ([count] if faster else [])

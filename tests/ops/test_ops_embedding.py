@@ -51,10 +51,10 @@ def test_fused_lookup_trains_the_rows(tmp_path, how):
     e = made(tmp_path, how, (1.0,))
     optimizer = oe.Optimizer(flow.optim.SGD(e.parameters(), lr=0.5), [e])
     ids = torch.tensor([[4, 5], [4, 6]])
-    found = C.one_embedding_fused_lookup(e.shadow, ids, None, flow.float32, how, 6, 3, False, 1, "")
-    assert torch.equal(found, torch.ones(2, 2, 3))
+    actual = C.one_embedding_fused_lookup(e.shadow, ids, None, flow.float32, how, 6, 3, False, 1, "")
+    assert torch.equal(actual, torch.ones(2, 2, 3))
     if how == "autograd":
-        found.sum().backward()
+        actual.sum().backward()
     else:
         C.one_embedding_fused_lookup_grad(ids, torch.ones(2, 2, 3), how, 6, 3)
     optimizer.step()

@@ -20,10 +20,10 @@ RTOL, ATOL = 2e-5, 2e-6  # both sides compute in float32, with sums in another o
 
 @pytest.mark.parametrize("name,code", CASES, ids=[name for name, _ in CASES])
 def test_matches_oneflow(name, code):
-    found = flatten(eval(code, helpers(oneflow)))
+    actual = flatten(eval(code, helpers(oneflow)))
     expected = RECORDED[name]
-    assert len(found) == len(expected), f"{len(found)} tensors, OneFlow has {len(expected)}"
-    for i, ((dtype, shape, values), (dtype0, shape0, values0)) in enumerate(zip(found, expected)):
+    assert len(actual) == len(expected), f"{len(actual)} tensors, OneFlow has {len(expected)}"
+    for i, ((dtype, shape, values), (dtype0, shape0, values0)) in enumerate(zip(actual, expected)):
         assert (dtype, shape) == (dtype0, shape0), f"result {i}"
         for a, b in zip(values, values0):
             same = a == b or (

@@ -76,12 +76,12 @@ def test_no_farther_from_float64_than_torch(op, dtype):
     torch.manual_seed(0)
     for n in (1, 37, 130):
         inputs = op.make(dtype, n)
-        found, torchs = run(op.call, op, cuda(inputs)), run(op.plain, op, cuda(inputs))
+        actual, torchs = run(op.call, op, cuda(inputs)), run(op.plain, op, cuda(inputs))
         exact = run(op.plain, op, to(inputs, torch.float64))
         # In float64 the plain function has no error against itself. So its error in float32 shows how much the
         # formula magnifies a rounding (106 ulp in the gradient of the IoU).
         rough = run(op.plain, op, to(inputs, torch.float32)) if dtype is torch.float64 else torchs
-        for i, (f, t, r, e) in enumerate(zip(found, torchs, rough, exact)):
+        for i, (f, t, r, e) in enumerate(zip(actual, torchs, rough, exact)):
             assert f.device.type == DEVICE and (f.shape, f.dtype) == (t.shape, t.dtype)
             if not f.is_floating_point():
                 assert torch.equal(f, t), f"result {i}"
@@ -92,12 +92,12 @@ def test_no_farther_from_float64_than_torch(op, dtype):
             )
 
 
-def ulps(found, exact):
+def ulps(actual, exact):
     """The largest error of `found`, in roundings (of its dtype) of the largest number."""
-    if not found.numel():
+    if not actual.numel():
         return 0.0
-    rounding = torch.finfo(found.dtype).eps * max(exact.abs().max().item(), 1e-30)
-    return (found.double().cpu() - exact).abs().max().item() / rounding
+    rounding = torch.finfo(actual.dtype).eps * max(exact.abs().max().item(), 1e-30)
+    return (actual.double().cpu() - exact).abs().max().item() / rounding
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_minimum_and_maximum_keep_nan(name, plain, scalars, dtype):
     corners[torch.arange(8), torch.arange(8)] = NAN
     corners[torch.arange(8) + 8, torch.arange(8)] = INF
     inputs = [x.to(dtype).contiguous() for x in corners.T]
-    found = operator("pointwise")(kernels.POINT[name], cuda(inputs), 1, scalars)[0].cpu()
-    torch.testing.assert_close(found, plain(*inputs), equal_nan=True)
-    assert found[:8].isnan().all()
+    actual = operator("pointwise")(kernels.POINT[name], cuda(inputs), 1, scalars)[0].cpu()
+    torch.testing.assert_close(actual, plain(*inputs), equal_nan=True)
+    assert actual[:8].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
@@ -193,28 +193,28 @@ def test_fake_quantize_keeps_nan(dtype):
     exact = torch.tensor([NAN, 127.0, -128.0, 0.5, 127.0]).to(dtype)
     scale, zero_point = torch.tensor([0.5]), torch.tensor([1.0])
     exact[1:] = ((x[1:].float() / 0.5 + 1).round().clamp(-128, 127) - 1).mul(0.5).to(dtype)
-    for found in (
+    for actual in (
         operator("fake_quantize")(*cuda([x, scale, zero_point]), -128.0, 127.0),
         operator("pointwise")(kernels.POINT["fake_quantize"], cuda([x]), 1, [0.5, 1.0, -128.0, 127.0])[0],
     ):
-        torch.testing.assert_close(found.cpu(), exact, equal_nan=True, rtol=0, atol=0)
+        torch.testing.assert_close(actual.cpu(), exact, equal_nan=True, rtol=0, atol=0)
 
 
 def test_masked_softmax_of_rows_with_nan_and_infinity():
     x = torch.randn(5, 300)
     x[1, 7], x[2, 9], x[3] = NAN, INF, -INF
-    found = operator("masked_softmax")(
+    actual = operator("masked_softmax")(
         x.to(DEVICE), torch.ones(5, 300, dtype=torch.bool, device=DEVICE), 0, 1.0, 0.0, 0.0, None
     )[0]
-    torch.testing.assert_close(found.cpu(), torch.softmax(x, -1), equal_nan=True)
+    torch.testing.assert_close(actual.cpu(), torch.softmax(x, -1), equal_nan=True)
 
 
 def test_ctc_takes_nan_for_the_best_class_as_torch_does():
     x = torch.rand(6, 3, 200)
     x[1, 0, 150], x[2, 0, 3], x[2, 0, 131], x[3, 1] = NAN, NAN, NAN, -INF
     lengths = torch.tensor([6, 5, -1])
-    found = operator("ctc_greedy_decode")(*cuda([x, lengths]), True)
-    for f, p in zip(found, losses.ctc_greedy_decoder_ref(x, lengths, True)):
+    actual = operator("ctc_greedy_decode")(*cuda([x, lengths]), True)
+    for f, p in zip(actual, losses.ctc_greedy_decoder_ref(x, lengths, True)):
         torch.testing.assert_close(f.cpu(), p, equal_nan=True)
 
 
@@ -237,8 +237,8 @@ def test_nms_of_more_boxes_than_one_part_holds(keep_n):
     corners = torch.rand(4500, 2, dtype=torch.float64) * 60
     x = torch.cat((corners, corners + torch.rand(4500, 2) * 3), 1)
     x[17, 2], x[18, 0], x[4400] = NAN, INF, NAN
-    found = operator("nms_mask")(x.to(DEVICE), 0.3, keep_n).cpu()
-    assert torch.equal(found, kept_boxes(x, 0.3, keep_n)) and found.sum() > 600
+    actual = operator("nms_mask")(x.to(DEVICE), 0.3, keep_n).cpu()
+    assert torch.equal(actual, kept_boxes(x, 0.3, keep_n)) and actual.sum() > 600
 
 
 NMS_MEMORY = """
@@ -301,9 +301,9 @@ def test_the_plain_function_reads_nothing_outside(far):
         torch.full((1, 1, 4, 5), INF, requires_grad=True),
         torch.full((1, 2, 4, 5), far, requires_grad=True),
     )
-    found = references.deform_columns_ref(x, offset, None, [1, 1], [1, 1], [0, 0], [1, 1], 1)
-    assert not found.any()
-    for grad in torch.autograd.grad(found.sum(), [x, offset]):
+    actual = references.deform_columns_ref(x, offset, None, [1, 1], [1, 1], [0, 0], [1, 1], 1)
+    assert not actual.any()
+    for grad in torch.autograd.grad(actual.sum(), [x, offset]):
         assert not grad.any()
 
 
@@ -315,10 +315,10 @@ def test_taps_across_the_border_read_only_inside():
     )
     x[0, 0, 0, 0] = INF
     offset[0, :, 2, 2] = 0.5  # of the four neighbours only (2, 2) is in the image
-    found = operator("deform_columns")(*cuda([x, offset]), None, *how).cpu()[0, 0, 0]
+    actual = operator("deform_columns")(*cuda([x, offset]), None, *how).cpu()[0, 0, 0]
     exact = torch.tensor([[INF, 2, 2], [2, 2, 2], [2, 2, 0.5]])
     # a neighbour inside counts though its weight is 0: 0 * inf is NaN, as in torch
-    assert torch.equal(found[1:], exact[1:]) and not found[0, 0].isfinite()
+    assert torch.equal(actual[1:], exact[1:]) and not actual[0, 0].isfinite()
 
 
 @pytest.mark.parametrize("height, width", [(0, 5), (5, 0), (0, 0)])
@@ -373,9 +373,9 @@ def region_mean(x, roi, bins):
 def test_regions_far_larger_than_the_image(box, dtype):
     torch.manual_seed(0)
     x, rois = torch.randn(1, 2, 9, 11, dtype=dtype), torch.tensor([[0, *box]], dtype=dtype)
-    found = operator("roi_align")(*cuda([x, rois]), 1.0, 3, 3, 0, True).cpu()[0]
+    actual = operator("roi_align")(*cuda([x, rois]), 1.0, 3, 3, 0, True).cpu()[0]
     torch.testing.assert_close(
-        found.double(),
+        actual.double(),
         region_mean(x[0], rois[0], 3),
         rtol=1e-2 if dtype is torch.float32 else 1e-9,
         atol=1e-5 if dtype is torch.float32 else 1e-12,
@@ -390,14 +390,14 @@ def test_no_region_keeps_the_gpu_busy(far, at, dtype):
     box[at] = far if at > 2 else -far
     x, rois = cuda([torch.ones(1, 2, 9, 11, dtype=dtype), torch.tensor([box, [0, 1, 1, 3, 3]], dtype=dtype)])
     began = time.monotonic()
-    found = operator("roi_align")(x, rois, 1.0, 2, 2, 0, True).cpu()
+    actual = operator("roi_align")(x, rois, 1.0, 2, 2, 0, True).cpu()
     dx = operator("roi_align_backward")(
-        torch.ones_like(found).to(DEVICE), rois, [1, 2, 9, 11], 1.0, 0, True
+        torch.ones_like(actual).to(DEVICE), rois, [1, 2, 9, 11], 1.0, 0, True
     ).cpu()
     assert time.monotonic() - began < seconds(5)
     # the neighboring region is unaffected
-    torch.testing.assert_close(found[1], torch.ones(2, 2, 2, dtype=dtype))
-    assert dx.isfinite().all() and found[0].isfinite().all() and (abs(far) < 1e10 or not found[0].any())
+    torch.testing.assert_close(actual[1], torch.ones(2, 2, 2, dtype=dtype))
+    assert dx.isfinite().all() and actual[0].isfinite().all() and (abs(far) < 1e10 or not actual[0].any())
 
 
 def test_points_that_float32_does_not_tell_apart_are_not_all_visited():
@@ -413,8 +413,8 @@ def test_a_region_that_names_no_image_gives_nan_and_no_gradient():
         [[2, 1.0, 1, 3, 3], [-1, 1, 1, 3, 3], [NAN, 1, 1, 3, 3], [1e30, 1, 1, 3, 3], [1, 1, 1, 3, 3]],
         device=DEVICE,
     )
-    found = operator("roi_align")(torch.ones(2, 1, 5, 5, device=DEVICE), rois, 1.0, 2, 2, 2, True).cpu()
-    assert found[:4].isnan().all() and torch.equal(found[4], torch.ones(1, 2, 2))
+    actual = operator("roi_align")(torch.ones(2, 1, 5, 5, device=DEVICE), rois, 1.0, 2, 2, 2, True).cpu()
+    assert actual[:4].isnan().all() and torch.equal(actual[4], torch.ones(1, 2, 2))
     dx = operator("roi_align_backward")(
         torch.ones(5, 1, 2, 2, device=DEVICE), rois, [2, 1, 5, 5], 1.0, 2, True
     ).cpu()
@@ -519,8 +519,8 @@ def test_a_mask_of_size_one_holds_for_every_row_and_column():
     x = torch.randn(2, 3, 4, 33)
     for shape in ((1, 1, 1, 33), (2, 1, 4, 1), (2, 3, 4, 1), (1, 3, 1, 33)):
         mask = torch.rand(shape) > 0.4
-        found = operator("masked_softmax")(*cuda([x, mask]), 0, 2.0, -9.0, 0.0, None)[0].cpu()
-        torch.testing.assert_close(found, torch.softmax(torch.where(mask, 2 * x, -9.0), -1))
+        actual = operator("masked_softmax")(*cuda([x, mask]), 0, 2.0, -9.0, 0.0, None)[0].cpu()
+        torch.testing.assert_close(actual, torch.softmax(torch.where(mask, 2 * x, -9.0), -1))
 
 
 # --------------------------------------------------------------------------- determinism
@@ -621,5 +621,5 @@ def test_public_functions_take_the_plain_one_where_the_gradient_must_be_determin
     monkeypatch.setattr(kernels.run, "roi_align", None)
     monkeypatch.setattr(kernels.run, "deform_columns", None)
     inputs = cuda(op.make(torch.float32, 7))
-    for found, plain in zip(run(op.call, op, inputs), run(op.plain, op, inputs)):
-        torch.testing.assert_close(found, plain)  # the plain gradients add in any order on a GPU, too
+    for actual, plain in zip(run(op.call, op, inputs), run(op.plain, op, inputs)):
+        torch.testing.assert_close(actual, plain)  # the plain gradients add in any order on a GPU, too

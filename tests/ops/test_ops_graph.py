@@ -66,11 +66,11 @@ def test_graph_step_equals_eager_step(monkeypatch):
     step, x, mask = Step(), torch.randn(4, 6, 16), torch.rand(4, 6, 6) > 0.2
     for i in range(3):
         torch.manual_seed(i)
-        found = step(x, mask)
+        actual = step(x, mask)
         torch.manual_seed(i)
         expected = eager(x, mask)
         optimizers[1].zero_grad()
         expected.backward()
         optimizers[1].step()
-        assert torch.equal(found, expected)
+        assert torch.equal(actual, expected)
         assert all(torch.equal(a, b) for a, b in zip(captured.parameters(), eager.parameters()))

@@ -35,9 +35,9 @@ def leaves(op, inputs):
 def frozen(op, inputs):
     """needs_grad, but only the leaves of `op` require grad."""
     inputs = needs_grad(inputs)
-    wanted = {id(x) for x in leaves(op, inputs)}
+    expected = {id(x) for x in leaves(op, inputs)}
     return [
-        x.requires_grad_(id(x) in wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        x.requires_grad_(id(x) in expected) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
         for x in inputs
     ]
 
@@ -66,10 +66,10 @@ def test_no_farther_from_float64_than_torch(op, dtype):
     torch.manual_seed(0)
     for n in (1, 4, 37):
         inputs = op.make(dtype, n)
-        found, torchs = run(op.call, op, inputs), run(op.plain, op, inputs)
+        actual, torchs = run(op.call, op, inputs), run(op.plain, op, inputs)
         exact = run(op.plain, op, to(inputs, torch.float64))
-        assert [(f.shape, f.dtype) for f in found] == [(t.shape, t.dtype) for t in torchs]
-        for i, (f, t, e) in enumerate(zip(found, torchs, exact)):
+        assert [(f.shape, f.dtype) for f in actual] == [(t.shape, t.dtype) for t in torchs]
+        for i, (f, t, e) in enumerate(zip(actual, torchs, exact)):
             if not f.is_floating_point():
                 assert torch.equal(f, t), f"result {i}"
                 continue
@@ -126,8 +126,8 @@ def test_any_strides(op):
 )
 def test_empty(op):
     inputs = op.make(torch.float32, 0)
-    found, plain = listed(op.call(*inputs)), listed(op.plain(*inputs))
-    assert [(f.shape, f.dtype) for f in found] == [(p.shape, p.dtype) for p in plain]
+    actual, plain = listed(op.call(*inputs)), listed(op.plain(*inputs))
+    assert [(f.shape, f.dtype) for f in actual] == [(p.shape, p.dtype) for p in plain]
 
 
 @given(
@@ -224,11 +224,11 @@ def test_softmax_dropout_gradient():
     torch.testing.assert_close(y, reference)
     torch.testing.assert_close(dropped, reference * factor)
     w1, w2 = torch.randn_like(y), torch.randn_like(y)
-    (found,) = torch.autograd.grad((dropped * w1).sum() + (y * w2).sum(), x, retain_graph=True)
+    (actual,) = torch.autograd.grad((dropped * w1).sum() + (y * w2).sum(), x, retain_graph=True)
     (expected,) = torch.autograd.grad(
         (reference * factor * w1).sum() + (reference * w2).sum(), x, retain_graph=True
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(
         torch.autograd.grad((dropped * w1).sum(), x)[0],
         torch.autograd.grad((reference * factor * w1).sum(), x)[0],
@@ -272,13 +272,13 @@ def test_autocast_follows_the_input(op, kernels_used, monkeypatch):
 def test_autocast_lowers_matrix_products():
     x, w, b = torch.randn(4, 6), torch.randn(6, 6), torch.randn(6)
     with torch.autocast("cpu", torch.bfloat16):
-        found = [
+        actual = [
             C.fused_matmul_bias(x, w, b),
             C.fused_glu(x, w, b),
             C.fused_mlp(x, [w], [b], True),
             C.fused_dot_feature_interaction([x.expand(2, 4, 6)]),
         ]
-    assert {f.dtype for f in found} == {torch.bfloat16}
+    assert {f.dtype for f in actual} == {torch.bfloat16}
 
 
 # --------------------------------------------------------------------------- optimizers
@@ -304,9 +304,9 @@ def test_optimizer_updates_match_the_plain_ones(name, dtype, monkeypatch):
                 )
         return model + m + v
 
-    found = step()
+    actual = step()
     monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
-    for a, b in zip(found, step()):
+    for a, b in zip(actual, step()):
         # bfloat16: the plain way rounds after each of its steps, the kernel once
         torch.testing.assert_close(
             a, b, rtol=1e-5 if dtype is torch.float32 else 0.05, atol=1e-6 if dtype is torch.float32 else 0.02
@@ -341,11 +341,11 @@ def test_crop_mirror_normalize(channels, height, width):
     ):
         for mirror in (None, torch.tensor([0, 1, -1], dtype=torch.int8)):
             top = min(2, batch.shape[1] - height)
-            found, plain = torch.empty(3, channels, height, width), torch.empty(3, channels, height, width)
+            actual, plain = torch.empty(3, channels, height, width), torch.empty(3, channels, height, width)
             args = batch, mirror, top, 3, [1.5, 100.25, 7.125][:channels], [0.37, 1.01, 0.003][:channels]
-            image.crop_mirror_normalize(*args, found)
+            image.crop_mirror_normalize(*args, actual)
             image.crop_mirror_normalize_ref(*args, plain)
-            assert torch.equal(found, plain)  # the same two roundings of each value
+            assert torch.equal(actual, plain)  # the same two roundings of each value
 
 
 def test_crop_mirror_normalize_refuses():

@@ -63,8 +63,8 @@ def test_fused_matmul_bias_scales():
 
 def test_grouped_matmul():
     xs, ws, bs = [rand(2, 3), rand(4, 5)], [rand(6, 3), rand(7, 5)], [rand(6), rand(7)]
-    for found, x, w, b in zip(C.grouped_matmul_bias(xs, ws, bs), xs, ws, bs):
-        torch.testing.assert_close(found, x @ w.T + b)
+    for actual, x, w, b in zip(C.grouped_matmul_bias(xs, ws, bs), xs, ws, bs):
+        torch.testing.assert_close(actual, x @ w.T + b)
     torch.testing.assert_close(C.grouped_matmul(xs, ws)[1], xs[1] @ ws[1].T)
 
 
@@ -105,8 +105,8 @@ def test_dot_feature_interaction_parts():
     a, b, dense = rand(3, 4), rand(3, 2, 4), rand(3, 5)
     rows = torch.cat((a[:, None], b), 1)
     pairs = torch.stack([(rows[:, i] * rows[:, j]).sum(1) for i in range(3) for j in range(i)], 1)
-    found = C.fused_dot_feature_interaction([a, b], output_concat=dense, output_padding=2)
-    torch.testing.assert_close(found, torch.cat((dense, pairs, torch.zeros(3, 2, dtype=torch.float64)), 1))
+    actual = C.fused_dot_feature_interaction([a, b], output_concat=dense, output_padding=2)
+    torch.testing.assert_close(actual, torch.cat((dense, pairs, torch.zeros(3, 2, dtype=torch.float64)), 1))
     total = sum(rows[:, i] * rows[:, j] for i in range(3) for j in range(i))
     torch.testing.assert_close(C.fused_dot_feature_interaction([a, b], pooling="sum"), total)
 
@@ -143,9 +143,9 @@ def test_ciou_steps_make_the_ciou_of_two_boxes():
     assert float(c2) == 32 and float(rho2) == pytest.approx(1.5**2)
     v = C.fused_get_ciou_diagonal_angle(w1, h1, w2, h2, 0.0)
     assert float(v) == pytest.approx(4 / math.pi**2 * (math.atan(3 / 2) - math.atan(2 / 4)) ** 2)
-    found, alpha = C.fused_get_ciou_result(v, iou, rho2, c2, 0.0)
+    actual, alpha = C.fused_get_ciou_result(v, iou, rho2, c2, 0.0)
     assert float(alpha) == pytest.approx(float(v / (v - iou + 1))) and not alpha.requires_grad
-    assert float(found) == pytest.approx(float(iou - rho2 / c2 - v * alpha))
+    assert float(actual) == pytest.approx(float(iou - rho2 / c2 - v * alpha))
 
 
 def test_nms_keeps_the_best_first():
@@ -160,16 +160,16 @@ def test_nms_keeps_the_best_first():
 def test_roi_align_of_a_plane_reads_the_plane():
     y, x = torch.meshgrid(torch.arange(8.0), torch.arange(9.0), indexing="ij")
     image = (2 * y + 3 * x)[None, None]
-    found = oneflow.roi_align(image, torch.tensor([[0.0, 1, 1, 5, 5]]), 1.0, 2, 2, 2, True)
+    actual = oneflow.roi_align(image, torch.tensor([[0.0, 1, 1, 5, 5]]), 1.0, 2, 2, 2, True)
     # aligned: the region is [0.5, 4.5]^2, bins of 2, centres at 1.5 and 3.5
-    torch.testing.assert_close(found[0, 0], torch.tensor([[7.5, 13.5], [11.5, 17.5]]))
+    torch.testing.assert_close(actual[0, 0], torch.tensor([[7.5, 13.5], [11.5, 17.5]]))
 
 
 def test_deform_conv2d_without_offsets_is_a_convolution():
     x, w, b = rand(2, 4, 6, 7), rand(6, 2, 3, 3), rand(6)
     offset = torch.zeros(2, 18, 3, 4, dtype=torch.float64)
-    found = oneflow.nn.functional.deform_conv2d(x, offset, w, b, stride=2, padding=1)
-    torch.testing.assert_close(found, F.conv2d(x, w, b, 2, 1, groups=2))
+    actual = oneflow.nn.functional.deform_conv2d(x, offset, w, b, stride=2, padding=1)
+    torch.testing.assert_close(actual, F.conv2d(x, w, b, 2, 1, groups=2))
     moved = oneflow.nn.functional.deform_conv2d(x, offset + 1.0, w, b, stride=2, padding=1)
     torch.testing.assert_close(
         moved[..., 1:-1, 1:-1],
@@ -207,15 +207,15 @@ def test_groupwise_dequantize_restores_within_half_a_step(bits, symmetric, signe
     q = q.reshape(6, 16).to(torch.int8 if signed else torch.uint8)
     if bits == 4:
         q = (q[:, ::2] << 4) | (q[:, 1::2] & 15)
-    found = C.groupwise_dequantize(
+    actual = C.groupwise_dequantize(
         q, scale, zero=zero, num_bits=bits, symmetric=symmetric, group_dim=-1, group_size=4
     )
-    assert ((found - x).abs().reshape(6, 4, 4) <= scale[..., None] * 0.5001).all()
+    assert ((actual - x).abs().reshape(6, 4, 4) <= scale[..., None] * 0.5001).all()
     b = torch.randn(6)
     linear = C.fused_linear_with_groupwise_quantized_weight(
         x, q, scale, w_zero=zero, b=b, num_bits=bits, symmetric=symmetric, group_dim=-1, group_size=4
     )
-    torch.testing.assert_close(linear, x @ found.T + b)
+    torch.testing.assert_close(linear, x @ actual.T + b)
 
 
 def test_negative_zero_points_are_kept():
@@ -315,7 +315,7 @@ def test_embedding_updates_touch_live_rows_only():
     torch.manual_seed(0)
     rows, grad, n = torch.rand(4, 6), torch.randn(4, 2), torch.tensor([3])
     common = dict(learning_rate_val=0.1, scale=0.5, weight_decay=0.0, embedding_size=2, embedding_name="t")
-    found = C.one_embedding_adam_update(
+    actual = C.one_embedding_adam_update(
         n,
         rows,
         grad,
@@ -331,8 +331,8 @@ def test_embedding_updates_touch_live_rows_only():
     model, m, v = ([t] for t in rows.clone()[:3].split(2, 1))
     model, m, v = ([t[0].contiguous()] for t in (model, m, v))
     C.multi_tensor_adam_update(model, [grad[:3]], m, v, 0.1, 0.0, 0.9, 0.99, 0.1, 0.01, True, 0.5, 0.0, 1e-6)
-    torch.testing.assert_close(found[:3], torch.cat((model[0], m[0], v[0]), 1))
-    assert torch.equal(found[3], rows[3])
+    torch.testing.assert_close(actual[:3], torch.cat((model[0], m[0], v[0]), 1))
+    assert torch.equal(actual[3], rows[3])
     plain = C.one_embedding_sgd_update(n, rows[:, :2].contiguous(), grad, momentum=0.0, line_size=2, **common)
     torch.testing.assert_close(plain[:3], rows[:3, :2] - 0.05 * grad[:3])
     skipped = C.one_embedding_sgd_update(
@@ -359,8 +359,8 @@ def test_id_shuffle_in_a_graph(dtype):
             return C.one_embedding_id_shuffle(ids, None, 2, "t")
 
     ids = torch.tensor([[5, 7], [7, 5], [5, 5]], dtype=dtype)
-    for given in (ids, ids + 1, ids[:1].repeat(3, 1)):
-        for got, want in zip(Shuffle()(given), C.one_embedding_id_shuffle(given, None, 2, "t")):
+    for bad_ids in (ids, ids + 1, ids[:1].repeat(3, 1)):
+        for got, want in zip(Shuffle()(bad_ids), C.one_embedding_id_shuffle(bad_ids, None, 2, "t")):
             assert torch.equal(got, want) and got.dtype is want.dtype
     count, keys, tables, inverse = C.one_embedding_unique_key_value_pair(
         torch.zeros(0, dtype=dtype), None, 1, "e"

@@ -219,9 +219,9 @@ def test_regions_beyond_the_border_agree_with_the_plain_function(ratio, aligned)
     picture = torch.randn(2, 3, 9, 11, dtype=torch.float64)
     corners = torch.rand(40, 4, dtype=torch.float64) * 60 - 25  # some of negative width and height
     regions = torch.cat((torch.randint(0, 2, (40, 1)).double(), corners), 1)
-    found = ops.roi_align(picture, regions, 0.5, 3, 4, ratio, aligned)
+    actual = ops.roi_align(picture, regions, 0.5, 3, 4, ratio, aligned)
     torch.testing.assert_close(
-        found, detection.roi_align_ref(picture, regions, 0.5, 3, 4, ratio, aligned), rtol=1e-10, atol=1e-12
+        actual, detection.roi_align_ref(picture, regions, 0.5, 3, 4, ratio, aligned), rtol=1e-10, atol=1e-12
     )
 
 

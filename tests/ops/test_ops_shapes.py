@@ -29,5 +29,5 @@ def test_random_sizes_and_layouts(op, n, seed, data):
         else x
         for x in inputs
     ]
-    for found, expected in zip(run(op.call, op, laid), run(op.plain, op, inputs), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10, equal_nan=True)
+    for actual, expected in zip(run(op.call, op, laid), run(op.plain, op, inputs), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10, equal_nan=True)

@@ -18,9 +18,9 @@ def test_lstm_in_float64(reverse):
         torch.randn(3, 9, dtype=torch.float64, requires_grad=True),
     )
     turn = (lambda t: t.flip(0)) if reverse else (lambda t: t)
-    given = (x @ layer.weight_ih_l0.t() + layer.bias_ih_l0 + layer.bias_hh_l0).detach()
+    gate_inputs = (x @ layer.weight_ih_l0.t() + layer.bias_ih_l0 + layer.bias_hh_l0).detach()
     hidden, last, cell, work = torch.ops.oneflow.lstm(
-        given, layer.weight_hh_l0.detach(), h.detach(), c.detach(), reverse
+        gate_inputs, layer.weight_hh_l0.detach(), h.detach(), c.detach(), reverse
     )
     y, (last_y, cell_y) = layer(turn(x), (h[None], c[None]))
     for got, expected in ((hidden, turn(y)), (last, last_y[0]), (cell, cell_y[0])):
@@ -57,19 +57,19 @@ def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
     turn = (lambda t: t.flip(0)) if reverse else (lambda t: t)
     w_ih, w_hh, *biases = (p.detach() for p in layer.parameters())
     b_ih, b_hh = biases or (0, None)
-    given = x @ w_ih.t() + b_ih
+    gate_inputs = x @ w_ih.t() + b_ih
     y, last = layer(turn(x), h[None])
     dy, dlast = torch.randn_like(y), torch.randn_like(last[0])
     (turn(y) * dy).sum().add((last[0] * dlast).sum()).backward()
     ops = torch.ops.oneflow
     if kind == "gru":
-        out, work = ops.gru(given, w_hh, b_hh, h.detach(), reverse)
+        out, work = ops.gru(gate_inputs, w_hh, b_hh, h.detach(), reverse)
         dgiven, dturned, dh = ops.gru_backward(dy, dlast, out, work, h.detach(), w_hh, reverse)
     else:
-        out, dh = ops.rnn(given, w_hh, b_hh, h.detach(), kind == "relu", reverse), 0
+        out, dh = ops.rnn(gate_inputs, w_hh, b_hh, h.detach(), kind == "relu", reverse), 0
         dgiven = dturned = ops.rnn_backward(dy, dlast, out, w_hh, kind == "relu", reverse)
     before = torch.cat([out[1:], h.detach()[None]] if reverse else [h.detach()[None], out[:-1]]).flatten(0, 1)
-    found = [
+    actual = [
         out,
         dgiven.flatten(0, 1).t() @ x.flatten(0, 1),
         dturned.flatten(0, 1).t() @ before,
@@ -77,12 +77,12 @@ def test_gru_and_rnn_in_float64(kind, biased, sizes, reverse):
     ]
     expected = [turn(y), layer.weight_ih_l0.grad, layer.weight_hh_l0.grad, h.grad]
     if biased:
-        found, expected = (
-            found + [dgiven.sum((0, 1)), dturned.sum((0, 1))],
+        actual, expected = (
+            actual + [dgiven.sum((0, 1)), dturned.sum((0, 1))],
             expected + [layer.bias_ih_l0.grad, layer.bias_hh_l0.grad],
         )
-    for got, wanted in zip(found, expected):
-        torch.testing.assert_close(got, wanted.detach(), rtol=1e-11, atol=1e-11)
+    for got, reference in zip(actual, expected):
+        torch.testing.assert_close(got, reference.detach(), rtol=1e-11, atol=1e-11)
 
 
 def test_lstm_refuses_invalid_arguments():

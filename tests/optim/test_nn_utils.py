@@ -88,11 +88,11 @@ def test_containers_of_a_family():
         pass
 
     assert container.get_seq(flow.nn.Module) is torch.nn.Sequential
-    made = container.get_list(Mixin)
+    derived = container.get_list(Mixin)
     assert (
-        issubclass(made, torch.nn.ModuleList)
-        and issubclass(made, Mixin)
-        and container.get_list(Mixin) is made
+        issubclass(derived, torch.nn.ModuleList)
+        and issubclass(derived, Mixin)
+        and container.get_list(Mixin) is derived
     )
     assert container.get_dict(flow.nn.Module) is torch.nn.ModuleDict
     assert (

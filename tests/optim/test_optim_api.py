@@ -77,7 +77,7 @@ def test_deep_paths():
 
 
 def test_defaults_are_oneflows():
-    wanted = {
+    expected = {
         "SGD": dict(lr=1e-3),
         "Adam": dict(lr=1e-3),
         "AdamW": dict(weight_decay=0),
@@ -85,7 +85,7 @@ def test_defaults_are_oneflows():
         "RMSprop": dict(lr=1e-3),
         "LBFGS": dict(lr=1e-3),
     }
-    for name, defaults in wanted.items():
+    for name, defaults in expected.items():
         group = getattr(flow.optim, name)(parameters()).param_groups[0]
         assert {k: group[k] for k in defaults} == defaults, name
 
@@ -94,15 +94,15 @@ def test_defaults_are_oneflows():
 @pytest.mark.parametrize("name", ["Adam", "AdamW"])
 def test_betas_are_any_numbers(name, betas):
     """As the GANs write them; torch wants two floats."""
-    found = []
-    for given in (betas, tuple(map(float, betas))):
+    weights = []
+    for group_betas in (betas, tuple(map(float, betas))):
         weight = torch.ones(2, requires_grad=True)
-        optimizer = getattr(flow.optim, name)([{"params": [weight], "betas": given}], betas=given)
+        optimizer = getattr(flow.optim, name)([{"params": [weight], "betas": group_betas}], betas=group_betas)
         for _ in range(2):
             weight.square().sum().backward()
             optimizer.step()
-        found.append(weight.detach())
-    assert torch.equal(*found)
+        weights.append(weight.detach())
+    assert torch.equal(*weights)
     with pytest.raises(ValueError, match="beta"):
         getattr(flow.optim, name)([weight], betas=(0, 1))
 

@@ -98,10 +98,10 @@ def test_oneflow_layout_equals_files_of_oneflow(text):
         assert got["state"][index].keys() == slots.keys(), index
         for name, slot in slots.items():
             np.testing.assert_allclose(got["state"][index][name]["tensor"], slot["tensor"], **CLOSE)
-    for group, wanted in zip(got["param_groups"], want["param_groups"]):
-        assert list(group) == list(wanted) and group["params"] == wanted["params"]
-        assert list(group["_options"]) == list(wanted["_options"])
-        for name, value in wanted["_options"].items():
+    for group, expected in zip(got["param_groups"], want["param_groups"]):
+        assert list(group) == list(expected) and group["params"] == expected["params"]
+        assert list(group["_options"]) == list(expected["_options"])
+        for name, value in expected["_options"].items():
             assert group["_options"][name] == pytest.approx(value), name
 
 

@@ -12,8 +12,8 @@ import torch
 class Scope:
     """x() and i() give the same tensors in the same order on every side; in a graph they are the graph's arguments."""
 
-    def __init__(self, given=None):
-        self.made, self.given = [], list(given) if given is not None else None
+    def __init__(self, arguments=None):
+        self.made, self.given = [], list(arguments) if arguments is not None else None
 
     def x(self, *shape):
         return self.tensor(
@@ -127,9 +127,9 @@ def names_for(scope, lib):
     }
 
 
-def evaluate(code, lib, given=None):
+def evaluate(code, lib, arguments=None):
     """Return (result, sampled tensors) of an expression."""
-    scope = Scope(given)
+    scope = Scope(arguments)
     torch.manual_seed(0)
     return eval(code, names_for(scope, lib)), scope.made
 
@@ -142,9 +142,9 @@ def helpers_of(*sources):
         for n in ast.parse(text).body[0].body
         if isinstance(n, ast.FunctionDef)
     }
-    used, wanted = [], " ".join(sources)
+    used, searched = [], " ".join(sources)
     for name in reversed(functions):
-        if re.search(rf"\b{name}\b", wanted):
+        if re.search(rf"\b{name}\b", searched):
             used.insert(0, functions[name] + "\n")
-            wanted += functions[name]
+            searched += functions[name]
     return [inspect.getsource(Scope), "scope = Scope()\nx, i = scope.x, scope.i\n", *used]

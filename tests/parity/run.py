@@ -30,10 +30,10 @@ def names():
 
 
 def resolve(lib, path):
-    found = lib
+    member = lib
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
+        member = getattr(member, part, None)
+    return member
 
 
 def explainer():
@@ -145,17 +145,17 @@ class Suite:
         def eager():
             expected, _ = evaluate(reference, self.torch)
             try:
-                found, _ = evaluate(ours, self.flow)
+                actual, _ = evaluate(ours, self.flow)
             except Exception as e:
                 raise Failure(f"raised {type(e).__name__}: {str(e)[:300]}", scripts["eager"]) from None
-            checker.same(plain(expected), plain(found), "the result", scripts["eager"])
+            checker.same(plain(expected), plain(actual), "the result", scripts["eager"])
             return True
 
         def gradient():
             pairs = []
             for text, lib in ((reference, self.torch), (ours, self.flow)):
-                out, made = evaluate(text, lib)
-                leaves = unique([t for t in made if t.requires_grad])
+                out, sampled = evaluate(text, lib)
+                leaves = unique([t for t in sampled if t.requires_grad])
                 pairs.append(checker.backward(out, leaves))
             if pairs[0] is None or len(pairs[0]) != len(pairs[1] or []):
                 return None
@@ -163,7 +163,7 @@ class Suite:
             return True
 
         def graph():
-            out, made = evaluate(ours, self.flow)
+            out, sampled = evaluate(ours, self.flow)
             if not tensors_in(out) or any(
                 w in ours
                 for w in (
@@ -179,7 +179,7 @@ class Suite:
                 )
             ):
                 return None
-            checker.graph_of(row, lambda *a: evaluate(ours, self.flow, a)[0], made, (), scripts["graph"])
+            checker.graph_of(row, lambda *a: evaluate(ours, self.flow, a)[0], sampled, (), scripts["graph"])
             return True
 
         checker.cell(row, "reference" if isinstance(code, tuple) else "eager", eager)
@@ -220,8 +220,8 @@ RESHAPING = ("squeeze_", "unsqueeze_", "as_strided_", "t_", "transpose_", "swapa
 
 
 def function_of(lib, path):
-    found = resolve(lib, path)
-    return found if callable(found) else None
+    function = resolve(lib, path)
+    return function if callable(function) else None
 
 
 def fitting(function):
@@ -261,7 +261,7 @@ def golden(rows):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     known = {r["name"]: r for r in rows}
-    found = {}
+    outcomes = {}
     for key, record in module.CASES.items():
         with contextlib.redirect_stdout(io.StringIO()):
             wrong = module.problems(key)
@@ -269,8 +269,8 @@ def golden(rows):
         detail = "" if not wrong else f"{module.WHY.get(key, '')}: {record['code']}: {wrong[0]}"[:300]
         for name in mentioned(record["code"]):
             if name in known:
-                found.setdefault(name, []).append((status, detail, golden_snippet(record)))
-    for name, results in found.items():
+                outcomes.setdefault(name, []).append((status, detail, golden_snippet(record)))
+    for name, results in outcomes.items():
         worst = min(results, key=lambda r: table.RANK[r[0]])
         table.put(known[name], "golden", worst[0], worst[1] or f"{len(results)} recorded calls", worst[2])
         known[name]["left_out"] = ""  # the recorded calls are its case

@@ -61,8 +61,8 @@ def test_a_faithful_function_passes_everywhere():
 
 def test_a_wrong_value_fails_with_a_script():
     row = row_of("exp", exp=lambda x: x.exp() * 1.01)
-    found = statuses(row)
-    assert (found["identity"], found["eager"], found["reference"], found["graph"]) == (
+    by_check = statuses(row)
+    assert (by_check["identity"], by_check["eager"], by_check["reference"], by_check["graph"]) == (
         "own",
         "fail",
         "fail",
@@ -84,18 +84,18 @@ def test_a_wrong_gradient_only():
         def backward(ctx, g):
             return g
 
-    found = statuses(row_of("exp", exp=Exp.apply))
-    assert (found["eager"], found["gradient"]) == ("pass", "fail")
+    by_check = statuses(row_of("exp", exp=Exp.apply))
+    assert (by_check["eager"], by_check["gradient"]) == ("pass", "fail")
 
 
 def test_a_wrong_dtype_only():
-    found = statuses(row_of("exp", exp=lambda x: x.exp().float() if x.dtype == torch.float64 else x.exp()))
-    assert (found["eager"], found["dtypes"]) == ("pass", "fail")
+    by_check = statuses(row_of("exp", exp=lambda x: x.exp().float() if x.dtype == torch.float64 else x.exp()))
+    assert (by_check["eager"], by_check["dtypes"]) == ("pass", "fail")
 
 
 def test_a_wrong_graph_only():
-    found = statuses(row_of("exp", nn__Graph=graph_class(outputs=lambda t: t + 1)))
-    assert (found["eager"], found["graph"]) == ("pass", "fail")
+    by_check = statuses(row_of("exp", nn__Graph=graph_class(outputs=lambda t: t + 1)))
+    assert (by_check["eager"], by_check["graph"]) == ("pass", "fail")
 
 
 def test_a_missing_argument():
@@ -108,8 +108,8 @@ def test_a_module_with_a_wrong_parameter_gradient():
         def forward(self, input):
             return super().forward(input) + (self.weight.sum() - self.weight.sum().detach())
 
-    found = statuses(row_of("nn.Linear", nn__Linear=Linear))
-    assert (found["eager"], found["gradient"]) == ("pass", "fail")
+    by_check = statuses(row_of("nn.Linear", nn__Linear=Linear))
+    assert (by_check["eager"], by_check["gradient"]) == ("pass", "fail")
     assert statuses(row_of("nn.Linear"))["gradient"] == "pass"
 
 

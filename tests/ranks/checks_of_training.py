@@ -412,6 +412,6 @@ def dtypes_on_one_stage():
     local = flow.tensor([True, False, True]), flow.tensor([1.5, 2.0, 3.0]), flow.tensor([5, 6, 7])
     staged = [t.to_global(ALL, B).to_global(placement=first, sbp=B) for t in local]
     expected = results(*local), results(*local), written(*local)
-    for got, wanted in zip((results(*staged), Step()(*staged), written(*staged)), expected):
-        for i, (g, w) in enumerate(zip(got, wanted)):
+    for got, reference in zip((results(*staged), Step()(*staged), written(*staged)), expected):
+        for i, (g, w) in enumerate(zip(got, reference)):
             assert g.dtype == w.dtype and g.numpy().tolist() == w.tolist(), (i, g, w)

@@ -97,8 +97,8 @@ comm.reduce_scatter(own[:, 1], [left, right])
 assert own[:, 1].tolist() == [3 * RANK, 3 * RANK + 6, 3 * RANK + 12]
 for call in (
     comm.all_gather,
-    lambda found, t: comm.gather(t, found if RANK == 0 else None, dst=0),
-    lambda found, t: comm.all_to_all(found, [t, t]),
+    lambda received, t: comm.gather(t, received if RANK == 0 else None, dst=0),
+    lambda received, t: comm.all_to_all(received, [t, t]),
 ):
     call(parts, left)
     assert each(parts) == [[0, 2, 4], [0, 4, 8]]

@@ -213,14 +213,17 @@ def functions():
 def made_in_global_mode():
     x, local = flow.ones(4, 6, placement=ALL, sbp=S0), flow.ones(2)
     with global_mode(True, placement=ALL, sbp=B):
-        made = [
+        created = [
             flow.Tensor(2, 3),
             flow.Tensor([1.0]),
             local.new_zeros(2),
             local.new_tensor([1]),
             local.new_full((2,), 3, dtype=flow.int64),
         ]
-        assert all(t.placement == ALL and t.sbp == (B,) for t in made) and made[4].numpy().tolist() == [3, 3]
+        assert all(t.placement == ALL and t.sbp == (B,) for t in created) and created[4].numpy().tolist() == [
+            3,
+            3,
+        ]
         assert all(t.sbp == (S0,) for t in (x.new_ones(2), x.new_tensor([1]), flow.zeros_like(x)))
     one_row = flow.tensor([[1.0, 2.0, 3.0]], placement=ALL, sbp=B)
     with global_mode(True, placement=ALL, sbp=B):  # a rank has no part of it
@@ -324,15 +327,15 @@ def an_lstm_where_its_samples_are():
                 for in_graph in (False, True):
                     layer.zero_grad()
                     with flow.autocast("cpu", flow.bfloat16, enabled=narrow):
-                        made = (
+                        outputs = (
                             Step(layer) if in_graph else lambda x: Step.build(SimpleNamespace(layer=layer), x)
                         )(x)
-                    assert place is None or made[0].sbp == (rule,)
-                    results.append([t.detach().float().numpy() for t in made])
-        for found in results[1:]:
-            assert all(np.allclose(a, b, atol=0.05 if narrow else 1e-4) for a, b in zip(found, results[0])), (
-                narrow
-            )
+                    assert place is None or outputs[0].sbp == (rule,)
+                    results.append([t.detach().float().numpy() for t in outputs])
+        for placed in results[1:]:
+            assert all(
+                np.allclose(a, b, atol=0.05 if narrow else 1e-4) for a, b in zip(placed, results[0])
+            ), narrow
 
 
 def causal_attention_in_a_graph():

@@ -173,14 +173,14 @@ class Trainer:
 
     def results(self):
         """{name: values} of losses and of the model's state after each step."""
-        found = {}
+        values = {}
         for i in range(STEPS):
             if i == STEPS - 1 and self.resumes:
                 self.resume()
-            found[f"loss {i}"] = self.step(i).numpy().mean()
+            values[f"loss {i}"] = self.step(i).numpy().mean()
             for name, value in self.model.state_dict().items():
-                found[f"{name} after {i}"] = value.numpy().astype(np.float64)
-        return found
+                values[f"{name} after {i}"] = value.numpy().astype(np.float64)
+        return values
 
 
 class Step(nn.Graph):
@@ -223,19 +223,19 @@ def apart(one, other):
 
 def check(seed):
     """The same program on one rank, eager and in a graph, and placed."""
-    wanted = {in_graph: Trainer(seed, False, in_graph) for in_graph in (False, True)}
+    on_one_rank = {in_graph: Trainer(seed, False, in_graph) for in_graph in (False, True)}
     if flow.env.get_rank() == 0:
-        print(seed, wanted[False], flush=True)
-    tolerance = 0.1 if wanted[False].amp else 1e-8
-    wanted = {in_graph: trainer.results() for in_graph, trainer in wanted.items()}
-    assert apart(wanted[False], wanted[True])[0] < tolerance, (
+        print(seed, on_one_rank[False], flush=True)
+    tolerance = 0.1 if on_one_rank[False].amp else 1e-8
+    on_one_rank = {in_graph: trainer.results() for in_graph, trainer in on_one_rank.items()}
+    assert apart(on_one_rank[False], on_one_rank[True])[0] < tolerance, (
         seed,
         "one rank",
-        apart(wanted[False], wanted[True]),
+        apart(on_one_rank[False], on_one_rank[True]),
     )
-    for in_graph, expected in wanted.items():
-        found = apart(expected, Trainer(seed, True, in_graph).results())
-        assert found[0] < tolerance, (seed, "graph" if in_graph else "eager", found)
+    for in_graph, expected in on_one_rank.items():
+        distance = apart(expected, Trainer(seed, True, in_graph).results())
+        assert distance[0] < tolerance, (seed, "graph" if in_graph else "eager", distance)
 
 
 if __name__ == "__main__":

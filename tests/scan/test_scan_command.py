@@ -98,8 +98,8 @@ def test_summary_fits_on_a_screen_and_hides_the_superset(tmp_path, capsys):
 def test_json_has_every_location(tmp_path, capsys):
     (tmp_path / "program.py").write_text("import torch\ntorch.optim.AdamW(p)\ntorch.optim.AdamW(p)\n")
     assert main(["--json", str(tmp_path)]) == 3
-    found = json.loads(capsys.readouterr().out)
-    row = next(finding for finding in found["findings"] if finding["id"] == "adamw-default-wd")
+    findings = json.loads(capsys.readouterr().out)
+    row = next(finding for finding in findings["findings"] if finding["id"] == "adamw-default-wd")
     assert row["rank"] == "changes numbers" and row["names"] == ["torch.optim.AdamW"] and row["here"]
     assert [(at["line"], at["is_fixable"]) for at in row["locations"]] == [(2, True), (3, True)]
 

@@ -38,8 +38,8 @@ def test_a_row_about_a_default_is_about_calls_that_omit_the_argument(tmp_path, c
 
 
 def test_the_same_row_is_a_superset_for_a_oneflow_program(tmp_path):
-    found = report(tmp_path, "import oneflow as flow\nflow.optim.AdamW(p)\n")
-    assert found.exit_code == 0 and "adamw-default-wd" in [f.id for f in found.of_rank("superset")]
+    findings = report(tmp_path, "import oneflow as flow\nflow.optim.AdamW(p)\n")
+    assert findings.exit_code == 0 and "adamw-default-wd" in [f.id for f in findings.of_rank("superset")]
 
 
 def test_methods_count_where_the_value_is_certainly_a_tensor(tmp_path):
@@ -129,9 +129,9 @@ def results(source, library):
 
 def test_a_fixed_program_computes_the_same_in_both_libraries(tmp_path):
     assert results(PROGRAM, "torch") != results(PROGRAM, "oneflow")
-    found = report(tmp_path, PROGRAM, fix=True)
+    findings = report(tmp_path, PROGRAM, fix=True)
     fixed = (tmp_path / "program.py").read_text()
-    assert (found.fixed_calls, found.exit_code) == (3, 0)
+    assert (findings.fixed_calls, findings.exit_code) == (3, 0)
     assert results(fixed, "torch") == results(fixed, "oneflow") == results(PROGRAM, "torch")
 
 
@@ -139,12 +139,12 @@ def test_fix_keeps_encoding_line_ends_and_mode(tmp_path):
     file = tmp_path / "program.py"
     file.write_bytes(b"# coding: latin-1\r\nimport torch\r\ns = '\xe9'; torch.optim.Adagrad(p)\r\n")
     file.chmod(0o640)
-    found = scan.scan([file], fix=True)
+    findings = scan.scan([file], fix=True)
     assert (
         file.read_bytes()
         == b"# coding: latin-1\r\nimport torch\r\ns = '\xe9'; torch.optim.Adagrad(p, lr=0.01)\r\n"
     )
-    assert file.stat().st_mode & 0o777 == 0o640 and (found.fixed_calls, found.exit_code) == (1, 0)
+    assert file.stat().st_mode & 0o777 == 0o640 and (findings.fixed_calls, findings.exit_code) == (1, 0)
 
 
 def test_fix_of_a_oneflow_program(tmp_path):

@@ -37,9 +37,9 @@ def nothing_known(monkeypatch):
 
 
 def graph(name="Double"):
-    made = type(name, (nn.Graph,), {"build": lambda self, x: (x * 2).sin()})()
-    made.config.set_backend("auto")
-    return made
+    doubled = type(name, (nn.Graph,), {"build": lambda self, x: (x * 2).sin()})()
+    doubled.config.set_backend("auto")
+    return doubled
 
 
 def state_of(g):

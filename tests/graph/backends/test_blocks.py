@@ -62,8 +62,8 @@ def calls(graph):
         for n in update_blocks.in_blocks(graph.program).graph.nodes
         if n.op == "call_function" and n.meta.get("phase") == "update"
     ]
-    found = [n.target for n in nodes if isinstance(n.target, update_blocks.Blocks)]
-    return found, [
+    block_calls = [n.target for n in nodes if isinstance(n.target, update_blocks.Blocks)]
+    return block_calls, [
         n for n in nodes if any(step.to.meta["tensor"].shape != () for step in update_steps.steps_of(n))
     ]
 
@@ -79,8 +79,8 @@ def test_bit_for_bit(name, dtype):
     make, steps = OPTIMIZERS[name]
     torch.manual_seed(0)
     graph = assert_same_training(Net().to(dtype), make, loss_of, batches())
-    found, left = calls(graph)
-    assert [(call.lanes, len(call.code) // 6) for call in found] == [(6, steps)] and not left
+    block_calls, left = calls(graph)
+    assert [(call.lanes, len(call.code) // 6) for call in block_calls] == [(6, steps)] and not left
 
 
 @pytest.mark.parametrize("skip, runs_in_blocks", [([], True), (["in_blocks"], False)])
@@ -100,12 +100,12 @@ def test_groups_with_other_numbers_share_a_call():
         return AdamW([{"params": [first], "lr": 0.1, "weight_decay": 0.3}, {"params": rest}], lr=0.01)
 
     torch.manual_seed(0)
-    found, left = calls(
+    block_calls, left = calls(
         assert_same_training(
             Net(), groups, loss_of, batches(), make_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 2)
         )
     )
-    assert [call.lanes for call in found] in ([6], [1, 5]) and not left
+    assert [call.lanes for call in block_calls] in ([6], [1, 5]) and not left
 
 
 class Odd(nn.Module):
@@ -142,8 +142,8 @@ class Odd(nn.Module):
 )
 def test_layouts(make):
     torch.manual_seed(0)
-    found, left = calls(assert_same_training(Odd(), make, loss_of, batches(10, 48)))
-    assert sum(call.lanes for call in found) >= 5, "the dense ones are taken in blocks"
+    block_calls, left = calls(assert_same_training(Odd(), make, loss_of, batches(10, 48)))
+    assert sum(call.lanes for call in block_calls) >= 5, "the dense ones are taken in blocks"
 
 
 def trained_beside_eager(make_model):
@@ -206,8 +206,8 @@ def test_what_cannot_be_taken_leaves_the_rest():
             return super().forward(x) @ self.hole * self.scale
 
     graph = trained_beside_eager(Mixed)
-    found, left = calls(graph)
-    assert [(call.lanes, len(call.code) // 6) for call in found] == [(1, 3), (7, 8)], (
+    block_calls, left = calls(graph)
+    assert [(call.lanes, len(call.code) // 6) for call in block_calls] == [(1, 3), (7, 8)], (
         "of its optimizer state, and of all the others"
     )
     lists = [n for n in left if "_foreach_" in str(n.target)]
@@ -234,8 +234,8 @@ def test_a_value_read_between_two_steps_is_that_of_then():
                 p.sub_(half, alpha=0.01).addcmul_(p, half, value=1e-3).copy_(p.clone())
 
     torch.manual_seed(0)
-    found, left = calls(assert_same_training(Net(), Looks, loss_of, batches()))
-    assert left and not found
+    block_calls, left = calls(assert_same_training(Net(), Looks, loss_of, batches()))
+    assert left and not block_calls
 
 
 def test_versions_go_up():

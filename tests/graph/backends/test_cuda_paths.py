@@ -23,12 +23,12 @@ aten = torch.ops.aten
 
 # -- LSTM, GRU, RNN ---------------------------------------------------------------------
 def symbols(recorder, **shapes):
-    made = []
+    tensors = []
     for name, shape in shapes.items():
         with recorder.fake_mode:
-            made.append(torch.empty(shape, device="cuda"))
-        made[-1]._of_node = recorder.placeholder(name, torch.empty(shape))
-    return made
+            tensors.append(torch.empty(shape, device="cuda"))
+        tensors[-1]._of_node = recorder.placeholder(name, torch.empty(shape))
+    return tensors
 
 
 @pytest.mark.parametrize("name, hidden, projected, batch_first, sizes", [
@@ -38,10 +38,10 @@ def test_a_recurrent_layer_is_one_operator(name, hidden, projected, batch_first,
     layer = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}[name](
         4, hidden, 2, batch_first=batch_first, **({"proj_size": projected} if projected else {})
     )
-    given = torch.randn(5, 4) if sizes else torch.randn((2, 3, 4) if batch_first else (3, 2, 4))
-    expected, _ = layer(given if not sizes else nn.utils.rnn.PackedSequence(given, torch.tensor(sizes)))
+    x_on_cpu = torch.randn(5, 4) if sizes else torch.randn((2, 3, 4) if batch_first else (3, 2, 4))
+    expected, _ = layer(x_on_cpu if not sizes else nn.utils.rnn.PackedSequence(x_on_cpu, torch.tensor(sizes)))
     recorder = Recorder()
-    x, h, c = symbols(recorder, x=given.shape, h=(2, 2, projected or hidden), c=(2, 2, hidden))
+    x, h, c = symbols(recorder, x=x_on_cpu.shape, h=(2, 2, projected or hidden), c=(2, 2, hidden))
     weights = symbols(recorder, **{n: w.shape for n, w in layer.named_parameters()})
     with recorder:
         out, *last = _cudnn_layer(
@@ -69,7 +69,7 @@ def test_the_gradients_of_all_weights_are_a_list_among_the_results():
         d=(15,),
     )
     with recorder:
-        dx, dh, dc, found = aten._cudnn_rnn_backward(
+        dx, dh, dc, actual = aten._cudnn_rnn_backward(
             x,
             weights,
             4,
@@ -93,8 +93,8 @@ def test_the_gradients_of_all_weights_are_a_list_among_the_results():
             reserve,
             [True, True, False, True],
         )
-        total = found[0].sum() + found[3].sum() + dx.sum()
-    assert [g.shape for g in found] == [w.shape for w in weights] and (dx.shape, dh.shape, dc) == (
+        total = actual[0].sum() + actual[3].sum() + dx.sum()
+    assert [g.shape for g in actual] == [w.shape for w in weights] and (dx.shape, dh.shape, dc) == (
         x.shape,
         h.shape,
         None,
@@ -287,9 +287,11 @@ def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
     plain = compile.compiler_for
 
     def compiler_for(name):
-        made = plain(name)
+        compile_plain = plain(name)
         return lambda program, config: (
-            cudagraph.compile(on_gpu(program), config, "aten") if config.cudagraph else made(program, config)
+            cudagraph.compile(on_gpu(program), config, "aten")
+            if config.cudagraph
+            else compile_plain(program, config)
         )
 
     def train(cuda_graph):
@@ -311,9 +313,9 @@ def test_a_recorded_step_trains_as_the_plain_one(recordings, monkeypatch):
 
     expected = train(False)
     monkeypatch.setattr("oneflow._graph.engine.compiler_for", compiler_for)
-    found = train(True)
+    actual = train(True)
     assert len(recordings) == 2
-    assert all(torch.equal(a, b) for a, b in zip(expected, found))
+    assert all(torch.equal(a, b) for a, b in zip(expected, actual))
 
 
 def test_what_a_recording_gives_is_not_written_by_the_next_one(recordings):

@@ -29,9 +29,9 @@ def graph_of(model, configure):
     [("enable_openvino", "openvino"), ("enable_tensorrt", "torch_tensorrt"), ("enable_xla_jit", "torch_xla")],
 )
 def test_missing_package_is_named(option, package, monkeypatch):
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == package else found(name, *a)
+        importlib.util, "find_spec", lambda name, *a: None if name == package else find_spec(name, *a)
     )
     with pytest.raises(RuntimeError, match=package):
         graph_of(nn.Linear(2, 2), lambda config: getattr(config, option)(True))(torch.ones(1, 2))

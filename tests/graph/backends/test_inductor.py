@@ -289,8 +289,8 @@ def test_operators_without_a_cpp_wrapper_are_called_from_python(monkeypatch):
 ], ids=["bilinear", "bicubic", "nearest-exact", "nearest3d", "nearest1d", "pad3d"])  # fmt: skip
 def test_operators_without_a_c_function_leave_the_region_one_file(resize):
     def loss_of(model, x):
-        made = resize(model(x))
-        return (made * torch.arange(float(made.numel())).view(made.shape).cos()).sum()
+        resized = resize(model(x))
+        return (resized * torch.arange(float(resized.numel())).view(resized.shape).cos()).sum()
 
     torch.manual_seed(0)
     model = nn.Linear(7, 7)

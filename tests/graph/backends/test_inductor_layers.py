@@ -155,9 +155,9 @@ def test_windows_over_the_edge_divide_the_gradient_among_their_elements(pool):
 
 def test_margin_losses_of_one_row_have_the_shape_of_the_label():
     def build(self, x):
-        made = self.m(x)
+        out = self.m(x)
         number, one = (
-            nn.functional.multi_margin_loss(made, torch.tensor(label), reduction="none") for label in (1, [1])
+            nn.functional.multi_margin_loss(out, torch.tensor(label), reduction="none") for label in (1, [1])
         )
         (number + one.sum()).backward()
         return number, one
@@ -199,8 +199,8 @@ def test_a_tied_embedding_gets_its_rows_into_the_gradient_of_the_last_layer(padd
         loss.backward()
         optimizer.step()
         torch.testing.assert_close(graph(ids), loss.detach())
-    for found, expected in zip(model.parameters(), eager.parameters()):
-        torch.testing.assert_close(found, expected)
+    for actual, expected in zip(model.parameters(), eager.parameters()):
+        torch.testing.assert_close(actual, expected)
     puts = [n.target for n in graph._engine._last.run.region.graph.nodes if "index_put" in str(n.target)]
     # torch 2.11: the latter
     assert [str(t) for t in puts] in (["prims._unsafe_index_put_.default"], ["aten.index_put_.default"]), (

@@ -37,10 +37,10 @@ def arguments(steps, batch, width, hidden, biases):
 def through(layer, backward, tensors, grads, hidden, biases, reverse):
     """[hidden states, last one, last cell, gradients...] by an operator and its gradient."""
     out, last, cell, work = layer(*tensors, reverse, [], 2, hidden, 1, biases, False, False, True)
-    found = backward(
+    actual = backward(
         *tensors, out, last, cell, *grads, reverse, 2, hidden, 1, biases, True, False, [], False, work
     )
-    return [out, last, cell, *found[: 4 if biases else 3], *found[5:]]
+    return [out, last, cell, *actual[: 4 if biases else 3], *actual[5:]]
 
 
 def exact(tensors, grads, hidden, biases, reverse):
@@ -67,12 +67,12 @@ def test_no_further_from_float64_than_onednn(sizes, biases, reverse):
     steps, batch, width, hidden = sizes
     tensors = arguments(*sizes, biases)
     # if only the sequence is used, the last states have no gradient
-    for given in (
+    for has_gradients in (
         (True, True, True),
         (True, False, False),
     ):
         shapes = [(steps, batch, hidden), (batch, hidden), (batch, hidden)]
-        grads = [torch.randn(s) if g else None for s, g in zip(shapes, given)]
+        grads = [torch.randn(s) if g else None for s, g in zip(shapes, has_gradients)]
         grads_of_onednn = [torch.zeros(s) if g is None else g for s, g in zip(shapes, grads)]
         new = through(lstm.layer, lstm.layer_backward, tensors, grads, hidden, biases, reverse)
         with torch.enable_grad():
@@ -125,31 +125,31 @@ class Step(flow.nn.Graph):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "batch_first": True}], ids=str)
 def test_a_graph_runs_it(options):
-    found, seen = {}, []
+    losses, seen = {}, []
     for backend in ("aten", "inductor"):
         torch.manual_seed(0)
         graph = Step(torch.nn.LSTM(4, 6, 2, **options), backend)
         graph(torch.ones(3, 2, 4))
         with torch.profiler.profile() as prof:
-            found[backend] = [graph(torch.ones(3, 2, 4)).item() for _ in range(3)]
+            losses[backend] = [graph(torch.ones(3, 2, 4)).item() for _ in range(3)]
         seen.append("oneflow::lstm_backward" in {e.key for e in prof.key_averages()})
     assert seen == [False, True]
-    assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)
+    assert losses["inductor"] == pytest.approx(losses["aten"], rel=1e-5)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTMCell"])
 def test_both_biases_are_clipped_once(kind):
     """Their gradients are equal, and scaled in place by the fused update."""
-    found = []
+    clipped = []
     for backend in ("aten", "inductor"):
         torch.manual_seed(0)
         model = getattr(torch.nn, kind)(4, 6)
         graph = Step(model, backend, clip=0.1)
         for _ in range(2):
             graph(torch.ones(*((2, 4) if "Cell" in kind else (3, 2, 4))))
-        found.append(list(model.parameters()))
-    for one, other in zip(*found, strict=True):
+        clipped.append(list(model.parameters()))
+    for one, other in zip(*clipped, strict=True):
         torch.testing.assert_close(one, other)
 
 

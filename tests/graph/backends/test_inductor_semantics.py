@@ -85,10 +85,10 @@ def test_results_are_laid_out_as_captured(
     use,
 ):  # inductor's form of cat copies the layout of a lone tensor, torch's kernel does not
     def build(self, x):
-        made = use(torch.cat([torch.tensor([]), self.m(x).view(2, 3, 5, 2).transpose(1, 2)], -2))
-        loss = (made * torch.arange(60.0).view(made.shape)).pow(2).mean()
+        used = use(torch.cat([torch.tensor([]), self.m(x).view(2, 3, 5, 2).transpose(1, 2)], -2))
+        loss = (used * torch.arange(60.0).view(used.shape)).pow(2).mean()
         loss.backward()
-        return loss, made
+        return loss, used
 
     same(build, lambda: {"m": nn.Linear(10, 10)}, rows(2, 3, 10), sgd)
 
@@ -137,10 +137,10 @@ def test_floor_division_rounds_the_exact_quotient_down(dtype):
     graph = flow.nn.Graph.trace(lambda *args: build(*args))
     graph.config.set_backend("inductor")
     x = x if dtype.is_floating_point else x.abs()
-    for found, wanted in zip(graph(x, y), build(x, y), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    for actual, expected in zip(graph(x, y), build(x, y), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
         if dtype.is_floating_point:
-            assert torch.equal(found.signbit()[~found.isnan()], wanted.signbit()[~wanted.isnan()])
+            assert torch.equal(actual.signbit()[~actual.isnan()], expected.signbit()[~expected.isnan()])
 
 
 def test_as_strided_of_views():
@@ -162,8 +162,8 @@ def test_as_strided_of_views():
             self.config.set_backend("inductor")
 
     G.build = build
-    for found, expected in zip(G()(memory[5:15]), build(None, memory[5:15])):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(G()(memory[5:15]), build(None, memory[5:15])):
+        assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize(

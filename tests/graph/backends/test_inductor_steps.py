@@ -50,8 +50,8 @@ def merged(build, x, *modules, dtype=torch.float64):
     merge_steps(module.graph)
     module.graph.lint()
     got_all = torch.fx.Interpreter(module, graph=module.graph).run(*copy.deepcopy(values))
-    for got, wanted in zip(got_all, expected, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+    for got, reference in zip(got_all, expected, strict=True):
+        torch.testing.assert_close(got, reference, rtol=1e-10, atol=1e-10)
     names = [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
     return {name: names.count(name) for name in names}
 
@@ -70,13 +70,13 @@ def numbers(steps=3, batch=2, width=4):
     return torch.ones(steps, batch, width, dtype=torch.float64)
 
 
-def alone(found, kind, layers=1):
+def alone(operators, kind, layers=1):
     """Nothing of the steps is left: so many operators each way, and products over all steps only."""
     name = "gru" if kind == "gru" else "rnn"
     return (
-        found.get(f"oneflow.{name}.default") == layers
-        and found.get(f"oneflow.{name}_backward.default") == layers
-        and not any("_." in n or "tanh" in n for n in found)
+        operators.get(f"oneflow.{name}.default") == layers
+        and operators.get(f"oneflow.{name}_backward.default") == layers
+        and not any("_." in n or "tanh" in n for n in operators)
     )
 
 
@@ -99,10 +99,10 @@ def test_a_training_step(kind, options, used):
         loss.backward()
         return out, last
 
-    found = merged(build, numbers(), model)
+    operators = merged(build, numbers(), model)
     layers = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
-    assert alone(found, kind, layers) and found["aten.mm.default"] <= (4 if options else 3) * layers
-    assert ("aten.sum.dim_IntList" in found) == (not options.get("batch_first"))
+    assert alone(operators, kind, layers) and operators["aten.mm.default"] <= (4 if options else 3) * layers
+    assert ("aten.sum.dim_IntList" in operators) == (not options.get("batch_first"))
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -141,8 +141,8 @@ def test_inference(kind, options, trainable):
         torch.randn(3, 2, 4, dtype=torch.float64),
     )
     for _ in range(2):
-        for got, wanted in zip(graph(x), model(x, start), strict=True):
-            assert torch.equal(got, wanted) and got.stride() == wanted.stride()
+        for got, expected in zip(graph(x), model(x, start), strict=True):
+            assert torch.equal(got, expected) and got.stride() == expected.stride()
     calls = [n.target for n in graph.program.graph.nodes if n.op == "call_function"]
     # and its two results
     assert sum("aten.gru" in str(c) or "aten.rnn" in str(c) for c in calls) == 1 and len(calls) == 3
@@ -152,8 +152,8 @@ def test_inference(kind, options, trainable):
     assert order == [v.shape for v in values]
     merge_steps(module.graph)
     results = torch.fx.Interpreter(module, graph=module.graph).run(*values)
-    for got, wanted in zip(results, model(x, start), strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+    for got, expected in zip(results, model(x, start), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_inference_with_dropout_or_autocast_is_step_by_step():
@@ -216,11 +216,11 @@ def test_weights_used_elsewhere_and_twice():
         ).backward()
         return again
 
-    found = merged(build, numbers(width=5), encoder, decoder)
-    assert (found["oneflow.gru_backward.default"], found["oneflow.rnn_backward.default"]) == (
+    operators = merged(build, numbers(width=5), encoder, decoder)
+    assert (operators["oneflow.gru_backward.default"], operators["oneflow.rnn_backward.default"]) == (
         2,
         2,
-    ) and not any("sigmoid" in n for n in found)
+    ) and not any("sigmoid" in n for n in operators)
 
 
 def test_hooks_that_change_gradients():
@@ -250,8 +250,8 @@ def test_results_written_in_place():
         out.detach().mul_(2)  # the tensor that backward reads was copied into `out`
         return out, loss, kept
 
-    found = merged(build, numbers(), model)
-    assert found["oneflow.gru.default"] == found["oneflow.gru_backward.default"] == 1
+    operators = merged(build, numbers(), model)
+    assert operators["oneflow.gru.default"] == operators["oneflow.gru_backward.default"] == 1
 
 
 def test_gradients_of_gradients_keep_the_steps():
@@ -263,8 +263,8 @@ def test_gradients_of_gradients_keep_the_steps():
         (loss + g.square().sum()).backward()
         return loss
 
-    found = merged(build, numbers(), model)
-    assert "oneflow.gru_backward.default" not in found
+    operators = merged(build, numbers(), model)
+    assert "oneflow.gru_backward.default" not in operators
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -304,7 +304,7 @@ def test_no_steps_is_the_error_of_torch():
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("kind", ["gru", "tanh"])
 def test_a_graph_runs_them(kind):
-    found, seen = {}, []
+    losses, seen = {}, []
     for backend in ("aten", "inductor"):
         model = layer(kind, 4, 6, dtype=torch.float32)
 
@@ -316,13 +316,13 @@ def test_a_graph_runs_them(kind):
         graph, x = Step(build, [model], backend), torch.ones(3, 2, 4)
         graph(x)
         with torch.profiler.profile() as prof:
-            found[backend] = [graph(x).item() for _ in range(3)]
+            losses[backend] = [graph(x).item() for _ in range(3)]
         seen.append(
             {f"oneflow::{'gru' if kind == 'gru' else 'rnn'}_backward"} & {e.key for e in prof.key_averages()}
             != set()
         )
     assert seen == [False, True]
-    assert found["inductor"] == pytest.approx(found["aten"], rel=1e-5)
+    assert losses["inductor"] == pytest.approx(losses["aten"], rel=1e-5)
 
 
 def test_calls_that_only_update_statistics_are_kept():

@@ -42,17 +42,17 @@ def test_autocast_keeps_no_weights_from_before_a_capture_or_of_it(model, before)
     graph = Predict(model)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         first = model(x) if before else None
-        found = graph(x)
+        actual = graph(x)
         after = model(x)
         assert (
             type(after) is torch.Tensor
-            and torch.equal(found, after)
+            and torch.equal(actual, after)
             and (first is None or torch.equal(first, after))
         )
     with torch.no_grad():
         model[0].weight.add_(1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(graph(x), model(x)) and not torch.equal(graph(x), found)
+        assert torch.equal(graph(x), model(x)) and not torch.equal(graph(x), actual)
 
 
 class Positions(nn.Linear):
@@ -101,11 +101,11 @@ def test_affine_grid_multiplies_in_the_type_of_autocast():
     torch.manual_seed(0)
     theta = torch.randn(2, 2, 3, requires_grad=True)
     grid, loss = loss_of(theta)
-    found = graph(theta)
+    actual = graph(theta)
     assert (
-        found[0].dtype is torch.bfloat16
-        and torch.equal(found[0], grid)
-        and torch.equal(found[1], torch.autograd.grad(loss, theta)[0])
+        actual[0].dtype is torch.bfloat16
+        and torch.equal(actual[0], grid)
+        and torch.equal(actual[1], torch.autograd.grad(loss, theta)[0])
     )
 
 

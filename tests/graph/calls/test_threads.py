@@ -80,9 +80,9 @@ def test_captures_in_one_thread_leave_eager_training_in_another_alone():
             loss.backward()
             return loss
 
-    models, found = [nn.Linear(8, 8) for _ in range(6)], []
-    together(lambda: found.append(trained()), lambda: [Step(m)(torch.ones(2, 8)) for m in models])
-    assert torch.equal(found[0], trained())
+    models, results = [nn.Linear(8, 8) for _ in range(6)], []
+    together(lambda: results.append(trained()), lambda: [Step(m)(torch.ones(2, 8)) for m in models])
+    assert torch.equal(results[0], trained())
 
 
 @pytest.mark.parametrize("begun", ["before", "during"])

@@ -92,13 +92,13 @@ def test_packed_sequences_as_arguments_and_results():
 @pytest.mark.parametrize("kind", [list, torch.tensor], ids=["list", "tensor"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_ctc_loss(kind, reduction):
-    def loss(model, x, targets, given, wanted):
+    def loss(model, x, targets, input_lengths, target_lengths):
         return (
             F.ctc_loss(
                 model(x).log_softmax(-1).view(6, 2, 4),
                 targets,
-                given,
-                wanted,
+                input_lengths,
+                target_lengths,
                 reduction=reduction,
                 zero_infinity=True,
             ),
@@ -248,10 +248,10 @@ def test_a_saved_graph_gives_dict_and_list_for_such_classes(tmp_path):
 
 def test_sizes_stay_sizes(tmp_path):
     graph = graph_of(
-        lambda x, given: {
-            "x": x.view(given["size"]),
-            "numel": given["size"].numel(),
-            "of": (x.shape, x.view(given["size"]).size()),
+        lambda x, options: {
+            "x": x.view(options["size"]),
+            "numel": options["size"].numel(),
+            "of": (x.shape, x.view(options["size"]).size()),
         }
     )
     for _ in range(2):
@@ -361,6 +361,6 @@ def test_numbers_of_a_generator_run_on_aten_under_inductor():
     graph.config.set_backend("inductor")
     generator.manual_seed(3)
     with pytest.warns(UserWarning, match="runs on the aten backend"):
-        found = [graph(x), graph(x)]
+        actual = [graph(x), graph(x)]
     generator.manual_seed(3)
-    assert all(torch.equal(f, x + torch.rand(x.shape, generator=generator)) for f in found)
+    assert all(torch.equal(f, x + torch.rand(x.shape, generator=generator)) for f in actual)

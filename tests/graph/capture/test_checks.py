@@ -67,10 +67,10 @@ def test_a_saved_program_checks_too(tmp_path):
         return hidden
 
     step = graph_of(build, layer=layer)
-    wanted = step(torch.ones(2, 3))
+    expected = step(torch.ones(2, 3))
     step.save(str(tmp_path / "saved"))
     loaded = flow.load_graph(str(tmp_path / "saved"))
-    assert torch.equal(loaded(torch.ones(2, 3)), wanted)
+    assert torch.equal(loaded(torch.ones(2, 3)), expected)
     with pytest.raises(RuntimeError, match="a check in build"):
         loaded(torch.full((2, 3), torch.nan))
 
@@ -186,7 +186,7 @@ def test_labels_from_outside_build_have_one_program():
 
 
 @pytest.mark.parametrize(
-    "made",
+    "make_distribution",
     [
         lambda x: D.Normal(x, x),
         lambda x: D.Categorical(x),
@@ -195,12 +195,12 @@ def test_labels_from_outside_build_have_one_program():
         lambda x: D.MultivariateNormal(x, precision_matrix=torch.diag(x)),
     ],
 )
-def test_a_distribution_checks_its_parameters_in_every_call(made, monkeypatch):
+def test_a_distribution_checks_its_parameters_in_every_call(make_distribution, monkeypatch):
     # torch.compile switches the checks off for the whole process, in eager mode, too
     monkeypatch.setattr(D.Distribution, "_validate_args", True)
 
     def build(x):
-        distribution = made(x)
+        distribution = make_distribution(x)
         return distribution.log_prob(
             torch.zeros_like(x[:1]) + 1 if isinstance(distribution, D.Categorical) else x
         )

@@ -42,9 +42,9 @@ def symbolic(func, args):
         )
 
 
-def same(found, real):
-    assert len(found) == len(real)
-    for f, r in zip(found, real):
+def same(actual, real):
+    assert len(actual) == len(real)
+    for f, r in zip(actual, real):
         assert (f is None) == (r is None)
         assert f is None or (f.shape, f.dtype, f.stride(), f.device) == (
             r.shape,
@@ -63,11 +63,11 @@ def test_as_the_kernel_gives_them(x, affine, training):
     forward = (x, weight, bias, mean, var, training, 0.1, 1e-5)
     out = aten.native_batch_norm(*forward)
     same(symbolic(aten.native_batch_norm.default, forward), out)
-    for wanted in ([True, affine, affine], [False, affine, affine], [True, False, False]):
-        backward = (torch.randn_like(x), x, weight, mean, var, out[1], out[2], training, 1e-5, wanted)
+    for needs_gradient in ([True, affine, affine], [False, affine, affine], [True, False, False]):
+        backward = (torch.randn_like(x), x, weight, mean, var, out[1], out[2], training, 1e-5, needs_gradient)
         same(
             symbolic(aten.native_batch_norm_backward.default, backward),
-            [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), wanted)],
+            [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), needs_gradient)],
         )
 
 
@@ -103,10 +103,10 @@ LAYOUTS = {
 @pytest.mark.parametrize("func", ELEMENTWISE, ids=str)
 def test_elementwise_results_are_the_kernels(func, x):
     args = (x,) * ELEMENTWISE[func]
-    found = symbolic(func, args)
-    if found is not None:
-        same([found], [func(*args)])
-    assert found is not None or not (
+    actual = symbolic(func, args)
+    if actual is not None:
+        same([actual], [func(*args)])
+    assert actual is not None or not (
         x.is_contiguous() or x.is_contiguous(memory_format=last if x.ndim == 4 else torch.contiguous_format)
     )
 
@@ -116,8 +116,8 @@ def test_threshold_and_numbers():
     same([symbolic(aten.threshold_backward.default, (x, x, 0))], [aten.threshold_backward(x, x, 0)])
     same([symbolic(aten.mul.Tensor, (x, 2.5))], [x * 2.5])
     with FakeTensorMode() as mode:
-        found = known_results(aten.gelu.default, (mode.from_tensor(x),), {"approximate": "tanh"})
-    same([found], [aten.gelu(x, approximate="tanh")])
+        actual = known_results(aten.gelu.default, (mode.from_tensor(x),), {"approximate": "tanh"})
+    same([actual], [aten.gelu(x, approximate="tanh")])
 
 
 @pytest.mark.parametrize("args", [
@@ -175,18 +175,22 @@ def test_the_second_time_as_the_first_and_as_eager(case):
     def build(*xs):
         return [CASES[case](x) for x in xs]
 
-    found, expected = graph_of(build)(*inputs), build(*inputs)
-    for got, wanted in zip(
-        torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected), strict=True
+    actual, expected = graph_of(build)(*inputs), build(*inputs)
+    for got, reference in zip(
+        torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True
     ):
-        assert torch.equal(got, wanted) and got.dtype is wanted.dtype and got.stride() == wanted.stride()
+        assert (
+            torch.equal(got, reference)
+            and got.dtype is reference.dtype
+            and got.stride() == reference.stride()
+        )
 
 
 def test_numbers_of_other_types_are_other_calls():
-    found = graph_of(lambda x: [x * 2, x * 2.0, x * True, x * 2, x.sum(0), x / 2])(
+    actual = graph_of(lambda x: [x * 2, x * 2.0, x * True, x * 2, x.sum(0), x / 2])(
         torch.ones(2, dtype=torch.int64)
     )
-    assert [t.dtype for t in found] == [
+    assert [t.dtype for t in actual] == [
         torch.int64,
         torch.float32,
         torch.int64,
@@ -231,8 +235,8 @@ def test_lists_of_an_update():
         return [*y, *roots, *torch._foreach_add(y, 1)]
 
     x = torch.rand(3)
-    for got, wanted in zip(graph_of(build)(x), build(x), strict=True):
-        assert torch.equal(got, wanted)
+    for got, expected in zip(graph_of(build)(x), build(x), strict=True):
+        assert torch.equal(got, expected)
     with pytest.raises(RuntimeError):
         graph_of(lambda x: torch._foreach_mul_([x * 1], [x[:2]]))(x)
 
@@ -280,9 +284,9 @@ LAYOUTS = {
 @pytest.mark.parametrize("case", LAYOUTS.values(), ids=LAYOUTS)
 def test_layouts_of_results(case, x):
     func, args = case(x, torch.rand(x.shape))
-    found, real = symbolic(func, args), func(*args)
+    actual, real = symbolic(func, args), func(*args)
     same(
-        [found] if isinstance(real, torch.Tensor) else found,
+        [actual] if isinstance(real, torch.Tensor) else actual,
         [real] if isinstance(real, torch.Tensor) else real,
     )
 
@@ -342,9 +346,9 @@ def test_pixels_channels_last():
             ),
         ),
     ):
-        found, real = symbolic(func, args), func(*args)
+        actual, real = symbolic(func, args), func(*args)
         same(
-            [found] if isinstance(real, torch.Tensor) else found,
+            [actual] if isinstance(real, torch.Tensor) else actual,
             [real] if isinstance(real, torch.Tensor) else real,
         )
     for func, args in (
@@ -361,13 +365,13 @@ def test_a_view_of_the_gradient_of_a_transposed_prediction():
     layer, x = torch.nn.Linear(3, 4), torch.randn(2, 5, 3)
     loss = torch.nn.functional.mse_loss(layer(x).transpose(1, 2), torch.zeros(2, 4, 5))
     loss.backward()
-    wanted, layer.weight.grad = layer.weight.grad, None
+    expected, layer.weight.grad = layer.weight.grad, None
 
     def build(x):
         torch.nn.functional.mse_loss(layer(x).transpose(1, 2), torch.zeros(2, 4, 5)).backward()
         return layer.weight.grad
 
-    assert torch.equal(graph_of(build, torch.optim.SGD(layer.parameters(), lr=0.1), layer=layer)(x), wanted)
+    assert torch.equal(graph_of(build, torch.optim.SGD(layer.parameters(), lr=0.1), layer=layer)(x), expected)
 
 
 def test_a_number_before_the_tensor():
@@ -378,8 +382,8 @@ def test_a_number_before_the_tensor():
         lambda x: torch.floor_divide(7, x),
         *(lambda x, f=f, n=n: f(x.t(), n) for f in functions for n in (2, 2.5, torch.tensor(3))),
     ):
-        found, wanted = graph_of(case)(x), case(x)
-        assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+        actual, expected = graph_of(case)(x), case(x)
+        assert torch.equal(actual, expected) and actual.stride() == expected.stride()
     assert graph_of(lambda x: x * torch.div(x.shape[0], 2, rounding_mode="trunc"))(x).equal(x)
 
 
@@ -412,20 +416,20 @@ OF_MORE = {
 
 @pytest.mark.parametrize("func", OF_TWO, ids=str)
 def test_layouts_that_differ_between_operands(func):
-    made, more = OF_MORE.get(func), OF_TWO[func]
-    for tensors in of_layouts(2 if made is None else 3):
-        args = made(*tensors) if made is not None else (*tensors, *more)
+    arguments_of, more = OF_MORE.get(func), OF_TWO[func]
+    for tensors in of_layouts(2 if arguments_of is None else 3):
+        args = arguments_of(*tensors) if arguments_of is not None else (*tensors, *more)
         same([symbolic(func, args)], [func(*args)])
 
 
 def test_layer_norm_backward_of_a_transposed_input():
     x, g = torch.randn(2, 5, 3).transpose(1, 2), torch.randn(2, 5, 3).transpose(1, 2)
     _, mean, rstd = aten.native_layer_norm(x, [5], torch.ones(5), torch.zeros(5), 1e-5)
-    for wanted in ([True, True, True], [True, False, False]):
-        args = (g, x, [5], mean, rstd, torch.ones(5), torch.zeros(5), wanted)
+    for needs_gradient in ([True, True, True], [True, False, False]):
+        args = (g, x, [5], mean, rstd, torch.ones(5), torch.zeros(5), needs_gradient)
         same(
             symbolic(aten.native_layer_norm_backward.default, args),
-            [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), wanted)],
+            [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), needs_gradient)],
         )
 
 

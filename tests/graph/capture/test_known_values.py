@@ -35,8 +35,8 @@ def train(loss_of, calls, make=lambda: nn.Linear(4, 3), backend="aten"):
         loss = loss_of(eager, *args)
         loss.backward()
         optimizer.step()
-        found = graph(*args)
-        assert torch.equal(found, loss) if backend == "aten" else torch.allclose(found, loss)
+        actual = graph(*args)
+        assert torch.equal(actual, loss) if backend == "aten" else torch.allclose(actual, loss)
     for a, b in zip(eager.state_dict().values(), model.state_dict().values()):
         # inductor sums in another order: seen 2.4e-7, also of weights near 0
         assert torch.equal(a, b) if backend == "aten" else torch.allclose(a, b, atol=1e-6)

@@ -111,12 +111,12 @@ def samples(op):
     for dtype, count in ((torch.float32, 2), (torch.int64, 1), (torch.complex64, 1)):
         if dtype in op.supported_dtypes("cpu"):
             seed(3)
-            wanted = (
+            requested = (
                 dtype is not torch.int64
                 and op.supports_autograd
                 and dtype in op.supported_backward_dtypes("cpu")
             )
-            for _, sample in zip(range(count), op.sample_inputs("cpu", dtype, requires_grad=wanted)):
+            for _, sample in zip(range(count), op.sample_inputs("cpu", dtype, requires_grad=requested)):
                 yield sample.input, sample.args, sample.kwargs
 
 
@@ -129,18 +129,18 @@ def test_operator(op):
         flat, spec = pytree.tree_flatten(sample)
         places = [i for i, leaf in enumerate(flat) if isinstance(leaf, torch.Tensor)]
 
-        def build(*given):
+        def build(*inputs):
             leaves = list(flat)
-            for i, t in zip(places, given):
+            for i, t in zip(places, inputs):
                 leaves[i] = t
             return with_gradients(op.op, pytree.tree_unflatten(leaves, spec))
 
         graph = graph_of(build)
         for factor in (1.0, 0.875) if places else (1.0,):
-            given = copied(sample, factor)
+            inputs = copied(sample, factor)
             seed(5)
             try:
-                want = with_gradients(op.op, given)
+                want = with_gradients(op.op, inputs)
             except Exception:  # torch refuses the sample, or its gradient
                 break
             state, mine = torch.get_rng_state(), copied(sample, factor)
@@ -151,7 +151,7 @@ def test_operator(op):
                 errors.append(str(error))
                 break
             compare = close if op.name in rounding else equal
-            assert all(map(compare, pytree.tree_leaves((*want, given)), pytree.tree_leaves((*got, mine)))), (
+            assert all(map(compare, pytree.tree_leaves((*want, inputs)), pytree.tree_leaves((*got, mine)))), (
                 factor,
                 sample,
             )

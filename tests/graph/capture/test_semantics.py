@@ -206,7 +206,8 @@ def test_values_without_vectors(function, trained):
     x = torch.randn(7, 7, requires_grad=trained)
     graph = flow.nn.Graph.trace(lambda x: function(x))
     graph.config.set_backend("aten")
-    found, wanted = graph(x), function(x)
+    actual, expected = graph(x), function(x)
     assert all(
-        torch.equal(a, b) for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, wanted)))
+        torch.equal(a, b)
+        for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (actual, expected)))
     )

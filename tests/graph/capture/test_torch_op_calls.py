@@ -184,9 +184,9 @@ def test_an_alias_keeps_its_shape_when_the_other_is_squeezed():
 )
 def test_least_squares(driver, shape, backend):
     def build(a, b):
-        found = torch.linalg.lstsq(a, b, driver=driver)
-        found.solution.square().sum().backward()
-        return found.solution, found.residuals, a.grad, b.grad
+        actual = torch.linalg.lstsq(a, b, driver=driver)
+        actual.solution.square().sum().backward()
+        return actual.solution, actual.residuals, a.grad, b.grad
 
     def given():
         generator = torch.Generator().manual_seed(4)

@@ -17,11 +17,11 @@ def test_every_instruction_of_this_python_is_in_a_table_and_programs_run_instrum
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
 def test_other_pythons(version):
-    found = [str(path / "bin" / "python") for path in sorted(PYENV.glob(f"{version}.*"))]
-    found = found or [path for path in [shutil.which(f"python{version}")] if path]
-    if not found:
+    interpreters = [str(path / "bin" / "python") for path in sorted(PYENV.glob(f"{version}.*"))]
+    interpreters = interpreters or [path for path in [shutil.which(f"python{version}")] if path]
+    if not interpreters:
         pytest.skip(f"no Python {version} here")
-    done = subprocess.run([found[-1], observe_programs.__file__], capture_output=True, text=True)
+    done = subprocess.run([interpreters[-1], observe_programs.__file__], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

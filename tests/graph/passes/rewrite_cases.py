@@ -36,8 +36,8 @@ def graph_of(function, tensors, set_config=everything, backward=True, skip=()):
     class G(flow.nn.Graph):
         def build(self, *tensors):
             out = function(*tensors)
-            wanted = [t for t in tensors if t.is_floating_point()] if backward else []
-            return [out, *(torch.autograd.grad(out, wanted, weights(out)) if backward else ())]
+            floating = [t for t in tensors if t.is_floating_point()] if backward else []
+            return [out, *(torch.autograd.grad(out, floating, weights(out)) if backward else ())]
 
     graph = G()
     graph.config.set_backend("aten")
@@ -76,9 +76,9 @@ def assert_rewritten(function, tensors, appear, vanish, set_config=everything, b
     exact = reference(function, tensors, backward)
     captured, _ = graph_of(function, tensors, None, backward)
     got, graph = graph_of(function, tensors, set_config, backward)
-    found = targets(graph)
-    assert all(t in found for t in appear), graph.program
-    assert not any(t in found for t in vanish), graph.program
+    operators = targets(graph)
+    assert all(t in operators for t in appear), graph.program
+    assert not any(t in operators for t in vanish), graph.program
     dtype = tensors[0].dtype
     for e, a, b in zip(exact, captured, got):
         unit = torch.finfo(dtype).eps * e.abs().max().item()

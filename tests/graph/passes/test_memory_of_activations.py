@@ -71,8 +71,8 @@ def test_values_at_the_bounds_and_nan():
         def gradient(t, function=function):
             return torch.autograd.grad(function(t).sum(), t)[0]
 
-        found = graph_of(gradient)(x.clone().requires_grad_())
-        assert torch.equal(torch.nan_to_num(found, 9.0), torch.nan_to_num(eager.grad, 9.0))
+        actual = graph_of(gradient)(x.clone().requires_grad_())
+        assert torch.equal(torch.nan_to_num(actual, 9.0), torch.nan_to_num(eager.grad, 9.0))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_results_and_weights_keep_their_layout_under_channels_last():
         nn.ReLU(),
         nn.Conv2d(5, 5, 3, groups=5),
     )
-    x, found = torch.randn(2, 3, 12, 12), {}
+    x, peaks = torch.randn(2, 3, 12, 12), {}
     for backend in ("aten", "inductor"):
         mine = copy.deepcopy(model)
 
@@ -163,7 +163,7 @@ def test_results_and_weights_keep_their_layout_under_channels_last():
         graph.config.set_backend(backend)
         for _ in range(3):
             out = graph(x)
-        found[backend] = [*out, *(p.detach() for p in mine.parameters())]
-    for a, b in zip(*found.values()):
+        peaks[backend] = [*out, *(p.detach() for p in mine.parameters())]
+    for a, b in zip(*peaks.values()):
         assert a.stride() == b.stride()
         torch.testing.assert_close(a.detach(), b.detach(), rtol=1e-4, atol=1e-5)  # sums in another order

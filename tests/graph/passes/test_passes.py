@@ -285,8 +285,8 @@ def test_biases_of_products_are_apart_for_inductor():
     traced.recompile()
     targets = [n.target for n in traced.graph.nodes]
     assert targets.count(torch.ops.aten.addmm.default) == 3 and targets.count(torch.ops.aten.mm.default) == 1
-    for found, expected in zip(traced(*inputs), products(*inputs)):
-        torch.testing.assert_close(found, expected)
+    for actual, expected in zip(traced(*inputs), products(*inputs)):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_rows_of_an_embedding_are_added_into_the_product_for_inductor():
@@ -323,8 +323,8 @@ def test_rows_of_an_embedding_are_added_into_the_product_for_inductor():
     traced.recompile()
     targets = [n.target for n in traced.graph.nodes]
     assert targets.count(put.default) == 5 and targets.count(aten._unsafe_index_put.default) == 3
-    for found, expected in zip(traced(*inputs), sums(*inputs)):
-        torch.testing.assert_close(found, expected)
+    for actual, expected in zip(traced(*inputs), sums(*inputs)):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_fusing_passes_ask_whether_the_kernels_are_built_for_the_gpu():

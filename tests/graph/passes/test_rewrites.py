@@ -365,11 +365,11 @@ def test_dropout_with_a_bias_and_of_a_softmax():
 
     torch.manual_seed(0)
     (y, *grads), graph = graph_of(function, [torch.randn(2, 3, 6, 6), torch.randn(6)], with_dropout)
-    found = targets(graph)
+    operators = targets(graph)
     assert (
-        ops.oneflow.bias_dropout.default in found
-        and aten.bernoulli_.float not in found
-        and aten._softmax.default not in found
+        ops.oneflow.bias_dropout.default in operators
+        and aten.bernoulli_.float not in operators
+        and aten._softmax.default not in operators
     )
     softmaxes = [
         n

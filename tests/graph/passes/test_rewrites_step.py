@@ -330,13 +330,13 @@ def test_ten_steps_of_a_transformer_stay_as_near_to_float64(kind):
     exact = train_language(model, None, torch.float64)
     plain = train_language(model, None)
     got = train_language(model, everything)
-    found = targets(got[2])
+    operators = targets(got[2])
     assert {
         ops.oneflow.masked_softmax.default,
         ops.oneflow.masked_softmax_backward.default,
         aten.addmm_.default,
-    } <= set(found)
-    assert not {aten._softmax.default, aten.tanh_backward.default} & set(found)
+    } <= set(operators)
+    assert not {aten._softmax.default, aten.tanh_backward.default} & set(operators)
     for e, a, b in zip(exact[:2], plain[:2], got[:2]):
         assert (b - e).abs().max() <= 2 * (a - e).abs().max() + 1e-6, (
             "rounding of ten steps, in either program a random walk"
@@ -352,7 +352,7 @@ def test_ten_steps_of_a_transformer_with_dropout_and_autocast(kind):
     model = language_model(kind, 0.1)
     plain, _, _ = train_language(model, None, amp=True, batches=1)
     got, _, graph = train_language(model, with_dropout, amp=True, batches=1)
-    found = set(targets(graph))
-    assert aten.bernoulli_.float not in found and ops.oneflow.masked_softmax.default in found
+    operators = set(targets(graph))
+    assert aten.bernoulli_.float not in operators and ops.oneflow.masked_softmax.default in operators
     fallen = plain[0] - plain[-1]
     assert fallen > 0.5 and abs((got[0] - got[-1]) - fallen) < 0.3 * fallen

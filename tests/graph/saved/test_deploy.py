@@ -131,9 +131,9 @@ def test_a_loaded_graph_takes_any_strides_and_writes_its_arguments_as_the_captur
     add.save(tmp_path / "g")
     for backend in ("aten", "inductor"):
         loaded, turned = flow.load_graph(tmp_path / "g", backend=backend), torch.zeros(3, 2).t()
-        given = torch.randn(4, 3).t()
-        out = loaded(given, turned)
-        total = (given * 2).sum()
+        transposed = torch.randn(4, 3).t()
+        out = loaded(transposed, turned)
+        total = (transposed * 2).sum()
         torch.testing.assert_close(turned, (total if dialect == "torch" else torch.zeros(())).expand(2, 3))
         torch.testing.assert_close(out, total.expand(2) + 1)
 

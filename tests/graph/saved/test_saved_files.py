@@ -254,8 +254,8 @@ def test_structures_are_kept(tmp_path, name):
     x = torch.arange(4.0)
     want = both(x, make(x))
     both.save(tmp_path / "g")
-    found = flow.load_graph(tmp_path / "g")(x, make(x))
-    (a, spec), (b, other) = pytree.tree_flatten(want), pytree.tree_flatten(found)
+    actual = flow.load_graph(tmp_path / "g")(x, make(x))
+    (a, spec), (b, other) = pytree.tree_flatten(want), pytree.tree_flatten(actual)
     assert spec == other and all(
         torch.equal(torch.as_tensor(u), torch.as_tensor(v)) for u, v in zip(a, b, strict=True)
     )

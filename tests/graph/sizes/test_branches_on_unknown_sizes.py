@@ -70,8 +70,8 @@ def test_tensors_of_integers_where_python_asks_for_their_truth_or_numbers(functi
     graph = Positive(function)
     for k in range(8):
         x = torch.randn(3, 4) + (k % 3 - 1)
-        found, expected = graph(x), torch.as_tensor(function(x))
-        assert torch.equal(found, expected) and found.dtype == expected.dtype
+        actual, expected = graph(x), torch.as_tensor(function(x))
+        assert torch.equal(actual, expected) and actual.dtype == expected.dtype
     assert len(graph._engine.programs) <= programs
 
 

@@ -112,5 +112,5 @@ def test_an_exported_onnx_model_takes_all_sizes(tmp_path):
     exported = onnx.load(tmp_path / "g.onnx")
     x = torch.randn(9, 8)
     evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator(exported)
-    (found,) = evaluator.run(None, {exported.graph.input[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(found), model(x).softmax(-1))
+    (actual,) = evaluator.run(None, {exported.graph.input[0].name: x.numpy()})
+    torch.testing.assert_close(torch.tensor(actual), model(x).softmax(-1))

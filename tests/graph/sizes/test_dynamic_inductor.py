@@ -85,9 +85,9 @@ def train_in_eager_mode(module, loss, batches):
 def assert_trains_like_eager(graph, module, loss, batches, rtol=1e-4):
     """Within rounding: inductor sums in another order, and has its own exp and tanh."""
     reference = copy.deepcopy(module)
-    found = [graph(*batch).detach() for batch in batches]
+    actual = [graph(*batch).detach() for batch in batches]
     torch.testing.assert_close(
-        found, train_in_eager_mode(reference, loss, batches), rtol=rtol, atol=rtol / 10
+        actual, train_in_eager_mode(reference, loss, batches), rtol=rtol, atol=rtol / 10
     )
     torch.testing.assert_close(module.state_dict(), reference.state_dict(), rtol=rtol, atol=rtol / 10)
 

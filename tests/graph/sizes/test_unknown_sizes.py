@@ -209,9 +209,9 @@ def test_results_of_their_own_size():
     )
     for shift in (0.0, 5.0, -5.0, 1.0):
         x = torch.randn(4, 5) + shift
-        found = graph(x)
+        actual = graph(x)
         expected = x[x > 0], (x > 0).nonzero(), x[(x > 0).any(1)], x.flatten()[: int((x > 0).sum())]
-        assert all(torch.equal(a, b) for a, b in zip(found, expected))
+        assert all(torch.equal(a, b) for a, b in zip(actual, expected))
     assert len(graph._engine.programs) == 1
 
 

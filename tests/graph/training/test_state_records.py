@@ -60,9 +60,9 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=str)
 def test_value_survives_its_record(value):
-    made = record(value)
-    assert is_record(made) and all(isinstance(t, torch.Tensor) for t in made.values())
-    back = value_of({k: t.numpy() for k, t in made.items()})
+    entries = record(value)
+    assert is_record(entries) and all(isinstance(t, torch.Tensor) for t in entries.values())
+    back = value_of({k: t.numpy() for k, t in entries.items()})
     assert str(back) == str(value) and type(back) is type(value)
 
 

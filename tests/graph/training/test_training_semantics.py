@@ -295,5 +295,5 @@ def test_gradients_of_each_sample_through_functional_call():
             return gradients(self.model, x, y)
 
     x, y = torch.randn(5, 4), torch.randint(0, 2, (5,))
-    found, wanted = Each()(x, y), gradients(model, x, y)
-    assert list(found) == list(wanted) and all(torch.equal(found[k], wanted[k]) for k in wanted)
+    actual, expected = Each()(x, y), gradients(model, x, y)
+    assert list(actual) == list(expected) and all(torch.equal(actual[k], expected[k]) for k in expected)

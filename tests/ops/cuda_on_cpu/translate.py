@@ -73,11 +73,13 @@ def main(sanitize):
         target = folder / f"{source.stem}.cu.o"
         objects.append(str(target))  # after the CPU's: of two registrations the later holds
         if not target.exists() or target.stat().st_mtime < max(headers, source.stat().st_mtime):
-            made = folder / f"{source.stem}.cu.cpp"
-            made.write_text(
+            translated = folder / f"{source.stem}.cu.cpp"
+            translated.write_text(
                 f'#include "torch_devices.h"\n#line 1 "{source}"\n' + translate(source.read_text())
             )
-            ext._run(f"cuda/{source.name} as C++", ext._command(made, False, flags, target, sanitize), steps)
+            ext._run(
+                f"cuda/{source.name} as C++", ext._command(translated, False, flags, target, sanitize), steps
+            )
     if steps or not output.exists():
         ext._link(objects, output, False, sanitize, steps)
 
