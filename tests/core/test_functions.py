@@ -13,11 +13,11 @@ import oneflow as flow
 from oneflow._bind import function_rows, rename_rows
 
 
-def check(got, want, rtol=0.0):
+def assert_equal(got, want, rtol=0.0):
     if isinstance(want, (tuple, list)) and not isinstance(got, torch.Tensor):
         assert len(got) == len(want)
         for g, w in zip(got, want):
-            check(g, w, rtol)
+            assert_equal(g, w, rtol)
     else:
         assert got.dtype is want.dtype and got.shape == want.shape, (got, want)
         assert torch.equal(got, want) or torch.allclose(got, want, rtol=rtol, atol=0, equal_nan=True), (
@@ -261,27 +261,27 @@ CASES = {
 def test_value(case):
     ours, theirs = CASES[case]
     # a kernel of its own rounds once instead of twice
-    check(ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0)
+    assert_equal(ours(), theirs(), rtol=1e-6 if case == "quick_gelu" else 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:.*rectangular window")
 def test_stft_is_real_by_default():
     x = torch.arange(16.0)
     z = torch.stft(x, 4, return_complex=True)
-    check(flow.stft(x, 4), torch.view_as_real(z))
-    check(flow.stft(x, 4, return_complex=True), z)
+    assert_equal(flow.stft(x, 4), torch.view_as_real(z))
+    assert_equal(flow.stft(x, 4, return_complex=True), z)
 
 
 def test_functions_work_on_0d_empty_strided_and_bfloat16():
     for x in (T(2.0), torch.ones(0, 3), m().t(), m().bfloat16(), torch.ones(2, 0)):
-        check(flow.softmax(x, 0), torch.softmax(x, 0))
-        check(flow.where(x > 1, x, x), torch.where(x > 1, x, x))
-        check(flow.add(x, x), x + x)
-        check(flow.relu(x), torch.relu(x))
-        check(flow.sort(x)[0], torch.sort(x)[0])
-        check(flow.eq(1, x), torch.eq(x, 1))
-        check(flow.logical_and(x, True), torch.logical_and(x, T(True)))
-        check(flow.cumsum(x, 0), torch.cumsum(x, 0))
+        assert_equal(flow.softmax(x, 0), torch.softmax(x, 0))
+        assert_equal(flow.where(x > 1, x, x), torch.where(x > 1, x, x))
+        assert_equal(flow.add(x, x), x + x)
+        assert_equal(flow.relu(x), torch.relu(x))
+        assert_equal(flow.sort(x)[0], torch.sort(x)[0])
+        assert_equal(flow.eq(1, x), torch.eq(x, 1))
+        assert_equal(flow.logical_and(x, True), torch.logical_and(x, T(True)))
+        assert_equal(flow.cumsum(x, 0), torch.cumsum(x, 0))
 
 
 def test_inplace_keyword_changes_the_first_argument():
@@ -289,7 +289,7 @@ def test_inplace_keyword_changes_the_first_argument():
         x = t()
         y = getattr(flow, name)(x, 2, inplace=True)
         assert y is x
-        check(x, getattr(torch, name)(t(), 2))
+        assert_equal(x, getattr(torch, name)(t(), 2))
         z = t()
         assert getattr(flow, name)(z, 2, inplace=False) is not z
     x = t()

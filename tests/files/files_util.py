@@ -51,7 +51,7 @@ def _bytes(t):
     return bytes(t.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8).tolist())
 
 
-def same(a, b):
+def assert_same_bits(a, b):
     """Equal structure, types, dtypes, bits."""
     if isinstance(a, torch.Tensor):
         assert type(a) is type(b) and a.dtype is b.dtype and a.shape == b.shape
@@ -59,11 +59,11 @@ def same(a, b):
     elif isinstance(a, dict):
         assert type(a) is type(b) and list(a) == list(b)
         for k in a:
-            same(a[k], b[k])
+            assert_same_bits(a[k], b[k])
     elif isinstance(a, (list, tuple)):
         assert type(a) is type(b) and len(a) == len(b)
         for x, y in zip(a, b, strict=True):
-            same(x, y)
+            assert_same_bits(x, y)
     elif isinstance(a, np.ndarray):
         assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     else:

@@ -19,7 +19,7 @@ import oneflow as flow
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
 import hostile_files as h
-from files_util import same
+from files_util import assert_same_bits
 
 from oneflow._files.constructors import allow
 
@@ -69,14 +69,14 @@ TENSORS = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_value_in_a_pickle(tmp_path, name, protocol):
     (tmp_path / "file").write_bytes(pickle.dumps(PLAIN[name], protocol))
-    same(flow.load(tmp_path / "file"), PLAIN[name])
+    assert_same_bits(flow.load(tmp_path / "file"), PLAIN[name])
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "stream"])
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_value_in_a_torch_file(tmp_path, name, options):
     torch.save(PLAIN[name], tmp_path / "file", **options)
-    same(flow.load(tmp_path / "file"), PLAIN[name])
+    assert_same_bits(flow.load(tmp_path / "file"), PLAIN[name])
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "stream"])
@@ -197,7 +197,7 @@ def test_layer_keeps_its_attributes(tmp_path, make, layout):
         and repr(back) == repr(layer)
         and back.__dict__.keys() == layer.__dict__.keys()
     )
-    same(dict(back.state_dict()), dict(layer.state_dict()))
+    assert_same_bits(dict(back.state_dict()), dict(layer.state_dict()))
     skipped = {"_parameters", "_buffers", "_modules", "_flat_weights", "_flat_weight_refs"}
     plain = {k for k, v in layer.__dict__.items() if k not in skipped and not callable(v)}
     assert all(back.__dict__[k] == layer.__dict__[k] for k in plain)

@@ -14,7 +14,7 @@ import torch
 import oneflow as flow
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from files_util import same
+from files_util import assert_same_bits
 from time_limits import seconds
 
 ORACLE = os.environ.get("ONEFLOW_ORACLE", "")
@@ -105,7 +105,7 @@ def test_we_open_what_oneflow_writes(tmp_path):
         tmp_path / "a",
         tmp_path / "b",
     )
-    same(flow.load(tmp_path / "b"), obj)
+    assert_same_bits(flow.load(tmp_path / "b"), obj)
     flow.save(flow.load(tmp_path / "b"), tmp_path / "c", save_as_external_data=True)
     assert _oracle(DUMP, tmp_path / "c", "folder") == repr(_plain(obj))
 

@@ -15,7 +15,7 @@ import torch
 import oneflow as flow
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from files_util import CKPT, same
+from files_util import CKPT, assert_same_bits
 
 from oneflow._files.modules import reduced_without_local_hooks
 
@@ -38,7 +38,7 @@ def test_round_trip(tmp_path, name, layout):
     path = tmp_path / "new" / "parents" / "ckpt"
     flow.save(OBJECTS[name], path, layout=layout)
     assert path.is_dir() == (layout == "folder")
-    same(flow.load(path), OBJECTS[name])
+    assert_same_bits(flow.load(path), OBJECTS[name])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -53,7 +53,7 @@ def test_whole_module_and_optimizer(tmp_path, layout):
     flow.save({"net": net, "opt": opt.state_dict()}, tmp_path / "c", layout=layout)
     back = flow.load(tmp_path / "c")
     assert torch.equal(back["net"](x), net(x))
-    same(back["opt"], opt.state_dict())
+    assert_same_bits(back["opt"], opt.state_dict())
 
 
 def test_which_layout(tmp_path):

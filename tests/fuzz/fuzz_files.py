@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from file_damage import damage, parts_of
 from file_formats import ANY, FORMATS, read_hub_zip
-from files_util import same
+from files_util import assert_same_bits
 
 from oneflow._data import records
 from oneflow._files.errors import CheckpointError
@@ -199,7 +199,7 @@ def _size(path) -> int:
 
 def _compared(value, expected):
     try:
-        same(value, expected)
+        assert_same_bits(value, expected)
     except (AssertionError, KeyError, RuntimeError, ValueError) as error:
         return "wrong", f"other content: {error!r:.200}"
     return "loaded", ""

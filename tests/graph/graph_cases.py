@@ -94,7 +94,7 @@ def graph_of(build, optimizer=None, scaler=None, **modules):
     return Program()
 
 
-def make(build, modules=(), optimizers=(), **config):
+def graph_with(build, modules=(), optimizers=(), **config):
     """An aten graph whose method build(self, ...) is `build`; `config` are options of the engine."""
 
     class G(flow.nn.Graph):

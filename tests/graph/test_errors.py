@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from graph_cases import make
+from graph_cases import graph_with
 from torch import nn
 
 import oneflow as flow
@@ -42,7 +42,7 @@ def tolist(self, x):
 )
 def test_value_dependent_python(build, line):
     with pytest.raises(OneFlowError) as caught:
-        make(build)(torch.ones(3))
+        graph_with(build)(torch.ones(3))
     assert line in str(caught.value) and __file__ in str(caught.value)
 
 
@@ -58,7 +58,7 @@ def test_argument_type_is_named():
     with pytest.raises(
         OneFlowError, match=r"the argument 'y_k' of build\(\) has the type object, which"
     ) as caught:
-        make(lambda self, x, y: x)(torch.ones(1), y={"k": object()})
+        graph_with(lambda self, x, y: x)(torch.ones(1), y={"k": object()})
     assert __file__ in str(caught.value)
 
 
@@ -72,21 +72,21 @@ def test_nested_tensors_and_classes_of_tensors_are_named():
         with pytest.raises(
             OneFlowError, match=r"argument '?\w+'? of build\(\) is a nested tensor.*\n.*\n.*pad_sequence"
         ):
-            make(lambda self, n: n * 2)(argument)
+            graph_with(lambda self, n: n * 2)(argument)
         with pytest.raises(OneFlowError, match="computes with a nested tensor") as caught:
-            make(lambda self, x, n=argument: (n * 2).to_padded_tensor(0.0) + x)(torch.ones(1))
+            graph_with(lambda self, x, n=argument: (n * 2).to_padded_tensor(0.0) + x)(torch.ones(1))
         assert __file__ in str(caught.value)
         with pytest.raises(OneFlowError, match="computes with a nested tensor"):
-            make(
+            graph_with(
                 lambda self, *x, layout=argument.layout: torch.nested.as_nested_tensor(
                     list(x), layout=layout
                 ).to_padded_tensor(0.0)
             )(x, y)
     for wrap in (lambda x: x.as_subclass(Own), Own):
         with pytest.raises(OneFlowError, match="a tensor of a class of its own") as caught:
-            make(lambda self, x, wrap=wrap: wrap(x) * 2)(x)
+            graph_with(lambda self, x, wrap=wrap: wrap(x) * 2)(x)
         assert __file__ in str(caught.value)
-    assert torch.equal(make(lambda self, own: own * 2)(x.as_subclass(Own)), x * 2)
+    assert torch.equal(graph_with(lambda self, own: own * 2)(x.as_subclass(Own)), x * 2)
 
 
 def test_output_type_is_named():
@@ -95,7 +95,7 @@ def test_output_type_is_named():
         (lambda x: [{"a": object()}], r"output \[0\]\['a'\] of"),
     ):
         with pytest.raises(OneFlowError, match=name):
-            make(lambda self, x: out(x))(torch.ones(1))
+            graph_with(lambda self, x: out(x))(torch.ones(1))
 
 
 def test_non_scalar_backward():
@@ -105,7 +105,7 @@ def test_non_scalar_backward():
         self.m(x).backward()
 
     with pytest.raises(RuntimeError, match="scalar"):
-        make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
+        graph_with(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
 
 
 def test_optimizer_without_gradient():
@@ -117,16 +117,16 @@ def test_optimizer_without_gradient():
         return loss
 
     with pytest.raises(OneFlowError, match="none of them is in a module of the graph"):
-        make(build, {"m": model}, [torch.optim.SGD(other.parameters(), lr=0.1)])(torch.ones(1, 2))
+        graph_with(build, {"m": model}, [torch.optim.SGD(other.parameters(), lr=0.1)])(torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("called_before", [False, True])
 def test_a_graph_inside_a_graph(called_before):
     """Also one that has a program already, whose operators could be recorded: its schedule and step would be Python's of one call."""
-    inner = make(lambda self, x: x * 2)
+    inner = graph_with(lambda self, x: x * 2)
     if called_before:
         inner(torch.ones(2))
-    outer = make(lambda self, x: inner(x))
+    outer = graph_with(lambda self, x: inner(x))
     with pytest.raises(OneFlowError, match="inside the build\\(\\) of another graph"):
         outer(torch.ones(2))
     assert inner(torch.ones(2)).tolist() == [2, 2]
@@ -135,7 +135,7 @@ def test_a_graph_inside_a_graph(called_before):
 def test_no_backward():
     model = nn.Linear(2, 1)
     with pytest.raises(OneFlowError, match="backward"):
-        make(lambda self, x: self.m(x), {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(
+        graph_with(lambda self, x: self.m(x), {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(
             torch.ones(1, 2)
         )
 
@@ -153,7 +153,7 @@ def test_exception_inside_build_changes_nothing_and_the_graph_can_be_called_agai
             raise KeyError("mine")
         return loss
 
-    graph = make(build, {"m": model}, [optimizer])
+    graph = graph_with(build, {"m": model}, [optimizer])
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     with pytest.raises(KeyError, match="mine"):
         graph(torch.ones(3, 2))
@@ -175,7 +175,7 @@ def test_tensor_kept_from_an_earlier_capture():
         kept.append(x * 2)
         return x
 
-    graph = make(build)
+    graph = graph_with(build)
     with pytest.warns(UserWarning, match="was kept in a list"):
         graph(torch.ones(2))
     with pytest.raises(OneFlowError, match="was kept in a list"):
@@ -183,7 +183,7 @@ def test_tensor_kept_from_an_earlier_capture():
 
 
 def test_unknown_backend_and_missing_package():
-    graph = make(lambda self, x: x + 1)
+    graph = graph_with(lambda self, x: x + 1)
     with pytest.raises(ValueError, match="aten"):
         graph.config.set_backend("nonsense")
     graph.config.set_backend("tensorrt")
@@ -234,9 +234,9 @@ def test_an_operator_that_reads_a_tensor_of_indices_is_named_with_the_users_line
         OneFlowError,
         match=r"reads the numbers of a tensor(.|\n)*in splits_at_a_tensor: return flow.tensor_split",
     ) as caught:
-        make(splits_at_a_tensor)(x, torch.tensor([2, 4]))
+        graph_with(splits_at_a_tensor)(x, torch.tensor([2, 4]))
     assert type(caught.value).__name__ == "CaptureError"
-    assert torch.equal(make(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
+    assert torch.equal(graph_with(lambda self, x: flow.tensor_split(x, [2, 4])[0])(x), x[:2])
 
 
 @pytest.mark.parametrize("kind", ["LBFGS", "Adafactor", "SparseAdam", "Adagrad"])
@@ -251,7 +251,7 @@ def test_optimizers_that_decide_by_values(kind):
         loss.backward()
         return loss
 
-    graph = make(build, {"m": model}, [optimizer])
+    graph = graph_with(build, {"m": model}, [optimizer])
     before, state = model.weight.detach().clone(), copy.deepcopy(optimizer.state_dict())
     with pytest.raises(NotImplementedError, match="graph-optimizers") as caught:
         graph(x)
@@ -331,7 +331,7 @@ def test_an_exception_anywhere_in_a_step_changes_nothing(where):
 )
 def test_python_that_refuses_a_number_of_each_call(use):
     with pytest.raises(OneFlowError, match=r"test_errors.py.*in <lambda>") as caught:
-        make(lambda self, x: x + len(str(use(torch.randint(9, ()).item()))))(torch.ones(2))
+        graph_with(lambda self, x: x + len(str(use(torch.randint(9, ()).item()))))(torch.ones(2))
     assert "depends on values" in str(caught.value)
 
 
@@ -339,7 +339,7 @@ def test_python_that_refuses_a_number_of_each_call(use):
 def test_an_error_while_the_program_runs_leaves_autograd_on(backend):
     """Also while someone, as a debugger does, keeps the error and with it the frames it came from."""
     table = nn.Embedding(4, 2)
-    graph = make(lambda self, index: table(index))
+    graph = graph_with(lambda self, index: table(index))
     graph.config.set_backend(backend)
     graph(torch.tensor([0, 1]))
     with pytest.raises((IndexError, RuntimeError)) as kept:
@@ -359,7 +359,7 @@ def test_add_optimizer_names_what_to_pass(optimizer):
 def test_an_argument_that_contains_itself_is_refused():
     cyclic = [torch.ones(2)]
     cyclic.append(cyclic)
-    graph = make(lambda self, x: x[0])
+    graph = graph_with(lambda self, x: x[0])
     with pytest.raises(TypeError, match="contains itself"):
         graph(cyclic)
     assert graph([torch.ones(2)]).tolist() == [1, 1]
@@ -383,7 +383,7 @@ def test_a_result_or_attribute_that_contains_itself_is_refused(structure):
         self.keeper.kept = structure(x)
         return x * 2
 
-    graph, keeping = make(lambda self, x: structure(x)), make(keep)
+    graph, keeping = graph_with(lambda self, x: structure(x)), graph_with(keep)
     keeping.keeper = nn.Module()
     for refused in (graph, keeping):
         with pytest.raises(TypeError, match=r"(?s)contains itself.*nested too deeply.*flat list or dict"):
@@ -396,14 +396,14 @@ def test_a_module_may_pass_a_list_that_contains_itself():
             return in_a_cycle(x)
 
     passes = Passes()
-    graph = make(lambda self, x: self.passes(x)["x"][0])
+    graph = graph_with(lambda self, x: self.passes(x)["x"][0])
     graph.passes = passes
     assert graph(torch.ones(2)).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("name", ["parameters", "train", "to"])
 def test_a_method_of_modules_names_the_module(name):
-    graph = make(lambda self, x: x)
+    graph = graph_with(lambda self, x: x)
     with pytest.raises(
         AttributeError, match=f"no attribute '{name}': a graph is no module; use {name} of the"
     ):
@@ -413,7 +413,7 @@ def test_a_method_of_modules_names_the_module(name):
 
 
 def test_an_option_that_is_assigned_names_the_call():
-    graph = make(lambda self, x: x)
+    graph = graph_with(lambda self, x: x)
     with pytest.raises(TypeError, match=r"enable_amp is a method.*call graph.config.enable_amp\(True\)"):
         graph.config.enable_amp = True
     graph.config.of_the_user = 1

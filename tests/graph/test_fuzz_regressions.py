@@ -62,13 +62,13 @@ def shift(module, x):
     return module.linear(x) + module.a
 
 
-def both(module, x):
+def eager_and_graph(module, x):
     a, b = module.a, module.b
     module.a, module.b = b + 1, a * 1.5
     return module.linear(x) + module.a - module.b
 
 
-@pytest.mark.parametrize("function", [exchange, shift, both])
+@pytest.mark.parametrize("function", [exchange, shift, eager_and_graph])
 def test_buffers_exchanged_in_forward(function):
     follow(lambda: Own(function, a=torch.ones(4), b=torch.full((4,), 2.0)))
 

@@ -22,7 +22,7 @@ LAYERS = {
 MODES = {"off": lambda: global_mode(False), "on": lambda: global_mode(True, CPU, WHOLE)}
 
 
-def run(graph, x):
+def run_in_global_mode(graph, x):
     out = graph(x)
     return out[0] if isinstance(out, tuple) else out
 
@@ -43,8 +43,8 @@ def test_layer_of_global_tensors_gives_eager_values(layer, mode):
             with MODES[mode]():
                 return self.layer(x)
 
-    out = run(Layer(), x)
-    assert out.is_global and flow.equal(out.to_local(), run(module, x).to_local())
+    out = run_in_global_mode(Layer(), x)
+    assert out.is_global and flow.equal(out.to_local(), run_in_global_mode(module, x).to_local())
 
 
 def test_training_step_in_a_graph_called_inside_global_mode():

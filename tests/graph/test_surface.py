@@ -33,7 +33,7 @@ class Train(nn.Graph):
         return loss
 
 
-def make(kind=flow.optim.Adam, schedule=True, **options):
+def training_graph(kind=flow.optim.Adam, schedule=True, **options):
     flow.manual_seed(0)
     model = Net()
     optimizer = kind(model.parameters(), lr=0.1)
@@ -46,13 +46,13 @@ X = torch.arange(24.0).reshape(6, 4) / 24
 
 
 def test_names_count_per_class():
-    first, second = make(), make()
+    first, second = training_graph(), training_graph()
     stem, number = first.name.rsplit("_", 1)
     assert stem == "Train" and second.name == f"Train_{int(number) + 1}"
 
 
 def test_text_before_and_after_the_first_call():
-    graph = make()
+    graph = training_graph()
     before = repr(graph)
     for tag in ("GRAPH", "CONFIG", "MODULE", "PARAMETER", "BUFFER"):
         assert f"({tag}:" in before
@@ -112,7 +112,7 @@ def test_nested_arguments_are_named_by_their_path():
     ],
 )
 def test_debug_levels(level, printed, unwanted, capsys):
-    graph = make()
+    graph = training_graph()
     graph.debug(level)
     graph(X)
     out = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_debug_levels(level, printed, unwanted, capsys):
 
 
 def test_debug_only_on_the_ranks_asked_for(capsys):
-    graph = make(debug_v_level=1, debug_ranks=[1])
+    graph = training_graph(debug_v_level=1, debug_ranks=[1])
     graph(X)
     assert capsys.readouterr().out == ""
     with pytest.raises(ValueError, match="3"):
@@ -133,20 +133,20 @@ def test_debug_only_on_the_ranks_asked_for(capsys):
 
 @pytest.mark.parametrize("kind", [flow.optim.SGD, flow.optim.Adam, flow.optim.RMSprop, flow.optim.LAMB])
 def test_state_dict_resumes_exactly(kind):
-    graph = make(kind)
+    graph = training_graph(kind)
     for _ in range(3):
         graph(X)
     state = copy.deepcopy(graph.state_dict())
     assert state["System-Train-TrainStep"].tolist() == [3]
     want = [graph(X).item() for _ in range(3)]
-    again = make(kind)
+    again = training_graph(kind)
     again.load_state_dict(state)
     assert again.state_dict()["System-Train-TrainStep"].tolist() == [3]
     assert [again(X).item() for _ in range(3)] == want
 
 
 def test_state_dict_has_oneflows_names():
-    graph = make()
+    graph = training_graph()
     graph(X)
     keys = list(graph.state_dict())
     assert keys[0] == "model" and {
@@ -160,7 +160,7 @@ def test_state_dict_has_oneflows_names():
 
 def test_a_state_dict_of_oneflow_itself_loads():
     """OneFlow writes tensors and the step only: no options, no per-parameter step."""
-    graph, source = make(schedule=False), make(schedule=False)
+    graph, source = training_graph(schedule=False), training_graph(schedule=False)
     for _ in range(2):
         source(X)
     oneflows = {
@@ -173,8 +173,8 @@ def test_a_state_dict_of_oneflow_itself_loads():
 
 
 def test_load_state_dict_checks_before_it_changes():
-    graph = make()
-    state = make().state_dict()
+    graph = training_graph()
+    state = training_graph().state_dict()
     weight = graph.model.fc.weight.to(torch.Tensor).clone()
     bad = dict(state, model={**state["model"], "fc.weight": torch.ones(2, 2)})
     with pytest.raises(RuntimeError, match=r"shape of fc.weight is \(2, 2\), needed \(3, 4\)"):
@@ -191,7 +191,7 @@ def test_load_state_dict_checks_before_it_changes():
 
 
 def test_blocks_give_settings_and_modules():
-    graph = make()
+    graph = training_graph()
     block = graph.model.fc
     assert (
         block.to(nn.graph.GraphModule) is block.config and block.to(nn.Module) is graph.model.to(nn.Module).fc
@@ -224,7 +224,7 @@ def test_blocks_give_settings_and_modules():
 def test_every_option_of_the_table_exists_and_checks_its_value():
     from oneflow._tables.graph_config import GRAPH_CONFIG
 
-    config = make().config
+    config = training_graph().config
     for name, (kind, why) in GRAPH_CONFIG.items():
         method = getattr(config, name)
         assert method.__doc__ and why
@@ -263,7 +263,7 @@ def test_every_option_of_the_table_exists_and_checks_its_value():
     ],
 )
 def test_bad_options_are_refused_and_change_nothing(call, error):
-    config = make().config
+    config = training_graph().config
     before = repr(config._engine), dict(config._kept)
     with pytest.raises(error):
         call(config)
@@ -271,7 +271,7 @@ def test_bad_options_are_refused_and_change_nothing(call, error):
 
 
 def test_set_up_after_the_first_call_is_refused():
-    graph = make()
+    graph = training_graph()
     graph(X)
     model = Net()
     for late in (
@@ -296,7 +296,7 @@ def test_set_up_after_the_first_call_is_refused():
 
 
 def test_a_module_can_be_taken_back():
-    graph = make()
+    graph = training_graph()
     graph.extra, graph.number = nn.Linear(1, 1), 3
     del graph.extra, graph.number
     assert not hasattr(graph, "extra") and not hasattr(graph, "number") and "extra" not in graph.state_dict()
@@ -311,7 +311,7 @@ def test_wrong_set_up_is_refused():
 
     with pytest.raises(AttributeError, match=r"super\(\).__init__\(\)"):
         Bare()(X)
-    graph = make()
+    graph = training_graph()
     with pytest.raises(TypeError, match="GradScaler.*found int 3"):
         graph.set_grad_scaler(3)
     with pytest.raises(ValueError, match="Adam.*twice"):
@@ -354,19 +354,19 @@ def test_dynamic_input_shape_keeps_that_many_programs():
 
 
 def test_graphs_share_tensors():
-    first, second = make(schedule=False), make(schedule=False)
+    first, second = training_graph(schedule=False), training_graph(schedule=False)
     second.share_from(first)
     first(X)
     assert second.model.fc.weight.to(torch.Tensor) is first.model.fc.weight.to(torch.Tensor)
     with pytest.raises(ValueError, match="modules"):
         nn.Graph.trace(lambda x: x).share_from(first)
-    for wrong in (lambda: nn.Graph.trace(3), lambda: make().share_from(3)):
+    for wrong in (lambda: nn.Graph.trace(3), lambda: training_graph().share_from(3)):
         with pytest.raises(TypeError, match="found"):
             wrong()
 
 
 def test_html_page_shows_modules_operators_and_times(tmp_path):
-    graph = make()
+    graph = training_graph()
     with pytest.raises(RuntimeError, match="no program yet"):
         graph.to_html(tmp_path / "g.html")
     with pytest.raises(TypeError, match="build"):
@@ -406,7 +406,7 @@ def test_a_custom_operator_that_needs_a_gradient_can_be_an_output():
 
 
 def test_short_text_operators_and_state_as_oneflows_tests_ask_for_them():
-    graph = make()
+    graph = training_graph()
     assert graph._shallow_repr() == f"(GRAPH:{graph.name}:Train)" and graph._ops_repr() == []
     assert [f"{t.name_prefix}{t.name}" for t in graph._state()][:3] == [
         "model.fc.weight",

@@ -28,7 +28,7 @@ def job_of(function, arrays, kind="predict", config=None, name="job"):
     return flow.global_function(type=kind, function_config=config)(body)
 
 
-def run(function, *arrays, kind="predict", config=None):
+def result_of_job(function, *arrays, kind="predict", config=None):
     """The numpy result of `function` as a job called once with `arrays`."""
     return job_of(function, arrays, kind, config)(*arrays)
 

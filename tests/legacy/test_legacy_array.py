@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from legacy_jobs import gradient, run
+from legacy_jobs import gradient, result_of_job
 
 import oneflow.compatible.single_client as flow
 
@@ -382,7 +382,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_against_numpy(name):
     function, arrays, reference = CASES[name]
-    got = run(function, *arrays)
+    got = result_of_job(function, *arrays)
     expected = np.asarray(reference(*arrays))
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -393,7 +393,7 @@ def test_against_numpy(name):
 def test_combined_margin_loss():
     label = np.array([0, 3, 1, 5], np.int32)
     x = np.clip(X, -0.9, 0.9)
-    got = run(lambda a, i: flow.combined_margin_loss(a, i, m1=0.9, m2=0.3, m3=0.2), x, label)
+    got = result_of_job(lambda a, i: flow.combined_margin_loss(a, i, m1=0.9, m2=0.3, m3=0.2), x, label)
     hot = onehot(label, 6).astype(bool)
     np.testing.assert_allclose(
         got, np.where(hot, np.cos(np.arccos(x) * 0.9 + 0.3) - 0.2, x), rtol=1e-5, atol=1e-6
@@ -404,7 +404,7 @@ def test_ctc_loss_against_torch():
     lp = torch.log_softmax(torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0)), -1)
     targets = np.array([[1, 2], [3, 3]], np.int32)
     lengths, sizes = np.array([5, 5], np.int32), np.array([2, 1], np.int32)
-    got = run(lambda *b: flow.ctc_loss(*b, reduction="sum"), lp.numpy(), targets, lengths, sizes)
+    got = result_of_job(lambda *b: flow.ctc_loss(*b, reduction="sum"), lp.numpy(), targets, lengths, sizes)
     expected = torch.nn.functional.ctc_loss(
         lp, torch.tensor(targets), torch.tensor(lengths), torch.tensor(sizes), reduction="sum"
     )
@@ -425,13 +425,13 @@ def test_gradients_reach_the_input(case):
 
 def test_errors_say_what_is_wrong():
     with pytest.raises(ValueError, match=r"dimension 0 has size 4"):
-        run(lambda x: flow.squeeze(x, 0), X)
+        result_of_job(lambda x: flow.squeeze(x, 0), X)
     with pytest.raises(ValueError, match="leave the shape"):
-        run(lambda x: flow.slice(x, [3, 0], [2, 6]), X)
+        result_of_job(lambda x: flow.slice(x, [3, 0], [2, 6]), X)
     with pytest.raises(NotImplementedError, match="legacy-time-shape"):
-        run(lambda x: flow.pack(flow.unpack(x, 2) * 2, 2), X)
+        result_of_job(lambda x: flow.pack(flow.unpack(x, 2) * 2, 2), X)
     with pytest.raises(NotImplementedError, match="legacy-user-ops"):
-        run(
+        result_of_job(
             lambda x: (
                 flow.user_op_builder("u")
                 .Op("no_such_op")
@@ -444,23 +444,23 @@ def test_errors_say_what_is_wrong():
             X,
         )
     with pytest.raises(ValueError, match="a rule is"):
-        run(lambda x: flow.hierarchical_parallel_cast(x, nd_sbp=["S0"]), X)
+        result_of_job(lambda x: flow.hierarchical_parallel_cast(x, nd_sbp=["S0"]), X)
 
 
 def test_value_dependent_operators():
     x = np.array([3, 1, 3, 7], np.int32)
-    values, index, counts, n = run(lambda b: flow.experimental.unique_with_counts(b), x)
+    values, index, counts, n = result_of_job(lambda b: flow.experimental.unique_with_counts(b), x)
     assert (
         values[: n[0]].tolist() == [3, 1, 7]
         and index.tolist() == [0, 1, 0, 2]
         and counts[: n[0]].tolist() == [2, 1, 1]
     )
-    ids, sums, n = run(lambda i, v: flow.experimental.indexed_slices_reduce_sum(i, v), x, X)
+    ids, sums, n = result_of_job(lambda i, v: flow.experimental.indexed_slices_reduce_sum(i, v), x, X)
     assert ids[: n[0]].tolist() == [1, 3, 7]
     np.testing.assert_allclose(sums[: n[0]], np.stack([X[1], X[0] + X[2], X[3]]), rtol=1e-6)
     label = np.array([5, 2, 5], np.int32)
     weight = rng.normal(size=(8, 3)).astype(np.float32)
-    mapped, sampled, rows = run(
+    mapped, sampled, rows = result_of_job(
         lambda w, i: flow.distributed_partial_fc_sample(weight=w, label=i, num_sample=4), weight, label
     )
     assert len(sampled) == 4 and sampled[mapped].tolist() == label.tolist()
@@ -469,21 +469,21 @@ def test_value_dependent_operators():
 
 def test_tensor_buffers():
     x = rng.normal(size=(2, 3, 4)).astype(np.float32)
-    got = run(
+    got = result_of_job(
         lambda b: flow.tensor_buffer_to_tensor(
             flow.tensor_to_tensor_buffer(b, instance_dims=2), dtype=flow.float, instance_shape=(3, 4)
         ),
         x,
     )
     np.testing.assert_array_equal(got, x)
-    got = run(
+    got = result_of_job(
         lambda b: flow.tensor_buffer_to_tensor(
             flow.tensor_to_tensor_buffer(b, instance_dims=1), dtype=flow.float, instance_shape=(4,)
         ),
         x,
     )
     np.testing.assert_array_equal(got, x)
-    parts = run(
+    parts = result_of_job(
         lambda: flow.tensor_buffer_to_list_of_tensors(
             flow.gen_tensor_buffer((2,), [(2, 1), (2, 1)], [0.0, 1.0]), (2, 1), flow.float
         )
@@ -514,7 +514,7 @@ def test_operators_by_type_name():
             bias=by_name("bias_add", {"a": [x], "b": [y[0]]}, axis=1),
         )
 
-    got = run(job, X, Y)
+    got = result_of_job(job, X, Y)
     expected = dict(
         leaky=np.where(X > 0, X, X / 2),
         dims=X[:, None],
@@ -529,6 +529,6 @@ def test_operators_by_type_name():
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="no input or attribute 'alpha'"):
-        run(lambda x: by_name("leaky_relu", {"x": [x]}), X)
+        result_of_job(lambda x: by_name("leaky_relu", {"x": [x]}), X)
     with pytest.raises(NotImplementedError, match="legacy-user-ops"):  # not without its attribute
-        run(lambda x: by_name("l2_normalize", {"x": [x]}, axis=1), X)
+        result_of_job(lambda x: by_name("l2_normalize", {"x": [x]}, axis=1), X)

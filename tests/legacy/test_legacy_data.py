@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from legacy_jobs import gradient, job_of, run
+from legacy_jobs import gradient, job_of, result_of_job
 
 import oneflow.compatible.single_client as flow
 from oneflow._data import images
@@ -129,7 +129,9 @@ def test_what_readers_refuse():
     with pytest.raises(NotImplementedError, match="legacy-data-readers"):
         flow.data.MegatronGPTMMapDataLoader("p", 1, 1, 1, start_from_saved_progress=True)
     with pytest.raises(TypeError, match="takes the records of a reader"):
-        run(lambda x: flow.data.OFRecordRawDecoder(x, "x", (1,), flow.float), np.zeros(1, np.float32))
+        result_of_job(
+            lambda x: flow.data.OFRecordRawDecoder(x, "x", (1,), flow.float), np.zeros(1, np.float32)
+        )
 
 
 def test_megatron_loader(tmp_path):
@@ -232,11 +234,11 @@ def test_random_blobs():
     seeded = job_of(lambda x: flow.random.bernoulli(x, seed=5), [p], name="seeded")
     assert abs(seeded(p).mean() - 0.3) < 0.02
     x = np.arange(20, dtype=np.float32).reshape(10, 2)
-    shuffled = run(lambda v: flow.random.shuffle(v), x)
+    shuffled = result_of_job(lambda v: flow.random.shuffle(v), x)
     assert sorted(shuffled[:, 0].tolist()) == x[:, 0].tolist()
-    index = run(lambda v: flow.random.generate_random_batch_permutation_indices(v, seed=2), x)
+    index = result_of_job(lambda v: flow.random.generate_random_batch_permutation_indices(v, seed=2), x)
     assert sorted(index.tolist()) == list(range(10)) and index.dtype == np.int32
-    coins = run(lambda: flow.random.coin_flip(batch_size=1000, seed=1, probability=0.2))
+    coins = result_of_job(lambda: flow.random.coin_flip(batch_size=1000, seed=1, probability=0.2))
     assert coins.dtype == np.int8 and abs(coins.mean() - 0.2) < 0.05
     assert flow.random.gen_seed(3) == (3, True) and flow.random.gen_seed()[1] is False
 
@@ -244,10 +246,10 @@ def test_random_blobs():
 # ---------------------------------------------------------------- quantization
 def test_observers_and_fake_quantization():
     x = rng.normal(size=(3, 4)).astype(np.float32)
-    scale, zero = run(lambda b: flow.quantization.min_max_observer(b), x)
+    scale, zero = result_of_job(lambda b: flow.quantization.min_max_observer(b), x)
     np.testing.assert_allclose(scale, [abs(x).max() / 127], rtol=1e-6)
     assert zero.tolist() == [0]
-    scale, zero = run(
+    scale, zero = result_of_job(
         lambda b: flow.quantization.min_max_observer(
             b, quantization_scheme="affine", per_layer_quantization=False
         ),
@@ -255,7 +257,9 @@ def test_observers_and_fake_quantization():
     )
     np.testing.assert_allclose(scale, (x.max(1) - x.min(1)) / 255, rtol=1e-5)
     np.testing.assert_allclose(zero, -np.round(x.min(1) / scale))
-    scale, _ = run(lambda b: flow.quantization.min_max_observer(b, quantization_formula="cambricon"), x)
+    scale, _ = result_of_job(
+        lambda b: flow.quantization.min_max_observer(b, quantization_formula="cambricon"), x
+    )
     assert scale[0] == np.floor(np.log2(abs(x).max())) - 6
 
     def fake(b):
@@ -267,7 +271,7 @@ def test_observers_and_fake_quantization():
     np.testing.assert_allclose(out, np.clip(np.round(x / step), -128, 127) * step, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(grad, np.ones_like(x))
     with pytest.raises(ValueError, match="quantization_scheme"):
-        run(lambda b: flow.quantization.min_max_observer(b, quantization_scheme="odd"), x)
+        result_of_job(lambda b: flow.quantization.min_max_observer(b, quantization_scheme="odd"), x)
 
 
 def test_moving_average_observer():

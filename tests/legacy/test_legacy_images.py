@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from legacy_jobs import job_of, run
+from legacy_jobs import job_of, result_of_job
 
 import oneflow.compatible.single_client as flow
 
@@ -37,50 +37,50 @@ def test_image_functions_on_buffers(dataset):
         return flow.tensor_buffer_to_tensor(b, dtype=flow.float, instance_shape=shape)
 
     np.testing.assert_array_equal(
-        run(lambda x: back(flow.image_flip(buffer(x), flip_code=1)), data), data[:, :, ::-1]
+        result_of_job(lambda x: back(flow.image_flip(buffer(x), flip_code=1)), data), data[:, :, ::-1]
     )
     np.testing.assert_array_equal(
-        run(lambda x: back(flow.image.flip(buffer(x), flip_code=-1)), data), data[:, ::-1, ::-1]
+        result_of_job(lambda x: back(flow.image.flip(buffer(x), flip_code=-1)), data), data[:, ::-1, ::-1]
     )
     codes = np.array([0, 1], np.int8)
-    got = run(lambda x, c: back(flow.image_flip(buffer(x), c)), data, codes)
+    got = result_of_job(lambda x, c: back(flow.image_flip(buffer(x), c)), data, codes)
     np.testing.assert_array_equal(got, np.stack([data[0, ::-1], data[1, :, ::-1]]))
-    got = run(
+    got = result_of_job(
         lambda x: back(flow.image_normalize(buffer(x), std=(1.0, 2.0, 4.0), mean=(10.0, 20.0, 30.0))), data
     )
     np.testing.assert_allclose(got, (data - [10, 20, 30]) / [1, 2, 4], rtol=1e-6)
-    out, size, scale = run(
+    out, size, scale = result_of_job(
         lambda x: (lambda r: (back(r[0], (12, 10, 3)), r[1], r[2]))(
             flow.image_target_resize(buffer(x), target_size=10, max_size=30)
         ),
         data,
     )
     assert size.tolist() == [[12, 10]] * 2 and scale.tolist() == [[2, 2]] * 2
-    out, scale, none = run(
+    out, scale, none = result_of_job(
         lambda x: flow.image_resize(buffer(x), target_size=(10, 12), interpolation_type="nearest_neighbor"),
         data,
     )
     np.testing.assert_array_equal(out, data.repeat(2, 1).repeat(2, 2))
     assert scale.tolist() == [[2, 2]] * 2 and none is None
-    crops = run(
+    crops = result_of_job(
         lambda x: [c for c in flow.image_random_crop(buffer(x), random_area=[0.4, 0.6], seed=3)], data
     )
     assert all(c.shape[0] <= 6 and c.shape[1] <= 5 and c.shape[0] * c.shape[1] < 30 for c in crops)
     encoded = io.BytesIO()
     __import__("PIL.Image").Image.fromarray(kept[0][2]).save(encoded, "PNG")
     raw = np.frombuffer(encoded.getvalue(), np.uint8)[None].copy()
-    got = run(
+    got = result_of_job(
         lambda x: next(iter(flow.image_decode(flow.tensor_to_tensor_buffer(x, 1), color_space="BGR"))), raw
     )
     np.testing.assert_array_equal(got, kept[0][2][:, :, ::-1])
     with pytest.raises(ValueError, match="flip_code must be"):
-        run(lambda x: back(flow.image.flip(buffer(x), 7)), data)
+        result_of_job(lambda x: back(flow.image.flip(buffer(x), 7)), data)
 
 
 def test_crop_mirror_normalize_of_a_blob():
     x = rng.integers(0, 256, (2, 6, 6, 3)).astype(np.uint8)
     flips = np.array([0, 1], np.int8)
-    got = run(
+    got = result_of_job(
         lambda a, m: flow.image.crop_mirror_normalize(
             a,
             mirror_blob=m,
@@ -112,15 +112,18 @@ def test_boxes_and_polygons():
         return lambda *a: next(iter(function(*a)))
 
     d = flow.detection
-    got = run(first(on(lambda b, s: d.object_bbox_flip(b, s, flip_code=1))), boxes, size)
+    got = result_of_job(first(on(lambda b, s: d.object_bbox_flip(b, s, flip_code=1))), boxes, size)
     assert got.tolist() == [[10 - 5 - 1, 2, 10 - 1 - 1, 6], [10 - 3 - 1, 0, 10 - 0 - 1, 3]]
-    assert run(first(on(d.object_bbox_scale)), boxes, scale).tolist() == [[3, 4, 15, 12], [0, 0, 9, 6]]
-    assert run(first(on(lambda p, s: d.object_segmentation_polygon_flip(p, s, 1))), points, size)[
+    assert result_of_job(first(on(d.object_bbox_scale)), boxes, scale).tolist() == [
+        [3, 4, 15, 12],
+        [0, 0, 9, 6],
+    ]
+    assert result_of_job(first(on(lambda p, s: d.object_segmentation_polygon_flip(p, s, 1))), points, size)[
         0
     ].tolist() == [9, 1]
-    assert run(first(on(d.object_segmentation_polygon_scale)), points, scale)[1].tolist() == [21, 2]
+    assert result_of_job(first(on(d.object_segmentation_polygon_scale)), points, scale)[1].tolist() == [21, 2]
     index = np.array([[[k, 0, 0] for k in range(4)]], np.int32)
-    mask = run(
+    mask = result_of_job(
         first(
             lambda p, i, s: d.object_segmentation_polygon_to_mask(
                 flow.tensor_to_tensor_buffer(p, 2), flow.tensor_to_tensor_buffer(i, 2), s
@@ -142,7 +145,7 @@ def test_boxes_and_polygons():
     ):
         assert getattr(flow, name) is getattr(d, name)
     with pytest.raises(NotImplementedError, match="legacy-bbox-flip"):
-        run(
+        result_of_job(
             lambda b, s: next(iter(d.object_bbox_flip(flow.tensor_to_tensor_buffer(b, 2), s, b))), boxes, size
         )
 

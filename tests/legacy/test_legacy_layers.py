@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from legacy_jobs import gradient, job_of, run
+from legacy_jobs import gradient, job_of, result_of_job
 
 import oneflow.compatible.single_client as flow
 
@@ -23,14 +23,16 @@ def values():
 
 def test_dense():
     x = rng.normal(size=(2, 3, 5)).astype(np.float32)
-    with_names = run(lambda b: flow.layers.dense(b, 4, activation=flow.nn.relu, name="fc1", **INIT), x)
+    with_names = result_of_job(
+        lambda b: flow.layers.dense(b, 4, activation=flow.nn.relu, name="fc1", **INIT), x
+    )
     v = values()
     assert {n: tuple(t.shape) for n, t in v.items()} == {"fc1-weight": (4, 5), "fc1-bias": (4,)}
     np.testing.assert_allclose(
         with_names, F.relu(F.linear(T(x), v["fc1-weight"], v["fc1-bias"])), rtol=1e-5, atol=1e-6
     )
     flow.clear_default_session()
-    assert run(
+    assert result_of_job(
         lambda b: flow.layers.dense(b, 4, use_bias=False, kernel_initializer=flow.ones_initializer()), x[:, 0]
     ).shape == (2, 4)
     assert set(values()) == {"Dense-weight"}
@@ -46,7 +48,7 @@ def test_conv(n, data_format):
     x = rng.normal(size=(2, 4, *(7, 6, 5)[:n])).astype(np.float32)
     layer = getattr(flow.layers, f"conv{n}d")
     laid_out = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
-    got = run(
+    got = result_of_job(
         lambda b: layer(
             b,
             6,
@@ -74,7 +76,7 @@ def test_conv(n, data_format):
 
 
 def test_conv2d_names_and_errors():
-    run(lambda b: flow.layers.conv2d(b, 2, weight_name="w1", bias_name="b1", name="ignored"), IMG)
+    result_of_job(lambda b: flow.layers.conv2d(b, 2, weight_name="w1", bias_name="b1", name="ignored"), IMG)
     assert set(values()) == {"w1", "b1"}
     with pytest.raises(ValueError, match="multiples of groups=3"):
         job_of(lambda b: flow.layers.conv2d(b, 2, groups=3), [IMG], name="other")(IMG)
@@ -122,7 +124,7 @@ def test_batch_normalization_before_the_first_call_keeps_its_moving_values():
 
 
 def test_fused_batch_normalizations():
-    got = run(
+    got = result_of_job(
         lambda x, a: flow.layers.batch_normalization_add_relu(x, a, axis=1, name="b1", gamma_name="g"),
         IMG,
         IMG[::-1].copy(),
@@ -139,7 +141,7 @@ def test_fused_batch_normalizations():
 
 
 def test_layer_norm_and_its_gradients():
-    got = run(
+    got = result_of_job(
         lambda x: flow.layers.layer_norm(x, begin_norm_axis=1, begin_params_axis=1, epsilon=1e-3, name="ln"),
         IMG,
     )
@@ -197,9 +199,9 @@ def test_upsample_2d(kwargs):
         align_corners=kwargs.get("align_corners", False) if mode == "bilinear" else None,
     )
     np.testing.assert_allclose(
-        run(lambda x: flow.layers.upsample_2d(x, **kwargs), IMG), expected, rtol=1e-5, atol=1e-6
+        result_of_job(lambda x: flow.layers.upsample_2d(x, **kwargs), IMG), expected, rtol=1e-5, atol=1e-6
     )
-    got = run(
+    got = result_of_job(
         lambda x: flow.layers.upsample_2d(x, data_format="NHWC", **kwargs), IMG.transpose(0, 2, 3, 1).copy()
     )
     np.testing.assert_allclose(got.transpose(0, 3, 1, 2), expected, rtol=1e-5, atol=1e-6)
@@ -207,6 +209,6 @@ def test_upsample_2d(kwargs):
 
 def test_upsample_2d_errors():
     with pytest.raises(ValueError, match="interpolation must be"):
-        run(lambda x: flow.layers.upsample_2d(x, interpolation="cubic"), IMG)
+        result_of_job(lambda x: flow.layers.upsample_2d(x, interpolation="cubic"), IMG)
     with pytest.raises(ValueError, match="bilinear interpolation only"):
-        run(lambda x: flow.layers.upsample_2d(x, align_corners=True), IMG)
+        result_of_job(lambda x: flow.layers.upsample_2d(x, align_corners=True), IMG)

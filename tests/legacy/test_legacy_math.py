@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from legacy_jobs import gradient, run
+from legacy_jobs import gradient, result_of_job
 
 import oneflow.compatible.single_client as flow
 from oneflow._tables.legacy.math import MATH
@@ -155,7 +155,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_against_numpy(name):
     arrays, kwargs, reference = CASES[name]
-    got = run(lambda *blobs: getattr(flow.math, name)(*blobs, **(kwargs or {}), name="given"), *arrays)
+    got = result_of_job(
+        lambda *blobs: getattr(flow.math, name)(*blobs, **(kwargs or {}), name="given"), *arrays
+    )
     expected = np.asarray(reference(*[a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]))
     assert got.shape == expected.shape
     if expected.dtype == bool:
@@ -164,16 +166,18 @@ def test_against_numpy(name):
 
 
 def test_lists_and_likes():
-    np.testing.assert_allclose(run(lambda a, b: flow.math.add_n([a, b, a]), X, Y), X + Y + X, rtol=1e-6)
     np.testing.assert_allclose(
-        run(lambda a: flow.math.polyval([1.0, 2.0, 3.0], a), X),
+        result_of_job(lambda a, b: flow.math.add_n([a, b, a]), X, Y), X + Y + X, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        result_of_job(lambda a: flow.math.polyval([1.0, 2.0, 3.0], a), X),
         np.polyval([1, 2, 3], X),
         rtol=1e-5,
         atol=1e-6,
     )
-    got = run(lambda a, b: flow.math.broadcast_to_compatible_with(a, [b]), X[:1], Y)
+    got = result_of_job(lambda a, b: flow.math.broadcast_to_compatible_with(a, [b]), X[:1], Y)
     np.testing.assert_array_equal(got, np.broadcast_to(X[:1], Y.shape))
-    got = run(
+    got = result_of_job(
         lambda d, i, like: flow.math.unsorted_segment_sum_like(d, i, like),
         X,
         IDS,
@@ -184,7 +188,7 @@ def test_lists_and_likes():
 
 def test_segment_sum_along_an_inner_axis():
     data = rng.normal(size=(2, 4, 3)).astype(np.float32)
-    got = run(lambda d, i: flow.math.unsorted_segment_sum(d, i, num_segments=5, axis=1), data, IDS)
+    got = result_of_job(lambda d, i: flow.math.unsorted_segment_sum(d, i, num_segments=5, axis=1), data, IDS)
     np.testing.assert_allclose(got, np.stack([segment_sum(d, IDS, 5) for d in data]), rtol=1e-6)
 
 
@@ -192,7 +196,7 @@ def test_gelu_grad_is_the_gradient_of_gelu():
     x = torch.tensor(X, dtype=torch.float64, requires_grad=True)
     torch.nn.functional.gelu(x).backward(torch.tensor(Y, dtype=torch.float64))
     np.testing.assert_allclose(
-        run(lambda a, d: flow.math.gelu_grad(a, d), X, Y), x.grad, rtol=1e-4, atol=1e-6
+        result_of_job(lambda a, d: flow.math.gelu_grad(a, d), X, Y), x.grad, rtol=1e-4, atol=1e-6
     )
 
 
@@ -221,9 +225,9 @@ def test_gradients(name):
 
 
 def test_numbers_take_the_dtype_of_the_blob():
-    got = run(lambda a: flow.math.add(a, 2), np.arange(3, dtype=np.int32))
+    got = result_of_job(lambda a: flow.math.add(a, 2), np.arange(3, dtype=np.int32))
     assert got.dtype == np.int32 and got.tolist() == [2, 3, 4]
-    assert run(lambda a: flow.math.divide(a, 2), np.array([-3, 3], np.int32)).tolist() == [-1, 1]
+    assert result_of_job(lambda a: flow.math.divide(a, 2), np.array([-3, 3], np.int32)).tolist() == [-1, 1]
 
 
 def test_every_row_has_a_case():
@@ -233,11 +237,11 @@ def test_every_row_has_a_case():
 
 def test_a_wrong_argument_is_an_error():
     with pytest.raises(TypeError, match="keepdim"):
-        run(lambda a: flow.math.reduce_sum(a, keepdim=True), X)
+        result_of_job(lambda a: flow.math.reduce_sum(a, keepdim=True), X)
     with pytest.raises(ValueError, match="axis 5 is out of range"):
-        run(lambda a: flow.math.reduce_sum(a, axis=5), X)
+        result_of_job(lambda a: flow.math.reduce_sum(a, axis=5), X)
     with pytest.raises(ValueError, match="axis 2 is out of range"):
-        run(lambda a: flow.math.top_k(a, axis=2), X)
+        result_of_job(lambda a: flow.math.top_k(a, axis=2), X)
 
 
 def test_floordiv_has_the_gradient_zero():
@@ -246,7 +250,7 @@ def test_floordiv_has_the_gradient_zero():
 
 
 def test_elements_of_a_comparison_count():
-    assert run(lambda a: flow.math.reduce_sum(a == a), X) == X.size
+    assert result_of_job(lambda a: flow.math.reduce_sum(a == a), X) == X.size
 
 
 def test_no_axes_reduce_nothing():
@@ -263,5 +267,5 @@ def test_no_axes_reduce_nothing():
     ).items():
         flow.clear_default_session()
         np.testing.assert_array_equal(
-            run(lambda b: getattr(flow.math, name)(b, axis=[]), x), expected, err_msg=name
+            result_of_job(lambda b: getattr(flow.math, name)(b, axis=[]), x), expected, err_msg=name
         )

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from legacy_jobs import run
+from legacy_jobs import result_of_job
 
 import oneflow
 import oneflow.compatible.single_client as single
@@ -67,7 +67,7 @@ def test_inside_a_job_the_old_forms_outside_todays():
         seen["rng"] = flow.random.fork_rng is torch.random.fork_rng
         return flow.squeeze(flow.reshape(x, shape=(1, 12)), axis=[0])
 
-    assert run(body, X).shape == (12,)
+    assert result_of_job(body, X).shape == (12,)
     assert seen == dict(
         t=(4, 3),
         modern=(4, 3),
@@ -97,7 +97,7 @@ def test_the_switch_is_undone_after_an_error():
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        run(body, X)
+        result_of_job(body, X)
     assert oneflow.reshape is before
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from legacy_jobs import gradient, run
+from legacy_jobs import gradient, result_of_job
 
 import oneflow.compatible.single_client as flow
 
@@ -184,7 +184,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_against_reference(name):
     function, arrays, reference = CASES[name]
-    got, expected = run(function, *arrays), np.asarray(reference(*arrays))
+    got, expected = result_of_job(function, *arrays), np.asarray(reference(*arrays))
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
@@ -215,10 +215,12 @@ def test_losses_and_reductions(name):
     arrays, kwargs, reference = LOSSES[name]
     expected = reference(*arrays)
     for reduction, f in (("none", lambda v: v), ("mean", np.mean), ("sum", np.sum)):
-        got = run(lambda *b: getattr(flow.nn, name)(*b, reduction=reduction, name="l", **kwargs), *arrays)
+        got = result_of_job(
+            lambda *b: getattr(flow.nn, name)(*b, reduction=reduction, name="l", **kwargs), *arrays
+        )
         np.testing.assert_allclose(got, f(expected), rtol=2e-5, atol=1e-5)
     with pytest.raises(ValueError, match="reduction must be"):
-        run(lambda *b: getattr(flow.nn, name)(*b, reduction="median", **kwargs), *arrays)
+        result_of_job(lambda *b: getattr(flow.nn, name)(*b, reduction="median", **kwargs), *arrays)
 
 
 def test_ctc_greedy_decoder():
@@ -227,11 +229,11 @@ def test_ctc_greedy_decoder():
     for t in range(5):
         for b in range(2):
             lp[t, b, path[t, b]] = -0.1
-    out, score = run(lambda x, n: flow.nn.ctc_greedy_decoder(x, n), lp, np.array([5, 3], np.int32))
+    out, score = result_of_job(lambda x, n: flow.nn.ctc_greedy_decoder(x, n), lp, np.array([5, 3], np.int32))
     assert out[0, :3].tolist() == [1, 1, 3] and out[0, 3:].tolist() == [0, 0]
     assert out[1].tolist() == [2, 0, 0, 0, 0]
     np.testing.assert_allclose(score[:, 0], [0.5, 0.3], rtol=1e-5)
-    out, _ = run(
+    out, _ = result_of_job(
         lambda x, n: flow.nn.ctc_greedy_decoder(x, n, merge_repeated=False), lp, np.array([5, 5], np.int32)
     )
     assert out[1].tolist() == [2, 2, 2, 0, 0]

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from legacy_jobs import job_of, run
+from legacy_jobs import job_of, result_of_job
 from time_limits import seconds
 
 import oneflow
@@ -30,13 +30,13 @@ def weight(name="w", shape=(3,), dtype=flow.float):
 def test_gather_with_batch_dimensions_gathers_the_last_one_of_the_indices(axis):
     """BERT's pretraining passes axis=2, batch_dims=2 for positions of shape (batch, n); 0.9.0 gathers dimension 1 too."""
     positions = np.array([[1, 0], [3, 3]], np.int32)
-    result = run(lambda x, i: flow.gather(x, i, axis=axis, batch_dims=axis), X, positions)
+    result = result_of_job(lambda x, i: flow.gather(x, i, axis=axis, batch_dims=axis), X, positions)
     np.testing.assert_array_equal(result, [[[3, 4, 5], [0, 1, 2]], [[21, 22, 23], [21, 22, 23]]])
 
 
 def test_gather_with_batch_dimensions_before_the_axis():
     indices = np.array([[2, 0], [1, 1]], np.int32)
-    result = run(lambda x, i: flow.gather(x, i, axis=2, batch_dims=1), X, indices)
+    result = result_of_job(lambda x, i: flow.gather(x, i, axis=2, batch_dims=1), X, indices)
     np.testing.assert_array_equal(result, np.stack([X[b][:, indices[b]] for b in range(2)]))
 
 
@@ -66,7 +66,7 @@ def test_minimize_in_a_predict_job_trains():
 
 def test_losses_of_integer_blobs():
     a, b = np.array([1, 5, 9], np.int32), np.array([2, 2, 2], np.int32)
-    absolute, squared, mean = run(
+    absolute, squared, mean = result_of_job(
         lambda x, y: (
             flow.nn.L1Loss(x, y),
             flow.nn.MSELoss(x, y, reduction="sum"),
@@ -125,7 +125,7 @@ def test_a_named_module_counts_its_calls():
             )
 
     scale = Scale("net")
-    np.testing.assert_array_equal(run(lambda x: scale(scale(x)), X), X * 9)
+    np.testing.assert_array_equal(result_of_job(lambda x: scale(scale(x)), X), X * 9)
     assert (
         scale.call_seq_no == 2
         and flow.deprecated.nn.Module().module_name != flow.deprecated.nn.Module().module_name
@@ -143,7 +143,7 @@ def test_settings_and_names_up_to_0_4():
     flow.deprecated.delete_worker()
     assert flow.is_deprecated(flow.deprecated.init_worker) and not flow.is_deprecated(flow.reshape)
     np.testing.assert_array_equal(
-        run(lambda x: flow.local_gather(flow.copy(x), flow.range(2), 1), X), X[:, :2]
+        result_of_job(lambda x: flow.local_gather(flow.copy(x), flow.range(2), 1), X), X[:, :2]
     )
     with flow.eager_fixed_placement("cpu", "0:0"):
         pass

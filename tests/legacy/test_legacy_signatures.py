@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from legacy_jobs import run
+from legacy_jobs import result_of_job
 
 import oneflow
 import oneflow.compatible.single_client as flow
@@ -255,7 +255,7 @@ W = np.random.default_rng(1).normal(size=(4, 3, 3, 3)).astype(np.float32)
     ids=lambda value: None,
 )
 def test_older_call_gives_what_the_newer_one_gives(api, older, newer):
-    result, reference = (run(functools.partial(call, api), X, W) for call in (older, newer))
+    result, reference = (result_of_job(functools.partial(call, api), X, W) for call in (older, newer))
     for a, b in zip(*(r if isinstance(r, (list, tuple)) else [r] for r in (result, reference)), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -273,9 +273,9 @@ def test_get_variable_takes_the_orders_of_0_3_and_0_4():
         )
         return a + b + c
 
-    np.testing.assert_array_equal(run(body), [3.0, 3.0])
+    np.testing.assert_array_equal(result_of_job(body), [3.0, 3.0])
     with pytest.raises(ValueError, match="reuse is False"):
-        run(
+        result_of_job(
             lambda: [
                 flow.get_variable("d", (1,), flow.float, one, None, True, None, None, None, False)
                 for _ in range(2)
@@ -293,6 +293,6 @@ def test_initializers_of_modules_take_their_layout_by_position():
 
 def test_a_call_that_fits_no_order_fails_as_it_would_in_0_5():
     with pytest.raises(TypeError):
-        run(lambda x, w: flow.nn.conv2d(x, w), X, W)
+        result_of_job(lambda x, w: flow.nn.conv2d(x, w), X, W)
     with pytest.raises(TypeError):
-        run(lambda x, w: flow.nn.conv2d(x, w, 1, "SAME", bias=None, filter=w), X, W)
+        result_of_job(lambda x, w: flow.nn.conv2d(x, w, 1, "SAME", bias=None, filter=w), X, W)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from legacy_jobs import gradient, run
+from legacy_jobs import gradient, result_of_job
 
 import oneflow.compatible.single_client as flow
 
@@ -61,13 +61,13 @@ W = rng.normal(size=(6, 4, 3, 2)).astype(np.float32)
 def test_conv2d_paddings_and_layouts(padding, pads):
     expected = conv_reference(IMG, W, 1, pads)
     np.testing.assert_allclose(
-        run(lambda x, w: flow.nn.conv2d(x, w, strides=1, padding=padding), IMG, W),
+        result_of_job(lambda x, w: flow.nn.conv2d(x, w, strides=1, padding=padding), IMG, W),
         expected,
         rtol=1e-4,
         atol=1e-4,
     )
     last = [0, *padding[2:], 0] if isinstance(padding, list) and len(padding) == 4 else padding
-    got = run(
+    got = result_of_job(
         lambda x, w: flow.nn.conv2d(x, w, strides=[1, 1], padding=last, data_format="NHWC"),
         np.ascontiguousarray(IMG.transpose(0, 2, 3, 1)),
         np.ascontiguousarray(W.transpose(0, 2, 3, 1)),
@@ -77,37 +77,41 @@ def test_conv2d_paddings_and_layouts(padding, pads):
 
 def test_conv2d_groups_strides_dilations():
     w = np.ascontiguousarray(W[:, :2])
-    got = run(lambda x, w: flow.nn.conv2d(x, w, strides=2, padding=1, dilations=2, groups=2), IMG, w)
+    got = result_of_job(
+        lambda x, w: flow.nn.conv2d(x, w, strides=2, padding=1, dilations=2, groups=2), IMG, w
+    )
     np.testing.assert_allclose(got, conv_reference(IMG, w, 2, [(1, 1), (1, 1)], 2, 2), rtol=1e-4, atol=1e-4)
-    got = run(lambda x, w: flow.nn.compat_conv2d(x, w, strides=2, padding="SAME", groups=2), IMG, w)
+    got = result_of_job(lambda x, w: flow.nn.compat_conv2d(x, w, strides=2, padding="SAME", groups=2), IMG, w)
     np.testing.assert_allclose(got, conv_reference(IMG, w, 2, [(1, 1), (0, 0)], 1, 2), rtol=1e-4, atol=1e-4)
     # the odd one last, first
     for function, pads in (
         (flow.nn.compat_conv2d, (0, 1)),
         (flow.nn.conv2d, (1, 0)),
     ):
-        got = run(lambda x, w: function(x, w, strides=1, padding="SAME"), IMG, W[:, :, :2, :2].copy())
+        got = result_of_job(
+            lambda x, w: function(x, w, strides=1, padding="SAME"), IMG, W[:, :, :2, :2].copy()
+        )
         np.testing.assert_allclose(
             got, conv_reference(IMG, W[:, :, :2, :2], 1, [pads, pads]), rtol=1e-4, atol=1e-4
         )
     bias = np.arange(6, dtype=np.float32)
-    got = run(lambda x, w, b: flow.nn.conv2d(x, w, 1, "VALID", bias=b), IMG, W, bias)
+    got = result_of_job(lambda x, w, b: flow.nn.conv2d(x, w, 1, "VALID", bias=b), IMG, W, bias)
     np.testing.assert_allclose(
         got, conv_reference(IMG, W, 1, [(0, 0)] * 2) + bias[:, None, None], rtol=1e-4, atol=1e-4
     )
     with pytest.raises(ValueError, match="do not fit filters"):
-        run(lambda x, w: flow.nn.conv2d(x, w, 1, "VALID", groups=2), IMG, W)
+        result_of_job(lambda x, w: flow.nn.conv2d(x, w, 1, "VALID", groups=2), IMG, W)
 
 
 def test_conv1d_conv3d():
     x, w = IMG[..., 0].copy(), W[..., 0].copy()
-    got = run(lambda x, w: flow.nn.conv1d(x, w, strides=2, padding="SAME"), x, w)
+    got = result_of_job(lambda x, w: flow.nn.conv1d(x, w, strides=2, padding="SAME"), x, w)
     np.testing.assert_allclose(got, F.conv1d(T(x), T(w), stride=2, padding=1), rtol=1e-4, atol=1e-5)
     x, w = (
         rng.normal(size=(1, 2, 4, 5, 3)).astype(np.float32),
         rng.normal(size=(3, 2, 2, 3, 1)).astype(np.float32),
     )
-    got = run(
+    got = result_of_job(
         lambda x, w: flow.nn.conv3d(x, w, 1, "VALID", data_format="NDHWC"),
         x.transpose(0, 2, 3, 4, 1).copy(),
         w.transpose(0, 2, 3, 4, 1).copy(),
@@ -120,7 +124,7 @@ def test_conv1d_conv3d():
 )
 def test_conv2d_transpose_is_the_gradient_of_conv2d(padding, size):
     w = rng.normal(size=(4, 3, 3, 2)).astype(np.float32)
-    got = run(
+    got = result_of_job(
         lambda x, w: flow.nn.conv2d_transpose(x, w, output_shape=(2, 3, *size), strides=2, padding=padding),
         IMG,
         w,
@@ -137,7 +141,7 @@ def test_conv2d_transpose_is_the_gradient_of_conv2d(padding, size):
 def test_conv2d_transpose_refuses_an_impossible_shape():
     w = np.zeros((4, 3, 3, 2), np.float32)
     with pytest.raises(ValueError, match="does not fit input"):
-        run(
+        result_of_job(
             lambda x, w: flow.nn.conv2d_transpose(
                 x, w, output_shape=(2, 3, 30, 30), strides=2, padding="VALID"
             ),
@@ -148,7 +152,7 @@ def test_conv2d_transpose_refuses_an_impossible_shape():
 
 def test_torch_conv2d_transpose():
     w = rng.normal(size=(4, 3, 3, 2)).astype(np.float32)
-    got = run(
+    got = result_of_job(
         lambda x, w: flow.nn.torch_conv2d_transpose(
             x, w, output_padding=(1, 0), strides=2, padding_needed=(2, 0)
         ),
@@ -195,38 +199,49 @@ def test_pool2d(how, k, s, padding, pads):
     function = getattr(flow.nn, f"{how}_pool2d")
     expected = pool_reference(IMG, k, s, pads, how)
     np.testing.assert_allclose(
-        run(lambda x: function(x, ksize=k, strides=s, padding=padding, name="p"), IMG),
+        result_of_job(lambda x: function(x, ksize=k, strides=s, padding=padding, name="p"), IMG),
         expected,
         rtol=1e-5,
         atol=1e-6,
     )
     last = [padding[0], *padding[2:], padding[1]] if isinstance(padding, list) else padding
-    got = run(
+    got = result_of_job(
         lambda x: function(x, [k, k], [s, s], last, data_format="NHWC"), IMG.transpose(0, 2, 3, 1).copy()
     )
     np.testing.assert_allclose(got.transpose(0, 3, 1, 2), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_pool_ceil_mode_and_other_dimensions():
-    got = run(lambda x: flow.nn.max_pool2d(x, 2, 2, "VALID", ceil_mode=True), IMG)
+    got = result_of_job(lambda x: flow.nn.max_pool2d(x, 2, 2, "VALID", ceil_mode=True), IMG)
     np.testing.assert_allclose(got, F.max_pool2d(T(IMG), 2, 2, ceil_mode=True))
-    got = run(lambda x: flow.nn.avg_pool2d(x, 2, 2, "VALID", ceil_mode=True), IMG)
+    got = result_of_job(lambda x: flow.nn.avg_pool2d(x, 2, 2, "VALID", ceil_mode=True), IMG)
     np.testing.assert_allclose(got, F.avg_pool2d(T(IMG), 2, 2, ceil_mode=True), rtol=1e-6)
     x = IMG[..., 0].copy()
     np.testing.assert_allclose(
-        run(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID", data_format="NCW"), x), F.max_pool1d(T(x), 3, 2)
-    )
-    np.testing.assert_allclose(
-        run(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID"), x.transpose(0, 2, 1).copy()).transpose(0, 2, 1),
+        result_of_job(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID", data_format="NCW"), x),
         F.max_pool1d(T(x), 3, 2),
     )
     np.testing.assert_allclose(
-        run(lambda x: flow.nn.avg_pool1d(x, 3, 2, "VALID"), x), F.avg_pool1d(T(x), 3, 2), rtol=1e-5, atol=1e-6
+        result_of_job(lambda x: flow.nn.max_pool1d(x, 3, 2, "VALID"), x.transpose(0, 2, 1).copy()).transpose(
+            0, 2, 1
+        ),
+        F.max_pool1d(T(x), 3, 2),
+    )
+    np.testing.assert_allclose(
+        result_of_job(lambda x: flow.nn.avg_pool1d(x, 3, 2, "VALID"), x),
+        F.avg_pool1d(T(x), 3, 2),
+        rtol=1e-5,
+        atol=1e-6,
     )
     x = rng.normal(size=(1, 2, 4, 5, 6)).astype(np.float32)
-    np.testing.assert_allclose(run(lambda x: flow.nn.max_pool3d(x, 2, 2, "VALID"), x), F.max_pool3d(T(x), 2))
     np.testing.assert_allclose(
-        run(lambda x: flow.nn.avg_pool3d(x, 2, 2, "VALID"), x), F.avg_pool3d(T(x), 2), rtol=1e-5, atol=1e-6
+        result_of_job(lambda x: flow.nn.max_pool3d(x, 2, 2, "VALID"), x), F.max_pool3d(T(x), 2)
+    )
+    np.testing.assert_allclose(
+        result_of_job(lambda x: flow.nn.avg_pool3d(x, 2, 2, "VALID"), x),
+        F.avg_pool3d(T(x), 2),
+        rtol=1e-5,
+        atol=1e-6,
     )
     with pytest.raises(ValueError, match="padding must be"):
-        run(lambda x: flow.nn.max_pool3d(x, 2, 2, "FULL"), x)
+        result_of_job(lambda x: flow.nn.max_pool3d(x, 2, 2, "FULL"), x)

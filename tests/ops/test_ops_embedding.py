@@ -9,7 +9,7 @@ from oneflow import one_embedding as oe
 C = flow._C
 
 
-def made(path, name="ops", tables=(1.0, 2.0)):
+def embedding_in(path, name="ops", tables=(1.0, 2.0)):
     options = oe.make_device_mem_store_options(str(path), 100, size_factor=2)
     return oe.MultiTableEmbedding(
         name,
@@ -22,7 +22,7 @@ def made(path, name="ops", tables=(1.0, 2.0)):
 
 
 def test_lookup_and_put(tmp_path):
-    e = made(tmp_path)
+    e = embedding_in(tmp_path)
     ids, tables, count = (
         torch.tensor([7, 8, 9, 0]),
         torch.tensor([0, 1, 1, 0], dtype=torch.uint8),
@@ -48,7 +48,7 @@ def test_lookup_and_put(tmp_path):
 
 @pytest.mark.parametrize("how", ["autograd", "by hand"])
 def test_fused_lookup_trains_the_rows(tmp_path, how):
-    e = made(tmp_path, how, (1.0,))
+    e = embedding_in(tmp_path, how, (1.0,))
     optimizer = oe.Optimizer(flow.optim.SGD(e.parameters(), lr=0.5), [e])
     ids = torch.tensor([[4, 5], [4, 6]])
     actual = C.one_embedding_fused_lookup(e.shadow, ids, None, flow.float32, how, 6, 3, False, 1, "")
@@ -64,7 +64,7 @@ def test_fused_lookup_trains_the_rows(tmp_path, how):
 
 
 def test_errors_name_the_value_found(tmp_path):
-    e = made(tmp_path)
+    e = embedding_in(tmp_path)
     ids = torch.tensor([1, 2])
     with pytest.raises(RuntimeError, match="no one_embedding is called 'other', found .*'ops'"):
         C.one_embedding_fused_lookup(e.shadow, ids, None, flow.float32, "other", 6, 3, False, 1, "")

@@ -26,7 +26,7 @@ def parameters():
     ]
 
 
-def run(o, params, steps=3):
+def train_on_squares(o, params, steps=3):
     for _ in range(steps):
         o.zero_grad()
         sum((p * p * 0.7 + p).sum() for p in params).backward()

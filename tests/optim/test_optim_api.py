@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from optim_helpers import BOTH, OURS, equal, parameters, run
+from optim_helpers import BOTH, OURS, equal, parameters, train_on_squares
 
 import oneflow as flow
 from oneflow.optim.optimizer import ParamGroup
@@ -36,8 +36,8 @@ def test_is_torchs_class_too(name):
 )
 def test_equals_torch_bit_for_bit_where_the_formula_is_torchs(name, options):
     p, q = parameters(), parameters()
-    ours = run(getattr(flow.optim, name)(p, lr=0.1, **options), p)
-    assert equal(ours, run(getattr(torch.optim, name)(q, lr=0.1, **options), q))
+    ours = train_on_squares(getattr(flow.optim, name)(p, lr=0.1, **options), p)
+    assert equal(ours, train_on_squares(getattr(torch.optim, name)(q, lr=0.1, **options), q))
 
 
 def test_base_classes_count_torchs_own_objects_in():
@@ -199,7 +199,7 @@ def test_param_group_is_a_dict_with_oneflows_accessors():
 def test_groups_stay_param_groups_after_copy_load_and_pickle():
     p = parameters()
     o = flow.optim.AdamW(p, do_bias_correction=False)
-    run(o, p)
+    train_on_squares(o, p)
     o.load_state_dict(o.state_dict())
     for other in (o, copy.deepcopy(o), pickle.loads(pickle.dumps(o))):
         assert (
@@ -248,7 +248,7 @@ def test_a_subclass_in_oneflows_style():
 
     p, q = parameters(), parameters()
     o = Plain(p)
-    assert equal(run(o, p), run(flow.optim.SGD(q, lr=0.1), q)) or all(
+    assert equal(train_on_squares(o, p), train_on_squares(flow.optim.SGD(q, lr=0.1), q)) or all(
         torch.allclose(a, b) for a, b in zip(p, q)
     )
     assert o._state["step"] == 3 and o._default_options["lr"] == 0.1
@@ -268,7 +268,7 @@ def test_a_subclass_in_torchs_style():
 
     p, q = parameters(), parameters()
     o = Plain(p)
-    assert equal(run(o, p), run(torch.optim.SGD(q, lr=0.1), q))
+    assert equal(train_on_squares(o, p), train_on_squares(torch.optim.SGD(q, lr=0.1), q))
     assert o.state[p[0]]["n"] == 3
     with pytest.raises(TypeError, match="needs the parameters"):
         flow.optim.Optimizer()
@@ -280,34 +280,34 @@ def test_a_subclass_in_torchs_style():
 def test_state_dict_resumes_exactly(cls, layout):
     p = parameters()
     o = cls(p, lr=0.05)
-    run(o, p)
+    train_on_squares(o, p)
     q = [flow.nn.Parameter(t.detach().clone()) for t in p]
     other = cls(q, lr=0.9)
     file = io.BytesIO()
     torch.save(o.state_dict(layout=layout), file)
     file.seek(0)
     other.load_state_dict(torch.load(file))
-    assert equal(run(o, p), run(other, q))
+    assert equal(train_on_squares(o, p), train_on_squares(other, q))
 
 
 @pytest.mark.parametrize("name", [n for n in BOTH if n not in ("RMSprop", "LBFGS")])
 def test_state_dicts_go_to_torch_and_back(name):
     p = parameters()
     o = getattr(flow.optim, name)(p, lr=0.05)
-    run(o, p)
+    train_on_squares(o, p)
     q, r = ([flow.nn.Parameter(t.detach().clone()) for t in p] for _ in range(2))
     theirs = getattr(torch.optim, name)(q)
     theirs.load_state_dict(copy.deepcopy(o.state_dict()))
     back = getattr(flow.optim, name)(r)
     back.load_state_dict(copy.deepcopy(theirs.state_dict()))
-    first = run(o, p)
-    assert equal(first, run(theirs, q)) and equal(first, run(back, r))
+    first = train_on_squares(o, p)
+    assert equal(first, train_on_squares(theirs, q)) and equal(first, train_on_squares(back, r))
 
 
 def test_a_checkpoint_of_plain_torch_gets_oneflows_options():
     p = parameters()
     theirs = torch.optim.AdamW(p, lr=0.05)
-    run(theirs, p)
+    train_on_squares(theirs, p)
     ours = flow.optim.AdamW(p, do_bias_correction=False)
     ours.load_state_dict(theirs.state_dict())
     assert (
@@ -326,7 +326,7 @@ def test_oneflows_layout_has_the_corrections_oneflow_goes_on_with(cls, correct, 
     """
     p = parameters()
     o = cls(p, lr=0.05, betas=(0.8, 0.9), do_bias_correction=correct)
-    run(o, p, steps)
+    train_on_squares(o, p, steps)
     options = o.state_dict(layout="oneflow")["param_groups"][0]["_options"]
     assert (options["bias_correction1"], options["bias_correction2"]) == pytest.approx(expected)
 

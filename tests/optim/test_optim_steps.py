@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from optim_helpers import OURS, equal, parameters, run
+from optim_helpers import OURS, equal, parameters, train_on_squares
 from time_limits import seconds
 
 import oneflow as flow
@@ -23,15 +23,15 @@ import oneflow as flow
 )
 def test_rmsprop_multi_tensor_equals_single_tensor(options):
     p, q = parameters(), parameters()
-    one = run(flow.optim.RMSprop(p, lr=0.01, foreach=False, **options), p)
-    assert equal(one, run(flow.optim.RMSprop(q, lr=0.01, foreach=True, **options), q))
+    one = train_on_squares(flow.optim.RMSprop(p, lr=0.01, foreach=False, **options), p)
+    assert equal(one, train_on_squares(flow.optim.RMSprop(q, lr=0.01, foreach=True, **options), q))
 
 
 def test_rmsprop_momentum_accumulates_as_in_torch():
     # torch with eps outside: the same for eps = 0
     p, q = parameters(), parameters()
-    ours = run(flow.optim.RMSprop(p, lr=0.01, eps=0.0, momentum=0.9), p)
-    theirs = run(torch.optim.RMSprop(q, lr=0.01, eps=0.0, momentum=0.9), q)
+    ours = train_on_squares(flow.optim.RMSprop(p, lr=0.01, eps=0.0, momentum=0.9), p)
+    theirs = train_on_squares(torch.optim.RMSprop(q, lr=0.01, eps=0.0, momentum=0.9), q)
     for a, b in zip(ours, theirs):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
@@ -41,7 +41,7 @@ def test_rmsprop_momentum_accumulates_as_in_torch():
 def test_adam_without_bias_correction(cls, kernels):
     p, q = parameters(), parameters()
     decay = 0.1
-    got = run(cls(p, lr=0.01, weight_decay=decay, do_bias_correction=False, **kernels), p)
+    got = train_on_squares(cls(p, lr=0.01, weight_decay=decay, do_bias_correction=False, **kernels), p)
     m, v = [torch.zeros_like(t) for t in q], [torch.zeros_like(t) for t in q]
     for _ in range(3):
         for t, a, b in zip(q, m, v):
@@ -59,7 +59,7 @@ def test_adam_without_bias_correction(cls, kernels):
 def test_step_counter_advances_without_bias_correction():
     p = parameters()
     o = flow.optim.Adam(p, do_bias_correction=False)
-    run(o, p, 4)
+    train_on_squares(o, p, 4)
     assert [int(o.state[t]["step"]) for t in p] == [4, 4, 4]
 
 
@@ -114,7 +114,7 @@ def test_bfloat16_and_float64_and_empty_parameters(cls):
         flow.nn.Parameter(torch.ones(2, dtype=torch.float64)),
         flow.nn.Parameter(torch.ones(0, 4)),
     ]
-    after = run(cls(ps, lr=0.1), ps, 2)
+    after = train_on_squares(cls(ps, lr=0.1), ps, 2)
     assert [a.dtype for a in after] == [torch.bfloat16, torch.float64, torch.float32]
     assert all(torch.isfinite(a).all() for a in after) and not torch.equal(
         after[1], torch.ones(2, dtype=torch.float64)
@@ -191,8 +191,8 @@ def test_a_duplicate_in_one_group_warns_and_counts_twice():
 @pytest.mark.parametrize("cls", [flow.optim.SGD, flow.optim.RMSprop, flow.optim.LAMB, flow.optim.Adam])
 def test_tensor_learning_rate(cls):
     p, q = parameters(), parameters()
-    got = run(cls(p, lr=flow.tensor(0.125)), p)
-    for x, y in zip(got, run(cls(q, lr=0.125), q)):
+    got = train_on_squares(cls(p, lr=flow.tensor(0.125)), p)
+    for x, y in zip(got, train_on_squares(cls(q, lr=0.125), q)):
         torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-7)
 
 
@@ -202,7 +202,7 @@ def test_contiguous_params_packs_and_gives_the_same_numbers(cls):
     o = cls(p, lr=0.05, contiguous_params=True)
     assert len({t.untyped_storage().data_ptr() for t in p}) == 1
     assert len({t.grad.untyped_storage().data_ptr() for t in p}) == 1
-    assert equal(run(o, p), run(cls(q, lr=0.05), q))
+    assert equal(train_on_squares(o, p), train_on_squares(cls(q, lr=0.05), q))
     (buffer,) = o.param_groups[0].contiguous_parameters
     assert buffer.data_ptr() == p[0].data_ptr()
     o.zero_grad(set_to_none=True)

@@ -5,7 +5,7 @@ import torch
 import oneflow as flow
 
 
-def run(backend, build, modules, optimizer, batches, options):
+def results_of_backend(backend, build, modules, optimizer, batches, options):
     class G(flow.nn.Graph):
         def __init__(self):
             super().__init__()
@@ -26,11 +26,11 @@ def run(backend, build, modules, optimizer, batches, options):
     return seen + [v.clone() for m in modules.values() for v in m.state_dict().values()]
 
 
-def same(build, make, batches, optimizer=None, tolerance=2e-4, **options):
+def assert_backends_agree(build, make, batches, optimizer=None, tolerance=2e-4, **options):
     results = []
     for backend in ("aten", "inductor"):
         torch.manual_seed(0)
-        results.append(run(backend, build, make(), optimizer, batches, options))
+        results.append(results_of_backend(backend, build, make(), optimizer, batches, options))
     for a, b in zip(*results, strict=True):
         # other order of sums; Adam's first steps magnify it
         assert (

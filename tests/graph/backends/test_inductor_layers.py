@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from inductor_cases import rows, run, same, sgd
+from inductor_cases import assert_backends_agree, results_of_backend, rows, sgd
 from time_limits import seconds
 from torch import nn
 
@@ -25,7 +25,7 @@ def step(self, x):
 
 
 def test_micro_batches_update_running_statistics():
-    same(
+    assert_backends_agree(
         step,
         lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))},
         rows(4, 6),
@@ -44,7 +44,7 @@ def test_convolutions():
             nn.AdaptiveAvgPool2d(1),
         )
     }
-    same(step, make, rows(2, 3, 8, 8), sgd)
+    assert_backends_agree(step, make, rows(2, 3, 8, 8), sgd)
 
 
 def test_recurrent():
@@ -53,7 +53,9 @@ def test_recurrent():
         loss.backward()
         return loss
 
-    same(build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(2, 4, 6), sgd)
+    assert_backends_agree(
+        build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(2, 4, 6), sgd
+    )
 
 
 def test_packed_sequences():
@@ -66,7 +68,9 @@ def test_packed_sequences():
         loss.backward()
         return loss, out, lengths
 
-    same(build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(3, 4, 6), sgd)
+    assert_backends_agree(
+        build, lambda: {"m": nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)}, rows(3, 4, 6), sgd
+    )
 
 
 @pytest.mark.parametrize("lengths", [[3, 2], torch.tensor([3, 2])], ids=["list", "tensor"])
@@ -82,13 +86,13 @@ def test_ctc(lengths):
         loss.backward()
         return loss
 
-    same(build, lambda: {"m": nn.Linear(4, 5)}, rows(6, 2, 4), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(4, 5)}, rows(6, 2, 4), sgd)
 
 
 def test_autocast():
     make = lambda: {"m": nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1))}
     # bfloat16 has 8 bits
-    same(step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16)
+    assert_backends_agree(step, make, rows(4, 6), sgd, tolerance=2e-2, amp=True, amp_dtype=torch.bfloat16)
 
 
 def test_two_optimizers():
@@ -102,12 +106,14 @@ def test_two_optimizers():
         return d_loss, g_loss
 
     make = lambda: {"g": nn.Linear(6, 6), "d": nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1))}
-    same(build, make, rows(4, 6), lambda p: torch.optim.Adam(p, lr=0.01))
+    assert_backends_agree(build, make, rows(4, 6), lambda p: torch.optim.Adam(p, lr=0.01))
 
 
 def test_sparse_embedding():
     ids = [(torch.tensor([[0, 1, 1], [2, 9, 0]]),) for _ in range(2)]
-    same(step, lambda: {"m": nn.Embedding(10, 6, sparse=True)}, ids, lambda p: torch.optim.SGD(p, lr=0.1))
+    assert_backends_agree(
+        step, lambda: {"m": nn.Embedding(10, 6, sparse=True)}, ids, lambda p: torch.optim.SGD(p, lr=0.1)
+    )
 
 
 @pytest.mark.parametrize("shape, resize", [
@@ -125,7 +131,9 @@ def test_resizing_trains(shape, resize):
         def forward(self, x):
             return torch.nn.functional.interpolate(x * self.weight, **resize)
 
-    same(step, lambda: {"m": Scaled()}, rows(*shape)[:2], optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    assert_backends_agree(
+        step, lambda: {"m": Scaled()}, rows(*shape)[:2], optimizer=lambda p: torch.optim.SGD(p, lr=0.1)
+    )
 
 
 def test_multilabel_margin_loss_skips_places_without_a_label():
@@ -136,7 +144,7 @@ def test_multilabel_margin_loss_skips_places_without_a_label():
         loss.backward()
         return loss
 
-    same(build, lambda: {"m": nn.Linear(3, 4)}, [(torch.randn(2, 3),)], sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(3, 4)}, [(torch.randn(2, 3),)], sgd)
 
 
 @pytest.mark.parametrize("pool", [
@@ -150,7 +158,7 @@ def test_windows_over_the_edge_divide_the_gradient_among_their_elements(pool):
         loss.backward()
         return pooled
 
-    same(build, lambda: {"m": nn.Linear(5, 5)}, rows(84, 5)[:2], sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(5, 5)}, rows(84, 5)[:2], sgd)
 
 
 def test_margin_losses_of_one_row_have_the_shape_of_the_label():
@@ -162,7 +170,7 @@ def test_margin_losses_of_one_row_have_the_shape_of_the_label():
         (number + one.sum()).backward()
         return number, one
 
-    graph = run("inductor", build, {"m": nn.Linear(3, 4)}, sgd, [(torch.randn(3),)], {})
+    graph = results_of_backend("inductor", build, {"m": nn.Linear(3, 4)}, sgd, [(torch.randn(3),)], {})
     assert graph[0].shape == () and graph[1].shape == (1,) and graph[0] == graph[1]
 
 
@@ -212,7 +220,7 @@ def test_softshrink_keeps_nan():
     def build(self, x):
         return nn.functional.softshrink(x, 0.3)
 
-    graph = run(
+    graph = results_of_backend(
         "inductor",
         build,
         {},
@@ -256,7 +264,9 @@ def test_the_relative_shift_of_attention_scores_compiles_in_seconds():
 
     x = torch.arange(4096, dtype=torch.float64).view(2, 4, 16, 32).cos().requires_grad_()
     start = time.process_time()
-    same(build, dict, [(x, torch.arange(256, dtype=torch.float64).view(16, 16).sin())], tolerance=1e-12)
+    assert_backends_agree(
+        build, dict, [(x, torch.arange(256, dtype=torch.float64).view(16, 16).sin())], tolerance=1e-12
+    )
     # It takes minutes if inductor composes the index expressions of the two views.
     assert time.process_time() - start < seconds(30)
 
@@ -269,7 +279,7 @@ def test_statistics_copied_from_another_layers():
         self.e.running_mean.copy_(self.m.running_mean)
         return first + self.e(x)
 
-    same(build, lambda: {"m": nn.BatchNorm1d(4), "e": nn.BatchNorm1d(4)}, rows(6, 4))
+    assert_backends_agree(build, lambda: {"m": nn.BatchNorm1d(4), "e": nn.BatchNorm1d(4)}, rows(6, 4))
 
 
 @pytest.mark.parametrize("options", [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.1}], ids=["SGD", "Adagrad"])

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from inductor_cases import rows, same, sgd
+from inductor_cases import assert_backends_agree, rows, sgd
 from torch import nn
 
 import oneflow as flow
@@ -30,7 +30,7 @@ def test_inputs_closures_and_views_are_written_and_returned(dialect, request):
         free.zero_()
         return {"m": nn.Linear(6, 6)}
 
-    same(build, modules, rows(4, 6))
+    assert_backends_agree(build, modules, rows(4, 6))
 
 
 def test_results_computed_from_constants_are_written():
@@ -44,7 +44,7 @@ def test_results_computed_from_constants_are_written():
         loss.backward()
         return loss, total
 
-    same(build, lambda: {"m": nn.Linear(4, 3)}, rows(5, 4), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(4, 3)}, rows(5, 4), sgd)
 
 
 def test_numbers_made_in_build_are_raised_to_powers():
@@ -54,7 +54,7 @@ def test_numbers_made_in_build_are_raised_to_powers():
         loss.backward()
         return loss, scale, torch.tensor(3) * x.sum().long()
 
-    same(build, lambda: {"m": nn.Linear(4, 4)}, rows(5, 4), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(4, 4)}, rows(5, 4), sgd)
 
 
 @pytest.mark.parametrize("to", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
@@ -66,7 +66,7 @@ def test_products_with_sparse_matrices_run(to):
         loss.backward()
         return loss
 
-    same(build, lambda: {"m": nn.Linear(4, 4)}, rows(5, 4), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(4, 4)}, rows(5, 4), sgd)
 
 
 def test_second_derivatives_by_forward_mode():
@@ -75,7 +75,7 @@ def test_second_derivatives_by_forward_mode():
         loss.backward()
         return loss
 
-    same(build, lambda: {"m": nn.Linear(4, 6)}, rows(5, 4), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(4, 6)}, rows(5, 4), sgd)
 
 
 @pytest.mark.parametrize("use", [
@@ -90,14 +90,14 @@ def test_results_are_laid_out_as_captured(
         loss.backward()
         return loss, used
 
-    same(build, lambda: {"m": nn.Linear(10, 10)}, rows(2, 3, 10), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(10, 10)}, rows(2, 3, 10), sgd)
 
 
 def test_powers_of_numbers_to_integers():
     def build(self, i, j, k):
         return 2**i, 3**j, (2**k) * j, 2.5**i, 1**j
 
-    same(
+    assert_backends_agree(
         build,
         lambda: {},
         [
@@ -231,7 +231,7 @@ def test_multiples_of_products_are_added():
             torch.add(x @ x.t(), 1, alpha=0.5),
         )
 
-    same(
+    assert_backends_agree(
         build,
         lambda: {"m": nn.Linear(4, 3)},
         [(torch.arange(15.0).view(5, 3).sin(), torch.arange(20.0).view(5, 4).cos())],
@@ -249,7 +249,7 @@ def test_sums_along_constants_have_their_dtype_and_memory():
             x * 2,
         )
 
-    same(build, dict, [(torch.ones(2),)])
+    assert_backends_agree(build, dict, [(torch.ones(2),)])
 
 
 @pytest.mark.parametrize("write", [
@@ -261,7 +261,7 @@ def test_tensors_written_in_place_are_read_after_the_write(write):
         weights = torch.softmax(x + mask[:, None, None, :], -1)
         return weights, weights * write(i, v).view(2, 2, 5, 5)
 
-    same(
+    assert_backends_agree(
         build,
         dict,
         [
@@ -287,7 +287,7 @@ def test_gradients_of_inverse_transforms():
         loss.backward()
         return loss, loss * 1
 
-    same(build, lambda: {"m": Filtered(8, 4, bias=False)}, rows(5, 6), sgd)
+    assert_backends_agree(build, lambda: {"m": Filtered(8, 4, bias=False)}, rows(5, 6), sgd)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_writes_through_views_of_complex_tensors(view):
         view(z).mul_(2).add_(1j)
         return torch.view_as_real(torch.cat([z @ z, z.t() @ z.conj()])), torch.view_as_real(z.sum(0))
 
-    same(build, dict, rows(16))
+    assert_backends_agree(build, dict, rows(16))
 
 
 @pytest.mark.parametrize("write", [
@@ -312,7 +312,7 @@ def test_a_tensor_is_written_with_a_part_of_itself(write):
     def build(self, x, i):
         return write(x * 2, i)
 
-    same(build, dict, [(torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5]))])
+    assert_backends_agree(build, dict, [(torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5]))])
 
 
 def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
@@ -323,4 +323,6 @@ def test_sums_in_kernels_of_transposed_tiles_end_where_their_memory_does():
         result = turned / (turned.std(dim=1, keepdim=True) + 1)
         return result.detach(), *torch.autograd.grad((result * result).mean(), shift)
 
-    same(build, dict, [(torch.arange(760, dtype=torch.float64).view(5, 8, 19).sin(),)], tolerance=1e-12)
+    assert_backends_agree(
+        build, dict, [(torch.arange(760, dtype=torch.float64).view(5, 8, 19).sin(),)], tolerance=1e-12
+    )

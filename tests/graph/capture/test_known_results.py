@@ -42,7 +42,7 @@ def symbolic(func, args):
         )
 
 
-def same(actual, real):
+def assert_same_layout(actual, real):
     assert len(actual) == len(real)
     for f, r in zip(actual, real):
         assert (f is None) == (r is None)
@@ -62,10 +62,10 @@ def test_as_the_kernel_gives_them(x, affine, training):
     weight, bias = (weight, bias) if affine else (None, None)
     forward = (x, weight, bias, mean, var, training, 0.1, 1e-5)
     out = aten.native_batch_norm(*forward)
-    same(symbolic(aten.native_batch_norm.default, forward), out)
+    assert_same_layout(symbolic(aten.native_batch_norm.default, forward), out)
     for needs_gradient in ([True, affine, affine], [False, affine, affine], [True, False, False]):
         backward = (torch.randn_like(x), x, weight, mean, var, out[1], out[2], training, 1e-5, needs_gradient)
-        same(
+        assert_same_layout(
             symbolic(aten.native_batch_norm_backward.default, backward),
             [r if w else None for r, w in zip(aten.native_batch_norm_backward(*backward), needs_gradient)],
         )
@@ -105,7 +105,7 @@ def test_elementwise_results_are_the_kernels(func, x):
     args = (x,) * ELEMENTWISE[func]
     actual = symbolic(func, args)
     if actual is not None:
-        same([actual], [func(*args)])
+        assert_same_layout([actual], [func(*args)])
     assert actual is not None or not (
         x.is_contiguous() or x.is_contiguous(memory_format=last if x.ndim == 4 else torch.contiguous_format)
     )
@@ -113,11 +113,13 @@ def test_elementwise_results_are_the_kernels(func, x):
 
 def test_threshold_and_numbers():
     x = torch.randn(2, 3, 4, 4).to(memory_format=last)
-    same([symbolic(aten.threshold_backward.default, (x, x, 0))], [aten.threshold_backward(x, x, 0)])
-    same([symbolic(aten.mul.Tensor, (x, 2.5))], [x * 2.5])
+    assert_same_layout(
+        [symbolic(aten.threshold_backward.default, (x, x, 0))], [aten.threshold_backward(x, x, 0)]
+    )
+    assert_same_layout([symbolic(aten.mul.Tensor, (x, 2.5))], [x * 2.5])
     with FakeTensorMode() as mode:
         actual = known_results(aten.gelu.default, (mode.from_tensor(x),), {"approximate": "tanh"})
-    same([actual], [aten.gelu(x, approximate="tanh")])
+    assert_same_layout([actual], [aten.gelu(x, approximate="tanh")])
 
 
 @pytest.mark.parametrize("args", [
@@ -261,7 +263,9 @@ def test_grouped_products(dtype, width):
         (torch.randn(16, 8, dtype=dtype).t(), torch.randn(16, 16, dtype=dtype), inner),
         (torch.randn(3, 8, 16, dtype=dtype), weight, None),
     ):
-        same([symbolic(aten._grouped_mm.default, (a, b, offs))], [aten._grouped_mm(a, b, offs=offs)])
+        assert_same_layout(
+            [symbolic(aten._grouped_mm.default, (a, b, offs))], [aten._grouped_mm(a, b, offs=offs)]
+        )
 
 
 LAYOUTS = {
@@ -285,7 +289,7 @@ LAYOUTS = {
 def test_layouts_of_results(case, x):
     func, args = case(x, torch.rand(x.shape))
     actual, real = symbolic(func, args), func(*args)
-    same(
+    assert_same_layout(
         [actual] if isinstance(real, torch.Tensor) else actual,
         [real] if isinstance(real, torch.Tensor) else real,
     )
@@ -304,7 +308,7 @@ HALF = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_arithmetic_of_half_precision(dtype, case, func):
     args = case(torch.ones(2, 5, 3, dtype=dtype).transpose(1, 2))
-    same([symbolic(func, args)], [func(*args)])
+    assert_same_layout([symbolic(func, args)], [func(*args)])
 
 
 def test_a_reshaped_gradient_of_half_precision():
@@ -316,7 +320,9 @@ def test_a_reshaped_gradient_of_half_precision():
 def test_statistics_of_a_transposed_bfloat16():
     x = torch.randn(5, 4, 3, dtype=torch.bfloat16).transpose(1, 2)
     args = (*arguments(x), True, 0.1, 1e-5)
-    same([symbolic(aten.native_batch_norm.default, args)[0]], [aten.native_batch_norm(*args)[0]])
+    assert_same_layout(
+        [symbolic(aten.native_batch_norm.default, args)[0]], [aten.native_batch_norm(*args)[0]]
+    )
 
 
 def test_pixels_channels_last():
@@ -347,7 +353,7 @@ def test_pixels_channels_last():
         ),
     ):
         actual, real = symbolic(func, args), func(*args)
-        same(
+        assert_same_layout(
             [actual] if isinstance(real, torch.Tensor) else actual,
             [real] if isinstance(real, torch.Tensor) else real,
         )
@@ -358,7 +364,7 @@ def test_pixels_channels_last():
             (torch.randn(2, 4, 5, 6).to(memory_format=last), x, [1, 1, 1, 1]),
         ),
     ):
-        same([symbolic(func, args)], [func(*args)])
+        assert_same_layout([symbolic(func, args)], [func(*args)])
 
 
 def test_a_view_of_the_gradient_of_a_transposed_prediction():
@@ -419,7 +425,7 @@ def test_layouts_that_differ_between_operands(func):
     arguments_of, more = OF_MORE.get(func), OF_TWO[func]
     for tensors in of_layouts(2 if arguments_of is None else 3):
         args = arguments_of(*tensors) if arguments_of is not None else (*tensors, *more)
-        same([symbolic(func, args)], [func(*args)])
+        assert_same_layout([symbolic(func, args)], [func(*args)])
 
 
 def test_layer_norm_backward_of_a_transposed_input():
@@ -427,7 +433,7 @@ def test_layer_norm_backward_of_a_transposed_input():
     _, mean, rstd = aten.native_layer_norm(x, [5], torch.ones(5), torch.zeros(5), 1e-5)
     for needs_gradient in ([True, True, True], [True, False, False]):
         args = (g, x, [5], mean, rstd, torch.ones(5), torch.zeros(5), needs_gradient)
-        same(
+        assert_same_layout(
             symbolic(aten.native_layer_norm_backward.default, args),
             [t if w else None for t, w in zip(aten.native_layer_norm_backward(*args), needs_gradient)],
         )
@@ -437,4 +443,6 @@ def test_a_margin_loss_of_one_row_is_a_number():
     x, target = torch.randn(5), torch.tensor(1)
     for reduction in range(3):
         args = x, target, 1, 1.0, None, reduction
-        same([symbolic(aten.multi_margin_loss.default, args)], [aten.multi_margin_loss.default(*args)])
+        assert_same_layout(
+            [symbolic(aten.multi_margin_loss.default, args)], [aten.multi_margin_loss.default(*args)]
+        )

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from graph_cases import make
+from graph_cases import graph_with
 from torch import nn
 
 import oneflow as flow
@@ -13,7 +13,7 @@ from oneflow.nn.graph.proxy import ProxyModule
 
 def test_inference_and_new_shapes_share_weights():
     model = nn.Linear(3, 2)
-    graph = make(lambda self, x: self.m(x), {"m": model})
+    graph = graph_with(lambda self, x: self.m(x), {"m": model})
     for n in (1, 4, 1, 7):
         x = torch.randn(n, 3)
         assert torch.equal(graph(x), model(x))
@@ -26,7 +26,7 @@ def test_inference_and_new_shapes_share_weights():
 
 
 def test_cache_is_bounded():
-    graph = make(lambda self, x: x + 1, cache_size=2)
+    graph = graph_with(lambda self, x: x + 1, cache_size=2)
     for n in range(1, 6):
         assert torch.equal(graph(torch.zeros(n)), torch.ones(n))
     assert len(graph._engine.programs) == 2
@@ -37,7 +37,7 @@ def test_structures_in_and_out():
         a, b = pair
         return {"sum": x + a, "list": [b * options["k"], None, (flag, 2.5)], "text": "t"}
 
-    graph = make(build)
+    graph = graph_with(build)
     x, a, b = torch.randn(2), torch.randn(2), torch.randn(2)
     out = graph(x, (a, b), options={"k": 3}, flag=True)
     assert torch.equal(out["sum"], x + a) and torch.equal(out["list"][0], b * 3)
@@ -47,7 +47,7 @@ def test_structures_in_and_out():
 
 def test_closure_tensor_is_live():
     free = torch.ones(2)
-    graph = make(lambda self, x: x + free)
+    graph = graph_with(lambda self, x: x + free)
     assert torch.equal(graph(torch.zeros(2)), torch.ones(2))
     free.add_(1)
     assert torch.equal(graph(torch.zeros(2)), torch.full((2,), 2.0))
@@ -59,13 +59,13 @@ def test_constants_of_python_data_are_not_written_across_calls():
         c.add_(x)
         return c
 
-    graph = make(build)
+    graph = graph_with(build)
     for _ in range(3):
         assert torch.equal(graph(torch.ones(2)), torch.tensor([2.0, 3.0]))
 
 
 def test_constant_item_is_python_data():
-    graph = make(lambda self, x: x * torch.tensor(3.0).item())
+    graph = graph_with(lambda self, x: x * torch.tensor(3.0).item())
     assert torch.equal(graph(torch.ones(2)), torch.full((2,), 3.0))
 
 
@@ -85,7 +85,7 @@ def test_rebound_buffer_and_attribute_are_written_back():
             return self.hidden + self.count + self.cache
 
     a, b = Counter(), Counter()
-    graph = make(lambda self, x: self.m(x), {"m": b})
+    graph = graph_with(lambda self, x: self.m(x), {"m": b})
     for _ in range(3):
         x = torch.randn(2)
         assert torch.equal(a(x), graph(x))
@@ -95,7 +95,7 @@ def test_rebound_buffer_and_attribute_are_written_back():
 def test_train_and_eval_before_the_first_call_decide():
     model = nn.Dropout(0.5)
     model.eval()
-    graph = make(lambda self, x: self.m(x), {"m": model})
+    graph = graph_with(lambda self, x: self.m(x), {"m": model})
     x = torch.ones(100)
     assert torch.equal(graph(x), x)
     model.train()
@@ -110,7 +110,7 @@ def test_randomness_is_that_of_eager():
     def draw(x):
         return torch.rand(3) + torch.randn(3) * x + torch.bernoulli(torch.full((3,), 0.5)) + torch.randperm(3)
 
-    graph = make(lambda self, x: draw(x))
+    graph = graph_with(lambda self, x: draw(x))
     torch.manual_seed(3)
     expected = [draw(torch.ones(3)) for _ in range(3)]
     torch.manual_seed(3)
@@ -126,7 +126,7 @@ def test_compile_runs_nothing():
         loss.backward()
         return loss
 
-    graph = make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])
+    graph = graph_with(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])
     program = graph._engine.compile(torch.ones(1, 2))
     assert "def G_" in str(program)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
@@ -135,7 +135,7 @@ def test_compile_runs_nothing():
 def test_buffers_of_a_module_are_written_only_by_running():
     model = nn.BatchNorm1d(2)
     other = copy.deepcopy(model)
-    graph = make(lambda self, x: self.m(x), {"m": model})
+    graph = graph_with(lambda self, x: self.m(x), {"m": model})
     for _ in range(3):
         x = torch.randn(4, 2)
         assert torch.equal(other(x), graph(x))

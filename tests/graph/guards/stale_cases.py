@@ -37,7 +37,7 @@ def graph_of(module, body=None):
     return Runs(), lambda x: run(module, x)
 
 
-def check(module, change, body=None, calls=1):
+def assert_change_is_followed(module, change, body=None, calls=1):
     """The graph equals eager before and after the change, and gives no warning."""
     graph, eager = graph_of(module, body)
     x = torch.randn(3, 4)

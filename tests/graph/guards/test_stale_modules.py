@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 import torch._dynamo
-from stale_cases import Base, check, graph_of
+from stale_cases import Base, assert_change_is_followed, graph_of
 from torch import nn
 
 
@@ -16,14 +16,16 @@ def test_a_class_attribute_is_followed():
         def forward(self, x):
             return self.linear(x) * self.scale
 
-    check(Own(), lambda m: setattr(Own, "scale", 3.0))
+    assert_change_is_followed(Own(), lambda m: setattr(Own, "scale", 3.0))
 
 
 def test_a_class_as_a_namespace_is_followed():
     class Settings:
         scale = 1.0
 
-    check(Base(), lambda m: setattr(Settings, "scale", 3.0), lambda m, x: m(x) * Settings.scale)
+    assert_change_is_followed(
+        Base(), lambda m: setattr(Settings, "scale", 3.0), lambda m, x: m(x) * Settings.scale
+    )
 
 
 def test_a_replaced_method_is_followed():
@@ -31,7 +33,7 @@ def test_a_replaced_method_is_followed():
         def forward(self, x):
             return self.linear(x)
 
-    check(Own(), lambda m: setattr(Own, "forward", lambda self, x: self.linear(x) * 3))
+    assert_change_is_followed(Own(), lambda m: setattr(Own, "forward", lambda self, x: self.linear(x) * 3))
 
 
 def test_a_forward_of_the_instance_is_followed():
@@ -39,7 +41,7 @@ def test_a_forward_of_the_instance_is_followed():
         before = module.linear.forward
         module.linear.forward = lambda x: before(x) * 3
 
-    check(Base(), change)
+    assert_change_is_followed(Base(), change)
 
 
 def test_a_forward_of_the_instance_is_followed_after_torch_compile():
@@ -62,7 +64,9 @@ def test_a_function_that_torch_compile_has_given_up_is_followed(monkeypatch):
     with torch._dynamo.config.patch(recompile_limit=2):
         for power in range(4):
             compiled(torch.ones(3), power)
-    check(Base(lambda m, y: scaled(y, 2)), lambda m: monkeypatch.setitem(globals(), "COMPILED_SCALE", 5.0))
+    assert_change_is_followed(
+        Base(lambda m, y: scaled(y, 2)), lambda m: monkeypatch.setitem(globals(), "COMPILED_SCALE", 5.0)
+    )
 
 
 class Sized:
@@ -78,7 +82,9 @@ LENGTH = 3
 def test_a_special_method_that_torch_compile_has_met_is_followed(monkeypatch):
     sized = Sized()
     torch.compile(lambda x: x * len(sized), backend="eager")(torch.ones(2))
-    check(Base(lambda m, y: y * len(sized)), lambda m: monkeypatch.setitem(globals(), "LENGTH", 5))
+    assert_change_is_followed(
+        Base(lambda m, y: y * len(sized)), lambda m: monkeypatch.setitem(globals(), "LENGTH", 5)
+    )
 
 
 class CompiledInside(Base):
@@ -95,7 +101,7 @@ def test_a_method_under_torch_compile_is_captured_and_compiles_again(compiled_fi
     module = CompiledInside(scale=2.0)
     if compiled_first:
         module(torch.ones(3, 4))
-    check(module, lambda m: setattr(m, "scale", 3.0))
+    assert_change_is_followed(module, lambda m: setattr(m, "scale", 3.0))
     module.scale = 4.0
     x = torch.ones(3, 4)
     assert torch.equal(module(x), module.linear(x) * 4.0)
@@ -117,19 +123,19 @@ def test_a_module_of_torch_compile_is_captured():
     lambda m: setattr(m, "linear", nn.Sequential(nn.Linear(4, 4), nn.Tanh())),
 ], ids=["hook", "pre-hook", "no bias", "other module"])  # fmt: skip
 def test_values_read_by_a_call_of_a_module_are_followed(change):
-    check(Base(), change)
+    assert_change_is_followed(Base(), change)
 
 
 def test_a_removed_hook_is_followed():
     module = Base()
     handle = module.linear.register_forward_hook(lambda m, args, result: result * 3)
-    check(module, lambda m: handle.remove())
+    assert_change_is_followed(module, lambda m: handle.remove())
 
 
 def test_a_learning_rate_read_in_build_is_followed():
     module = Base()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    check(
+    assert_change_is_followed(
         module,
         lambda m: optimizer.param_groups[0].update(lr=0.2),
         lambda m, x: m(x) * optimizer.param_groups[0]["lr"],

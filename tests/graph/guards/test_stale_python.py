@@ -18,7 +18,7 @@ import pytest
 import settings_of_stale as settings
 import torch
 import torch.nn.functional as F
-from stale_cases import Base, check, graph_of
+from stale_cases import Base, assert_change_is_followed, graph_of
 from torch import nn
 
 import oneflow as flow
@@ -140,7 +140,7 @@ class Compares:
 ], ids=["private method", "super", "staticmethod", "classmethod", "property", "autograd function", "wraps", "partial",
         "callable object", "__eq__", "map", "sort key", "generator"])  # fmt: skip
 def test_a_global_is_followed_however_its_function_is_reached(module, body):
-    check(module(), lambda m: set_global(K=3.0), body)
+    assert_change_is_followed(module(), lambda m: set_global(K=3.0), body)
 
 
 def test_a_global_read_in_backward_only_is_followed():
@@ -157,7 +157,7 @@ def test_a_global_read_in_backward_only_is_followed():
         y = Backward.apply(module(x)).sum()
         return torch.autograd.grad(y, module.linear.bias)[0]
 
-    check(Base(), lambda m: set_global(K=3.0), body)
+    assert_change_is_followed(Base(), lambda m: set_global(K=3.0), body)
 
 
 @pytest.mark.parametrize("read, change", [
@@ -177,7 +177,7 @@ def test_a_global_read_in_backward_only_is_followed():
         "module without a file", "environ",
         "getenv", "context variable", "thread-local"])  # fmt: skip
 def test_values_that_a_function_reads_from_outside_are_followed(read, change):
-    check(Base(), lambda m: change(), lambda m, x: m(x) * read())
+    assert_change_is_followed(Base(), lambda m: change(), lambda m, x: m(x) * read())
 
 
 def imported():
@@ -256,7 +256,7 @@ def replace(name, value):
         "Counter", "order of a dict", "ChainMap", "defaults", "code", "nested lists", "None", "getattr", "hasattr",
         "in __dict__", "mapping proxy", "timedelta"])  # fmt: skip
 def test_an_attribute_of_any_class_is_followed(attributes, function, change):
-    check(Base(function, **attributes()), change)
+    assert_change_is_followed(Base(function, **attributes()), change)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_closure_is_followed():
         nonlocal k
         k = 3.0
 
-    check(Base(), change, lambda m, x: scale(m(x)))
+    assert_change_is_followed(Base(), change, lambda m, x: scale(m(x)))
 
 
 # -- what makes no program -----------------------------------------------------------------

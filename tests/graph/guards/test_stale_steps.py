@@ -33,7 +33,7 @@ def scaled(model):
     return Scaled(model.parameters())
 
 
-def check(make_optimizer, change):
+def assert_change_is_followed(make_optimizer, change):
     """`change(model, optimizer)` between two steps is followed by another program, which serves on."""
     pair = Pair(make_optimizer)
     for _ in range(3):
@@ -46,38 +46,44 @@ def check(make_optimizer, change):
 
 
 def test_attribute_of_the_optimizer():
-    check(scaled, lambda model, optimizer: setattr(optimizer, "factor", 3.0))
+    assert_change_is_followed(scaled, lambda model, optimizer: setattr(optimizer, "factor", 3.0))
 
 
 def test_element_of_a_list_of_the_optimizer():
-    check(scaled, lambda model, optimizer: optimizer.factors.__setitem__(0, 3.0))
+    assert_change_is_followed(scaled, lambda model, optimizer: optimizer.factors.__setitem__(0, 3.0))
 
 
 def test_element_of_a_list_among_the_options():
-    check(scaled, lambda model, optimizer: optimizer.param_groups[0]["powers"].__setitem__(0, 3.0))
+    assert_change_is_followed(
+        scaled, lambda model, optimizer: optimizer.param_groups[0]["powers"].__setitem__(0, 3.0)
+    )
 
 
 def test_global_of_a_function_that_step_calls(monkeypatch):
-    check(scaled, lambda model, optimizer: monkeypatch.setitem(globals(), "SCALE", 3.0))
+    assert_change_is_followed(scaled, lambda model, optimizer: monkeypatch.setitem(globals(), "SCALE", 3.0))
 
 
 def test_entry_of_a_global_dict(monkeypatch):
-    check(scaled, lambda model, optimizer: monkeypatch.setitem(SCALES, "gradient", 3.0))
+    assert_change_is_followed(scaled, lambda model, optimizer: monkeypatch.setitem(SCALES, "gradient", 3.0))
 
 
 def test_replaced_function_that_step_calls(monkeypatch):
     def tripled(parameter):
         return parameter.grad * 3
 
-    check(scaled, lambda model, optimizer: monkeypatch.setitem(globals(), "scaled_gradient", tripled))
+    assert_change_is_followed(
+        scaled, lambda model, optimizer: monkeypatch.setitem(globals(), "scaled_gradient", tripled)
+    )
 
 
 def test_attribute_of_the_class(monkeypatch):
-    check(scaled, lambda model, optimizer: monkeypatch.setattr(Scaled, "sign", 0.5))
+    assert_change_is_followed(scaled, lambda model, optimizer: monkeypatch.setattr(Scaled, "sign", 0.5))
 
 
 def test_replaced_step_of_the_class(monkeypatch):
-    check(scaled, lambda model, optimizer: monkeypatch.setattr(Scaled, "step", lambda self: None))
+    assert_change_is_followed(
+        scaled, lambda model, optimizer: monkeypatch.setattr(Scaled, "step", lambda self: None)
+    )
 
 
 def test_counter_in_a_closure():
@@ -94,7 +100,7 @@ def test_counter_in_a_closure():
 
         return Closure(model.parameters(), lr=0.1)
 
-    check(make, lambda model, optimizer: factor.__setitem__(0, 3.0))
+    assert_change_is_followed(make, lambda model, optimizer: factor.__setitem__(0, 3.0))
 
 
 @pytest.mark.parametrize("name", ["lerp_", "mul_", "addcmul_", "addcdiv_"])
@@ -108,7 +114,7 @@ def test_replaced_method_that_adam_calls(monkeypatch, name):
     def adam(model):
         return torch.optim.Adam(model.parameters(), lr=0.1, foreach=False)
 
-    check(adam, lambda model, optimizer: monkeypatch.setattr(torch.Tensor, name, twice))
+    assert_change_is_followed(adam, lambda model, optimizer: monkeypatch.setattr(torch.Tensor, name, twice))
 
 
 @pytest.mark.parametrize("name", ["_foreach_add_", "_foreach_lerp_", "_foreach_addcdiv_"])
@@ -122,7 +128,7 @@ def test_replaced_function_that_adam_calls(monkeypatch, name):
     def adam(model):
         return torch.optim.Adam(model.parameters(), lr=0.1, foreach=True)
 
-    check(adam, lambda model, optimizer: monkeypatch.setattr(torch, name, twice))
+    assert_change_is_followed(adam, lambda model, optimizer: monkeypatch.setattr(torch, name, twice))
 
 
 def test_values_that_step_does_not_read_make_no_program():
@@ -163,7 +169,7 @@ def test_option_or_state_that_is_added_later(factor_of):
         for holder in (group, *map(optimizer.state.__getitem__, group["params"])):
             holder["factor"] = 3.0
 
-    check(lambda model: Looks(model.parameters(), factor_of), add)
+    assert_change_is_followed(lambda model: Looks(model.parameters(), factor_of), add)
 
 
 def test_initial_rate_that_a_schedule_adds_makes_no_program():

@@ -41,7 +41,7 @@ def trained(model, loss_of, data, make=lambda p: torch.optim.AdamW(p, lr=0.01)):
     return expected + list(model.state_dict().values()), got + list(other.state_dict().values()), graph
 
 
-def made(kind):
+def seeded(kind):
     torch.manual_seed(0)
     return kind()
 

@@ -20,7 +20,7 @@ def build_of(loss_of):
     return build
 
 
-def make(model, optimizer, build, scaler=None):
+def training_graph(model, optimizer, build, scaler=None):
     class G(flow.nn.Graph):
         def __init__(self):
             super().__init__()
@@ -40,7 +40,7 @@ def test_dynamic_scaler_follows_eager_through_overflow():
     b = copy.deepcopy(a)
     oa, ob = (torch.optim.Adam(m.parameters(), lr=0.1) for m in (a, b))
     sa, sb = (torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2) for _ in range(2))
-    graph = make(b, ob, build_of(lambda m, x: m(x).pow(2).mean()), sb)
+    graph = training_graph(b, ob, build_of(lambda m, x: m(x).pow(2).mean()), sb)
     for k in range(8):
         x = torch.randn(3, 2) * (float("inf") if k in (2, 5) else 1.0)
         oa.zero_grad()
@@ -59,7 +59,7 @@ def test_static_scaler():
     torch.manual_seed(0)
     a = nn.Linear(2, 1)
     b = copy.deepcopy(a)
-    graph = make(
+    graph = training_graph(
         b,
         torch.optim.SGD(b.parameters(), lr=0.1),
         build_of(lambda m, x: m(x).sum()),

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from graph_cases import make
+from graph_cases import graph_with
 from torch import nn
 
 import oneflow as flow
@@ -29,7 +29,7 @@ def test_two_losses_autograd_grad_hooks_and_no_grad():
     model.weight.register_hook(lambda g: g + 1)
     other.weight.register_hook(lambda g: seen.append(1) or g + 1)
     opt, opt2 = (torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, other))
-    graph = make(lambda self, x: step(self.m, x), {"m": other}, [opt2])
+    graph = graph_with(lambda self, x: step(self.m, x), {"m": other}, [opt2])
     for _ in range(4):
         x = torch.randn(2, 3)
         opt.zero_grad()
@@ -63,7 +63,7 @@ def test_shared_and_frozen_parameters():
         value.backward()
         return value
 
-    graph = make(lambda self, i: loss(self.m, i), {"m": b}, [ob])
+    graph = graph_with(lambda self, i: loss(self.m, i), {"m": b}, [ob])
     i = torch.tensor([0, 1, 4])
     for _ in range(5):
         oa.zero_grad()
@@ -91,7 +91,7 @@ def test_eager_and_graph_steps_mix():
         loss.backward()
         return loss
 
-    graph = make(build, {"m": b}, [ob])
+    graph = graph_with(build, {"m": b}, [ob])
     for k in range(8):
         x = torch.randn(4, 3)
         expected = eager(a, oa, x)
@@ -113,7 +113,7 @@ def test_gradients_are_left_alone():
         loss.backward()
         return loss
 
-    graph = make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])
+    graph = graph_with(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])
     graph(torch.ones(3, 2))
     graph(torch.ones(3, 2))
     assert model.weight.grad is held and torch.equal(held, before)
@@ -153,7 +153,7 @@ def test_two_optimizers_gan():
         torch.optim.Adam(twins[0].parameters(), lr=0.1),
         torch.optim.SGD(twins[1].parameters(), lr=0.1),
     ]
-    graph = make(build, {"g": twins[0], "d": twins[1]}, twin_opts)
+    graph = graph_with(build, {"g": twins[0], "d": twins[1]}, twin_opts)
     for _ in range(6):
         z, real = torch.randn(4, 2), torch.randn(4, 3)
         for e, r in zip(eager_step(*nets, *opts, z, real), graph(z, real)):
@@ -173,7 +173,7 @@ def test_group_clipping_as_oneflow_does():
         loss.backward()
         return loss
 
-    graph = make(build, {"m": model}, [flow.optim.SGD([group])])
+    graph = graph_with(build, {"m": model}, [flow.optim.SGD([group])])
     assert graph(torch.arange(8.0).reshape(4, 2)).item() == 28.0
     assert torch.allclose(model.weight, torch.tensor([[0.94, 0.92]]), atol=1e-6)
 
@@ -192,7 +192,7 @@ def test_gradient_accumulation_as_oneflow_does(reduction, weight, losses):
         loss.backward()
         return loss, y
 
-    graph = make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])
+    graph = graph_with(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])
     graph.config.set_gradient_accumulation_steps(2)
     loss, y = graph(torch.arange(8.0).reshape(4, 2))
     assert loss.tolist() == losses and y.shape == (4, 1)
@@ -213,7 +213,7 @@ def test_parameter_outside_every_module_and_input_gradient():
         return loss, gx
 
     opts = [torch.optim.SGD([p], lr=0.1, momentum=0.5) for p in (w, v)]
-    graph = make(build, (), opts[:1])
+    graph = graph_with(build, (), opts[:1])
     for _ in range(3):
         x = torch.randn(3, requires_grad=True)
         opts[1].zero_grad()
@@ -234,7 +234,7 @@ def test_autograd_sees_that_a_program_wrote_a_parameter():
         loss.backward()
         return loss
 
-    make(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
+    graph_with(build, {"m": model}, [torch.optim.SGD(model.parameters(), lr=0.1)])(torch.ones(1, 2))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         pending.backward()
 
@@ -250,7 +250,7 @@ def test_state_that_was_loaded_cleared_or_extended():
         loss.backward()
         return loss
 
-    graph = make(build, {"m": b, "e": extra_b}, [ob])
+    graph = graph_with(build, {"m": b, "e": extra_b}, [ob])
     saved = None
     for k in range(8):
         x = torch.randn(3, 2)
