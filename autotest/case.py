@@ -88,9 +88,8 @@ class Case:
         self.steps: list[Step] = []
         self.modules: list[DualObject] = []  # dual modules made in this case
         self.module_ids: set[int] = set()  # id() of their candidate sides
-        self.created_state: dict[
-            int, dict[str, CandidateTensor]
-        ] = {}  # id of a candidate module: state dict when it was made
+        # id of a candidate module: its state dict when it was made
+        self.created_state: dict[int, dict[str, CandidateTensor]] = {}
         self.global_modules: set[int] = set()
         # id of a candidate module: (step, state, training flags) at its first forward
         self.module_start: dict[int, tuple[Any, ...]] = {}

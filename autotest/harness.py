@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import case as cases
-from . import config, generators, placement, tensors
+from . import config, generators, placement_generators, tensors
 from .dual import Dual
 from .dual import GetDualObject as _dual_of
 from .generators import constant, generator, nothing, oneof, random, random_bool, random_or_nothing
@@ -91,7 +91,7 @@ def bind(
         GlobalScope=GlobalScope,
         is_global=in_global_scope,
         **{name: getattr(tensors, name) for name in tensors.__all__},
-        **placement.make(lambda: candidate),
+        **placement_generators.make(lambda: candidate),
         __all__=list(PUBLIC),
     )
 

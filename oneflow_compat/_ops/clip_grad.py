@@ -30,9 +30,8 @@ def clip_grad_norm_(
     The norm of global tensors on several placements is on that of the first.
     """
     parameters = _as_list(parameters, "clip_grad_norm_")
-    stages: dict[
-        Any, list[torch.Tensor]
-    ] = {}  # placement of global tensors of several ranks -> its parameters
+    # placement of global tensors of several ranks -> its parameters
+    stages: dict[Any, list[torch.Tensor]] = {}
     for p in parameters:
         if p.grad is not None:
             stages.setdefault(getattr(p.grad, "_of_placement", None), []).append(p)

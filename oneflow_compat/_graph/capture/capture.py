@@ -79,9 +79,8 @@ class Capture:
         self.recorder.sizes.expected = dict(branches)
         self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
         self.new_state: list[AdoptedState] = []
-        self.global_results: dict[
-            int, tuple[Any, Any, tuple[int, ...]]
-        ] = {}  # result -> (placement, sbp, shape)
+        # index of a result -> its placement, SBP and shape
+        self.global_results: dict[int, tuple[Any, Any, tuple[int, ...]]] = {}
         self.update: Update | None = None
         self.loss_factor: LossFactor | None = None
         self.aside: Any = ()

@@ -74,9 +74,8 @@ class Update(StateChanges):
         self.snapshots: list[Any] = []
         self.stepping = "the optimizer"  # the class whose step() is recorded
         self.created: list[CreatedState] = []  # before the step
-        self.new_options: dict[
-            Any, Any
-        ] = {}  # optimizer -> [(group, key, tensor)] that the step put into param_groups
+        # optimizer -> [(group, key, tensor)] that the step put into param_groups
+        self.new_options: dict[Any, Any] = {}
         # lists and dicts of state tensors that the step created
         self.structures: dict[OptimizerState, object] = {}
 

@@ -18,7 +18,7 @@ import torch
 
 from ...._global.marks import several
 from ...errors import KEEP_SIZE, CaptureError, location_text, user_location
-from ...program.symbolic import branch_message
+from ...program.symbolic import Branch, branch_message
 from .likely_branches import likely_outcome
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ class Sizes:
     def __init__(self, recorder: RecorderInterface) -> None:
         self.recorder = recorder
         self.nodes: dict[Any, Any] = {}  # expression -> node
-        self.branches: dict[
-            Any, Any
-        ] = {}  # (file, line, count of earlier branches there) -> outcome in this program
-        self.expected: dict[Any, Any] = {}  # the same, of branches whose outcome an earlier call told
+        self.branches: dict[Branch, bool] = {}  # branch -> its outcome in this program
+        self.expected: dict[Branch, bool] = {}  # branch -> the outcome that an earlier call took
         self.vary = False  # values that decide sizes have changed between calls: no program for each
         self.fixed = False  # the program is made for values that decide sizes
 

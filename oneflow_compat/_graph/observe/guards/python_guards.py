@@ -42,9 +42,8 @@ class PythonGuards:
         self.follows_modules = follows_modules
         self.changed: str | None = None
         self.change: Change | None = None
-        self.mode_changed: Callable[..., Any] | None = (
-            None  # called once with a guard whose module was put into another mode
-        )
+        # called once with a guard whose module was put into another mode
+        self.mode_changed: Callable[..., Any] | None = None
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
         self._slots: dict[Any, Any] = {}  # id(tensor) -> (container, key) from which the program reads it
