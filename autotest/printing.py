@@ -57,7 +57,7 @@ def name_of(dual: DualObject) -> str:
 
 
 class SourceWriter:
-    """Writes source text.
+    """A writer of source text.
 
     pair: the two libraries; it decides how the script makes a tensor. Without it, `lib.tensor(...)`.
     defined: numbers of the steps whose results have a name in the script; None means all. Other results are

@@ -36,7 +36,7 @@ SEEDS = 1 << 16
 
 
 class _Stop(unittest.SkipTest):
-    """Leaves Hypothesis at once (it lets skips pass through); never seen outside this file."""
+    """Leave Hypothesis at once (it lets skips pass through); never seen outside this file."""
 
 
 class _Run:

@@ -105,7 +105,7 @@ def _module_of(path: str) -> str | None:
 
 # --------------------------------------------------------------------------- the finder
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes the modules that no file of this package holds."""
+    """Find and make the modules that no file of this package holds."""
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None

@@ -32,7 +32,7 @@ def _owns_oneflow(dist_info: str) -> bool:
 
 
 def conflict_message(names: list[str]) -> str:
-    """What is wrong if other distributions share our folder, and what to do."""
+    """Return what is wrong if other distributions share our folder, and what to do."""
     packages = " ".join(name.split()[0] for name in names)
     return (
         f"{' and '.join(names)} installed files into the same folder as oneflow-compat"

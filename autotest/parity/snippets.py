@@ -32,7 +32,7 @@ def backward(out):
 
 
 class NamingWriter(SourceWriter):
-    """Writes each tensor as a name, t0, t1, ..., and keeps the lines that make them."""
+    """Write each tensor as a name, t0, t1, ..., and keep the lines that make them."""
 
     def __init__(self) -> None:
         super().__init__()

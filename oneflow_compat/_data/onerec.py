@@ -54,7 +54,7 @@ def _digest(data: Any) -> bytes:
 
 # --------------------------------------------------------------------------- writing
 class OneRecWriter(records.PartFile):
-    """Writes OneRec files: `with OneRecWriter(path) as out: out.write({"x": array, "name": "text"})`.
+    """Write OneRec files: `with OneRecWriter(path) as out: out.write({"x": array, "name": "text"})`.
 
     A value is an array or tensor of int8, int16, int32, int64, float32 or float64 (its shape is kept), a str,
     or a list of str. Python numbers are int64 or float64. TypeError for anything else.

@@ -75,7 +75,7 @@ class PartFile:
 
 
 class RecordWriter(PartFile):
-    """Writes records to one part file: `with RecordWriter(path) as out: out.write(record)`.
+    """Write records to one part file: `with RecordWriter(path) as out: out.write(record)`.
 
     A record is an `OFRecord` message, its bytes, or {name: value}, where a value is bytes, str, a
     list of bytes, a number, or numbers (a list, numpy array or tensor: float32 and float16 go to

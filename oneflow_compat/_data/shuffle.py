@@ -111,7 +111,7 @@ class MersenneTwister:
 
 
 class ShuffleBuffer:
-    """Yields the items of a stream in random order. Each step takes a random item of the buffer and puts the
+    """Yield the items of a stream in random order. Each step takes a random item of the buffer and puts the
     next item of the stream in its slot.
     """
 

@@ -175,7 +175,7 @@ def _check_sum(folder: str, data: Any, array: np.ndarray, root: str | None) -> N
 
 # --------------------------------------------------------------------------- writing a folder
 class Writer:
-    """Collects the tensors of one checkpoint folder; `commit` makes it the checkpoint."""
+    """Collect the tensors of one checkpoint folder; `commit` makes it the checkpoint."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)

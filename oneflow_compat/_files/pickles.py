@@ -48,7 +48,7 @@ _SBP = _stand_in("oneflow._oneflow_internal.sbp", "sbp")
 
 
 class Pickler(pickle._Pickler):
-    """Writes an object for OneFlow.
+    """Write an object for OneFlow.
 
     `store(tensor)` writes a tensor to a folder and returns the folder's name. Without `store`, the pickle
     contains the values. `full_values(tensor)` returns the full values of a global tensor.
@@ -204,7 +204,7 @@ def _oneflow_class(module: str, name: Any) -> Any:
 
 
 class _States:
-    """Turns the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
+    """Turn the states of OneFlow's own classes into tensors, dtypes, placements and SBPs."""
 
     def __init__(
         self, folder_tensor: Callable[..., Any] | None, to_device: Callable[[Any], Any], budget: Budget
@@ -277,7 +277,7 @@ def _sbp(state: Any) -> Any:
 
 
 class SafeReader(Unpickler):
-    """Reads OneFlow's pickles and constructs only what `allow` lists."""
+    """Read OneFlow's pickles, and construct only what `allow` lists."""
 
     def __init__(self, file: Any, size: Any, states: Any, budget: Budget, layers: bool = True) -> None:
         super().__init__(file, size, budget, layers=layers)
@@ -296,7 +296,7 @@ class SafeReader(Unpickler):
 
 
 class FullReader(pickle._Unpickler):
-    """Reads OneFlow's pickles and constructs any class that the file names. This can run arbitrary code."""
+    """Read OneFlow's pickles, and construct any class that the file names. This can run arbitrary code."""
 
     def __init__(self, file: Any, states: Any) -> None:
         super().__init__(file)

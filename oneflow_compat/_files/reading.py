@@ -1,4 +1,4 @@
-"""Reads what oneflow.load opens: OneFlow's folders and pickles, torch's files, safetensors."""
+"""Read what oneflow.load opens: OneFlow's folders and pickles, torch's files, safetensors."""
 
 from __future__ import annotations
 

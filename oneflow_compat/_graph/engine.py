@@ -270,7 +270,7 @@ class Engine:
 
 
 def _most_variants(entry: Entry) -> int:
-    """How many programs of one key are kept."""
+    """Return how many programs of one key are kept."""
     if entry.program.dimensions is not None:
         return _MAX_DYNAMIC
     return MAX_BRANCHED if entry.branches else _MAX_VARIANTS

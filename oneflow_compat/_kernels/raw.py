@@ -281,7 +281,7 @@ def stream_touch(x: Sequence[torch.Tensor]) -> None:
 
 
 def throw_error(input: torch.Tensor) -> None:
-    """Always raises: the test operator of OneFlow's error handling.
+    """Raise in any case: the test operator of OneFlow's error handling.
 
     RuntimeError for a tensor of any shape and dtype.
     """

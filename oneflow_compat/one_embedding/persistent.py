@@ -36,7 +36,7 @@ def _types(function: str, key_type: torch.dtype, value_type: torch.dtype) -> typ
 
 
 class PersistentTableReader:
-    """Iterates a snapshot: (keys, values) arrays, chunk by chunk.
+    """Iterate over a snapshot: (keys, values) arrays, chunk by chunk.
 
     ValueError if the snapshot has rows of another width than storage_dim.
     """
@@ -78,7 +78,7 @@ class PersistentTableReader:
 
 
 class PersistentTableWriter:
-    """Collects (keys, values) and makes them a snapshot on close(); nothing is written after an error inside
+    """Collect (keys, values) and make them a snapshot on close(); nothing is written after an error inside
     `with`.
     """
 

@@ -307,7 +307,7 @@ class Optimizer(torch.optim.Optimizer, metaclass=AlsoTorchs):
         return _layout.to_oneflow(state, self._renames, self._option_names)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         if _layout.is_oneflow(state_dict):
             state_dict = _layout.from_oneflow(
                 state_dict, self._renames, self.param_groups, self._counts_steps

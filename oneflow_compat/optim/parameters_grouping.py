@@ -22,7 +22,7 @@ def numel_in_bucket(tensor: torch.Tensor) -> int:
 
 
 class ContiguousParamsGroup:
-    """Moves the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
+    """Move the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
 
     The parameters keep identity, shape and values; their storage (and that of their gradients) becomes a view
     of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero

@@ -33,7 +33,7 @@ OPERATORS: dict[type, str] = {
 
 
 class Binder(ast.NodeVisitor):
-    """Records the bindings of every scope and the expressions that may be names of a library."""
+    """Record the bindings of every scope and the expressions that may be names of a library."""
 
     def __init__(self) -> None:
         self.scope = Scope("module")

@@ -52,7 +52,7 @@ class Finding:
 
 
 class Findings:
-    """Collects the findings of a code base, file by file."""
+    """Collect the findings of a code base, file by file."""
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[str, str], Finding] = {}

@@ -66,7 +66,7 @@ def _uses_of(load: Load, resolver: _Resolver) -> list[Use]:
 
 # --------------------------------------------------------------------------- resolution
 class _Resolver:
-    """Finds the dotted names that an expression refers to.
+    """Find the dotted names that an expression refers to.
 
     There are several if branches bind it differently, and none if the binding is uncertain.
     """

@@ -20,7 +20,10 @@ from .validity import Validity
 
 
 class Entry:
-    """Calls a compiled program: `values` tests it and reads the slots, then the entry is called with them."""
+    """A compiled program that can be called.
+
+    `values` tests whether it serves a call, and reads its slots. The entry is then called with these values.
+    """
 
     def __init__(self, key: Hashable, captured: Captured, run: CompiledFunction) -> None:
         self.key = key

@@ -101,7 +101,7 @@ def _live_value(location: Location, live: LiveState, args: Sequence[Any]) -> Any
 
 
 class Prologue:
-    """Generates the prologue. `run(args)` returns the values of the slots, or None."""
+    """The prologue of one program. `run(args)` returns the values of the slots, or None."""
 
     run: Callable[[Sequence[Any]], tuple[Any, ...] | None]
 

@@ -58,7 +58,7 @@ class FixedOptions:
 
 
 class Validity:
-    """Decides whether a captured program serves a call. The tests are those that `tests` lists."""
+    """The tests that decide whether a captured program serves a call; `tests` lists them."""
 
     def __init__(self, captured: Captured) -> None:
         self.program, self.guards, self.live = captured.program, captured.guards, captured.live

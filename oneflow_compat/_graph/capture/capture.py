@@ -19,7 +19,7 @@ from ..program.pytree import argument_names, tree_flatten
 from ..program.symbolic import is_run_value
 from .build import check_leaves, leaf_name, run_build
 from .patches.patching import everything_undone, undone
-from .patches.random_state import python_draws
+from .patches.random_state import warned_of_python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
 from .recorder import Recorder
 from .side_effects.caller_tensors import keep_callers_values, warn_of_kept_values
@@ -243,7 +243,7 @@ class Capture:
             self.assumptions.constant_options,
             self.option_inputs,
         )
-        with python_draws(self.definition.name, "build()"), self.options.observed():
+        with warned_of_python_samples(self.definition.name, "build()"), self.options.observed():
             return run_build(self, flat)
 
     def _late_state(self, early: StateMap) -> StateMap:
@@ -275,7 +275,7 @@ class Capture:
         self.aside = take_foreign_state(self.state)
         classes = ", ".join(dict.fromkeys(type(o).__name__ for o, _ in self.state.optimizers))
         try:
-            with python_draws(self.definition.name, f"step() of {classes}"):
+            with warned_of_python_samples(self.definition.name, f"step() of {classes}"):
                 self.update.run()
         except (KeyError, TypeError) as error:
             refuse_foreign_state(self.state, self.aside, foreign_keys_of(error, self.aside))

@@ -50,7 +50,10 @@ _CUDNN_CTC = {aten._use_cudnn_ctc_loss.default, aten._use_cudnn_ctc_loss.Tensor}
 
 
 class Recorder(KnownValues, TorchDispatchMode):
-    """Records into `graph`. `lifted` maps id(real tensor) -> (tensor, node, symbolic twin)."""
+    """The recorder of one capture. It writes into `graph`.
+
+    `lifted` maps id(real tensor) -> (tensor, node, symbolic twin).
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -31,7 +31,7 @@ def resolve(value: Any | Callable[[], Any]) -> Any:
 
 
 class StateMap:
-    """Names every tensor that the engine knows; `entry(tensor)` gives its StateEntry."""
+    """The name of every tensor of modules and optimizers; `entry(tensor)` gives its StateEntry."""
 
     def __init__(
         self,

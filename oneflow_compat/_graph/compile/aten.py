@@ -1,4 +1,4 @@
-"""Runs the captured operators in order: it starts at once, and is the reference for the other backends."""
+"""Run the captured operators in order: it starts at once, and is the reference for the other backends."""
 
 from ..config import Config
 from ..program.program import CompiledFunction, Program

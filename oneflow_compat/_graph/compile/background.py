@@ -1,4 +1,4 @@
-"""Compiles a region in a child process, which puts the binary into the program cache.
+"""Compile a region in a child process, which puts the binary into the program cache.
 
 A thread would not do: inductor's lowering is Python, so the training loop would wait for the interpreter's
 lock at each operator, and inductor is not safe to use in several threads at once. The child rebuilds the

@@ -58,7 +58,7 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
 
 
 class Recorded:
-    """Records the region at its first call and replays it.
+    """Record the region at its first call, then replay it.
 
     Outputs are copies, since a replay writes the same memory.
     """

@@ -1,4 +1,4 @@
-"""Keeps freed memory in the process, because a program frees and takes the same memory in each call.
+"""Keep freed memory in the process, because a program frees and takes the same memory in each call.
 
 On Linux the C library would return the memory and fetch it page by page. Measured on ResNet-18: 13,700 page
 faults and a quarter of the time of each training step. On a GPU torch's allocator keeps freed memory for the

@@ -278,7 +278,7 @@ def _has_fields(value: Any) -> bool:
 
 
 def _names(code: Any, depth: Any = 0) -> Any:
-    """Names a function's code may look up among its globals."""
+    """Return the names that a function's code may look up among its globals."""
     yield from code.co_names
     if depth < 3:
         for const in code.co_consts:

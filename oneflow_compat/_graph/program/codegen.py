@@ -57,7 +57,7 @@ _PYTHON: dict[Any, str] = {  # Python function -> how it is written
 
 
 class _Names:
-    """Binds values that have no literal form to names of the generated function's globals."""
+    """Bind values that have no literal form to names of the generated function's globals."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.globals: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Reads an fx graph from the records of its nodes in program.json."""
+"""Read an fx graph from the records of its nodes in program.json."""
 
 from collections.abc import Sequence
 from typing import Any

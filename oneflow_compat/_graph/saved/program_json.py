@@ -1,4 +1,4 @@
-"""Reads a Program from its record in program.json.
+"""Read a Program from its record in program.json.
 
 Every value passes a reader of reader.py before anything is built from it.
 """

@@ -106,14 +106,14 @@ def test_other_branches_on_values_stay_errors(function):
 
 
 @pytest.mark.parametrize(
-    "draw, whose", [(random.random, "Python's random module"), (np.random.rand, "NumPy's generator")]
+    "sample, source", [(random.random, "Python's random module"), (np.random.rand, "NumPy's generator")]
 )
-def test_random_numbers_sampled_outside_torch_warn(draw, whose):
-    with pytest.warns(UserWarning, match=whose):
-        graph_of(lambda x: x * draw())(torch.ones(3))
+def test_random_numbers_sampled_outside_torch_warn(sample, source):
+    with pytest.warns(UserWarning, match=source):
+        graph_of(lambda x: x * sample())(torch.ones(3))
 
 
-def test_numbers_an_optimizer_draws_outside_torch():
+def test_numbers_that_an_optimizer_samples_outside_torch():
     class Noisy(torch.optim.SGD):
         def step(self, closure=None):
             if random.random() < 2:
@@ -121,7 +121,7 @@ def test_numbers_an_optimizer_draws_outside_torch():
 
     layer = torch.nn.Linear(3, 1)
     with pytest.warns(
-        UserWarning, match=r"step\(\) of Noisy draws numbers from Python's random module.*eager mode"
+        UserWarning, match=r"step\(\) of Noisy samples from Python's random module.*eager mode"
     ):
         graph_of(lambda x: layer(x).sum().backward(), Noisy(layer.parameters(), lr=0.1), layer=layer)(
             torch.ones(2, 3)
@@ -130,7 +130,7 @@ def test_numbers_an_optimizer_draws_outside_torch():
 
 def test_random_numbers_sampled_in_torch_do_not_warn(recwarn):
     graph_of(lambda x: x * torch.rand(()))(torch.ones(3))
-    assert not [w for w in recwarn if "draws numbers" in str(w.message)]
+    assert not [w for w in recwarn if "samples from" in str(w.message)]
 
 
 SYMMETRIC = torch.tensor([[2.0, 1.0], [1.0, 2.0]])

@@ -139,30 +139,28 @@ def states_of_generators(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def python_draws(name: str, drawer: Any) -> Iterator[None]:
-    """Warns where `drawer`, build() or an optimizer, drew numbers from Python's or NumPy's generator: the
-    program would hold the same ones in every call.
+def warned_of_python_samples(name: str, sampler: str) -> Iterator[None]:
+    """Warn if `sampler`, build() or an optimizer, samples from Python's or NumPy's generator.
+
+    The program would have the same values in every call.
     """
     before = random.getstate(), np.random.get_state(legacy=False)["state"]
     yield
-    drew = [
-        whose
-        for whose, same in (
-            ("Python's random module", random.getstate() == before[0]),
-            ("NumPy's generator", _same_state(before[1])),
-        )
-        if not same
-    ]
-    if drew:
-        warnings.warn(
-            f"graph {name}: {drawer} draws numbers from {' and '.join(drew)}, which are drawn once and are"
-            " constants of the program. "
-            + (
-                "Draw them with torch (torch.rand, torch.randint), or outside of build() and pass them as"
+    is_unchanged = {
+        "Python's random module": random.getstate() == before[0],
+        "NumPy's generator": _same_state(before[1]),
+    }
+    sources = [source for source, unchanged in is_unchanged.items() if not unchanged]
+    if sources:
+        instead = "Step the optimizer in eager mode."
+        if sampler == "build()":
+            instead = (
+                "Sample them with torch (torch.rand, torch.randint), or outside of build() and pass them as"
                 " tensors."
-                if drawer == "build()"
-                else "Step the optimizer in eager mode."
-            ),
+            )
+        warnings.warn(
+            f"graph {name}: {sampler} samples from {' and '.join(sources)}. These numbers are sampled once,"
+            f" and are constants of the program. {instead}",
             stacklevel=2,
         )
 

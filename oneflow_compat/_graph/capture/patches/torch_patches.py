@@ -71,7 +71,7 @@ def capture_patches(capture: CaptureInterface, state_map: StateMap) -> Iterator[
 
 
 def _backward(capture: CaptureInterface) -> Any:
-    """Wraps the autograd engine: names the phase, scales root gradients of backward() by the loss scale and
+    """Wrap the autograd engine: name the phase, and scale root gradients of backward() by the loss scale and
     the micro batches.
     """
 
@@ -344,9 +344,7 @@ def _tracers() -> Iterator[None]:
 
 
 def _untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What linearize() takes for make_fx: it calls the result with a tuple of tensors, and what comes of that
-    with tensors.
-    """
+    """Return a stand-in for make_fx in linearize(), which calls make_fx(f)(example) and its result."""
     return lambda example: lambda *flat: pytree.tree_leaves(function(flat))
 
 

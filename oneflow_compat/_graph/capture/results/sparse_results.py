@@ -42,7 +42,7 @@ def of_any_rows(twin: RecordedTensor) -> RecordedTensor:
 
 
 def part(func: Any, args: tuple[Any, ...], mode: Any) -> Any:
-    """Indices or values of a tensor of unknown rows; None of others."""
+    """Return indices or values of a tensor of unknown rows; None of others."""
     unknown = getattr(args[0], "_unknown_rows", None) if func in _INDICES or func in _VALUES else None
     if unknown is None:
         return None

@@ -43,7 +43,7 @@ class _Before:
 
 
 class ModuleChanges:
-    """Puts buffers and attributes back that build() bound to symbolic tensors, and says what the program must
+    """Put buffers and attributes back that build() bound to symbolic tensors, and say what the program must
     do instead.
 
     If a real tensor of the same shape and dtype was there before, the program copies the new value into it.

@@ -115,7 +115,7 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 
 
 class ScalarTrace:
-    """Creates HostScalars and records their arithmetic into the fx graph of a recorder."""
+    """Create HostScalars, and record their arithmetic into the fx graph of a recorder."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -163,7 +163,7 @@ class ScalarTrace:
 
 
 class ScalarMode(TorchFunctionMode):
-    """Hides HostScalars from operators while an optimizer steps.
+    """Hide HostScalars from operators while an optimizer steps.
 
     `.item()` of optimizer state returns a HostScalar in this mode.
     """

@@ -38,7 +38,7 @@ outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update(StateChanges):
-    """Records the update of all optimizers.
+    """Record the update of all optimizers.
 
     After `run`, `inputs` has its inputs that are Python numbers.
     """

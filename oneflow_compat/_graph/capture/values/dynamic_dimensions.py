@@ -111,7 +111,7 @@ def _text(size: Any) -> Any:
 
 
 def _strides_of(shape: Any, tensor: torch.Tensor) -> Any:
-    """Strides as products of the sizes where they are such products, else as numbers."""
+    """Return strides as products of the sizes where they are such products, else as numbers."""
     products, strides = {1: 1}, [0] * len(shape)
     for dim in sorted(range(len(shape)), key=lambda d: (tensor.stride(d), -d)):
         step = tensor.stride(dim)

@@ -59,8 +59,8 @@ def compile(program: Program, config: Config, name: str = "inductor") -> Compile
     """Return a function over the slot values."""
     if replays_random_numbers(program.graph):
         warnings.warn(
-            f"graph {program.name} draws numbers from a generator of its own, or reads or sets the state of"
-            " one as recomputed dropout does: it runs on the aten backend",
+            f"graph {program.name} samples from a generator other than torch's default one, or reads or sets"
+            " the state of one, as recomputed dropout does. It runs on the aten backend",
             stacklevel=6,
         )
     plan = plan_for(program, config)

@@ -14,7 +14,7 @@ _POINTER = re.compile(r"\b(?:in|out|in_out)_ptr\d+\b")
 
 
 class _KernelsExist(Exception):
-    """Ends the generation of kernels that exist already."""
+    """End the generation of kernels that exist already."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _gradients_arrive_first(marks: Marks, order: Order) -> bool:
 
 
 class _Merger:
-    """Replaces the marked nodes of one layer by calls of the kernels."""
+    """Replace the marked nodes of one layer by calls of the kernels."""
 
     def __init__(self, graph: Graph, layer: Layer, marks: Marks) -> None:
         self.graph, self.layer, self.marks = graph, layer, marks

@@ -1,4 +1,4 @@
-"""Splits a Program into the region for a compiler (forward and backward) and the rest (the update), which
+"""Split a Program into the region for a compiler (forward and backward) and the rest (the update), which
 runs as captured.
 
 The update is a few fused in-place operators over all parameters, or Python arithmetic around them. A compiler

@@ -23,7 +23,7 @@ _OF_CAPTURE = (FakeTensor, torch.fx.Node, torch.fx.Graph, type)
 
 
 class MadeByBuild:
-    """Tells which objects build() made.
+    """The objects that build() made.
 
     A capture pauses garbage collection, so these are the collector's youngest generation. If build() or
     another thread collects garbage all the same, the youngest objects are noted before they become older.

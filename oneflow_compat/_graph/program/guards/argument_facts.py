@@ -80,7 +80,7 @@ def is_visible(argument: torch.Tensor, symbolic: torch.Tensor, name: str) -> boo
 
 
 class ArgumentFacts:
-    """Tests the facts that one program assumes."""
+    """The test of the facts that one program assumes."""
 
     def __init__(self, facts: Sequence[ArgumentFact]) -> None:
         self.facts = facts

@@ -63,7 +63,7 @@ def operator_lines(program: Program, calls: ModuleCalls, location: bool = False)
 
 
 class JobWriter:
-    """Writes the operators of a program as the operators of a OneFlow job: `job`.
+    """Write the operators of a program as the operators of a OneFlow job: `job`.
 
     A value of the job is named "operator/output_0". Operators that OneFlow writes differently have a writer
     in `_SPECIAL`, `CALLS` or `PARTS`. The others are written by the table, or under ATen's name.
