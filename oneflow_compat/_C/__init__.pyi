@@ -1276,7 +1276,7 @@ def tensordot(a: Tensor, b: Tensor, dims_a: Sequence[_int] | None = None, dims_b
     ...
 
 def throw_error(input: Tensor) -> None:
-    """Always raises: the test operator of OneFlow's error handling.
+    """Raise in any case: the test operator of OneFlow's error handling.
 
     RuntimeError for a tensor of any shape and dtype.
     """

@@ -166,7 +166,7 @@ class Ftrl(torch.optim.Optimizer):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform a single optimization step to update parameter.
@@ -392,7 +392,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: _bool = False) -> None: ...
 
 class PersistentTableReader:
-    """Iterates a snapshot: (keys, values) arrays, chunk by chunk.
+    """Iterate over a snapshot: (keys, values) arrays, chunk by chunk.
 
     ValueError if the snapshot has rows of another width than storage_dim.
     """
@@ -407,7 +407,7 @@ class PersistentTableReader:
     def __exit__(self, *error: Any) -> None: ...
 
 class PersistentTableWriter:
-    """Collects (keys, values) and makes them a snapshot on close(); nothing is written after an error inside
+    """Collect (keys, values) and make them a snapshot on close(); nothing is written after an error inside
     `with`.
     """
     def __init__(self, paths: str | Sequence[str], snapshot_name: str, key_type: torch.dtype, value_type: torch.dtype, storage_dim: _int, physical_block_size: _int = 4096) -> None:
@@ -459,7 +459,7 @@ class SmartDecayAdam(torch.optim.Adam):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 def make_cached_host_mem_store_options(cache_budget_mb: _float, persistent_path: str | Sequence[str], capacity: _int, size_factor: _int = 1, storage_dim: _int = -1, physical_block_size: _int = 4096) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Adadelta(torch.optim.Adadelta):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 class Adagrad(torch.optim.Adagrad):
@@ -96,7 +96,7 @@ class Adagrad(torch.optim.Adagrad):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 class Adam(torch.optim.Adam):
@@ -133,7 +133,7 @@ class Adam(torch.optim.Adam):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 class AdamW(torch.optim.AdamW):
@@ -166,7 +166,7 @@ class AdamW(torch.optim.AdamW):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 class Ftrl(torch.optim.Optimizer):
@@ -204,7 +204,7 @@ class Ftrl(torch.optim.Optimizer):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform a single optimization step to update parameter.
@@ -251,7 +251,7 @@ class LAMB(torch.optim.Optimizer):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters from their gradients; `closure` recomputes the loss, which is returned."""
@@ -287,7 +287,7 @@ class LBFGS(torch.optim.LBFGS):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 class Optimizer(torch.optim.Optimizer):
@@ -327,7 +327,7 @@ class Optimizer(torch.optim.Optimizer):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
 
 class RMSprop(torch.optim.RMSprop):
@@ -364,7 +364,7 @@ class RMSprop(torch.optim.RMSprop):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform a single optimization step to update parameter.
@@ -410,5 +410,5 @@ class SGD(torch.optim.SGD):
         """
         ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Accepts both layouts, whoever wrote them."""
+        """Accept both layouts, whoever wrote them."""
         ...

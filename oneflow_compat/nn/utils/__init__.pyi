@@ -24,7 +24,7 @@ from . import container as container
 from oneflow.optim import parameters_grouping as parameters_grouping
 
 class ContiguousParamsGroup:
-    """Moves the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
+    """Move the parameters of each list in `params_group_list` into one flat buffer per dtype and device.
 
     The parameters keep identity, shape and values; their storage (and that of their gradients) becomes a view
     of `grouped_parameters[i]` (of `grouped_parameters_grad[i]`). A parameter without a gradient gets a zero

@@ -104,23 +104,23 @@ def all_placement() -> Any:
     ...
 
 def all_cpu_placement() -> Any:
-    """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
+    """Every placement of all ranks on the CPU."""
     ...
 
 def all_cuda_placement() -> Any:
-    """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
+    """Every placement of all ranks on GPUs."""
     ...
 
 def random_placement() -> Any:
-    """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
+    """One of all_placement. The test is skipped if there is none."""
     ...
 
 def random_cpu_placement() -> Any:
-    """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
+    """One of all_cpu_placement."""
     ...
 
 def random_gpu_placement() -> Any:
-    """Every placement of all ranks: each device type, flat and as (nodes, ranks per node)."""
+    """One of all_cuda_placement. The test is skipped if there is no GPU."""
     ...
 
 def all_sbp(placement: Any = None, dim: Any = 1, max_dim: Any = 0, except_split: Any = False, except_broadcast: Any = False, except_partial_sum: Any = False, valid_split_axis: Any = None) -> Any:

@@ -47,7 +47,7 @@ class DistributedSampler(torch.utils.data.DistributedSampler[Any]):
         ...
 
 class OFRecordWriter:
-    """Writes records to one part file: `with RecordWriter(path) as out: out.write(record)`.
+    """Write records to one part file: `with RecordWriter(path) as out: out.write(record)`.
 
     A record is an `OFRecord` message, its bytes, or {name: value}, where a value is bytes, str, a
     list of bytes, a number, or numbers (a list, numpy array or tensor: float32 and float16 go to
@@ -67,7 +67,7 @@ class OFRecordWriter:
         ...
 
 class OneRecWriter:
-    """Writes OneRec files: `with OneRecWriter(path) as out: out.write({"x": array, "name": "text"})`.
+    """Write OneRec files: `with OneRecWriter(path) as out: out.write({"x": array, "name": "text"})`.
 
     A value is an array or tensor of int8, int16, int32, int64, float32 or float64 (its shape is kept), a str,
     or a list of str. Python numbers are int64 or float64. TypeError for anything else.
