@@ -16,3 +16,13 @@ os.environ.setdefault("ONEFLOW_CACHE_SIZE", "0")
 def the_same_numbers_in_any_order():
     """A test samples the same random numbers whichever tests ran before it in its process."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """The list of regions that inductor compiled."""
+    from oneflow._graph.compile.inductor import compiler
+
+    compiled, compile_region = [], compiler._compile
+    monkeypatch.setattr(compiler, "_compile", lambda *a: compiled.append(a) or compile_region(*a))
+    return compiled

@@ -68,16 +68,8 @@ def test_batches_of_two_lengths_share_two_programs(optimizer, monkeypatch):
     captures, run = [], Capture.run
     monkeypatch.setattr(Capture, "run", lambda self: captures.append(1) or run(self))
 
-    def build_of(m):
-        def build(x):
-            loss = m(x).square().mean()
-            loss.backward()
-            return loss
-
-        return build
-
     same_as_eager(
-        build_of, lambda: nn.Linear(4, 2), [torch.ones(n, 4) for n in (3, 5) * 4], optimizer=optimizer
+        one_loss, lambda: nn.Linear(4, 2), [torch.ones(n, 4) for n in (3, 5) * 4], optimizer=optimizer
     )
     assert len(captures) == 2
 

@@ -1,6 +1,9 @@
-"""How the tests of kernels call an operator of ops_table.py, with its gradients."""
+"""What the tests of kernels share: calls of the operators of ops_table.py, with gradients; runs without kernels."""
 
+import pytest
 import torch
+
+from oneflow._kernels import _ext
 
 
 def listed(out):
@@ -46,3 +49,16 @@ def run(function, op, inputs):
     weights = [torch.randn(o.shape, dtype=torch.float64).to(o) for o in out]
     grads = torch.autograd.grad(sum((o * w).sum() for o, w in zip(out, weights)), leaves(op, inputs))
     return out + list(grads)
+
+
+@pytest.fixture(params=["kernels", "plain"], autouse=True)
+def with_and_without_kernels(request, monkeypatch):
+    """Every test runs with the kernels, if the library is available, and without them."""
+    if request.param == "plain":
+        monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
+    elif _ext.status() != "loaded":
+        pytest.skip(f"the kernel library is {_ext.status()}")
+
+
+def rand(*shape):
+    return torch.randn(shape, dtype=torch.float64)

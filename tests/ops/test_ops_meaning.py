@@ -5,24 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from kernel_cases import rand, with_and_without_kernels  # noqa: F401
 
 import oneflow
-from oneflow._kernels import _ext
 
 C = oneflow._C
-
-
-@pytest.fixture(params=["kernels", "plain"], autouse=True)
-def way(request, monkeypatch):
-    """Every test runs with the kernels, if the library is available, and without them."""
-    if request.param == "plain":
-        monkeypatch.setattr(_ext, "use", lambda *a, **k: False)
-    elif _ext.status() != "loaded":
-        pytest.skip(f"the kernel library is {_ext.status()}")
-
-
-def rand(*shape):
-    return torch.randn(shape, dtype=torch.float64)
 
 
 def test_broadcast_dim_like():

@@ -89,7 +89,7 @@ def replacing(slow: Callable[..., Any]) -> Callable[[Method], Method]:
             try:
                 return original(self, *args, **kwargs)
             except REFUSALS as error:
-                if not _fits(expected, original, error, self, *args, **kwargs):
+                if not takes(expected, original, error, self, *args, **kwargs):
                     raise
                 out = slow(original, error, self, *args, **kwargs)
                 if out is NotImplemented:
@@ -107,7 +107,8 @@ def replacing(slow: Callable[..., Any]) -> Callable[[Method], Method]:
     return row
 
 
-def _fits(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+def takes(signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> bool:
+    """Whether a function of this signature can be called with these arguments."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError:

@@ -39,14 +39,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "programs"
 
 
-@pytest.fixture
-def compilations(monkeypatch):
-    """The list of regions that inductor compiled."""
-    compiled, compile_region = [], compiler._compile
-    monkeypatch.setattr(compiler, "_compile", lambda *a: compiled.append(a) or compile_region(*a))
-    return compiled
-
-
 def scaled(factor=2.0, offset=(1.0, 2.0, 3.0)):
     """A graph with a scalar and a constant tensor."""
 

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import oneflow as flow
 from oneflow._graph.compile import auto
-from oneflow._graph.compile.inductor import compiler, symbols
+from oneflow._graph.compile.inductor import symbols
 from oneflow._graph.compile.inductor.matmul import multiply_in_blocks
 from oneflow._graph.compile.program_cache.store import Store
 from oneflow._kernels import _ext
@@ -33,14 +33,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ONEFLOW_CACHE_DIR", str(tmp_path / "programs"))
     monkeypatch.setenv("ONEFLOW_CACHE_SIZE", "100")
     return tmp_path / "programs"
-
-
-@pytest.fixture
-def compilations(monkeypatch):
-    """The list of regions that inductor compiled."""
-    compiled, compile_region = [], compiler._compile
-    monkeypatch.setattr(compiler, "_compile", lambda *a: compiled.append(a) or compile_region(*a))
-    return compiled
 
 
 class Training(flow.nn.Graph):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 import torch
 
+from ...._ops.tensor.replacing import takes
 from ...._tables.legacy.orders import KINDS, ORDERS
 from .._jobs.host import HostBlob
 from ..distribute import Distribute
@@ -101,22 +102,14 @@ class _Order:
         arguments = {
             self.today.get(name, name): value for name, value in by_name.items() if self.today.get(name, name)
         }
-        return arguments if _binds(signature, (), arguments) and _has_kinds(arguments) else None
-
-
-def _binds(signature: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
+        return arguments if takes(signature, **arguments) and _has_kinds(arguments) else None
 
 
 def _older_arguments(
     signature: Any, orders: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any] | None:
     """The arguments of a call that does not fit 0.5's order, under 0.5's names; None for every other call."""
-    if _binds(signature, args, kwargs) and _has_kinds(signature.bind(*args, **kwargs).arguments):
+    if takes(signature, *args, **kwargs) and _has_kinds(signature.bind(*args, **kwargs).arguments):
         return None
     for order in orders:
         arguments = order.arguments(args, kwargs, signature)
