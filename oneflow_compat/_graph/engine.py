@@ -72,7 +72,7 @@ class Engine:
         try:
             for _ in range(_MAX_TRIES):
                 try:
-                    return entry(values)
+                    return entry(values, args, kwargs)
                 except BranchTaken as taken:
                     branches = list(entry.branches.items())
                     branch, outcome = branches[taken.index]

@@ -91,7 +91,7 @@ def test_nested_tensors_and_classes_of_tensors_are_named():
 
 def test_output_type_is_named():
     for out, name in (
-        (lambda x: {1}, r"output of build\(\) has the type set"),
+        (lambda x: {x}, r"output of build\(\) has the type set"),
         (lambda x: [{"a": object()}], r"output \[0\]\['a'\] of"),
     ):
         with pytest.raises(OneFlowError, match=name):

@@ -67,8 +67,11 @@ class Entry:
             )
         return gather(self.program, self.live, [None] * self.program.in_spec.num_leaves)
 
-    def __call__(self, values: tuple[Any, ...]) -> Any:
-        """Run the program and apply its effects. Raise BranchTaken if it takes another branch on sizes."""
+    def __call__(self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the program with the values of its slots, and apply its effects to the arguments and the state.
+
+        Raise BranchTaken if it takes another branch on sizes.
+        """
         try:
             outputs = self.run(*values)
         except BranchTaken:
@@ -81,7 +84,7 @@ class Entry:
         self._has_run = True
         if self.guards.serves_one_call:
             self.validity.dead = True
-        return self.epilogue(values, outputs)
+        return self.epilogue(values, outputs, args, kwargs)
 
 
 def _takes_leaves(program: Program) -> bool:

@@ -14,9 +14,10 @@ from ..._global.program_results import make_results_global
 from ..program.captured import Effects
 from ..program.locations import LiveState
 from ..program.program import Program, roots
-from ..program.pytree import with_sizes
+from ..program.pytree import tree_unflatten, with_sizes
 from ..program.symbolic import is_run_value
 from ..program.writes import silent_writes
+from .object_results import ObjectResults, uses_objects
 
 
 class Epilogue:
@@ -29,19 +30,28 @@ class Epilogue:
         self._result_count = program.out_spec.num_leaves - len(program.out_constants)
         self._stores_state = bool(effects.state_values) or effects.reports_overflow
         self._written = _slots_of_raised_versions(program)
-        self._results = _without_history(results_of(program), _inputs_among_results(program))
+        self._objects = ObjectResults(program, effects) if uses_objects(program, effects) else None
+        results = results_of(program) if self._objects is None else list
+        self._results = _without_history(results, _inputs_among_results(program))
         if effects.global_results:
             self._results = make_results_global(self._results, dict(effects.global_results))
 
-    def __call__(self, values: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    def __call__(
+        self, values: Sequence[Any], outputs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self._written is not None:
             increment_version(self._written(values))
         if self._stores_state:
             outputs = self._store_state(outputs)
+        changed: Sequence[Any] = ()
+        if self._objects is not None:
+            outputs, changed = self._objects.split(outputs)
         if self.effects.attributes:
             outputs = self._store_attributes(outputs)
         if self.effects.schedulers:
             self._step_schedulers()
+        if self._objects is not None:
+            return self._objects.results(self._results(outputs), changed, args, kwargs)
         return self._results(outputs)
 
     def undo(self) -> None:
@@ -73,7 +83,7 @@ class Epilogue:
             container: Any = attribute.container
             key = attribute.key
             leaves = [next(values) if is_run_value(leaf) else leaf for leaf in attribute.leaves]
-            new = pytree.tree_unflatten(leaves, attribute.spec)
+            new = tree_unflatten(leaves, attribute.spec)
             if attribute.appends:
                 container.append(new)
                 continue

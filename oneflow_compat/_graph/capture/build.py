@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
 from ..errors import KEEP_PADDED, KEEP_SIZE, CaptureError, GraphTypeError, raised_at
-from ..program.pytree import paths, tree_flatten, with_sizes
+from ..program.object_trees import has_objects, owners_of_leaves
+from ..program.python_values import is_constant
+from ..program.pytree import argument_names, path_text, paths, tree_flatten, with_sizes
 from ..program.symbolic import SYMBOLIC_NUMBERS
 from .results.unknown_sizes import asks_for_a_size, innermost
+from .side_effects.argument_objects import ArgumentObjects
 from .side_effects.caller_tensors import same_contents, warn_of_changed_containers
+from .side_effects.result_objects import Results, flatten_results
 from .update.loss_scaling import resolve_scaler, scaled
 from .values.branch_values import with_known_lengths
 
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
+    from ..program.locations import Keys
     from .interfaces import CaptureInterface, LossFactor
-
-_PLAIN = (
-    int,
-    float,
-    bool,
-    str,
-    bytes,
-    complex,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    slice,
-    type(Ellipsis),
-    enum.Enum,
-    np.generic,
-)
 
 
 def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[type, ...] = ()) -> None:
@@ -49,16 +36,13 @@ def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[ty
     An error calls the leaf name(index).
     """
     for index, leaf in enumerate(flat):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN, *SYMBOLIC_NUMBERS, *also)):
-            type_name = (
-                type(leaf).__qualname__
-                if type(leaf).__module__ == "builtins"
-                else f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-            )
+        if not isinstance(leaf, (torch.Tensor, *SYMBOLIC_NUMBERS, *also)) and not is_constant(leaf):
             raise GraphTypeError(
-                f"the {name(index)} of build() has the type {type_name}, which a graph cannot take",
+                f"the {name(index)} of build() has the type {_class_name(type(leaf))}, which a graph cannot"
+                " take",
                 "Use tensors, numbers, strings, None, and nested list, tuple or dict of them (numpy:"
-                " flow.from_numpy(x)).",
+                " flow.from_numpy(x)). An object may also hold functions, classes and other such objects:"
+                " leave anything else out of it, or use only its tensors.",
             )
         if isinstance(leaf, torch.Tensor) and leaf.is_nested:
             raise GraphTypeError(
@@ -66,13 +50,46 @@ def check_leaves(flat: Iterable[Any], name: Callable[[int], str], also: tuple[ty
             )
 
 
+def check_arguments(flat: Sequence[Any], spec: TreeSpec, positional: Sequence[str]) -> None:
+    """Raise unless every leaf of the arguments can be an input or a constant of a program."""
+
+    def name(index: int) -> str:
+        argument, leaf = argument_names(spec, positional)[index]
+        owner = owners_of_leaves(spec)[index]
+        if owner is None:
+            return f"argument {leaf!r}"
+        return f"argument {argument!r}{_text_of_part(paths(spec)[index][2:], owner)}"
+
+    check_leaves(flat, name)
+
+
+def check_results(results: Results) -> None:
+    """Raise unless every leaf of the results can be an output or a constant of a program."""
+
+    def name(index: int) -> str:
+        path, owner = paths(results.spec)[index], owners_of_leaves(results.spec)[index]
+        text = path_text(path) if owner is None else _text_of_part(path, owner)
+        return f"output {text}".rstrip()
+
+    check_leaves(results.leaves, name, (torch.nn.Module,))
+    check_leaves(results.changed_leaves, lambda index: "new value in an argument")
+
+
+def _text_of_part(path: Keys, owner: type) -> str:
+    return f"{path_text(path)} (in an object of the class {_class_name(owner)})"
+
+
+def _class_name(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
 def leaf_name(spec: TreeSpec, index: int) -> str:
-    """Return a readable path of a flat leaf, such as [0]['x']."""
-    return "".join(f"[{key!r}]" for key in paths(spec)[index])
+    """Return a readable path of a flat leaf, such as [0]['x'].layers."""
+    return path_text(paths(spec)[index])
 
 
-def run_build(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
-    """Call build() once, or once per micro batch; returns (flat outputs, tree spec)."""
+def run_build(capture: CaptureInterface, flat: list[Any]) -> Results:
+    """Call build() once, or once per micro batch."""
     config = capture.config
     optimizers = capture.definition.optimizers
     parts = config.accumulation if callable(optimizers) or optimizers else 1
@@ -83,20 +100,28 @@ def run_build(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], Tr
     results = []
     for k in range(parts):
         results.append(_once(capture, [s[k] for s in splits]))
-    spec = results[0][1]
-    if any(r[1] != spec for r in results):
+    spec = results[0].spec
+    if any(r.uses_arguments for r in results):
+        raise CaptureError(
+            "build() changes or returns an object among its arguments, in a step of several micro batches",
+            "Return the new tensors, or set_gradient_accumulation_steps(1).",
+        )
+    if any(r.spec != spec for r in results):
         raise CaptureError(
             "build() returned different structures for different micro batches",
             "Return the same structure in each call.",
         )
-    return [_join([r[0][i] for r in results]) for i in range(len(results[0][0]))], spec
+    joined = [_join([r.leaves[i] for r in results]) for i in range(spec.num_leaves)]
+    return replace(results[0], leaves=joined)
 
 
-def _once(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
-    args, kwargs = with_known_lengths(
-        capture.recorder, pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec))
-    )
-    contents = tree_flatten((args, kwargs))
+def _once(capture: CaptureInterface, flat: list[Any]) -> Results:
+    objects = ArgumentObjects(capture.in_spec, flat) if has_objects(capture.in_spec) else None
+    tree = pytree.tree_unflatten(list(flat), with_sizes(capture.in_spec)) if objects is None else objects.tree
+    if objects is not None:
+        capture.reads.note_twins(objects.twins(capture.argument_objects))
+    args, kwargs = with_known_lengths(capture.recorder, tree)
+    contents = tree_flatten((args, kwargs)) if objects is None else None
     with autocast(capture):
         try:
             result = capture.definition.build(*args, **kwargs)
@@ -105,9 +130,13 @@ def _once(capture: CaptureInterface, flat: list[Any]) -> tuple[list[Any], TreeSp
                 if said(e):
                     raise CaptureError(what, instead, raised_at(e)) from e
             raise
-    if not same_contents(contents, tree_flatten((args, kwargs))):
+    if objects is not None:
+        is_changed = objects.changes_container()
+    else:
+        is_changed = not same_contents(contents, tree_flatten((args, kwargs)))
+    if is_changed:
         warn_of_changed_containers(capture)
-    return tree_flatten(result)
+    return flatten_results(result, objects, capture.reads.ids_made_by_build)
 
 
 def _of_nested_tensors(error: BaseException) -> Any:

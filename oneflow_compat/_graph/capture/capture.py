@@ -14,10 +14,11 @@ from ..errors import CaptureError, inside_another
 from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, torch_settings
 from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
-from ..program.program import Output, Program
+from ..program.object_trees import flattened_arguments, has_objects
+from ..program.program import Program
 from ..program.pytree import argument_names, tree_flatten
-from ..program.symbolic import is_run_value
-from .build import check_leaves, leaf_name, run_build
+from .build import check_arguments, check_results, run_build
+from .outputs import Outputs, outputs_of
 from .patches.patching import everything_undone, undone
 from .patches.random_state import warned_of_python_samples
 from .patches.torch_patches import autograd_of_capture, capture_patches
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch.fx import Graph, Node
-    from torch.utils._pytree import TreeSpec
 
     from ..argument_sizes import SymbolicDims
     from ..assumptions import Assumptions
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ..program.locations import GroupOption, LiveState
     from ..program.symbolic import Branch
     from .interfaces import LossFactor
+    from .side_effects.result_objects import Results
     from .update.optimizer_state import AdoptedState
 
 
@@ -71,6 +72,7 @@ class Capture:
         """`dynamic`: {index of a flat argument: its dimensions that are symbols}."""
         self.definition, self.assumptions, self.config = definition, assumptions, config
         self.args_flat, self.in_spec = tree_flatten((args, kwargs))
+        self.argument_objects = flattened_arguments(args, kwargs).objects if has_objects(self.in_spec) else []
         self.recorder = Recorder()
         if dynamic:
             positions = [i for i, value in enumerate(self.args_flat) if isinstance(value, torch.Tensor)]
@@ -79,8 +81,6 @@ class Capture:
         self.recorder.sizes.expected = dict(branches)
         self.option_inputs: set[GroupOption] = set()  # options of optimizers that build() reads as inputs
         self.new_state: list[AdoptedState] = []
-        # index of a result -> its placement, SBP and shape
-        self.global_results: dict[int, tuple[Any, Any, tuple[int, ...]]] = {}
         self.update: Update | None = None
         self.loss_factor: LossFactor | None = None
         self.aside: Any = ()
@@ -135,8 +135,8 @@ class Capture:
         ):
             STATE.recorder, STATE.state = recorder, early
             with recorder, torch.set_grad_enabled(grad_mode):  # inference_mode(False) turned it on
-                flat_out, out_spec = self._record(inputs, early, modules)
-            captured = self._close(flat_out, out_spec)
+                results = self._record(inputs, early, modules)
+            captured = self._close(results)
         self._finish_step_reads()
         self._install_new_state(captured.live)
         return captured
@@ -149,7 +149,7 @@ class Capture:
                 "a graph was called under a transform of torch.func (vmap, grad, ...)",
                 "Transform the function inside build().",
             )
-        check_leaves(self.args_flat, lambda i: f"argument {self._argument_names()[i]!r}")
+        check_arguments(self.args_flat, self.in_spec, self.definition.argument_names)
 
     def _state_before_build(self, names: Sequence[str]) -> StateMap:
         """Return the state that is there before build(), which may create more."""
@@ -195,18 +195,16 @@ class Capture:
     def _argument_names(self) -> list[str]:
         return [name for _, name in argument_names(self.in_spec, self.definition.argument_names)]
 
-    def _record(
-        self, inputs: list[Any], early: StateMap, modules: ModuleChanges
-    ) -> tuple[list[Any], TreeSpec]:
-        """Run build(), then record what it left in modules, and the update; return its flat results, spec."""
+    def _record(self, inputs: list[Any], early: StateMap, modules: ModuleChanges) -> Results:
+        """Run build(), then record what it left in modules, and the update; return its flat results."""
         self._report_unfollowed(self.reads.note_arguments(inputs))
         with self.reads:
-            flat_out, out_spec = self._build(inputs)
-        check_leaves(flat_out, lambda i: f"output {leaf_name(out_spec, i)}".rstrip(), (torch.nn.Module,))
+            results = self._build(inputs)
+        check_results(results)
         self.recorder.phase = "state"
         rebound = modules.changes()
-        modules.store_created(v for v in flat_out if isinstance(v, torch.nn.Module))
-        self.attributes = modules.stored_attributes(memories([*inputs, *flat_out]))
+        modules.store_created(v for v in results.leaves if isinstance(v, torch.nn.Module))
+        self.attributes = modules.stored_attributes(memories([*inputs, *results.leaves]))
         self._finish_reads(inputs)
         self.state = self._late_state(early)
         for old, new in rebound:
@@ -214,7 +212,7 @@ class Capture:
                 old.copy_(new)
         self._packed_gradients()
         self._record_update()
-        return flat_out, out_spec
+        return results
 
     def _finish_reads(self, inputs: list[Any]) -> None:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
@@ -234,7 +232,7 @@ class Capture:
         is_first_report = self.assumptions.is_first_report
         report_unfollowed(self.definition.name, unfollowed, self.config.strict, is_first_report)
 
-    def _build(self, flat: list[Any]) -> tuple[list[Any], TreeSpec]:
+    def _build(self, flat: list[Any]) -> Results:
         optimizers = [optimizer for optimizer, _ in resolve(self.definition.optimizers)]
         self.options = OptionReads(
             optimizers,
@@ -285,47 +283,16 @@ class Capture:
         for index, keys in self.update.found_live.items():
             self.assumptions.add_live_options(index, keys)
 
-    def _results(
-        self, flat_out: list[Any], out_spec: TreeSpec
-    ) -> tuple[list[Any], list[Output], list[tuple[int, Any]]]:
-        """Return what the program returns: the results of build(), then what the runtime stores.
-
-        Returns (nodes, an Output for each, [(index of a result that is no node, the value)]).
-        """
-        results: list[Any] = []  # (node, Output)
-        constants: list[Any] = []
-        for i, value in enumerate(flat_out):
-            if isinstance(value, torch.Tensor) and is_global(value):
-                self.global_results[len(results)] = value._of_placement, value._of_sbp, value.shape
-            node = self._node_of(value) if is_run_value(value) else value
-            if isinstance(value, torch.Tensor):
-                info = node.meta["tensor"]
-                output = Output(leaf_name(out_spec, i), info.shape, info.dtype, info.device)
-                results.append((node, output))
-            elif isinstance(node, torch.fx.Node):
-                results.append((node, Output(leaf_name(out_spec, i))))
-            else:
-                constants.append((i, node))
-        leaves = (leaf for attribute in self.attributes for leaf in attribute.leaves)
-        results += [(self._node_of(leaf), Output("attribute")) for leaf in leaves if is_run_value(leaf)]
-        if self.update is not None:
-            results += [(value.value, Output("state")) for value in self.update.state_values]
-        if self._overflow is not None:
-            results.append((self._overflow, Output("overflow")))
-        return [node for node, _ in results], [output for _, output in results], constants
-
-    def _node_of(self, value: Any) -> Any:
-        """Return the node of a tensor, or of a scalar computed from sizes; its number if it is known."""
-        return self.recorder._convert(memory_of(value) if isinstance(value, torch.Tensor) else value)[0]
-
-    def _close(self, flat_out: list[Any], out_spec: TreeSpec) -> Captured:
-        recorder = self.recorder
-        nodes, outputs, constants = self._results(flat_out, out_spec)
+    def _close(self, results: Results) -> Captured:
+        recorder, update = self.recorder, self.update
+        stored = (leaf for attribute in self.attributes for leaf in attribute.leaves)
+        state = [value.value for value in update.state_values] if update is not None else []
+        outputs = outputs_of(recorder, results, stored, state, self._overflow)
         self._take_new_state_as_inputs()
         conditions = recorder.guards + self.options.numbers.conditions
-        conditions += self.update.trace.guards if self.update is not None else []
+        conditions += update.trace.guards if update is not None else []
         guard = guard_graph(recorder.graph, conditions) if conditions else None
-        graph = recorder.finish(nodes)
+        graph = recorder.finish(outputs.nodes)
         self._keep_callers_values(graph)
         if not self.state.optimizers and backward_is_unused(graph):
             warn_of_unused_backward(self)
@@ -335,34 +302,35 @@ class Capture:
             graph=graph,
             slots=slots,
             guard=guard,
-            outputs=tuple(outputs),
+            outputs=tuple(outputs.descriptions),
             in_spec=self.in_spec,
-            out_spec=out_spec,
-            out_constants=tuple(constants),
+            out_spec=results.spec,
+            out_constants=outputs.constants,
             in_constants=tuple(
                 (i, name, repr(v))
                 for i, (v, name) in enumerate(zip(self.args_flat, self._argument_names()))
                 if not isinstance(v, torch.Tensor)
             ),
             constants=recorder.constants,
-            training=self.update is not None,
+            training=update is not None,
             config=self.config,
             unknown_sizes=recorder.sizes.depend_on_values,
             dimensions=recorder.dynamic.guards() if recorder.dynamic is not None else None,
         )
         guards = self._guards(free_index, *shared_memory(self, program))
-        return Captured(program, self._effects(), guards, self.state.live(free))
+        return Captured(program, self._effects(outputs), guards, self.state.live(free))
 
-    def _effects(self) -> Effects:
+    def _effects(self, outputs: Outputs) -> Effects:
         update = self.update
         created = (*update.created, *self.new_state) if update is not None else ()
         return Effects(
             attributes=tuple(self.attributes),
+            argument_changes=outputs.argument_changes,
             state_values=tuple(v.location for v in update.state_values) if update is not None else (),
             reports_overflow=self._overflow is not None,
             created_state=tuple(c.location for c in created),
             schedulers=tuple(s for _, s in self.state.optimizers if s is not None),
-            global_results=self.global_results,
+            global_results=outputs.global_results,
         )
 
     def _guards(self, free_index: Any, overlaps: Any, merged: Any) -> Guards:

@@ -33,6 +33,7 @@ from ..program.python_values import (
     is_record,
     same_value,
 )
+from .guards.outliving import MadeByBuild
 from .guards.python_guards import PythonGuards
 from .guards.sources import CELL, CONTENTS, ELEMENT, ITEM, Guard, contents
 
@@ -66,7 +67,8 @@ class AttributeReads:
 
     # -- attributes ------------------------------------------------------------------
     def __enter__(self) -> Any:
-        self.stack = contextlib.ExitStack()
+        self.stack, self.made_by_build = contextlib.ExitStack(), MadeByBuild()
+        self.stack.enter_context(self.made_by_build)
         classes = {torch.nn.Module}
         if self.owner is not None:
             classes.add(type(self.owner))
@@ -79,6 +81,13 @@ class AttributeReads:
 
     def __exit__(self, *exc: Any) -> Any:
         return self.stack.__exit__(*exc)
+
+    def note_twins(self, twins: dict[int, Any]) -> None:
+        """Do nothing: comparisons are not observed here."""
+
+    def ids_made_by_build(self) -> set[int]:
+        """Return the ids of the objects that build() made."""
+        return self.made_by_build.ids({})
 
     def _reading(self, cls: Any) -> None:
         """Attributes of the objects of a class are noted from here on."""

@@ -80,3 +80,12 @@ def report_repeated(name: str, label: str | None, times: int) -> None:
             " its own. Pass it to build() as a tensor, or keep it in a buffer that is changed in place.",
             stacklevel=5,
         )
+
+
+def compared_with_argument(cls: type) -> CaptureError:
+    """Return the error of a comparison by identity that has another outcome in build() than in eager mode."""
+    return CaptureError(
+        f"build() compares an object of the class {cls.__qualname__} by identity with an argument that is"
+        " this object, or holds it; a graph gives build() another object in its place",
+        "Compare by equality, or let a text, a number or a member of an enum be the mark.",
+    )

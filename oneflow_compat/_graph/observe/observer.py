@@ -95,6 +95,15 @@ class Observer:
         """Note the arguments of build(), and return (None, text) for what it does not see of them."""
         return self.reads.note_arguments(arguments)
 
+    def note_twins(self, twins: dict[int, Any]) -> None:
+        """Note which objects stand for arguments in build(): {id(object): the argument}."""
+        self.reads.twins = twins
+
+    def ids_made_by_build(self) -> set[int]:
+        """Return the ids of the objects that build() made."""
+        created: set[int] = self.made_by_build.ids(self.reads.attribute_dicts)
+        return created
+
     def is_text_for_output(self, frame: Any) -> bool:
         """Whether the text that a frame asks for goes to print() or to a log, and decides nothing."""
         site = self.reads.printing_site
@@ -306,6 +315,8 @@ def _identity(left: Any, right: Any, site: Any) -> None:
     if site.is_user and _are_two_tensors(left, right) and _active():
         _current.reads.warn(site, IDENTITY)
     if left is not None and right is not None and not is_a(left, FREE_BASES) and _active():
+        if _current.reads.twins:
+            _current.reads.compare_twins(left, right)
         _current.reads.pin(left)
         _current.reads.pin(right)
 

@@ -33,15 +33,48 @@ class StoredAttribute:
     appends: bool = False
 
 
+@dataclass(frozen=True)
+class ObjectChange:
+    """A part of an object among the arguments that build() assigned, or deleted.
+
+    `number` is that of the object (see Form in object_trees.py). After `cache.keys = keys` in build(), the
+    part is the attribute "keys". The key None of items stands for all of them.
+    """
+
+    number: int
+    access: str
+    key: Any
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ArgumentChanges:
+    """What build() changes in objects among its arguments, and the structure of the new values.
+
+    The spec is that of a tuple with a value for each change that deletes nothing. Its leaves follow those of
+    the results, because results and arguments may share objects.
+    """
+
+    changes: tuple[ObjectChange, ...]
+    spec: TreeSpec
+    constants: tuple[tuple[int, Any], ...]  # (index among the leaves of the spec, value)
+
+    @property
+    def output_count(self) -> int:
+        return self.spec.num_leaves - len(self.constants)
+
+
 @dataclass(frozen=True, eq=False)
 class Effects:
     """What a run of the program does besides computing its results, in the order of its outputs.
 
-    A program returns the results of build(), then a value for each tensor leaf of `attributes`, then a value
-    for each location of `state_values`, then the overflow flag if `reports_overflow` is set.
+    A program returns the results of build(), then a value for each tensor leaf of `attributes`, then one for
+    each tensor leaf of `argument_changes`, then one for each location of `state_values`, then the overflow
+    flag if `reports_overflow` is set.
     """
 
     attributes: tuple[StoredAttribute, ...] = ()
+    argument_changes: ArgumentChanges | None = None
     # Python numbers, and state that starts from the gradient: an optimizer that counts in
     # state[p]["step"] as an int gives OptimizerState(0, "model.weight", ("step",))
     state_values: tuple[OptimizerState | GroupOption, ...] = ()

@@ -1,5 +1,6 @@
 """Python values that a capture reads: which are compared by value, and containers to read them again."""
 
+import decimal
 import enum
 import types
 from collections.abc import Hashable
@@ -21,9 +22,11 @@ PLAIN_TYPES = (
     slice,
     range,
 )
+_CONSTANTS = (*PLAIN_TYPES, type(Ellipsis), np.dtype)
 BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, type, torch.nn.Module)
 _METHODS = (types.FunctionType, classmethod, staticmethod, property)
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8  # of CPython's type flags
+_POINTER_BYTES = tuple.__itemsize__
 MAX_ELEMENTS = 32
 MISSING: Any = object()  # in place of a value of any type
 # shape, stride, dtype, device, requires_grad, layout and class of a tensor
@@ -79,6 +82,35 @@ def is_record(cls: type) -> bool:
         isinstance(v, _METHODS) and not k.startswith("_")
         for c in cls.__mro__[:-1]
         for k, v in vars(c).items()
+    )
+
+
+def is_constant(value: object) -> bool:
+    """Whether a value cannot change, so that each call may use it itself: a number, a text, a date."""
+    return isinstance(value, _CONSTANTS) or is_immutable_in_c(value)
+
+
+def is_immutable_in_c(value: object) -> bool:
+    """Numbers, dates and patterns of the standard library: immutable, and written in C."""
+    cls = type(value)
+    is_known = cls.__module__ in ("decimal", "datetime", "re") and cls is not decimal.Context
+    return is_known and not is_python_class(cls)
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether a class statement made the class, so that attributes are all that its objects have.
+
+    A class written in C has fields of its own: its objects are larger than their attributes need, which are
+    slots, a dict and a list of weak references.
+    """
+    base = cls.__base__
+    if not cls.__flags__ & _HEAP_TYPE or base is None:
+        return False
+    fields = (cls.__basicsize__ - base.__basicsize__) // _POINTER_BYTES
+    fields -= cls.__dictoffset__ != base.__dictoffset__
+    fields -= cls.__weakrefoffset__ != base.__weakrefoffset__
+    return fields <= 0 or fields <= sum(
+        isinstance(value, types.MemberDescriptorType) for value in vars(cls).values()
     )
 
 

@@ -1,51 +1,46 @@
 """Arguments and outputs of build() as flat leaves.
 
-This is torch's pytree, extended to classes of the user's own that torch does not know. An instance of a dict,
-list or tuple subclass or of a dataclass (such as PackedSequence) is taken apart and rebuilt without its
-constructor. The user's classes are not registered anywhere.
+This is torch's pytree, extended to objects of classes that torch does not know (object_trees.py). They are
+taken apart and made again without their constructors. The classes are not registered anywhere.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from ..errors import GraphTypeError
+from .object_layouts import layout_of
+from .object_trees import (
+    REFERENCES,
+    Attribute,
+    Existing,
+    Flattening,
+    Opened,
+    Rebuilding,
+    has_objects,
+    path_key,
+)
+from .python_values import is_constant
+from .symbolic import SYMBOLIC_NUMBERS
 
 if TYPE_CHECKING:
     from .locations import Keys
 
-tree_unflatten = pytree.tree_unflatten
-
-
-class _Held:
-    """An object of a user's class, between flattening and unflattening."""
-
-    __slots__ = ("cls", "keys", "values", "rest")
-
-    def __init__(self, cls: type, keys: tuple[Hashable, ...], values: list[Any], rest: _Rest) -> None:
-        self.cls, self.keys, self.values, self.rest = cls, keys, values, rest
-
 
 def tree_flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
-    """Return (leaves, spec) as torch's; tree_unflatten(leaves, spec) rebuilds objects of the same classes."""
-    try:
-        flat, spec = pytree.tree_flatten(tree)
-        if any(map(_opens, flat)):
-            flat, spec = pytree.tree_flatten(_packed(tree))
-    except RecursionError:
-        raise GraphTypeError(
-            "an argument or a result of build(), or an attribute that it sets, holds a list, tuple or dict"
-            " that contains itself, or that is nested too deeply",
-            "Put the tensors into a flat list or dict.",
-        ) from None
-    return flat, spec
+    """Return (leaves, spec) as torch's; tree_unflatten(leaves, spec) makes objects of the same classes."""
+    return _flattened(tree, can_be_opened, lambda value: True)
+
+
+def flatten_containers(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """Do the same for what an attribute holds: only containers and dataclasses are taken apart."""
+    return _flattened(tree, is_container_or_dataclass, is_container_or_dataclass)
 
 
 def tree_leaves(tree: Any) -> list[Any]:
@@ -53,73 +48,48 @@ def tree_leaves(tree: Any) -> list[Any]:
     return tree_flatten(tree)[0]
 
 
-def _opens(leaf: object) -> bool:
+def tree_unflatten(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Any:
+    """Return the tree of a spec with these leaves."""
+    return Rebuilding(leaves).value_of(spec) if has_objects(spec) else pytree.tree_unflatten(leaves, spec)
+
+
+def _flattened(
+    tree: Any, needs_opening: Callable[[Any], bool], opens: Callable[[Any], bool]
+) -> tuple[list[Any], pytree.TreeSpec]:
+    """Return (leaves, spec) of a tree. It is torch's pytree, unless some leaf of that needs opening."""
+    try:
+        flat, spec = pytree.tree_flatten(tree)
+        if any(map(needs_opening, flat)):
+            flattening = Flattening(opens)
+            spec = flattening.spec_of(tree)
+            flat = flattening.leaves
+    except RecursionError:
+        raise nested_too_deeply() from None
+    return flat, spec
+
+
+def nested_too_deeply() -> GraphTypeError:
+    """Return the error of a tree that has no end."""
+    return GraphTypeError(
+        "an argument or a result of build(), or an attribute that it sets, holds a list, tuple or dict"
+        " that contains itself, or that is nested too deeply",
+        "Put the tensors into a flat list or dict.",
+    )
+
+
+def can_be_opened(leaf: object) -> bool:
+    """Whether a leaf of torch's pytree is an object that can be taken apart."""
+    if isinstance(leaf, torch.Tensor) or is_constant(leaf) or type(leaf) in SYMBOLIC_NUMBERS:
+        return False
+    return type(leaf) is not object and layout_of(type(leaf)) is not None
+
+
+def is_container_or_dataclass(leaf: object) -> bool:
     if isinstance(leaf, (torch.Tensor, torch.Size)):
         return False
     return (
         isinstance(leaf, (dict, list, tuple)) or dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)
     )
-
-
-def _packed(tree: Any) -> Any:
-    """Return the tree with every container that pytree treats as a leaf replaced by a _Held."""
-
-    def pack(leaf: Any) -> Any:
-        if not _opens(leaf):
-            return leaf
-        rest = dict(getattr(leaf, "__dict__", ()))
-        if isinstance(leaf, dict):
-            keys, values = tuple(leaf), list(leaf.values())
-        elif isinstance(leaf, (list, tuple)):
-            keys, values = (), list(leaf)
-        else:
-            names = [f.name for f in dataclasses.fields(leaf) if hasattr(leaf, f.name)]
-            keys, values = tuple(names), [getattr(leaf, n) for n in names]
-            rest = {k: v for k, v in rest.items() if k not in names}
-        return _Held(
-            type(leaf),
-            keys,
-            [_packed(v) for v in values],
-            _Rest({k: v for k, v in rest.items() if not isinstance(v, torch.Tensor)}),
-        )
-
-    return pytree.tree_map(pack, tree)
-
-
-class _Rest(dict[str, Any]):
-    """Further attributes, part of the structure: compared, and never hashed by content."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(sorted(self)))
-
-
-def _rebuilt(values: Iterable[Any], context: tuple[Any, ...]) -> Any:
-    cls, keys, rest = context
-    if issubclass(cls, dict):
-        new = cls.__new__(cls)
-        base = collections.OrderedDict if issubclass(cls, collections.OrderedDict) else dict
-        for key, value in zip(keys, values):
-            base.__setitem__(new, key, value)
-    elif issubclass(cls, list):
-        new = cls.__new__(cls)
-        list.extend(new, values)
-    elif issubclass(cls, tuple):
-        new = tuple.__new__(cls, values)
-    else:
-        new = object.__new__(cls)
-        for key, value in zip(keys, values):
-            object.__setattr__(new, key, value)
-    if rest:
-        new.__dict__.update(rest)
-    return new
-
-
-pytree._private_register_pytree_node(
-    _Held,
-    lambda opened: (opened.values, (opened.cls, opened.keys, opened.rest)),
-    _rebuilt,
-    serialized_type_name="oneflow._Held",
-)
 
 
 def _size(values: Iterable[Any], context: None) -> torch.Size | tuple[Any, ...]:
@@ -157,8 +127,9 @@ def paths(spec: pytree.TreeSpec) -> list[Keys]:
     if spec.is_leaf():
         return [()]
     children = spec.children()
-    if spec.type is _Held:
-        keys = spec.context[1] or range(len(children))
+    keys: Sequence[Any]
+    if spec.type is Opened:
+        keys = [path_key(part) for part in spec.context.parts]
     elif hasattr(spec.context, "_fields"):
         keys = spec.context._fields
     else:
@@ -167,6 +138,11 @@ def paths(spec: pytree.TreeSpec) -> list[Keys]:
         if len(keys) != len(children):
             keys = range(len(children))
     return [(key, *rest) for key, child in zip(keys, children) for rest in paths(child)]
+
+
+def path_text(keys: Keys) -> str:
+    """Return a readable path of a leaf, such as [0]['x'].layers."""
+    return "".join(f".{key}" if isinstance(key, Attribute) else f"[{key!r}]" for key in keys)
 
 
 def keys_of(context: Sequence[Any]) -> Sequence[Any]:
@@ -179,19 +155,18 @@ def plain_spec(tree_spec: pytree.TreeSpec) -> pytree.TreeSpec:
 
     A saved graph can build these without the classes.
     """
+    if tree_spec.type in REFERENCES:
+        raise GraphTypeError(
+            "an object occurs twice among the arguments or results of build(), or is older than the call",
+            "A file cannot hold this: return the object once, or a copy of it.",
+        )
+    if tree_spec.type is Opened:
+        return _plain_object(tree_spec)
     children = [plain_spec(c) for c in tree_spec.children()]
     if tree_spec.is_leaf():
         return tree_spec
     cls, context = tree_spec.type, tree_spec.context
-    if cls is _Held:
-        cls, keys, _ = context
-        if issubclass(cls, list):
-            cls, context = list, None
-        elif issubclass(cls, tuple):
-            cls, context = tuple, None
-        else:
-            cls, context = dict, list(keys)
-    elif hasattr(context, "_fields"):  # a namedtuple
+    if hasattr(context, "_fields"):  # a namedtuple
         cls, context = tuple, None
     elif pytree.SUPPORTED_NODES.get(cls) is not None and not cls.__module__.startswith(
         ("torch", "collections", "builtins")
@@ -199,6 +174,17 @@ def plain_spec(tree_spec: pytree.TreeSpec) -> pytree.TreeSpec:
         if issubclass(cls, dict):
             cls, context = dict, list(keys_of(context))
     return pytree.TreeSpec(cls, context, children)
+
+
+def _plain_object(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """Return the spec of an object as a list, a tuple or a dict, without functions and classes."""
+    pairs = zip(spec.context.parts, spec.children())
+    kept = [(path_key(part), plain_spec(child)) for part, child in pairs if child.type is not Existing]
+    keys, children = [str(k) if isinstance(k, Attribute) else k for k, _ in kept], [c for _, c in kept]
+    layout = spec.context.layout
+    if layout.container is None or layout.is_mapping:
+        return pytree.TreeSpec(dict, keys, children)
+    return pytree.TreeSpec(list if layout.is_mutable else tuple, None, children)
 
 
 def argument_names(spec: pytree.TreeSpec, positional: Sequence[str]) -> list[tuple[str, str]]:

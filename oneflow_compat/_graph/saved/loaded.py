@@ -43,7 +43,7 @@ class _Unquoted(str):
 
 def _form(spec: TreeSpec, descriptions: Iterable[str]) -> str:
     """Return the arguments of a call, as text, with each leaf replaced by its description."""
-    args, kwargs = pytree.tree_unflatten([_Unquoted(d) for d in descriptions], spec)
+    args, kwargs = pytree.tree_unflatten([_Unquoted(d) for d in descriptions], plain_spec(spec))
     return f"({', '.join([*map(repr, args), *(f'{k}={v!r}' for k, v in kwargs.items())])})"
 
 
@@ -180,7 +180,7 @@ class LoadedProgram:
                 outputs = run(*values)
             finally:
                 del below_autograd  # the traceback of an error would keep it alive
-            return self._epilogue(values, outputs)
+            return self._epilogue(values, outputs, (), {})
 
     def _compiled(self) -> CompiledFunction:
         try:

@@ -172,6 +172,17 @@ RUNTIME = {
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": "tests/graph/saved/test_deploy.py",
     },
+    "graph-save-objects": {
+        "names": ["oneflow.nn.Graph"],
+        "oneflow": "-",
+        "here": (
+            "graph.save() and export() refuse a graph that changes or returns an object among its arguments,"
+            " such as a cache of keys and values"
+        ),
+        "reason": "a file holds tensors and plain containers, and no classes of the caller",
+        "severity": {"oneflow": "superset", "torch": "superset"},
+        "test": "tests/graph/calls/test_objects_as_arguments.py",
+    },
     "knobs": {
         "names": ["oneflow.boxing", "oneflow.backends.cudnn", "oneflow.remat"],
         "oneflow": "switches for its collectives, cuDNN and rematerialization",

@@ -1,8 +1,8 @@
 """Tensors that belong to the caller: arguments, and tensors that build() takes from closures and globals.
 
 In OneFlow, a write of build() to such a tensor stays inside the call. The program then works on a copy that
-it makes at
-its start. Parameters, buffers, and tensors in attributes of modules and of the graph are state: writes to
+it makes at its start. A tensor in an object among the arguments belongs to that object, and a write reaches
+it. Parameters, buffers, and tensors in attributes of modules and of the graph are state: writes to
 them persist.
 """
 
@@ -21,6 +21,7 @@ from ...program.operators import facts_of
 from ...program.program import roots, written_args
 from ...program.tensor_info import TensorInfo
 from ..state_map import memory_id
+from .argument_objects import owned_by_objects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,10 +42,12 @@ def keep_callers_values(capture: CaptureInterface, graph: Graph) -> list[str]:
     names of these tensors.
     """
     writers = _writers(graph)
-    arguments = _arguments(capture, graph)
+    arguments, owned = _arguments(capture, graph)
     captured = _captured_tensors(capture, [p for p in writers if p not in arguments])
     names = []
     for placeholder, nodes in writers.items():
+        if placeholder in owned:
+            continue
         if placeholder in arguments or _is_outside_state(placeholder, nodes, captured):
             _copy_at_start(graph, placeholder, nodes[0])
             what = f"its argument {placeholder.target!r}" if placeholder in arguments else "a captured tensor"
@@ -93,12 +96,16 @@ def _writers(graph: Graph) -> Any:
     return writers
 
 
-def _arguments(capture: CaptureInterface, graph: Graph) -> set[Any]:
+def _arguments(capture: CaptureInterface, graph: Graph) -> tuple[set[Any], set[Any]]:
+    """Return the placeholders of the arguments, and those whose tensors belong to objects of the caller."""
     recorder = capture.recorder
     no_arguments = {node for _, node, _ in recorder.lifted.values()} | set(
         capture.update.inputs.values() if capture.update is not None else ()
     )
-    return {n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments}
+    arguments = [n for n in graph.nodes if n.op == "placeholder" and n not in no_arguments]
+    indices = [i for i, leaf in enumerate(capture.args_flat) if isinstance(leaf, torch.Tensor)]
+    _, of_objects = owned_by_objects(capture.in_spec)
+    return set(arguments), {n for i, n in zip(indices, arguments) if i in of_objects}
 
 
 def _captured_tensors(capture: CaptureInterface, placeholders: Any) -> set[Any]:

@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 from ...._global.tensor import memory_of
 from ...errors import CaptureError
 from ...program.captured import StoredAttribute
-from ...program.pytree import tree_flatten, with_sizes
+from ...program.pytree import flatten_containers, with_sizes
 from ...program.symbolic import SYMBOLIC_NUMBERS
 from ..interfaces import RecordedTensor
 from ..patches.patching import forget, log
@@ -176,7 +176,7 @@ class ModuleChanges:
         """Return what each run stores in attributes, and put the attributes from before build() back."""
         attributes = []
         for container, key, value in self.stores:
-            values, spec = tree_flatten(value)
+            values, spec = flatten_containers(value)
             leaves = tuple(with_own_memory(values, used_memories))
             attributes.append(StoredAttribute(container, key, leaves, with_sizes(spec)))
         self.restore()

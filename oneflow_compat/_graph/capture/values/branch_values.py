@@ -46,7 +46,10 @@ def with_known_lengths(recorder: RecorderInterface, tree: Any) -> Any:
         recorder.hold(sizes)
         return value._replace(batch_sizes=sizes)
 
-    return pytree.tree_map(with_real_lengths, tree, is_leaf=lambda v: isinstance(v, (packed, torch.Size)))
+    is_leaf: Callable[[Any], bool] = lambda value: isinstance(value, (packed, torch.Size))
+    if not any(isinstance(leaf, packed) for leaf in pytree.tree_leaves(tree, is_leaf=is_leaf)):
+        return tree  # whose lists and dicts stay the same objects
+    return pytree.tree_map(with_real_lengths, tree, is_leaf=is_leaf)
 
 
 # -- operators whose result's shape depends on values ------------------------------------

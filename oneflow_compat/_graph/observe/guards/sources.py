@@ -21,14 +21,19 @@ import numpy as np
 import torch
 
 from ...._global.marks import OfSeveralRanks
-from ...program.python_values import MISSING, PLAIN_TYPES, same_value, tensor_meta
+from ...program.python_values import (
+    MISSING,
+    PLAIN_TYPES,
+    is_immutable_in_c,
+    is_python_class,
+    same_value,
+    tensor_meta,
+)
 from .script_modules import script_attributes
 
 if TYPE_CHECKING:
     from ..instrumentation.instrument import Site
 
-_HEAP_TYPE = 1 << 9  # of CPython's type flags: a class that was made at run time
-_POINTER_BYTES = tuple.__itemsize__
 
 # How a source is read. The owner of a guard is the object that has the source.
 ITEM = "item"  # a key of a dict
@@ -245,21 +250,14 @@ def is_plain(value: Any) -> bool:
     """Whether two values of this class are compared by equality."""
     if isinstance(value, (*PLAIN_TYPES, frozenset)):
         return isinstance(value, Enum) or not is_python_class(type(value))
-    return _is_immutable(value)
-
-
-def _is_immutable(value: Any) -> bool:
-    """Numbers, dates and patterns of the standard library: immutable, and written in C."""
-    cls = type(value)
-    is_known = cls.__module__ in ("decimal", "datetime", "re") and cls is not decimal.Context
-    return is_known and not is_python_class(cls)
+    return is_immutable_in_c(value)
 
 
 def is_same_plain(a: Any, b: Any) -> bool:
     """Whether two plain values are equal: 1 is not 1.0 and not True, 0.0 is not -0.0."""
     if type(a) is frozenset or type(b) is frozenset:
         return type(a) is type(b) and {_exact(v) for v in a} == {_exact(v) for v in b}
-    return same_value(a, b) or type(a) is type(b) and _is_immutable(a) and a == b
+    return same_value(a, b) or type(a) is type(b) and is_immutable_in_c(a) and a == b
 
 
 def is_same_picture(a: Any, b: Any) -> bool:
@@ -301,20 +299,3 @@ def attributes_of(instance: Any) -> Any:
     except (AttributeError, TypeError):
         return None
     return attributes if isinstance(attributes, dict) else None
-
-
-def is_python_class(cls: type) -> bool:
-    """Whether a class statement made the class, so that attributes are all that its objects have.
-
-    A class written in C has fields of its own: its objects are larger than their attributes need, which are
-    slots, a dict and a list of weak references.
-    """
-    base = cls.__base__
-    if not cls.__flags__ & _HEAP_TYPE or base is None:
-        return False
-    fields = (cls.__basicsize__ - base.__basicsize__) // _POINTER_BYTES
-    fields -= cls.__dictoffset__ != base.__dictoffset__
-    fields -= cls.__weakrefoffset__ != base.__weakrefoffset__
-    return fields <= 0 or fields <= sum(
-        isinstance(value, types.MemberDescriptorType) for value in vars(cls).values()
-    )

@@ -21,6 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...._active import outside_capture
+from ...program.python_values import is_python_class
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
@@ -31,7 +32,6 @@ from ..guards.sources import (
     attributes_of,
     is_a,
     is_plain,
-    is_python_class,
 )
 from ..instrumentation.policy import Policy, policy_of_module
 from .unfollowed import FILE, unfollowed_function

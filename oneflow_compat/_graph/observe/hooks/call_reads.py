@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import torch
 
-from ...program.python_values import MISSING
-from ..guards.sources import ALIVE, CONTEXT, FREE, FUNCTION, is_a, is_fake, is_input, is_python_class
+from ...program.python_values import MISSING, is_python_class
+from ..guards.sources import ALIVE, CONTEXT, FREE, FUNCTION, is_a, is_fake, is_input
 from ..instrumentation.policy import DISPATCH, Policy, is_of_this_package, is_of_torch, policy_of
 from .answers import AnswerReads, context_variables
 from .class_reads import LRU_CACHE, UNBOUND, ClassReads

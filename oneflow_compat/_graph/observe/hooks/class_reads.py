@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...program.python_values import MISSING
+from ...program.python_values import MISSING, is_python_class
 from ..guards.sources import (
     CLASS_ATTRIBUTE,
     ITEM,
@@ -19,7 +19,6 @@ from ..guards.sources import (
     SPECIAL_METHODS,
     is_a,
     is_plain,
-    is_python_class,
     special_methods,
 )
 from ..instrumentation.policy import Policy, is_installed_module, is_of_standard_library, policy_of

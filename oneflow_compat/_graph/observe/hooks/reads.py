@@ -22,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...program.live_numbers import live_number
-from ...program.python_values import MISSING
+from ...program.python_values import MISSING, is_python_class
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
@@ -42,9 +42,9 @@ from ..guards.sources import (
     contents,
     is_a,
     is_plain,
-    is_python_class,
 )
 from ..instrumentation.policy import is_installed_module, is_of_the_capture
+from ..messages import compared_with_argument
 from .answers import decimal_context, has_rates_of_optimizer
 from .call_reads import CallReads
 from .class_reads import LRU_CACHE, has_unobserved_methods
@@ -81,6 +81,7 @@ class Reads(CallReads):
         self.snapshots: dict[Any, Any] = {}  # id(container) -> contents before build() changed it
         self.pinned: set[Any] = set()  # ids of objects that were compared by identity
         self.made: set[Any] = set()  # ids of modules that build() made
+        self.twins: dict[int, Any] = {}  # id(object that stands for an argument) -> the argument
         self.modules: set[Any] = set()
         self.unfollowed: dict[Any, Any] = {}  # (label, location) -> (site, what it is)
         self.argument_facts: dict[Any, Any] = {}  # (id(node), name) -> (node, name, value, label, site)
@@ -392,6 +393,12 @@ class Reads(CallReads):
                 if type(member) is types.MemberDescriptorType:
                     self.slot(value, name, member, f"{cls.__name__}.{name}", site)
                     self.contents(getattr(value, name, None), site, depth)
+
+    def compare_twins(self, left: Any, right: Any) -> None:
+        """Raise if an argument is compared by identity with itself: build() has another object for it."""
+        for twin, value in ((left, right), (right, left)):
+            if self.twins.get(id(twin), MISSING) is value:
+                raise compared_with_argument(type(value))
 
     def pin(self, value: Any) -> None:
         """Another object may not replace this one: it was compared by identity."""

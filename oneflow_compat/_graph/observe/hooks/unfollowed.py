@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..guards.sources import is_a, is_python_class
+from ...program.python_values import is_python_class
+from ..guards.sources import is_a
 from ..instrumentation.instrument import Site
 from ..instrumentation.policy import Policy, is_of_this_package, policy_of
 

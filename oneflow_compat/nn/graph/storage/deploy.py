@@ -11,6 +11,7 @@ import torch
 from ...._errors import unsupported
 from ...._graph.program import html_report
 from ...._graph.program.locations import GroupOption
+from ...._graph.program.object_trees import refers_to_arguments
 from ...._graph.saved import package, schedules, writer
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _others(graph: GraphMembers, entry: Entry) -> list[Entry]:
         e
         for e in entries
         if e.serves_later_calls
-        and not (e.effects.state_values or _decided_by_steps(e))
+        and not (e.effects.state_values or _decided_by_steps(e) or _uses_argument_objects(e))
         and around(e) == around(entry)
         and e.prologue.holds_without_arguments()
     ]
@@ -134,6 +135,16 @@ def check_steps(graph: GraphMembers, entry: Entry, what: str) -> None:
             "Save an inference graph, or train with an optimizer without such a rule (SGD, Adam, AdamW,"
             " ...).",
         )
+    if _uses_argument_objects(entry):
+        raise unsupported(
+            f"{what} graph {graph.name}, which changes or returns an object among its arguments,",
+            "graph-save-objects",
+            "Pass the tensors of the object, and return the new ones.",
+        )
+
+
+def _uses_argument_objects(entry: Entry) -> bool:
+    return entry.effects.argument_changes is not None or refers_to_arguments(entry.program.out_spec)
 
 
 def load_graph(
