@@ -96,6 +96,12 @@ KEEP_VALUE = (
 )
 
 
+BRANCH_ON_TENSOR = (
+    "The number is sampled: branch on a comparison of the tensor, as in `if torch.rand([]) < p`, without"
+    " .item(). Each outcome has its own program."
+)
+
+
 KEEP_SIZE = (
     "Compute with it without a branch, or use a form with a fixed shape: torch.where(mask, x, y) or x * mask"
     " instead of x[mask]."

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from graph_cases import graph_of
 from torch import nn
 from unknown_size_cases import Positive, seeded, trained
 
@@ -216,3 +217,56 @@ def test_a_saved_program_has_only_the_branches_taken(tmp_path):
     assert torch.equal(loaded(x), x)
     with pytest.raises(RuntimeError, match="goes another way than in this program.*numel"):
         loaded(-x)
+
+
+class Dropping(nn.Module):
+    """Layers that are dropped at random, as transformers' `layerdrop` does."""
+
+    def __init__(self, sample):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.scale, self.sample = nn.Parameter(torch.ones(4)), sample
+
+    def forward(self, x):
+        for layer in self.layers:
+            if self.sample() < 0.4:
+                continue
+            x = layer(x).relu()
+        return x * self.scale
+
+
+@pytest.mark.parametrize("sample", [
+    lambda: torch.rand([]),
+    lambda: torch.empty(1).uniform_(),
+    lambda: torch.randn(2).abs().mean(),
+], ids=["rand", "uniform_", "computed"])  # fmt: skip
+def test_a_branch_on_sampled_numbers_has_eagers_bits(sample):
+    results = []
+    for is_graph in (False, True):
+        torch.manual_seed(0)
+        module = Dropping(sample)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+        def build(x, module=module):
+            loss = module(x).square().sum()
+            loss.backward()
+            return loss
+
+        step, losses = graph_of(build, optimizer, module=module) if is_graph else build, []
+        for seed in range(12):
+            torch.manual_seed(seed)
+            optimizer.zero_grad()
+            losses.append(step(torch.ones(2, 4)).detach().clone())
+            if not is_graph:
+                optimizer.step()
+            losses.append(torch.rand([]))  # the next number of the generator
+        results.append([*losses, *(p.detach().clone() for p in module.parameters())])
+    assert all(map(torch.equal, *results))
+    assert 1 < len(step._engine.programs) <= 8
+
+
+def test_the_value_of_a_sampled_number_is_an_error_that_says_what_to_do():
+    with pytest.raises(
+        RuntimeError, match=r"(?s)torch\.rand\(\[\]\)\.item\(\).*as in `if torch.rand\(\[\]\) < p`"
+    ):
+        graph_of(lambda x: x if torch.rand([]).item() < 0.5 else -x)(torch.ones(2))

@@ -16,13 +16,14 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...._active import outside_capture
-from ...errors import KEEP_VALUE, CaptureError
+from ...errors import BRANCH_ON_TENSOR, KEEP_VALUE, CaptureError
 from ...program.guards.scalar_guards import Condition, part
 from ...program.operators import communicates
 from ...program.program import roots, written_args
 from ...program.random_functions import samples
 from ..interfaces import RecordedTensor
 from .assertions import assumed
+from .likely_branches import is_sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,7 +231,7 @@ class KnownValues:
             raise CaptureError(
                 "build() needs the value of a tensor (.item(), bool(), int(), float() or a branch on it),"
                 " which a static program does not have",
-                KEEP_VALUE,
+                BRANCH_ON_TENSOR if node is not None and is_sampled(node) else KEEP_VALUE,
             )
         return value
 

@@ -1,10 +1,17 @@
-"""The branch that a test of values usually takes: `if bad.any()` does not, `if count > 0` does."""
+"""The branch that a test of values usually takes: `if bad.any()` does not, `if count > 0` does.
+
+A branch on sampled numbers may take either: a layer that is dropped at random.
+"""
 
 import math
 from typing import Any
 
 import torch
 from torch.fx import Node
+
+from ...program.operators import communicates
+from ...program.program import written_args
+from ...program.random_functions import samples
 
 aten = torch.ops.aten
 
@@ -27,7 +34,8 @@ _COMPARED = _EQUAL | _FEW | _overloads("ne", "gt", "ge")
 
 
 def likely_outcome(node: Node, reduced_by: str | None = None) -> bool | None:
-    """Return the likely truth of comparisons of integers, or of tests that numbers are finite; else None.
+    """Return the likely truth of comparisons of integers or sampled numbers, or of tests that numbers are
+    finite; else None.
 
     `reduced_by`: "any" or "all" if the bool tensor is reduced by it.
     """
@@ -48,7 +56,7 @@ def likely_outcome(node: Node, reduced_by: str | None = None) -> bool | None:
     # x == x, abs(x) != inf: parts of isfinite() and isnan()
     if args[0] is args[1] or args[1] in (math.inf, -math.inf):
         return (target in _EQUAL) is (args[0] is args[1])
-    if not all(map(_is_of_scalars_or_integers, args)):
+    if not all(map(_is_of_scalars_or_integers, args)) and not is_sampled(node):
         return None
     return target not in _EQUAL | _FEW if reduced_by is None else reduced_by == "any"  # counts are large
 
@@ -66,3 +74,17 @@ def _is_of_scalars_or_integers(argument: Any) -> bool:
         return type(argument) in (int, float)
     dtype = argument.meta["tensor"].dtype
     return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def is_sampled(node: Node) -> bool:
+    """Whether a value depends on sampled numbers and on no input: `torch.rand([]) < 0.1`."""
+    nodes, pending = set(), [node]
+    while pending:
+        n = pending.pop()
+        if n.op == "placeholder" or communicates(n.target):
+            return False
+        if n not in nodes:
+            nodes.add(n)
+            pending += n.all_input_nodes
+            pending += [user for user in n.users if n in written_args(user)]  # uniform_()
+    return any(samples(n.target) for n in nodes)
