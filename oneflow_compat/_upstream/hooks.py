@@ -82,8 +82,8 @@ _ROWS = (
         "torch.utils._pytree",
         (
             "SERIALIZED_TYPE_TO_PYTHON_TYPE SUPPORTED_NODES SUPPORTED_SERIALIZED_TYPES TreeSpec"
-            " _private_register_pytree_node tree_flatten tree_leaves tree_map tree_map_only"
-            " tree_structure tree_unflatten treespec_dumps"
+            " _LEAF_SPEC _get_node_type _private_register_pytree_node tree_flatten tree_is_leaf"
+            " tree_leaves tree_map tree_map_only tree_structure tree_unflatten treespec_dumps"
         ),
         "nested inputs and outputs",
         "tests/graph/capture/test_semantics.py",
@@ -458,7 +458,7 @@ _ROWS = (
     ),
     (
         "torch._inductor.compile_fx",
-        "compile_fx_inner",
+        "compile_fx_inner fake_tensor_prop",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
@@ -555,7 +555,19 @@ _ROWS = (
     (
         "torch._inductor.fx_utils",
         "FakeTensorUpdater get_fake_args_kwargs",
-        "collecting the arguments of changed nodes only",
+        "computing the fake tensors of changed nodes only",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._C",
+        "_has_storage",
+        "computing the fake tensors of changed nodes only",
+        "tests/graph/backends/test_inductor_shortcuts.py",
+    ),
+    (
+        "torch._decomp",
+        "decompositions",
+        "adding the dimensions of an image in one view",
         "tests/graph/backends/test_inductor_shortcuts.py",
     ),
     (

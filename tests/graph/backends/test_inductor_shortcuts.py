@@ -1,5 +1,6 @@
 """The shortcuts through inductor generate identical C++ code with less work."""
 
+import collections
 import contextlib
 import subprocess
 import sys
@@ -10,7 +11,10 @@ import torch
 from torch import nn
 
 import oneflow as flow
-from oneflow._graph.compile.inductor import settings, shortcuts
+from oneflow._graph.compile.inductor import compiler, settings, shortcuts
+from oneflow._graph.compile.inductor.plain_trees import plain_trees
+
+UPDATES_COMPARE_MEMORY = torch.__version__ >= "2.13"
 
 
 class Generated(BaseException):
@@ -58,7 +62,9 @@ SHORTCUTS = (
     "_graphs_without_code",
     "_empty_tails",
     "_kernels_of_failed_fusions",
-    "_updates_of_changed_nodes",
+    "_one_view_for_dimensions",
+    "plain_trees",
+    "updates_of_changed_nodes",
     "equal_kernels",
 )
 
@@ -103,6 +109,7 @@ def test_the_generated_code_is_inductors(case, generate, monkeypatch):
     code, _ = generate(case)
     for name in SHORTCUTS:
         monkeypatch.setattr(shortcuts, name, contextlib.nullcontext)
+    monkeypatch.setattr(compiler, "propagation_of_changes", contextlib.nullcontext)
     expected, _ = generate(case)
     assert code == expected
     assert "cpp_fused_" in code
@@ -162,12 +169,111 @@ def test_fake_tensors_of_changed_nodes_are_those_of_inductor(generate, monkeypat
     shorter, fewer = [*values], len(collected)
     values.clear()
     collected.clear()
-    monkeypatch.setattr(shortcuts, "_updates_of_changed_nodes", contextlib.nullcontext)
+    monkeypatch.setattr(shortcuts, "updates_of_changed_nodes", contextlib.nullcontext)
     generate("batch norm")
     assert shorter == values
     assert shorter
     if torch.__version__ >= "2.13":  # before, inductor collects the arguments of changed nodes only
         assert fewer < len(collected)
+
+
+Point = collections.namedtuple("Point", "x y")
+TREES = {
+    "a leaf": 3,
+    "none": None,
+    "containers": ([1, (2, None)], {"b": 3, "a": [4]}, ()),
+    "named tuples": Point(1, [Point(2, 3)]),
+    "dictionaries of their own": [collections.OrderedDict(b=1, a=2), collections.defaultdict(list, c=[3]), collections.deque([4])],
+    "a class of torch": torch.Size([2, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+@pytest.mark.parametrize(
+    "is_leaf", [None, lambda node: isinstance(node, (list, Point))], ids=["", "own leaves"]
+)
+def test_trees_are_taken_apart_as_torch_does(tree, is_leaf):
+    from torch.utils import _pytree as pytree
+
+    double = lambda leaf: (leaf, leaf)
+    functions = (
+        lambda: pytree.tree_flatten(tree, is_leaf),
+        lambda: pytree.tree_map(double, tree, is_leaf=is_leaf),
+        lambda: pytree.tree_map(lambda a, b: (a, b), tree, tree, is_leaf=is_leaf),
+        lambda: pytree.tree_structure(tree),
+    )
+    expected = [function() for function in functions]
+    with plain_trees():
+        values = [function() for function in functions]
+    assert values == expected
+    assert [type(value) for value in values] == [type(value) for value in expected]
+
+
+def test_inductors_first_passes_compute_changed_values_only(generate, monkeypatch):
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    nodes, run_node = [], FakeTensorProp.run_node
+    monkeypatch.setattr(
+        FakeTensorProp, "run_node", lambda self, node: nodes.append(node) or run_node(self, node)
+    )
+    generate("batch norm")
+    fewer = len(nodes)
+    nodes.clear()
+    monkeypatch.setattr(compiler, "propagation_of_changes", contextlib.nullcontext)
+    generate("batch norm")
+    if UPDATES_COMPARE_MEMORY:
+        assert len(nodes) > 100
+        assert fewer < 10
+
+
+@pytest.fixture
+def chain():
+    """Return (module, nodes): relu, a view of it, exp of the view, a view of exp, and sin of that view."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def function(x):
+        return x.relu().view(6).exp().view(3, 2).sin()
+
+    module = make_fx(function, tracing_mode="fake")(torch.randn(2, 3))
+    relu, view, exp, other_view, sin = (n for n in module.graph.nodes if n.op == "call_function")
+    return module, relu, view, exp, other_view, sin
+
+
+@pytest.mark.skipif(not UPDATES_COMPARE_MEMORY, reason="updates of torch 2.11 do not compare memory")
+@pytest.mark.parametrize("is_patched", [True, False], ids=["ours", "inductor's"])
+def test_a_changed_node_that_still_makes_memory_changes_no_value(chain, is_patched):
+    from torch._inductor.fx_utils import FakeTensorUpdater
+    from torch._inductor.virtualized import V
+
+    module, relu, *_ = chain
+    updater = FakeTensorUpdater(module)
+    relu.target = torch.ops.aten.neg.default
+    with (
+        V.set_fake_mode(relu.meta["val"].fake_mode),
+        shortcuts.updates_of_changed_nodes() if is_patched else contextlib.nullcontext(),
+    ):
+        assert updater.incremental_update() == (0 if is_patched else 5)
+
+
+@pytest.mark.skipif(not UPDATES_COMPARE_MEMORY, reason="updates of torch 2.11 do not compare memory")
+def test_a_change_that_later_values_see_is_computed(chain):
+    """A node that becomes a view, one that ends being a view, and one with another dtype."""
+    from torch._inductor.fx_utils import FakeTensorUpdater
+    from torch._inductor.virtualized import V
+
+    module, relu, view, exp, other_view, sin = chain
+    storage = lambda node: node.meta["val"].untyped_storage()._cdata
+    updater = FakeTensorUpdater(module)
+    with V.set_fake_mode(relu.meta["val"].fake_mode), shortcuts.updates_of_changed_nodes():
+        exp.target = torch.ops.aten.alias.default
+        updater.incremental_update()
+        assert storage(relu) == storage(view) == storage(exp) == storage(other_view) != storage(sin)
+        exp.target = torch.ops.aten.clone.default
+        updater.incremental_update()
+        assert storage(view) != storage(exp) == storage(other_view)
+        relu.target, relu.args = torch.ops.aten.to.dtype, (*relu.args, torch.float64)
+        updater.incremental_update()
+        assert {n.meta["val"].dtype for n in (relu, view, exp, other_view, sin)} == {torch.float64}
 
 
 def test_templates_of_gpu_kernels_are_translated_when_they_are_used():

@@ -34,6 +34,7 @@ from ..program_cache.store import Store, default_store
 from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
 from .decompositions import table
+from .fake_tensor_updates import propagation_of_changes
 from .gru_rnn import merge_steps
 from .regions import Region, Split, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
@@ -282,7 +283,8 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
         with torch._C._EnablePythonDispatcher() if symbols else contextlib.nullcontext():
             gm = _functional_graph(module, examples, len(sizes))
         _prepare(gm, may_move_channels=inductor_config.layout_optimization and not symbols)
-        with V.set_fake_mode(mode):
+        unchanged = contextlib.nullcontext() if symbols else propagation_of_changes(gm)
+        with V.set_fake_mode(mode), unchanged:
             gm = joint_graph_passes(gm)
             compiled = _call_inductor(gm, examples)
     region = _callable_region(compiled, gm, [dimension for dimension, _ in sizes])

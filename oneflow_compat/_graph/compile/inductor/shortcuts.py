@@ -9,8 +9,11 @@ from typing import Any
 from unittest import mock
 
 import sympy
+import torch
 
 from .equal_kernels import equal_kernels
+from .fake_tensor_updates import updates_of_changed_nodes
+from .plain_trees import plain_trees
 
 
 @contextlib.contextmanager
@@ -25,7 +28,9 @@ def shortcuts() -> Iterator[None]:
         _graphs_without_code(),
         _empty_tails(),
         _kernels_of_failed_fusions(),
-        _updates_of_changed_nodes(),
+        _one_view_for_dimensions(),
+        plain_trees(),
+        updates_of_changed_nodes(),
         equal_kernels(),
     ):
         yield
@@ -153,45 +158,24 @@ def _kernels_of_failed_fusions() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _updates_of_changed_nodes() -> Iterator[None]:
-    """Collect the arguments of changed nodes only, when inductor updates the fake tensors of a graph.
+def _one_view_for_dimensions() -> Iterator[None]:
+    """Let batch norm add the dimensions of an image to the values of its channels in one view.
 
-    Inductor (2.13) collects the arguments of every node before it looks whether the node changed. A node
-    without valid arguments is left as it is. Torch 2.11 looks first.
+    Torch's decompositions (2.13) add them one by one; in ResNet-50 that is every sixth node.
     """
-    from torch._inductor import fx_utils
+    from torch._decomp import decompositions
 
-    updater: Any = fx_utils.FakeTensorUpdater
-    update: Any = updater.incremental_update
-    arguments_of: Any = fx_utils.get_fake_args_kwargs
+    def add_first_and_last(values: torch.Tensor, shape: list[int]) -> torch.Tensor:
+        return values.view(shape)
 
-    def update_changed(self: Any) -> Any:
-        if getattr(self, "subgraph_updaters", True):
-            return update(self)
-        before = {node: node.meta.get("val") for node in self.gm.graph.nodes}
-        hash_node = self.hash_node
-        unchanged: Any = None  # the node that update() looks at, if its target and arguments are as before
+    def add_last(values: torch.Tensor, dimensions: int) -> torch.Tensor:
+        added = [1] * (dimensions - values.ndim)
+        return values.view(*values.shape, *added) if added else values
 
-        def note(node: Any) -> Any:
-            nonlocal unchanged
-            hashed = hash_node(node)
-            unchanged = node if hashed in self.processed_hashes else None
-            return hashed
-
-        def arguments_if_changed(node: Any, *args: Any) -> Any:
-            nonlocal unchanged
-            is_unchanged, unchanged = node is unchanged, None
-            if is_unchanged and all(n.meta.get("val") is before[n] for n in node.all_input_nodes):
-                return False, (), {}
-            return arguments_of(node, *args)
-
-        with (
-            mock.patch.object(self, "hash_node", note),
-            mock.patch.object(fx_utils, "get_fake_args_kwargs", arguments_if_changed),
-        ):
-            return update(self)
-
-    with mock.patch.object(updater, "incremental_update", update_changed):
+    with (
+        mock.patch.object(decompositions, "_broadcast_batch_norm_backward", add_first_and_last),
+        mock.patch.object(decompositions, "_unsqueeze_to_dim", add_last),
+    ):
         yield
 
 
