@@ -118,7 +118,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _storage(value: torch.Tensor) -> int:
-    return value.untyped_storage()._cdata
+    address: int = value.untyped_storage()._cdata
+    return address
 
 
 @contextlib.contextmanager
