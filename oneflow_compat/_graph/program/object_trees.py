@@ -5,12 +5,14 @@ This extends torch's pytree to objects of any class that has a layout. A spec ha
 - `Opened`: an object, or a list, dict or set among objects. Its children are the values of its parts.
 - `Same`, `SameLeaf`: the same object, or the same tensor, a second time.
 - `Existing`: an object that was there before the capture and that each call uses itself.
+- `Method`, `WeakReference`: a method of an object, and a weak reference to one that the tree holds.
 - `OfArgument`, `LeafOfArgument`: an object, or a tensor, of the arguments of the call.
 """
 
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +49,14 @@ class OfArgument:
 
 class LeafOfArgument:
     """The type of the node of a tensor among the arguments; the context is the index of its leaf there."""
+
+
+class Method:
+    """The type of the node of a bound method; the context is the Identity of its function."""
+
+
+class WeakReference:
+    """The type of the node of a weak reference; its child is a reference to an object of the tree."""
 
 
 class Attribute(str):
@@ -140,6 +150,10 @@ class Flattening:
         number = self._numbers.get(id(value))
         if number is not None:
             return TreeSpec(Same, number, [])
+        if cls is types.MethodType and self._can_bind(value):
+            return TreeSpec(Method, Identity(value.__func__), [self._spec_of_part(value.__self__)])
+        if cls is weakref.ref and (target := self._reference_to(value())) is not None:
+            return TreeSpec(WeakReference, None, [target])
         layout = layout_of(cls)
         node = pytree.SUPPORTED_NODES.get(cls)
         if node is not None and (layout is None or not layout.is_mutable or layout.is_user_class):
@@ -149,6 +163,16 @@ class Flattening:
         if layout is None or cls is object or not self.opens(value) or not layout.has_constant_set(value):
             return self._leaf(value)
         return self._open(value, layout)
+
+    def _can_bind(self, method: types.MethodType) -> bool:
+        """Whether a method can be bound again. A capture replaces some methods of tensors."""
+        function = method.__func__
+        return not isinstance(method.__self__, torch.Tensor) and is_code(function) and self.opens(function)
+
+    def _reference_to(self, value: Any) -> TreeSpec | None:
+        """Return the node of an object that something else in the tree holds, or None."""
+        number = self._numbers.get(id(value))
+        return self.node_of(value) if number is None else TreeSpec(Same, number, [])
 
     def _leaf(self, value: Any) -> TreeSpec:
         self.leaves.append(value)
@@ -207,6 +231,10 @@ class Rebuilding:
         if spec.type is Opened:
             return self._object(spec, spec.context)
         children = [self.value_of(child) for child in spec.children()]
+        if spec.type is Method:
+            return types.MethodType(spec.context.value, *children)
+        if spec.type is WeakReference:
+            return weakref.ref(*children)
         value = pytree.SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
         if not isinstance(value, tuple):
             self.registered.append(value)
@@ -230,7 +258,8 @@ _REFERENCES: Mapping[Any, Callable[[Rebuilding, Any], Any]] = {
     OfArgument: lambda rebuilding, number: rebuilding.arguments[number],
     LeafOfArgument: lambda rebuilding, index: rebuilding.argument_leaves[index],
 }
-REFERENCES = tuple(_REFERENCES)
+REFERENCES = (*_REFERENCES, Method, WeakReference)  # no file can hold these
+_OWN_NODES = (Opened, *REFERENCES)
 
 
 def nodes_of(spec: TreeSpec) -> Iterator[TreeSpec]:
@@ -242,7 +271,7 @@ def nodes_of(spec: TreeSpec) -> Iterator[TreeSpec]:
 
 def has_objects(spec: TreeSpec) -> bool:
     """Whether a spec has nodes that only this module can make again."""
-    return any(node.type is Opened or node.type in _REFERENCES for node in nodes_of(spec))
+    return any(node.type in _OWN_NODES for node in nodes_of(spec))
 
 
 def refers_to_arguments(spec: TreeSpec) -> bool:

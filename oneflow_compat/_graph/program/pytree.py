@@ -21,6 +21,7 @@ from .object_trees import (
     Attribute,
     Existing,
     Flattening,
+    Method,
     Opened,
     Rebuilding,
     has_objects,
@@ -179,7 +180,8 @@ def plain_spec(tree_spec: pytree.TreeSpec) -> pytree.TreeSpec:
 def _plain_object(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     """Return the spec of an object as a list, a tuple or a dict, without functions and classes."""
     pairs = zip(spec.context.parts, spec.children())
-    kept = [(path_key(part), plain_spec(child)) for part, child in pairs if child.type is not Existing]
+    code = (Existing, Method)
+    kept = [(path_key(part), plain_spec(child)) for part, child in pairs if child.type not in code]
     keys, children = [str(k) if isinstance(k, Attribute) else k for k, _ in kept], [c for _, c in kept]
     layout = spec.context.layout
     if layout.container is None or layout.is_mapping:

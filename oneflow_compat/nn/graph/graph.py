@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from ... import _graph
 from ..._errors import RefusedType, StateError
@@ -20,6 +19,7 @@ from ..._global.tensor import of_several_ranks
 from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
 from ..._graph.explanations import explained
+from ..._graph.program.pytree import tree_leaves
 from ..._ops.core import get_dialect
 from .graph_config import GraphConfig
 from .graph_debug import Debug, on_change, on_stage, rate_log, record

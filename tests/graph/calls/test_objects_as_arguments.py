@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -313,6 +314,43 @@ def test_a_plain_object_as_a_mark_keeps_its_identity():
     graph = graph_of(lambda batch: batch.x if batch.extra is mark else batch.x * 2)
     assert graph(Batch(torch.ones(1), extra=mark)).item() == 1
     assert graph(Batch(torch.ones(1), extra=object())).item() == 2
+
+
+class Node:
+    """A node of a tree that calls back and knows its parent."""
+
+    def __init__(self, x, parent=None):
+        self.x, self.on_change = x, self.double
+        self.parent = None if parent is None else weakref.ref(parent)
+        self.child = None
+
+    def double(self):
+        self.x = self.x * 2
+
+
+def test_methods_and_weak_references_of_an_argument_are_its_own():
+    def build(node):
+        node.child.on_change()
+        node.child.parent().x = node.x + node.child.x
+        return node.x.sum()
+
+    graph = graph_of(build)
+    for k in (1.0, 2.0):
+        node = Node(torch.tensor([k]))
+        node.child = Node(torch.tensor([3.0]), node)
+        assert graph(node).item() == node.x.item() == k + 6
+        assert node.child.x.item() == 6
+    assert len(graph._engine.programs) == 1
+
+
+def test_arguments_are_not_kept_after_a_call():
+    graph = graph_of(Cache.update)
+    for _ in range(2):
+        cache = Cache()
+        reference = weakref.ref(cache)
+        graph(cache, torch.ones(2))
+        del cache
+        assert reference() is None
 
 
 # -- training, errors, lists -------------------------------------------------------------------
