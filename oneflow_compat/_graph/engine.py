@@ -6,7 +6,7 @@ import gc
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,17 +94,17 @@ class Engine:
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
         try:
-            key = signature(args, kwargs)
+            key, leaves = signature(args, kwargs)
         except RuntimeError:  # a nested tensor has no shape
             check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
             raise
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             key = with_autocast(key)
-        fitting = self._fitting(key, args, kwargs)
+        fitting = self._fitting(key, leaves)
         if fitting is not None:
             return fitting if fitting[0] is self._last else self._move_to_front(fitting)
         with compiling:
-            fitting = self._fitting(key, args, kwargs)  # another thread may have added one meanwhile
+            fitting = self._fitting(key, leaves)  # another thread may have added one meanwhile
             if fitting is not None:
                 return self._move_to_front(fitting)
             variants = self._variants(key)
@@ -115,15 +115,13 @@ class Engine:
                     self.assumptions.explain(of_changed_options(o, names))
             with answered_in_build(gc, "isenabled", is_on_for_caller()), paused_collection():
                 entry = self._make_entry(key, args, kwargs)
-            return entry, entry.untested_values(args, kwargs)
+            return entry, entry.untested_values(leaves)
 
-    def _fitting(
-        self, key: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Entry, tuple[Any, ...]] | None:
+    def _fitting(self, key: Signature, leaves: Sequence[Any]) -> tuple[Entry, tuple[Any, ...]] | None:
         """Return the entry that serves the call, and the values of its slots, or None."""
         for entry in self._variants(key):
             if self._takes_same_branches(entry):
-                values = entry.values(args, kwargs)
+                values = entry.values(leaves)
                 if values is not None:
                     return entry, values
         return None

@@ -1,6 +1,6 @@
 """The key that selects the program for a call."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -13,8 +13,11 @@ _PLAIN = frozenset([torch.Tensor, torch.nn.Parameter])
 _COMPLEX = frozenset([torch.complex32, torch.complex64, torch.complex128])
 
 
-def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-    """Return the structure of the arguments, the metadata of tensors, and the Python values."""
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, Sequence[Any]]:
+    """Return the signature of a call and its flat arguments.
+
+    The signature is the structure of the arguments, the metadata of tensors, and the Python values.
+    """
     if not kwargs:
         key: list[Hashable] = []
         for a in args:
@@ -31,17 +34,15 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
             else:
                 break
         else:
-            return tuple(key)
+            return tuple(key), args
     flat, spec = tree_flatten((args, kwargs))
     try:
         flat_key = (spec, *map(_leaf_key, flat))
         hash(flat_key)
-        return flat_key
+        return flat_key, flat
     except TypeError:
-        return (
-            str(spec),
-            *(_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat),
-        )
+        keys = (_leaf_key(x) if isinstance(x, torch.Tensor) else (type(x), repr(x)) for x in flat)
+        return (str(spec), *keys), flat
 
 
 def with_autocast(key: Signature) -> Signature:

@@ -11,7 +11,6 @@ import torch
 from ..._global.program_results import without_subclasses
 from ..program.captured import Captured
 from ..program.program import CompiledFunction, Program
-from ..program.pytree import tree_leaves
 from ..program.symbolic import Branch, checks_branches
 from .branches import BranchTaken, with_branches
 from .epilogue import Epilogue
@@ -35,7 +34,6 @@ class Entry:
         serves_one_call = captured.guards.serves_one_call
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
         self._has_run = False
-        self._flat_args = _takes_leaves(captured.program)
 
     @property
     def branches(self) -> Mapping[Branch, bool]:
@@ -45,17 +43,16 @@ class Entry:
     def serves_later_calls(self) -> bool:
         return not (self.guards.serves_one_call or self.validity.dead)
 
-    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Return the flattened arguments of a call."""
-        return tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args
+    def values(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return the values of the slots for a call with these flat arguments.
 
-    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """Return the values of the slots, or None if something that the program assumed has changed."""
-        return self.prologue.run(tree_leaves((args, kwargs)) if kwargs or not self._flat_args else args)
+        Return None if something that the program assumed has changed.
+        """
+        return self.prologue.run(leaves)
 
-    def untested_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def untested_values(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of the slots for the call that the program was captured for."""
-        return gather(self.program, self.live, self.leaves(args, kwargs))
+        return gather(self.program, self.live, leaves)
 
     def values_besides_arguments(self) -> tuple[Any, ...]:
         """Return the values of the slots, with None for arguments. Raise if a tensor no longer fits."""
@@ -85,12 +82,6 @@ class Entry:
         if self.guards.serves_one_call:
             self.validity.dead = True
         return self.epilogue(values, outputs, args, kwargs)
-
-
-def _takes_leaves(program: Program) -> bool:
-    """Whether the positional arguments are the leaves themselves."""
-    spec = program.in_spec
-    return bool(spec.num_children) and all(child.is_leaf() for child in spec.children()[0].children())
 
 
 def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
