@@ -51,6 +51,7 @@ CASES = {
     "transposed, a rest": (lambda: Function(lambda x: x.t().contiguous().exp()), (33, 50)),
     "layer norm": (lambda: nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU(), nn.LayerNorm(32)), (8, 32)),
     "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16)), (2, 3, 12, 12)),
+    "channels last": (lambda: nn.Sequential(nn.Conv2d(3, 16, 1), nn.BatchNorm2d(16), nn.ReLU6(), nn.Conv2d(16, 16, 3, groups=16), nn.BatchNorm2d(16), nn.ReLU6(), nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8)), (2, 3, 12, 12)),
     "equal layers": (lambda: nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(37, 37), nn.LayerNorm(37), nn.GELU()))), (6, 37)),
     "layers of other types": (lambda: Function(lambda x: sum((x + i).to(t).exp().float().sum(-1, keepdim=True) * x for i, t in enumerate((torch.float, torch.double, torch.float, torch.bfloat16)))), (9, 40)),
     "layers of other sizes": (lambda: nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 48), nn.LayerNorm(48)), (6, 32)),

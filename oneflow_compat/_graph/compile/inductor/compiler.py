@@ -282,9 +282,9 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
         # in C++, some kernels need each size as a number; their Python forms do not
         with torch._C._EnablePythonDispatcher() if symbols else contextlib.nullcontext():
             gm = _functional_graph(module, examples, len(sizes))
-        _prepare(gm, may_move_channels=inductor_config.layout_optimization and not symbols)
-        unchanged = contextlib.nullcontext() if symbols else propagation_of_changes(gm)
-        with V.set_fake_mode(mode), unchanged:
+        changes_only = contextlib.nullcontext() if symbols else propagation_of_changes(gm)
+        with V.set_fake_mode(mode), changes_only:
+            _prepare(gm, may_move_channels=inductor_config.layout_optimization and not symbols)
             gm = joint_graph_passes(gm)
             compiled = _call_inductor(gm, examples)
     region = _callable_region(compiled, gm, [dimension for dimension, _ in sizes])
