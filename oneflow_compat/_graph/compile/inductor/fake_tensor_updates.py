@@ -73,7 +73,7 @@ def propagation_of_changes(gm: GraphModule) -> Iterator[None]:
     from torch._inductor.virtualized import V
 
     propagate: Any = compile_fx.fake_tensor_prop
-    if _comparison() is None or not all(map(_has_value, gm.graph.nodes)):
+    if _comparison() is None or not all(map(_has_plain_value, gm.graph.nodes)):
         yield
         return
     updater: Any = fx_utils.FakeTensorUpdater(gm)
@@ -99,8 +99,14 @@ def _comparison() -> Any:
     return getattr(fx_utils, "_is_fake_tensor_same", None)
 
 
-def _has_value(node: Node) -> bool:
-    return "val" in node.meta or node.op not in ("placeholder", "call_function")
+def _has_plain_value(node: Node) -> bool:
+    """Whether updates can compare the value of a node. Those of inductor fail for sparse tensors."""
+    if node.op not in ("placeholder", "call_function") or not node.users:
+        return True
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    return value is not None and all(t.layout == torch.strided for t in tensors)
 
 
 def _makers(graph: Graph) -> Storages:
