@@ -124,7 +124,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.difference is not None:
         state = differences(args.difference)
-        print("\n\n".join(state) or f"no row of the table of differences contains {args.difference!r}")
+        unknown = (
+            f"no row of the table of differences contains {args.difference!r}: as far as is known, the name"
+            " means the same in both libraries. docs/differences.md has all rows."
+        )
+        print("\n\n".join(state) or unknown)
         return 0 if state else 1
     if not args.doctor:
         parser.print_help()
