@@ -65,8 +65,9 @@ def default_generator(device: str = "auto", index: int | None = None) -> torch.G
     if owner.type == "cpu":
         return torch.default_generator
     torch.cuda.init()
-    number: Any = owner.index if index is None else index
-    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
+    if index is None:
+        index = torch.cuda.current_device() if owner.index is None else owner.index
+    return torch.cuda.default_generators[index]
 
 
 deprecated = types.SimpleNamespace(GetProtoDtype4OfDtype=data_type_number)

@@ -200,7 +200,8 @@ class Embedding(torch.nn.Module):
             )
         self._optimizer = weakref.ref(optimizer)
         if in_graph:
-            step.outside[self.shadow] = functools.partial(functional.update, embedding_id=self._number)
+            update = functools.partial(functional.update, embedding_id=self._number)
+            step.external_updates[self.shadow] = update
 
     def _group(self) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
         optimizer = self._optimizer() if self._optimizer is not None else None

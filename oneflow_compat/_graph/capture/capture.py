@@ -280,7 +280,7 @@ class Capture:
             raise
         refuse_foreign_state(self.state, self.aside)
         self.new_state = self.update.adopt_new_state()
-        for index, keys in self.update.found_live.items():
+        for index, keys in self.update.created_live_options.items():
             self.assumptions.add_live_options(index, keys)
 
     def _close(self, results: Results) -> Captured:
@@ -349,7 +349,7 @@ class Capture:
             fixes_sizes=recorder.sizes.fixed,
             reads_values=bool(recorder.guards),
             branches_on_options=bool(self.options.numbers.conditions),
-            serves_one_call=self.update is not None and self.update.first_only,
+            serves_one_call=self.update is not None and self.update.serves_one_call,
             reads_global_tensors=any(
                 isinstance(value, torch.Tensor) and is_global(value) for value in (*self.args_flat, *named)
             ),
@@ -390,7 +390,9 @@ class Capture:
     def _overflow(self) -> Node | None:
         """The node that is 1 if the gradients overflowed, if the program has to report it."""
         update = self.update
-        return update.found_inf if update is not None and (update.state_values or update.first_only) else None
+        if update is None or not (update.state_values or update.serves_one_call):
+            return None
+        return update.found_inf
 
     def _install_new_state(self, live: LiveState) -> None:
         if self.update is None:

@@ -66,8 +66,8 @@ def _error_of_eager_mode(graph: str, message: str) -> RuntimeError | None:
             f"graph {graph}: {message}. Compiled code does not know the operator and the index;"
             ' graph.config.set_backend("aten") runs operators one by one and names both'
         )
-    text, is_of_linalg, _ = message.partition(_OF_LINALG)
-    return torch.linalg.LinAlgError(text.rstrip()) if is_of_linalg else None
+    cause, is_of_linalg, _ = message.partition(_OF_LINALG)
+    return torch.linalg.LinAlgError(cause.rstrip()) if is_of_linalg else None
 
 
 def _on_detached(run: CompiledFunction) -> CompiledFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ from .instrumentation.policy import Policy, is_of_the_capture, is_of_this_packag
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+    from .guards.sources import Guard
 
 
 _TRAINING = sys.intern("training")
@@ -133,12 +135,9 @@ class Observer:
         `replayed` are the (id(container), key) that the program assigns at each call, and `modes` the ids of
         the modules whose train() or eval() the graph keeps.
         """
-        reads, modules = self.reads, {}
-        for key in modes:
-            instance = reads.objects.get(key)
-            if instance is not None:
-                modules[id(instance.__dict__)] = instance
-        created = {id(vars(reads.objects[key])) for key in reads.made} | reads.made
+        reads = self.reads
+        dicts_of_modules = _ids_of_attribute_dicts(reads.objects, modes)
+        created = _ids_of_attribute_dicts(reads.objects, reads.made) | reads.made
         guards = [
             g for g in reads.guards.values() if id(g.owner) not in created and not _is_made_of_fakes(g.owner)
         ]
@@ -149,23 +148,27 @@ class Observer:
         reads.guards, reads.objects, reads.opaque = {}, {}, []
         reads.seen.clear()
         reads.snapshots.clear()
-        modules_dicts = set(modules)
-        modules.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
-        kept = []
-        for guard in guards:
-            if id(guard.owner) in reads.complete:
-                kept.append(guard)
-                continue
-            if guard.access == ITEM and guard.key is _TRAINING and id(guard.owner) in modules_dicts:
-                guard.access = MODE
-            self._settle(guard, replayed, kept, opaque)
-        if opaque:
-            unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
+        kept = self._settled(guards, dicts_of_modules, replayed, opaque)
+        unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
         result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
         result.argument_facts = [*reads.argument_facts.values()]
         return result
+
+    def _settled(
+        self, guards: list[Guard], dicts_of_modules: set[int], replayed: Any, opaque: list[Any]
+    ) -> list[Guard]:
+        """Return the guards that the program keeps. Add what build() reads and changes to `opaque`."""
+        kept: list[Guard] = []
+        for guard in guards:
+            if id(guard.owner) in self.reads.complete:
+                kept.append(guard)
+                continue
+            if guard.access == ITEM and guard.key is _TRAINING and id(guard.owner) in dicts_of_modules:
+                guard.access = MODE
+            self._settle(guard, replayed, kept, opaque)
+        return kept
 
     @staticmethod
     def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:
@@ -189,6 +192,11 @@ class Observer:
         elif guard.site is None or not (guard.site.counts or is_of_this_package(guard.site.code.co_filename)):
             what = f"a value that build() reads and then changes itself ({guard.label})"
             opaque.append((guard.owner, guard.site, what))
+
+
+def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set[int]:
+    """Return the ids of the attribute dicts of these objects, which are named by their ids."""
+    return {id(vars(objects[key])) for key in keys if key in objects}
 
 
 def _take_value_of_first_call(guard: Any, current: Any) -> None:

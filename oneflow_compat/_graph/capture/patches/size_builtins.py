@@ -69,8 +69,8 @@ def _comparison(original: Callable[..., Any]) -> Callable[..., Any]:
     The comparison of a size that depends on values stays a symbol, until the program branches on it.
     """
 
-    def compared(size: Any, other: Any) -> Any:
-        outcome = original(size, other)
+    def compared(size: Any, operand: Any) -> Any:
+        outcome = original(size, operand)
         if type(outcome) is not torch.SymBool or not capturing():
             return outcome
         if _is_of_torch(sys._getframe(1).f_code.co_filename):

@@ -269,12 +269,12 @@ def _swapped(original: Callable[..., Any]) -> Callable[..., Any]:
     torch refuses, because the recorder has weak references to them.
     """
 
-    def swap(first: torch.Tensor, second: torch.Tensor) -> None:
-        if type(first) is FakeTensor is type(second):
-            first.__dict__, second.__dict__ = second.__dict__, first.__dict__
-            torch._C._swap_tensor_impl(first, second)
+    def swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
+        if type(t1) is FakeTensor is type(t2):
+            t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
+            torch._C._swap_tensor_impl(t1, t2)
         else:
-            original(first, second)
+            original(t1, t2)
 
     return swap
 

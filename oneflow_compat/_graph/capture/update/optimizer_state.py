@@ -97,8 +97,8 @@ class StateChanges:
         structures: dict[OptimizerState, object]
         new_options: dict[int, list[tuple[int, str, RecordedTensor]]]
         live: dict[int, set[str]]
-        found_live: dict[int, set[str]]
-        first_only: bool
+        created_live_options: dict[int, set[str]]
+        serves_one_call: bool
 
     def state_location(self, index: Any, param: torch.Tensor, path: tuple[Any, ...]) -> OptimizerState:
         """Return the location of a value in the state of a parameter."""
@@ -132,8 +132,8 @@ class StateChanges:
                 self._keep_structures(index, param, state, before)
             # step() may take another branch when it creates its state. torch's optimizers and ours do not
             ours = type(optimizer).__module__.partition(".")[0] in ("torch", __name__.partition(".")[0])
-            self.first_only = (
-                self.first_only or not ours and any(a.location.optimizer == index for a in adopted)
+            self.serves_one_call = (
+                self.serves_one_call or not ours and any(a.location.optimizer == index for a in adopted)
             )
         return adopted
 
@@ -149,7 +149,7 @@ class StateChanges:
                     "graph-optimizers",
                     "Step once in eager mode before the first call of the graph.",
                 ) from None
-            self.first_only = True
+            self.serves_one_call = True
             self.state_values.append(StateValue(self.state_location(index, param, path), value._of_node))
             return []
         tensor = real if part is value else value.around(real, value)
@@ -178,7 +178,7 @@ class StateChanges:
             or isinstance(value, _FIXED)
             and (key not in before or type(value) is not bool and type(before[key]) in (int, float))
         ):
-            self.first_only = self.first_only or key not in before
+            self.serves_one_call = self.serves_one_call or key not in before
             stored = value.node if isinstance(value, HostScalar) else value
             self.state_values.append(StateValue(self.state_location(index, param, path), stored))
         elif isinstance(value, _FIXED) and value != before[key]:
@@ -200,7 +200,7 @@ class StateChanges:
                     self._refuse_object(self.state.optimizers[index][0], f"its state {key!r}", value)
                 if key not in before:
                     self.structures[self.state_location(index, param, (key,))] = copied(value)
-                    self.first_only = self.first_only or bool(others)
+                    self.serves_one_call = self.serves_one_call or bool(others)
 
     def _kind(self, index: Any) -> Any:
         return type(self.state.optimizers[index][0]).__name__
@@ -265,7 +265,7 @@ class StateChanges:
         unseen -= {key for _, key, _ in self.new_options.get(index, ())}
         if unseen:
             self.live.setdefault(index, set()).update(unseen)
-            self.found_live.setdefault(index, set()).update(unseen)
+            self.created_live_options.setdefault(index, set()).update(unseen)
 
     def _follow_option(self, index: Any, g: Any, key: Any, value: Any, old: Any, existed: Any) -> Any:
         """Follow an option that step() set to another value; return False if a program cannot."""
@@ -275,7 +275,7 @@ class StateChanges:
             return not existed
         is_computed, is_scalar = isinstance(value, HostScalar), type(value) in (int, float)
         if (is_computed or is_scalar) and (isinstance(old, HostScalar) or not existed):
-            self.first_only = self.first_only or is_scalar and not existed
+            self.serves_one_call = self.serves_one_call or is_scalar and not existed
             location = GroupOption(index, g, (key,))
             self.state_values.append(StateValue(location, value.node if is_computed else value))
             return True

@@ -27,14 +27,20 @@ from .loss_scaling import begun, choose, keep_old, unscale
 from .optimizer_state import CreatedState, StateChanges, StateValue
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.amp import GradScaler
     from torch.optim import Optimizer
+
+    from ...config import Config
+    from ..state_map import StateMap
 
 
 aten = torch.ops.aten
 
-# parameter -> f(gradient, found inf or None), which returns the gradient to use from here on. Such a
-# parameter stands for numbers that are kept outside of tensors.
-outside: WeakIdKeyDictionary = WeakIdKeyDictionary()
+# parameter -> f(gradient, found inf or None), which updates values that are kept outside of tensors (rows of
+# one_embedding), and returns the gradient that the parameter has from then on
+external_updates: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class Update(StateChanges):
@@ -46,27 +52,31 @@ class Update(StateChanges):
     def __init__(
         self,
         recorder: Any,
-        state_map: Any,
-        config: Any,
-        grad_scaler: Any = None,
-        live: Any = (),
-        inputs: Any = (),
+        state_map: StateMap,
+        config: Config,
+        grad_scaler: GradScaler | None,
+        live: Mapping[int, set[str]],
+        inputs: Mapping[GroupOption, Any],
     ) -> None:
-        """`inputs`: {location: placeholder} of the options that build() read, and are inputs already."""
+        """`live`: {optimizer: names of options that changed between calls}.
+
+        `inputs`: {location: placeholder} of the options that build() read, and are inputs already.
+        """
         self.recorder = recorder
         self.state = state_map
         self.config = config
         self.scaler = grad_scaler
-        self.live = dict(live)  # optimizer -> options seen to change between calls
-        self.found_live: dict[Any, Any] = {}  # the same, for options that the step created
+        self.live = dict(live)
+        # optimizer -> names of options that the step created, and that may change between calls
+        self.created_live_options: dict[int, set[str]] = {}
         self.trace = ScalarTrace(recorder.graph)
         recorder.markers, recorder.marker_values = self.trace.markers, self.trace.values
         recorder.scalar_of = lambda tensor: self.trace.marker(self._item(tensor))
         # where a Python number lies -> its placeholder
-        self.inputs: dict[GroupOption | OptimizerState, torch.fx.Node] = dict(inputs)
+        self.inputs: dict[GroupOption | OptimizerState, torch.fx.Node] = dict(inputs.items())
         self.state_values: list[StateValue] = []  # stored after each run
         # the step created state that the program cannot begin with: the program serves one call
-        self.first_only = False
+        self.serves_one_call = False
         # node that is 1 if the gradients overflowed under a dynamic scaler
         self.found_inf: torch.fx.Node | None = None
         # the context of each step(), which may be entered again
@@ -130,8 +140,8 @@ class Update(StateChanges):
         for group in (g for optimizer, _ in self.state.optimizers for g in optimizer.param_groups):
             clip_group(group)
             for p in group["params"]:
-                if p in outside and p.grad is not None:
-                    p.grad.copy_(outside[p](p.grad, found_inf))
+                if p in external_updates and p.grad is not None:
+                    p.grad.copy_(external_updates[p](p.grad, found_inf))
 
     def undo(self) -> None:
         """Restore optimizer state and group options, after an error and after success.
