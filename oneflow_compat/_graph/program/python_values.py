@@ -33,6 +33,12 @@ MISSING: Any = object()  # in place of a value of any type
 Metadata = tuple[torch.Size, tuple[int, ...] | None, torch.dtype, torch.device, bool, torch.layout, type]
 
 
+class NumberOfCapture:
+    """Base of the numbers that stand for Python floats while a program is captured. No call meets one."""
+
+    __slots__ = ()
+
+
 def same_value(a: Any, b: Any) -> bool:
     """Whether two values are equal as an argument: 1 is not 1.0 and not True, 0.0 is not -0.0."""
     if a is b:

@@ -220,3 +220,19 @@ def test_a_callback_of_the_garbage_collector_is_not_code_of_build():
     finally:
         gc.callbacks.remove(callback)
     assert times
+
+
+def test_numbers_of_the_capture_have_no_guards():
+    """An optimizer computes with numbers that stand for its rate and its counters. No later call meets them."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def build(x):
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    step = graph_of(build, optimizer, model=model)
+    step(torch.ones(2, 4))
+    guards = step._engine._last.python_guards.guards
+    assert not [guard.label for guard in guards if "Scalar" in guard.label]

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
 from ...program.guards.scalar_guards import Condition
+from ...program.python_values import NumberOfCapture
 from ..patches.patching import called_method, patched_attributes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _MATH = ("sqrt", "exp", "log", "log1p", "expm1", "pow", "cos", "sin", "tanh", "floor", "ceil")
 
 
-class HostScalar(float):
+class HostScalar(NumberOfCapture, float):
     """A float with the node that computes it. Arithmetic gives HostScalars; comparisons add a guard."""
 
     __slots__ = ("node", "trace")

@@ -22,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...program.live_numbers import live_number
-from ...program.python_values import MISSING, is_python_class
+from ...program.python_values import MISSING, NumberOfCapture, is_python_class
 from ..guards.sources import (
     ANSWER,
     ATTRIBUTE,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-_WITHOUT_CONTENTS = (*FREE_BASES, type, types.ModuleType)
+_WITHOUT_CONTENTS = (*FREE_BASES, NumberOfCapture, type, types.ModuleType)
 # Their objects have equal copies, which `is` tells apart.
 _COPIES_ARE_EQUAL = frozenset([int, float, complex, str, bytes])
 _DEPTH = 3  # of objects inside objects that a C function receives
