@@ -244,7 +244,8 @@ def build_guards(output: Path):
             file=sys.stderr,
         )
         return False
-    if not output.exists() or output.stat().st_mtime < source.stat().st_mtime:
+    changed = max(file.stat().st_mtime for file in (source, *(SOURCES / "guards").iterdir()))
+    if not output.exists() or output.stat().st_mtime < changed:
         flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG", *LOADED_LATER]
         _run(output.name, [*compiler(), *flags, f"-I{headers}", str(source), "-o", str(output)], [])
     return True

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C import _is_any_autocast_enabled
 
 from .._errors import OneFlowError
 from .argument_sizes import BACKENDS_WITH_NOTES, remember_sizes
@@ -93,6 +94,12 @@ class Engine:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, tuple[Any, ...]]:
         """Return the entry that serves this call, captured if there is none, and the values of its slots."""
+        last = self._last
+        if last is not None and not kwargs and last.is_alike(args):
+            if not self.assumptions.branches and not _is_any_autocast_enabled():
+                values = last.prologue.run(args)
+                if values is not None:
+                    return last, values
         try:
             key, leaves = signature(args, kwargs)
         except RuntimeError:  # a nested tensor has no shape
@@ -203,6 +210,7 @@ class Engine:
             return self._make_entry(key, args, kwargs)
         entry = Entry(key_of_entry, captured.with_program(program), run)
         entry.python_guards.mode_changed = self._tell_mode
+        entry.note_arguments(args, kwargs)
         self._keep(entry, config.cache_size)
         return entry
 

@@ -102,6 +102,12 @@ _ROWS = (
     ),
     (
         "torch._C._dynamo.guards",
+        "GlobalStateGuard",
+        "one comparison of several settings of torch before a call",
+        "tests/graph/guards/test_torch_settings.py",
+    ),
+    (
+        "torch._C._dynamo.guards",
         "TensorGuards",
         "one comparison of the shapes, strides and dtypes of all named tensors before a call",
         "tests/graph/guards/test_stale_state.py",

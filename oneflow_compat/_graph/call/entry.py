@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..._global.program_results import without_subclasses
+from ..observe import alike_test, unknown
 from ..program.captured import Captured
 from ..program.program import CompiledFunction, Program
 from ..program.symbolic import Branch, checks_branches
@@ -34,6 +35,8 @@ class Entry:
         serves_one_call = captured.guards.serves_one_call
         self.epilogue = Epilogue(captured.program, captured.effects, captured.live, serves_one_call)
         self._has_run = False
+        # whether arguments have the signature of the program. False if that is not known at once
+        self.is_alike: Callable[[tuple[Any, ...]], bool] = unknown
 
     @property
     def branches(self) -> Mapping[Branch, bool]:
@@ -42,6 +45,11 @@ class Entry:
     @property
     def serves_later_calls(self) -> bool:
         return not (self.guards.serves_one_call or self.validity.dead)
+
+    def note_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Recognize the arguments of later calls by these, which the program was captured for."""
+        if not kwargs and self.program.dimensions is None and not torch._C._is_any_autocast_enabled():
+            self.is_alike = alike_test(args)
 
     def values(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the values of the slots for a call with these flat arguments.

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import torch
 
+from ..observe import Guard, checker_of, sources
+
 _training = operator.itemgetter("training")
 _training_of_script = operator.attrgetter("training")
 
@@ -26,8 +28,14 @@ class ModeNotice:
         self._attributes = [module.__dict__ for module, _ in readers]
         self._scripts = [module for module, _ in scripts]  # their attributes lie in C++
         self._modes = [training for _, training in (*readers, *scripts)]
+        self._checker = checker_of(
+            Guard(sources.ITEM, attributes, "training", mode, None, None)
+            for attributes, mode in zip(self._attributes, self._modes)
+        )
 
     def changed(self) -> bool:
+        if not self._scripts and self._checker.first_change() is None:
+            return False
         modes = [*map(_training, self._attributes), *map(_training_of_script, self._scripts)]
         return modes != self._modes
 

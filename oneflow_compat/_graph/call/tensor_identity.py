@@ -8,13 +8,13 @@ from then on, unless it is trained. Their memory is compared, too: `p.data = q.d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..._global.marks import OfSeveralRanks
-from ..observe import Guard, checker_of, has_plain_layout, sources
+from ..observe import Guard, checker_of, has_plain_layout, separate_test, sources, unknown
 from ..program.captured import Guards
 from ..program.locations import Argument, StateEntry
 from ..program.program import Program
@@ -112,7 +112,7 @@ class MemoryIdentity:
     """The check in each call that inputs share memory as they did at the capture.
 
     An argument may be a view of a buffer that the program writes, or two arguments may overlap. Separate
-    memory, the ordinary case, costs a set operation over the storages of the arguments.
+    memory, the ordinary case, is told by one loop over the storages of the arguments.
     """
 
     def __init__(self, program: Program, guards: Guards) -> None:
@@ -127,14 +127,19 @@ class MemoryIdentity:
 
     def state_replaced(self) -> None:
         """Look again at the memory of the state in the next call, and at its overlaps."""
-        self._storages: set[int | None] | None = None
+        self._storages: set[int] | None = None
+        # True for separate memory, the ordinary case. Otherwise holds() looks closer
+        self.is_separate: Callable[[Sequence[Any]], bool] = unknown
 
     def holds(self, values: Sequence[Any]) -> bool:
         """Whether the values of the slots share memory as at the capture."""
         if self._storages is None:
             if not self._merged_hold(values) or overlapping_slots(self.slots, values) != self.expected:
                 return False
-            self._storages = {storage_of(values[i]) for i in self.written_state} - {None}
+            written = (storage_of(values[i]) for i in self.written_state)
+            self._storages = {storage for storage in written if storage is not None}
+            if not self.expected and not self.merged:
+                self.is_separate = separate_test(self.arguments, self._storages, self.writes_arguments)
             return True
         storages = [storage_of(values[i]) for i in self.arguments]
         separate = self._storages.isdisjoint(storages) and not (

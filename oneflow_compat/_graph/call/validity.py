@@ -102,10 +102,7 @@ class Validity:
                 on_failure=self._look_at_optimizers,
             ),
             Test("modules", self._same_structure(scope), on_failure=self._note_structure),
-            Test(
-                "values read from Python",
-                f"{scope.bind(self.python_guards.holds)}({scope.bind(self._rebind_free)})",
-            ),
+            Test("values read from Python", self._same_python_values(scope)),
             Test("options of parameter groups", self._same_options(scope)),
             Test(
                 "named tensors",
@@ -141,6 +138,10 @@ class Validity:
     def _note_structure(self) -> bool:
         self.python_guards.changed = self.structure.changed if self.structure is not None else None
         return False
+
+    def _same_python_values(self, scope: Scope) -> str:
+        guards, rebind = scope.bind(self.python_guards), scope.bind(self._rebind_free)
+        return f"{guards}.first_change() is None or {guards}.holds({rebind})"
 
     def _look_at_optimizers(self) -> bool:
         """Read groups and state that replaced the old ones, for example by load_state_dict."""
@@ -206,7 +207,8 @@ class Validity:
         return f"{scope.bind(self._guard)}(*values)" if self._guard is not None else ""
 
     def _same_memory(self, scope: Scope) -> str:
-        return f"{scope.bind(self.memory.holds)}(values)" if self.memory.is_needed else ""
+        memory = scope.bind(self.memory)
+        return f"{memory}.is_separate(values) or {memory}.holds(values)" if self.memory.is_needed else ""
 
     def _note_memory(self) -> bool:
         self.python_guards.changed = "memory that inputs share"

@@ -11,7 +11,7 @@ from ..._active import STATE, capturing
 from ..._global.marks import OfSeveralRanks, is_global
 from ..._global.tensor import memory_of
 from ..errors import CaptureError, inside_another
-from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, torch_settings
+from ..observe import facts_of_arguments, observe, observe_steps, report_unfollowed, setting_guards
 from ..program.captured import Captured, Effects, Guards
 from ..program.guards.scalar_guards import guard_graph
 from ..program.object_trees import flattened_arguments, has_objects
@@ -112,7 +112,7 @@ class Capture:
         # the caller's mode
         trains = bool(callable(definition.optimizers) or definition.optimizers)
         grad_mode = trains or torch.is_grad_enabled()
-        self.settings = trains, torch_settings(trains)
+        self.settings = setting_guards(trains)
         in_inference_mode, names = torch.is_inference_mode_enabled(), self._argument_names()
         with torch.inference_mode(False):
             inputs = [
@@ -218,7 +218,7 @@ class Capture:
         replayed = {(id(attribute.container), attribute.key) for attribute in self.attributes}
         self.python_values = self.reads.finish(replayed, self.assumptions.modes)
         self.argument_facts = facts_of_arguments(self.python_values.argument_facts, inputs)
-        self.python_values.keep_settings(*self.settings)
+        self.python_values.keep_settings(self.settings)
         self._report_unfollowed(self.python_values.unfollowed)
 
     def _finish_step_reads(self) -> None:

@@ -3,7 +3,7 @@
 The seam: `observe(...)` is a context in which build() runs, its `finish(...)` returns the `PythonGuards`,
 and `PythonGuards.holds(rebind)` is asked before each call. `observe_steps()` does the same for step() of
 optimizers.
-`checker_of(guards)` tests guards of other facts as fast.
+`checker_of(guards)` tests guards of other facts as fast, and `alike_test` and `separate_test` test arguments.
 
 - `instrumentation/`: copies of the user's code that call a hook before each read
 - `hooks/`: the hooks, which make a guard of each read
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ..._active import capturing
 from .attribute_reads import AttributeReads
 from .guards import sources
+from .guards.call_tests import alike_test, separate_test, unknown
 from .guards.layouts import has_plain_layout
 from .guards.python_guards import Change, PythonGuards, checker_of
 from .guards.sources import Guard
-from .guards.torch_settings import torch_settings
+from .guards.torch_settings import setting_guards
 from .hooks.tensor_reads import facts_of_arguments
 from .instrumentation.bytecode import VERSION
 from .instrumentation.instructions import VERSIONS
@@ -36,6 +37,7 @@ __all__ = [
     "Change",
     "Guard",
     "PythonGuards",
+    "alike_test",
     "checker_of",
     "facts_of_arguments",
     "has_plain_layout",
@@ -44,8 +46,10 @@ __all__ = [
     "report_mode",
     "report_repeated",
     "report_unfollowed",
+    "separate_test",
+    "setting_guards",
     "sources",
-    "torch_settings",
+    "unknown",
 ]
 
 

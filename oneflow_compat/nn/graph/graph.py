@@ -76,6 +76,7 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
             _name=f"{class_name}_{index}",
             config=GraphConfig(options),
             _steps=0,
+            _noted=None,  # the entry of the latest program whose inputs were noted
             _rate_log=None,  # created, or found unnecessary, at the first call
             _calls={},
             _loaded=None,
@@ -185,16 +186,17 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         if log is None:
             log = self.__dict__["_rate_log"] = rate_log(self)
         rate = log and log.rate()
-        if self._engine.program is None and several():
+        engine = self._engine
+        if engine._last is None and several():
             self._compile_together(args, kwargs)
         try:
-            out = self._engine(*args, **kwargs)
+            out = engine(*args, **kwargs)
         except RuntimeError as error:
             if is_lost(error):
                 raise lost(f"graph {self._name}", error) from error
             raise
-        if self._engine.program is not self.__dict__.get("_noted"):
-            self.__dict__["_noted"] = self._engine.program
+        if engine._last is not self._noted:
+            self.__dict__["_noted"] = engine._last
             if several():
                 self._note_inputs(args, kwargs)
         self.__dict__["_steps"] += 1

@@ -117,3 +117,18 @@ def test_training_ignores_the_grad_mode():
     with torch.no_grad():
         step(torch.ones(1, 2))
     assert len(step._engine.programs) == 1
+
+
+def test_a_setting_that_torch_refuses_to_tell_is_no_error():
+    """torch raises if its older and its newer settings of matrix products contradict each other."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(RuntimeError, match="matmul precision"):
+            torch.get_float32_matmul_precision()
+        step = graph_of(lambda x: x * 2)
+        for _ in range(2):
+            assert torch.equal(step(torch.ones(3)), torch.full((3,), 2.0))
+        assert len(step._engine.programs) == 1
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before

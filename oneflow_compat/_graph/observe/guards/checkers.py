@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C._dynamo.guards import GlobalStateGuard
 
 from ...program.python_values import MISSING
-from .layouts import layout_check, layout_offsets
+from .layouts import code_offset, layout_check, layout_offsets
 from .sources import (
+    ANSWER,
     ATTRIBUTES,
     CONTAINS,
     CONTENTS,
@@ -23,6 +25,7 @@ from .sources import (
     LAYOUT,
     SIZE,
     SPECIAL_METHODS,
+    STATE,
     TYPE,
     contents,
     is_same_picture,
@@ -33,12 +36,12 @@ try:
 except ImportError:  # not built: there was no compiler
     _guards = None
 
-_INTERFACE = 4  # kInterface of csrc/guards.cpp
+_INTERFACE = 5  # kInterface of csrc/guards.cpp
 # The operations of csrc/guards.cpp, in its order.
 (
     _ENTRIES, _PICTURE, _TYPE, _CELL, _LIST, _CLASS, _ATTRIBUTE, _ELEMENT, _FLAGS, _CALL, _LAYOUTS,
-    _FUNCTION, _OBJECT,
-) = range(13)  # fmt: skip
+    _FUNCTION, _OBJECT, _ANSWER,
+) = range(14)  # fmt: skip
 _PRESENT = object()  # any value
 
 
@@ -51,9 +54,9 @@ class PythonChecker:
         lines = []
         for index, group in enumerate(groups):
             self.scope[f"o{index}"] = group.owner
-            if group.test == LAYOUT:
-                self.scope[f"layouts{index}"] = _layout_test(group.guards)
-                lines.append(f"    if {index} >= start and not layouts{index}(): return {index}\n")
+            if group.test in _AT_ONCE:
+                self.scope[f"hold{index}"] = _AT_ONCE[group.test](group.guards)
+                lines.append(f"    if {index} >= start and not hold{index}(): return {index}\n")
                 continue
             tests = [self._test(f"{index}_{n}", f"o{index}", guard) for n, guard in enumerate(group.guards)]
             lines.append(f"    if {index} >= start and not ({' and '.join(tests)}): return {index}\n")
@@ -73,8 +76,8 @@ class PythonChecker:
     def update(self, index: Any) -> None:
         """Take the values of the guards of a group for those to expect."""
         group = self.groups[index]
-        if group.test == LAYOUT:
-            self.scope[f"layouts{index}"] = _layout_test(group.guards)
+        if group.test in _AT_ONCE:
+            self.scope[f"hold{index}"] = _AT_ONCE[group.test](group.guards)
         for n, guard in enumerate(group.guards):
             self.scope[f"v{index}_{n}"] = guard.value
 
@@ -99,7 +102,7 @@ class PythonChecker:
         if guard.access == CONTENTS:
             return f"same(contents({owner}), v{name})"
         scope[f"g{name}"] = guard
-        if guard.access == LAYOUT:
+        if guard.access == LAYOUT or guard.access == ANSWER and type(value) is str:
             return f"g{name}.current() == v{name}"
         if guard.access in (SPECIAL_METHODS, FUNCTION):
             return f"same(g{name}.current(), v{name})"
@@ -120,7 +123,7 @@ def differs(guard: Any) -> bool:
         return not is_same_picture(current, guard.value)
     if guard.access == "contains":
         return current is not bool(guard.value)
-    if guard.access in (LAYOUT, SIZE):
+    if guard.access in (LAYOUT, SIZE) or guard.access == ANSWER and type(current) is type(guard.value) is str:
         return bool(current != guard.value)
     return current is not guard.value
 
@@ -132,7 +135,7 @@ class CompiledChecker:
         self.groups, self.features = groups, features
         self.tests = [self._test(group) for group in groups]  # the loop borrows references from these
         self.first_change, self.first_change_after, self._update = _guards.build(
-            self.tests, features.dict_versions, MISSING, _PRESENT
+            self.tests, features.dict_versions, features.code, MISSING, _PRESENT
         )
 
     def update(self, index: Any) -> None:
@@ -155,6 +158,16 @@ def _layout_test(guards: Any) -> Callable[[], bool]:
     tensors = [*{id(guard.owner): guard.owner for guard in guards}.values()]
     check, addresses = layout_check(tensors), [*map(torch.Tensor.data_ptr, tensors)]
     return lambda: check(*tensors) and [*map(torch.Tensor.data_ptr, tensors)] == addresses
+
+
+def _state_test(guards: Any) -> Callable[[], bool]:
+    """Return torch's own test of its state. It compares more: False means that the answers may differ."""
+    check: Callable[[], bool] = GlobalStateGuard().check
+    return check if not any(map(differs, guards)) else lambda: False
+
+
+# Tests of all guards of a group in one call.
+_AT_ONCE: dict[str, Callable[[Any], Callable[[], bool]]] = {LAYOUT: _layout_test, STATE: _state_test}
 
 
 def _has_plain_attributes(owner: Any) -> bool:
@@ -235,6 +248,18 @@ def _object_test(group: Any, features: Features) -> tuple[Any, ...] | None:
     return _OBJECT, group.owner, (values.get(TYPE, MISSING), values.get(ATTRIBUTES, MISSING))
 
 
+def _answer_test(group: Any, features: Features) -> tuple[Any, ...] | None:
+    guard = group.guards[0]
+    method, arguments = guard.key
+    if method is not None or guard.value is MISSING:
+        return None
+    return _ANSWER, group.owner, (tuple(arguments), guard.value)
+
+
+def _global_state_test(group: Any, features: Features) -> tuple[Any, ...]:
+    return _ANSWER, _state_test(group.guards), ((), True)
+
+
 _NATIVE_TESTS: dict[str, Callable[[Any, Features], tuple[Any, ...] | None]] = {  # by Group.test
     "dict": _dict_test,
     "class": _class_test,
@@ -246,6 +271,8 @@ _NATIVE_TESTS: dict[str, Callable[[Any, Features], tuple[Any, ...] | None]] = { 
     LAYOUT: _layouts_test,
     FUNCTION: _function_test,
     "object": _object_test,
+    ANSWER: _answer_test,
+    STATE: _global_state_test,
 }
 
 
@@ -258,6 +285,7 @@ class Features:
     layouts: tuple[int, int, int] | None
     functions: bool
     objects: bool
+    code: int  # offset of the code in a function, or -1
 
 
 class _Probe:
@@ -304,7 +332,7 @@ def probed_features() -> Features | None:
         for owner, store in ((plain, store_item), (attributes, store_attribute))
     )
     classes = _sees(_CLASS, _Probe, lambda: None, lambda value: setattr(_Probe, "value", value))
-    return Features(dicts, classes, _probed_layouts(), *_probed_parts(instance))
+    return Features(dicts, classes, _probed_layouts(), *_probed_parts(instance), code_offset())
 
 
 def _probed_parts(instance: Any) -> tuple[bool, bool]:
@@ -353,7 +381,7 @@ def _probed_layouts() -> tuple[int, int, int] | None:
 def _sees_layout(change: Callable[[Any], object], offsets: tuple[int, int, int]) -> bool:
     tensor = torch.zeros(3, 2)
     test = (_LAYOUTS, (tensor,), (torch.Tensor.requires_grad, *offsets))
-    first_change, *_ = _guards.build([test], False, MISSING, _PRESENT)
+    first_change, *_ = _guards.build([test], False, -1, MISSING, _PRESENT)
     tensor.add_(1)
     if first_change() is not None:
         return False
@@ -366,13 +394,18 @@ def _sees(operation: Any, owner: Any, expected: Any, store: Any, versions: bool 
     for count in range(64):
         store(object())
         tests = [(operation, owner, expected())]
-        first_change, *_ = _guards.build(tests, versions, MISSING, _PRESENT)
+        first_change, *_ = _guards.build(tests, versions, code_offset(), MISSING, _PRESENT)
         if first_change() is not None:
             return False
         store(object())
         if first_change() is None:
             return False
     return True
+
+
+def library() -> Any:
+    """Return the compiled library. Ask probed_features() before whether it can be used."""
+    return _guards
 
 
 def new_checker(groups: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The layouts of many tensors, compared at once."""
+"""The layouts of many tensors, compared at once, and where objects in C keep what is compared."""
 
 import ctypes
 import functools
@@ -50,6 +50,41 @@ def layout_offsets() -> tuple[int, int, int] | None:
     begin = words.index(storage) * _WORD
     end = (len(words) - words[::-1].index(elements) + 1) * _WORD
     return implementation, begin, end
+
+
+@functools.lru_cache(None)
+def argument_offsets() -> tuple[int, int, int, int, int] | None:
+    """Return where the layout of an argument lies, whose storage is another one in each call.
+
+    The offsets are those of the pointer to the TensorImpl in the object, of its storage, its number of
+    dimensions, its storage offset, and behind its dispatch keys, which follow its dtype and device.
+    """
+    offsets = layout_offsets()
+    if offsets is None:
+        return None
+    implementation, begin, end = offsets
+    tensor = torch.empty(40009)[2:]
+    words = _words(tensor._cdata, 24)
+    dimensions = words.index(tensor.numel()) - 1
+    storage_offset = end // _WORD - 3  # before the number of elements
+    if words[dimensions] != tensor.dim() or words[storage_offset] != tensor.storage_offset():
+        return None
+    return implementation, begin, dimensions * _WORD, storage_offset * _WORD, end + _WORD
+
+
+@functools.lru_cache(None)
+def code_offset() -> int:
+    """Return where a function has its code, before its defaults and keyword defaults, or -1."""
+
+    def function(value: object = 0, *, named: object = 0) -> None:
+        pass
+
+    parts = [*map(id, (function.__code__, function.__defaults__, function.__kwdefaults__))]
+    words = _words(id(function), function.__sizeof__() // _WORD)
+    for index in range(len(words)):
+        if words[index : index + len(parts)] == parts:
+            return index * _WORD
+    return -1
 
 
 def _words(address: int, count: int) -> list[int]:

@@ -13,8 +13,18 @@ import torch
 from ...program.python_values import MISSING, tensor_meta
 from .checkers import differs, new_checker
 from .layouts import is_compared_with_others
-from .sources import CONTENTS, LAYOUT, MODE, OF_CAPTURE, Guard, can_be_replaced, is_a, is_plain, is_same_plain
-from .torch_settings import changed_setting, torch_settings
+from .sources import (
+    CONTENTS,
+    LAYOUT,
+    MODE,
+    OF_CAPTURE,
+    STATE,
+    Guard,
+    can_be_replaced,
+    is_a,
+    is_plain,
+    is_same_plain,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,6 @@ class PythonGuards:
         self, guards: Any, pinned: Any = (), unfollowed: Any = (), follows_modules: bool = False
     ) -> None:
         self.guards, self.pinned, self.unfollowed = guards, pinned, unfollowed
-        self.records_gradients, self.settings = False, torch_settings(False)
         # whether the structure, the classes and the hooks of modules are among the guards
         self.follows_modules = follows_modules
         self.changed: str | None = None
@@ -50,10 +59,12 @@ class PythonGuards:
         self.groups: list[Any] = []
         self._checker: Any = None
         self._is_checker_new = False  # built in a check that has not accepted all groups yet
+        # None while nothing was written. Otherwise, or if the checker is new, holds() looks closer
+        self.first_change: Callable[[], int | None] = _unknown
 
-    def keep_settings(self, records_gradients: Any, settings: Any) -> None:
-        """Guard the settings of torch, which `torch_settings(records_gradients)` returned at the capture."""
-        self.records_gradients, self.settings = records_gradients, settings
+    def keep_settings(self, settings: list[Guard]) -> None:
+        """Guard the settings of torch as they were when the capture began, before all else."""
+        self.guards = [*settings, *self.guards]
 
     def add(self, other: PythonGuards) -> None:
         """Guard what another context observed, too."""
@@ -89,14 +100,13 @@ class PythonGuards:
         self.groups = grouped(self.guards)
         self.tensor_guards = [guard for guard in self.guards if any(_tensor_pairs(guard.value, None))]
         self._checker = new_checker(self.groups)
+        self.first_change = _unknown if self._is_checker_new else self._checker.first_change
 
     def holds(self, rebind: Any) -> bool:
         """Whether the program is valid.
 
         `rebind(free index, tensor)` is called for a tensor that was replaced by one with the same metadata.
         """
-        if torch_settings(self.records_gradients) != self.settings:
-            return self._fails_for_settings()
         index = self._next_change(-1) if self._is_checker_new else self._checker.first_change()
         while index is not None:
             adoption = _Adoption(self)
@@ -109,17 +119,12 @@ class PythonGuards:
             groups = self.groups
             adoption.apply(rebind)
             if self.groups is not groups:  # guards follow other objects now
-                self._is_checker_new, index = True, -1
+                self._is_checker_new, self.first_change, index = True, _unknown, -1
             else:  # a value that is made anew at each read differs again, so no group is looked at twice
                 self._checker.update(index)
             index = self._next_change(index)
-        self._is_checker_new = False
+        self._is_checker_new, self.first_change = False, self._checker.first_change
         return True
-
-    def _fails_for_settings(self) -> bool:
-        self.changed, old, new = changed_setting(self.settings, torch_settings(self.records_gradients))
-        self.change = Change(self.changed, _shown(old), _shown(new), None)
-        return False
 
     def _next_change(self, index: Any) -> Any:
         """Return the index of the next group that may have changed, or None."""
@@ -142,6 +147,10 @@ class PythonGuards:
     def tell_mode(self, guard: Any) -> None:
         if self.mode_changed is not None:
             self.mode_changed(guard)
+
+
+def _unknown() -> int:
+    return 0
 
 
 class Group:
@@ -182,7 +191,7 @@ def grouped(guards: Any) -> list[Group]:
         if guard.access == CONTENTS:
             test = _contents_test(guard)
         key: Any = (test, id(guard.owner), None if test in ("dict", "class", "object") else guard.key)
-        if test == LAYOUT and is_compared_with_others(guard.owner):
+        if test == STATE or test == LAYOUT and is_compared_with_others(guard.owner):
             key = (test, None, None)
         elif test == LAYOUT:
             test, key = "other layout", ("other layout", id(guard.owner), None)

@@ -51,6 +51,7 @@ CONTEXT = "context variable"
 FLAG = "flag"  # an attribute that has the same value in each object of a tuple
 SPECIAL_METHODS = "special methods"  # of a class: those that operators and built-in functions call
 ANSWER = "answer"  # what a function, or a method of the owner, returns for some arguments; see answers.py
+STATE = "state"  # an answer of torch that torch's GlobalStateGuard compares, too
 LAYOUT = "layout"  # shape, strides, dtype and device of a tensor
 MODE = "mode"  # train() or eval() of a module whose first mode the graph keeps
 
@@ -160,6 +161,7 @@ _READERS: dict[Any, Callable[[Any, Any], Any]] = {
     FLAG: lambda owner, key: _common_value(owner, key),
     SPECIAL_METHODS: lambda owner, key: special_methods(owner),
     ANSWER: lambda owner, key: _answer(owner, key),
+    STATE: lambda owner, key: _answer(owner, key),
     ALIVE: lambda owner, key: owner() is not None,
     LAYOUT: lambda owner, key: tensor_meta(owner),
 }

@@ -1,8 +1,10 @@
-"""Settings of torch that decide what build() computes: one tuple, compared before each call.
+"""Guards of the settings of torch that decide what build() computes.
 
 Autocast is part of the key of a program (engine.py), so it is not among them.
 """
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -11,55 +13,60 @@ from torch.backends import mha
 from torch.utils import _device
 
 from ..instrumentation.policy import is_of_torch
+from .sources import ANSWER, ITEM, STATE, Guard
 
-_NAMES = (
-    "torch.get_default_dtype()",
-    "torch.get_default_device()",
-    "torch.is_grad_enabled()",
-    "torch.are_deterministic_algorithms_enabled()",
-    "the warn_only of torch.use_deterministic_algorithms()",
-    "torch.get_float32_matmul_precision()",
-    "torch.backends.cuda.flash_sdp_enabled()",
-    "torch.backends.cuda.math_sdp_enabled()",
-    "torch.backends.cuda.mem_efficient_sdp_enabled()",
-    "torch.backends.mkldnn.enabled",
-    "torch.backends.mha.get_fastpath_enabled()",
-    "the number of active torch function modes",
-    "torch.is_anomaly_enabled()",
-    "torch.get_autocast_dtype('cpu')",
-    "torch.get_autocast_dtype('cuda')",
-    "torch.is_autocast_cache_enabled()",
-    "torch.set_flush_denormal()",
-    "torch.autograd.graph.saved_tensors_hooks()",
-)
 _DENORMAL = 5e-324
+_Questions = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]  # label -> (function of C, arguments)
+_STATE: _Questions = {
+    "torch.get_default_dtype()": (torch.get_default_dtype, ()),
+    "torch.are_deterministic_algorithms_enabled()": (C._get_deterministic_algorithms, ()),
+    "the warn_only of torch.use_deterministic_algorithms()": (C._get_deterministic_algorithms_warn_only, ()),
+    "torch.get_autocast_dtype('cpu')": (torch.get_autocast_dtype, ("cpu",)),
+    "torch.get_autocast_dtype('cuda')": (torch.get_autocast_dtype, ("cuda",)),
+    "torch.is_autocast_cache_enabled()": (torch.is_autocast_cache_enabled, ()),
+}
+_GRAD_MODE: _Questions = {"torch.is_grad_enabled()": (torch.is_grad_enabled, ())}
+_OTHERS: _Questions = {
+    "torch.get_float32_matmul_precision()": (C._get_float32_matmul_precision, ()),
+    "torch.backends.cuda.flash_sdp_enabled()": (C._get_flash_sdp_enabled, ()),
+    "torch.backends.cuda.math_sdp_enabled()": (C._get_math_sdp_enabled, ()),
+    "torch.backends.cuda.mem_efficient_sdp_enabled()": (C._get_mem_efficient_sdp_enabled, ()),
+    "torch.backends.mkldnn.enabled": (C._get_mkldnn_enabled, ()),
+    "the number of active torch function modes": (C._len_torch_function_stack, ()),
+    "torch.is_anomaly_enabled()": (torch.is_anomaly_enabled, ()),
+    # torch has no getter; Python's numbers are flushed, too
+    "torch.set_flush_denormal()": (_DENORMAL.__gt__, (0.0,)),
+}
+_HOOKS = "torch.autograd.graph.saved_tensors_hooks()"
 
 
-def torch_settings(records_gradients: bool) -> tuple[Any, ...]:
-    """Return the present values, in the order of the names.
+def setting_guards(records_gradients: bool) -> list[Guard]:
+    """Return guards of the present settings.
 
     `records_gradients`: the program records gradients in each grad mode, because it trains.
     """
-    return (
-        torch.get_default_dtype(),
-        _device.CURRENT_DEVICE,
-        records_gradients or torch.is_grad_enabled(),
-        C._get_deterministic_algorithms(),
-        C._get_deterministic_algorithms_warn_only(),
-        C._get_float32_matmul_precision(),
-        C._get_flash_sdp_enabled(),
-        C._get_math_sdp_enabled(),
-        C._get_mem_efficient_sdp_enabled(),
-        C._get_mkldnn_enabled(),
-        mha._is_fastpath_enabled,
-        C._len_torch_function_stack(),
-        torch.is_anomaly_enabled(),
-        torch.get_autocast_dtype("cpu"),
-        torch.get_autocast_dtype("cuda"),
-        torch.is_autocast_cache_enabled(),
-        _DENORMAL * 1.0 == 0.0,  # torch has no getter; Python's numbers are flushed, too
-        _saved_tensors_hooks(),
-    )
+    state = _STATE if records_gradients else _STATE | _GRAD_MODE
+    guards = [_answer(label, *question, STATE) for label, question in state.items()]
+    guards += [_answer(label, *question) for label, question in _OTHERS.items()]
+    innermost = _answer(_HOOKS, C._autograd._top_saved_tensors_default_hooks, (True,))
+    guards.append(innermost if innermost.value is None else _answer(_HOOKS, _saved_tensors_hooks))
+    guards.append(_global(_device, "CURRENT_DEVICE", _device.CURRENT_DEVICE, "torch.get_default_device()"))
+    fast = "_is_fastpath_enabled", mha._is_fastpath_enabled, "torch.backends.mha.get_fastpath_enabled()"
+    guards.append(_global(mha, *fast))
+    return guards
+
+
+def _global(module: ModuleType, name: str, value: object, label: str) -> Guard:
+    return Guard(ITEM, vars(module), name, value, label, None)
+
+
+def _answer(
+    label: str, function: Callable[..., Any], arguments: tuple[Any, ...] = (), access: str = ANSWER
+) -> Guard:
+    """Return a guard of the present answer. torch refuses some, which is an answer, too."""
+    guard = Guard(access, function, (None, arguments), None, label, None)
+    guard.value = guard.current()
+    return guard
 
 
 def _saved_tensors_hooks() -> tuple[Any, ...] | None:
@@ -72,8 +79,3 @@ def _saved_tensors_hooks() -> tuple[Any, ...] | None:
         code if code is not None and is_of_torch(code.co_filename) else hook
         for hook, code in zip(hooks, codes)
     )
-
-
-def changed_setting(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the name of the first setting that differs, its old value and its new value."""
-    return next((name, old, new) for name, old, new in zip(_NAMES, before, now) if old != new)
