@@ -210,7 +210,7 @@ def overhead(count=100):
         x = torch.zeros(4)
         graph(x), graph(x)
         entry = graph._engine._last
-        out = entry.run(*entry.gather((x,)))
+        out = entry.run(*entry.prologue.run((x,)))
         entry.run = lambda *values: out
         samples = []
         for _ in range(40):
