@@ -64,7 +64,7 @@ def _state(value: Any) -> Any:
 def _apply(changes: ArgumentChanges, values: Sequence[Any], objects: Sequence[Any]) -> None:
     assigned = iter(values)
     for change in changes.changes:
-        target = objects[change.number]
+        target = objects[change.position]
         if change.is_deleted:
             _delete(change, target)
         else:

@@ -62,7 +62,7 @@ class CaptureInterface(Protocol):
     config: Config
     args_flat: list[Any]
     in_spec: TreeSpec
-    argument_objects: list[Any]  # by their numbers in the spec
+    argument_objects: list[Any]  # by their positions in the spec
     tensors: list[torch.Tensor]
     new_state: list[Any]
     state: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,39 +38,53 @@ def outputs_of(
     recorder: Recorder, results: Results, stored: Iterable[Any], state: Iterable[Any], overflow: Node | None
 ) -> Outputs:
     """Return the outputs: results, the values `stored` in attributes, changes of arguments, `state`."""
-    nodes: list[Any] = []
-    descriptions: list[Output] = []
-    constants: list[tuple[int, Any]] = []
-    global_results = {}
-    for i, value in enumerate(results.leaves):
-        if isinstance(value, torch.Tensor) and is_global(value):
-            global_results[len(nodes)] = value._of_placement, value._of_sbp, value.shape
-        node = _node_of(recorder, value) if is_run_value(value) else value
-        if not isinstance(node, torch.fx.Node):
-            constants.append((i, node))
-            continue
-        info = node.meta["tensor"] if isinstance(value, torch.Tensor) else None
-        layout = () if info is None else (info.shape, info.dtype, info.device)
-        nodes.append(node)
-        descriptions.append(Output(leaf_name(results.spec, i), *layout))
-    changed, changed_constants = [], []
-    for i, value in enumerate(results.changed_leaves):
-        node = _node_of(recorder, value) if is_run_value(value) else value
-        if isinstance(node, torch.fx.Node):
-            changed.append(node)
-        else:
-            changed_constants.append((i, node))
-    attributes = [_node_of(recorder, value) for value in stored if is_run_value(value)]
-    groups = ("attribute", attributes), ("argument", changed), ("state", state)
-    for name, group in (*groups, ("overflow", [] if overflow is None else [overflow])):
+    values = [_node_if_computed(recorder, value) for value in results.leaves]
+    nodes = [value for value in values if isinstance(value, torch.fx.Node)]
+    descriptions = [
+        _description(leaf_name(results.spec, i), value, node)
+        for i, (value, node) in enumerate(zip(results.leaves, values))
+        if isinstance(node, torch.fx.Node)
+    ]
+    changed = [_node_if_computed(recorder, value) for value in results.changed_leaves]
+    groups: dict[str, Iterable[Any]] = {
+        "attribute": [_node_of(recorder, value) for value in stored if is_run_value(value)],
+        "argument": [value for value in changed if isinstance(value, torch.fx.Node)],
+        "state": state,
+        "overflow": [] if overflow is None else [overflow],
+    }
+    for name, group in groups.items():
         for node in group:
             nodes.append(node)
             descriptions.append(Output(name))
     changes = None
     if results.changes:
         assert results.changed_spec is not None, "changes have values"
-        changes = ArgumentChanges(results.changes, results.changed_spec, tuple(changed_constants))
-    return Outputs(nodes, descriptions, tuple(constants), global_results, changes)
+        changes = ArgumentChanges(results.changes, results.changed_spec, _constants(changed))
+    return Outputs(nodes, descriptions, _constants(values), _global_results(results.leaves, values), changes)
+
+
+def _description(name: str, value: Any, node: Node) -> Output:
+    info = node.meta["tensor"] if isinstance(value, torch.Tensor) else None
+    return Output(name) if info is None else Output(name, info.shape, info.dtype, info.device)
+
+
+def _constants(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
+    """Return (index, value) of the values that no node computes."""
+    return tuple((i, value) for i, value in enumerate(values) if not isinstance(value, torch.fx.Node))
+
+
+def _global_results(leaves: Sequence[Any], values: Sequence[Any]) -> dict[int, tuple[Any, Any, Any]]:
+    """Return {index among the nodes: (placement, sbp, shape)} of the results that are global tensors."""
+    computed = [leaf for leaf, value in zip(leaves, values) if isinstance(value, torch.fx.Node)]
+    return {
+        i: (leaf._of_placement, leaf._of_sbp, leaf.shape)
+        for i, leaf in enumerate(computed)
+        if isinstance(leaf, torch.Tensor) and is_global(leaf)
+    }
+
+
+def _node_if_computed(recorder: Recorder, value: Any) -> Any:
+    return _node_of(recorder, value) if is_run_value(value) else value
 
 
 def _node_of(recorder: Recorder, value: Any) -> Any:

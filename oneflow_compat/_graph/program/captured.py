@@ -37,11 +37,11 @@ class StoredAttribute:
 class ObjectChange:
     """A part of an object among the arguments that build() assigned, or deleted.
 
-    `number` is that of the object (see Form in object_trees.py). After `cache.keys = keys` in build(), the
+    `position` is that of the object (see Form in object_trees.py). After `cache.keys = keys` in build(), the
     part is the attribute "keys". The key None of items stands for all of them.
     """
 
-    number: int
+    position: int
     access: str
     key: Any
     is_deleted: bool = False

@@ -32,7 +32,7 @@ class Opened:
 
 
 class Same:
-    """The type of the node of an object that occurs again; the context is its number."""
+    """The type of the node of an object that occurs again; the context is its position."""
 
 
 class SameLeaf:
@@ -44,7 +44,7 @@ class Existing:
 
 
 class OfArgument:
-    """The type of the node of an object among the arguments; the context is its number there."""
+    """The type of the node of an object among the arguments; the context is its position there."""
 
 
 class LeafOfArgument:
@@ -94,7 +94,7 @@ class Form(NamedTuple):
     """The context of an Opened node: all of an object but the values of its parts."""
 
     cls: type
-    number: int  # of the object, in the order in which the objects of a tree are met
+    position: int  # of the object, in the order in which the objects of a tree are met
     parts: tuple[Part, ...]  # those with a child, in the order of the children
     fixed_contents: Hashable  # see Layout
 
@@ -131,33 +131,41 @@ class Flattening:
     ) -> None:
         self.opens, self.node_of = opens, node_of
         self.leaves: list[Any] = []
-        self.objects: list[Any] = []  # by their numbers
-        self._numbers: dict[int, int] = {}  # id(object) -> its number
+        self.objects: list[Any] = []  # by their positions
+        self._positions: dict[int, int] = {}  # id(object) -> its position
         self._indices: dict[int, int] = {}  # id(tensor) -> the index of its leaf
         self._temporary: list[Any] = []  # lists that a flatten function of pytree made: no id is used twice
 
     def spec_of(self, value: Any) -> TreeSpec:
         """Return the structure of a value, and add its leaves."""
-        known = self.node_of(value)
-        if known is not None:
-            return known
+        node = self.node_of(value)
+        if node is not None:
+            return node
         if isinstance(value, torch.Tensor):
             index = self._indices.setdefault(id(value), len(self.leaves))
             return self._leaf(value) if index == len(self.leaves) else TreeSpec(SameLeaf, index, [])
         cls = type(value)
         if cls is not torch.Size and (is_constant(value) or cls in SYMBOLIC_NUMBERS):
             return self._leaf(value)
-        number = self._numbers.get(id(value))
-        if number is not None:
-            return TreeSpec(Same, number, [])
-        if cls is types.MethodType and self._can_bind(value):
+        return self._reference_of(value) or self._spec_of_object(value)
+
+    def _reference_of(self, value: Any) -> TreeSpec | None:
+        """Return the node of what refers to an object of the tree, or None."""
+        position = self._positions.get(id(value))
+        if position is not None:
+            return TreeSpec(Same, position, [])
+        if type(value) is types.MethodType and self._can_bind(value):
             return TreeSpec(Method, Identity(value.__func__), [self._spec_of_part(value.__self__)])
-        if cls is weakref.ref and (target := self._reference_to(value())) is not None:
+        if type(value) is weakref.ref and (target := self._target_of(value())) is not None:
             return TreeSpec(WeakReference, None, [target])
+        return None
+
+    def _spec_of_object(self, value: Any) -> TreeSpec:
+        cls = type(value)
         layout = layout_of(cls)
-        node = pytree.SUPPORTED_NODES.get(cls)
-        if node is not None and (layout is None or not layout.is_mutable or layout.is_user_class):
-            children, context = node.flatten_fn(value)
+        registered = pytree.SUPPORTED_NODES.get(cls)
+        if registered is not None and (layout is None or not layout.is_mutable or layout.is_user_class):
+            children, context = registered.flatten_fn(value)
             self._temporary.append(children)
             return TreeSpec(cls, context, [self.spec_of(child) for child in children])
         if layout is None or cls is object or not self.opens(value) or not layout.has_constant_set(value):
@@ -169,23 +177,23 @@ class Flattening:
         function = method.__func__
         return not isinstance(method.__self__, torch.Tensor) and is_code(function) and self.opens(function)
 
-    def _reference_to(self, value: Any) -> TreeSpec | None:
+    def _target_of(self, value: Any) -> TreeSpec | None:
         """Return the node of an object that something else in the tree holds, or None."""
-        number = self._numbers.get(id(value))
-        return self.node_of(value) if number is None else TreeSpec(Same, number, [])
+        position = self._positions.get(id(value))
+        return self.node_of(value) if position is None else TreeSpec(Same, position, [])
 
     def _leaf(self, value: Any) -> TreeSpec:
         self.leaves.append(value)
         return LEAF
 
     def _open(self, value: Any, layout: Layout) -> TreeSpec:
-        number = len(self.objects)
+        position = len(self.objects)
         self.objects.append(value)
         if layout.is_mutable:  # a tuple inside itself has no end
-            self._numbers[id(value)] = number
+            self._positions[id(value)] = position
         parts = layout.parts(value)
         children = [self._spec_of_part(content) for _, content in parts]
-        form = Form(layout.cls, number, tuple(part for part, _ in parts), layout.fixed_contents(value))
+        form = Form(layout.cls, position, tuple(part for part, _ in parts), layout.fixed_contents(value))
         return TreeSpec(Opened, form, children)
 
     def _spec_of_part(self, value: Any) -> TreeSpec:
@@ -205,7 +213,7 @@ def flattened_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flatte
 class Rebuilding:
     """Makes the values of specs again, from leaves and from what they share.
 
-    `objects` are the objects that have been made, by number. `arguments` and `argument_leaves` are those of
+    `objects` are the objects that have been made, by position. `arguments` and `argument_leaves` are those of
     the call.
     """
 
@@ -241,21 +249,21 @@ class Rebuilding:
         return value
 
     def _object(self, spec: TreeSpec, form: Form) -> Any:
-        layout, number, contents = form.layout, form.number, form.fixed_contents
+        layout, position, contents = form.layout, form.position, form.fixed_contents
         if layout.is_mutable:  # its parts may refer to it
-            new = self.objects[number] = layout.empty(contents)
+            new = self.objects[position] = layout.empty(contents)
         values = [self.value_of(child) for child in spec.children()]
         if not layout.is_mutable:
-            new = self.objects[number] = layout.complete(contents, form.parts, values)
+            new = self.objects[position] = layout.complete(contents, form.parts, values)
         layout.fill(new, form.parts, values)
         return new
 
 
 _REFERENCES: Mapping[Any, Callable[[Rebuilding, Any], Any]] = {
-    Same: lambda rebuilding, number: rebuilding.objects[number],
+    Same: lambda rebuilding, position: rebuilding.objects[position],
     SameLeaf: lambda rebuilding, index: rebuilding.leaves[index],
     Existing: lambda rebuilding, identity: identity.value,
-    OfArgument: lambda rebuilding, number: rebuilding.arguments[number],
+    OfArgument: lambda rebuilding, position: rebuilding.arguments[position],
     LeafOfArgument: lambda rebuilding, index: rebuilding.argument_leaves[index],
 }
 REFERENCES = (*_REFERENCES, Method, WeakReference)  # no file can hold these

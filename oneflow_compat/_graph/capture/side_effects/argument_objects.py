@@ -33,22 +33,22 @@ class ArgumentObjects:
         rebuilding = Rebuilding(leaves)
         self.tree = rebuilding.value_of(with_sizes(spec))
         self._twins = rebuilding.objects
-        numbers, indices = owned_by_objects(spec)
-        self._numbers = {id(self._twins[number]): number for number in numbers}
+        positions, indices = owned_by_objects(spec)
+        self._positions = {id(self._twins[position]): position for position in positions}
         self._indices = {
             id(leaves[index]): index for index in indices if isinstance(leaves[index], torch.Tensor)
         }
-        self._before = {number: _State.of(twin) for number, twin in self._twins.items()}
+        self._before = {position: _State.of(twin) for position, twin in self._twins.items()}
         self._registered = [(node, _registered_children(node)) for node in rebuilding.registered]
 
     def twins(self, arguments: Sequence[Any]) -> dict[int, Any]:
-        """Return {id(twin): the argument}, for the objects of the call by their numbers."""
-        return {id(twin): arguments[number] for number, twin in self._twins.items()}
+        """Return {id(twin): the argument}, for the objects of the call by their positions."""
+        return {id(twin): arguments[position] for position, twin in self._twins.items()}
 
     def node_of(self, value: Any) -> TreeSpec | None:
         """Return the node of a twin: the object that it stands for."""
-        number = self._numbers.get(id(value))
-        return None if number is None else pytree.TreeSpec(OfArgument, number, [])
+        position = self._positions.get(id(value))
+        return None if position is None else pytree.TreeSpec(OfArgument, position, [])
 
     def node_in_argument(self, value: Any) -> TreeSpec | None:
         """Do the same inside of a changed object, whose tensors stay the caller's."""
@@ -59,8 +59,8 @@ class ArgumentObjects:
         """Return what build() changed in the twins, and the values that it assigned."""
         changes: list[ObjectChange] = []
         values: list[Any] = []
-        for number in sorted(self._numbers.values()):
-            before, now = self._before[number], _State.of(self._twins[number])
+        for position in sorted(self._positions.values()):
+            before, now = self._before[position], _State.of(self._twins[position])
             if now.cls is not before.cls:
                 raise GraphTypeError(
                     f"build() changes the class of an argument from {before.cls.__qualname__} to"
@@ -69,21 +69,22 @@ class ArgumentObjects:
                 )
             for part, value in now.attributes.items():
                 if part not in before.attributes or not _is_same(before.attributes[part], value):
-                    changes.append(ObjectChange(number, *part))
+                    changes.append(ObjectChange(position, *part))
                     values.append(value)
             deleted = [part for part in before.attributes if part not in now.attributes]
-            changes += [ObjectChange(number, *part, is_deleted=True) for part in deleted]
+            changes += [ObjectChange(position, *part, is_deleted=True) for part in deleted]
             if not now.has_same_items(before):
-                changes.append(ObjectChange(number, ITEM, None))
+                changes.append(ObjectChange(position, ITEM, None))
                 values.append(now.container())
         return changes, values
 
     def changes_container(self) -> bool:
         """Whether build() changed a list, a dict or a registered node that belongs to no object."""
-        owned = set(self._numbers.values())
-        containers = [number for number in self._twins if number not in owned]
+        owned = set(self._positions.values())
+        containers = [position for position in self._twins if position not in owned]
         return any(
-            not _State.of(self._twins[number]).has_same_items(self._before[number]) for number in containers
+            not _State.of(self._twins[position]).has_same_items(self._before[position])
+            for position in containers
         ) or any(not _are_same(children, _registered_children(node)) for node, children in self._registered)
 
 
@@ -136,17 +137,17 @@ def _are_same(before: Collection[Any], now: Collection[Any]) -> bool:
 
 
 def owned_by_objects(spec: TreeSpec) -> tuple[set[int], set[int]]:
-    """Return the numbers of the objects that belong to an object of a user's class, and indices of leaves.
+    """Return the positions of the objects that belong to an object of a user's class, and indices of leaves.
 
     The caller sees what build() does to them.
     """
     walk = _Owned()
     walk.visit(spec, False)
     while walk.again:  # an object that was first met outside
-        number = walk.again.pop()
-        walk.index = walk.first_index[number]
-        walk.visit(walk.specs[number], True)
-    return walk.numbers, walk.indices
+        position = walk.again.pop()
+        walk.index = walk.first_index[position]
+        walk.visit(walk.specs[position], True)
+    return walk.positions, walk.indices
 
 
 class _Owned:
@@ -154,7 +155,7 @@ class _Owned:
 
     def __init__(self) -> None:
         self.index = 0  # of the next leaf
-        self.numbers: set[int] = set()
+        self.positions: set[int] = set()
         self.indices: set[int] = set()
         self.specs: dict[int, TreeSpec] = {}
         self.first_index: dict[int, int] = {}
@@ -167,11 +168,11 @@ class _Owned:
             self.index += 1
         elif spec.type is Opened:
             form = spec.context
-            self.specs[form.number], self.first_index[form.number] = spec, self.index
+            self.specs[form.position], self.first_index[form.position] = spec, self.index
             is_inside = is_inside or form.layout.is_user_class
             if is_inside and form.layout.is_mutable:
-                self.numbers.add(form.number)
-        elif is_inside and spec.type is Same and spec.context not in self.numbers:
+                self.positions.add(form.position)
+        elif is_inside and spec.type is Same and spec.context not in self.positions:
             self.again.add(spec.context)
         elif is_inside and spec.type is SameLeaf:
             self.indices.add(spec.context)
