@@ -139,7 +139,7 @@ class Capture:
             captured = self._close(results)
         self._finish_step_reads()
         self._install_new_state(captured.live)
-        return captured
+        return captured.for_one_call() if self.python_values.serves_one_call else captured
 
     def _check_call(self) -> None:
         if capturing():

@@ -150,29 +150,39 @@ class Observer:
         reads.snapshots.clear()
         gc.collect(0)
         guards, opaque = outliving(guards, opaque, objects_of_build)
-        kept = self._settled(guards, dicts_of_modules, replayed, opaque)
+        kept, filled = self._settled(guards, dicts_of_modules, replayed, opaque)
         unfollowed += [(site, what) for owner, site, what in opaque if id(owner) not in objects_of_build]
         result = PythonGuards(kept, pinned, unfollowed, follows_modules=True)
+        if filled:
+            result.end_with_this_call(filled[0])
         result.argument_facts = [*reads.argument_facts.values()]
         return result
 
     def _settled(
         self, guards: list[Guard], dicts_of_modules: set[int], replayed: Any, opaque: list[Any]
-    ) -> list[Guard]:
-        """Return the guards that the program keeps. Add what build() reads and changes to `opaque`."""
+    ) -> tuple[list[Guard], list[Guard]]:
+        """Return the guards that the program keeps, and those of sources that build() filled in.
+
+        Add what build() reads and changes to `opaque`.
+        """
         kept: list[Guard] = []
+        filled: list[Guard] = []
         for guard in guards:
             if id(guard.owner) in self.reads.complete:
                 kept.append(guard)
                 continue
             if guard.access == ITEM and guard.key is _TRAINING and id(guard.owner) in dicts_of_modules:
                 guard.access = MODE
-            self._settle(guard, replayed, kept, opaque)
-        return kept
+            self._settle(guard, replayed, kept, filled, opaque)
+        return kept, filled
 
     @staticmethod
-    def _settle(guard: Any, replayed: Any, kept: Any, opaque: Any) -> None:
-        """Keep a guard, unless build() itself changed its source in another way than the program does."""
+    def _settle(guard: Any, replayed: Any, kept: Any, filled: Any, opaque: Any) -> None:
+        """Keep a guard, unless build() itself changed its source in another way than the program does.
+
+        `filled` gets the guard of a source that build() filled in where it found nothing, and of a flag that
+        it switched. Most such values are final, so the next call finds that out with a program of its own.
+        """
         if _is_symbolic(guard.value):
             return
         if guard.value is OF_CAPTURE or is_of_the_capture(guard.value):
@@ -182,10 +192,14 @@ class Observer:
         current = guard.current()
         if _is_equal(guard.value, current) or _is_replayed(guard, replayed):
             kept.append(guard)
-        elif guard.value is MISSING or guard.value is None or guard.access == CONTAINS:
-            if not _is_symbolic(current):
-                _take_value_of_first_call(guard, current)
+        elif guard.value is MISSING or guard.value is None or type(guard.value) is bool:
+            if _is_symbolic(current):
+                return
+            if guard.access == CONTAINS and current and _is_symbolic(dict.get(guard.owner, guard.key)):
+                _guard_cached_tensor(guard)
                 kept.append(guard)
+            else:
+                filled.append(guard)
         elif is_a(guard.owner, WEAK_CONTAINERS):  # a cache of results, filled by the first call
             guard.value = current
             kept.append(guard)
@@ -199,11 +213,9 @@ def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set
     return {id(vars(objects[key])) for key in keys if key in objects}
 
 
-def _take_value_of_first_call(guard: Any, current: Any) -> None:
-    """Guard what the first call filled in, because the next ones read it."""
-    if guard.access == CONTAINS and current:
-        guard.access, current = ITEM, dict.get(guard.owner, guard.key)
-    guard.value = current
+def _guard_cached_tensor(guard: Any) -> None:
+    """Guard the tensor that the first call put into a dict, because the next ones read it."""
+    guard.access, guard.value = ITEM, dict.get(guard.owner, guard.key)
 
 
 def _is_replayed(guard: Any, replayed: Any) -> bool:

@@ -123,7 +123,8 @@ class Guards:
     reads_values: bool = False
     # whether it tests options of optimizers that build() branched on
     branches_on_options: bool = False
-    # the step created optimizer state that the program cannot begin with
+    # the next call starts from something else: optimizer state that step() created, or a value that build()
+    # filled in where it found none
     serves_one_call: bool = False
     # whether arguments or named state are global tensors
     reads_global_tensors: bool = False
@@ -141,3 +142,7 @@ class Captured:
     def with_program(self, program: Program) -> Captured:
         """Return this capture with a rewritten program."""
         return replace(self, program=program)
+
+    def for_one_call(self) -> Captured:
+        """Return this capture for the present call only: the next one starts from what this call leaves."""
+        return replace(self, guards=replace(self.guards, serves_one_call=True))

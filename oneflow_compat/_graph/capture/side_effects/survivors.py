@@ -14,7 +14,6 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,7 +77,7 @@ def settle_survivors(references: Sequence[Any], name: str, captured: Captured) -
     _guard_values([tensor for tensor in survivors if not isinstance(tensor, LostTensor)], captured)
     if not any(_is_written(captured.program.graph, node) for node in nodes):
         return captured
-    return replace(captured, guards=replace(captured.guards, serves_one_call=True))
+    return captured.for_one_call()
 
 
 def _not_garbage(references: Sequence[Any], expected: set[int]) -> list[RecordedTensor]:

@@ -53,6 +53,7 @@ class PythonGuards:
         self.change: Change | None = None
         # called once with a guard whose module was put into another mode
         self.mode_changed: Callable[..., Any] | None = None
+        self.serves_one_call = False  # whether build() filled in what it found empty
         self.argument_facts: list[Any] = []  # what build() asked of its arguments
         self._free_of: dict[Any, Any] = {}
         self._slots: dict[Any, Any] = {}  # id(tensor) -> (container, key) from which the program reads it
@@ -71,6 +72,13 @@ class PythonGuards:
         self.guards += other.guards
         self.pinned = {*self.pinned, *other.pinned}
         self.unfollowed = [*self.unfollowed, *other.unfollowed]
+        if other.serves_one_call and not self.serves_one_call:
+            self.serves_one_call, self.changed, self.change = True, other.changed, other.change
+
+    def end_with_this_call(self, guard: Guard) -> None:
+        """Let no later call use the program, because build() itself changed what this guard compares."""
+        self.serves_one_call = True
+        self._fails(guard)
 
     def bind(self, free_of: Any, named: Any, free: Any = (), compared: Any = ()) -> None:
         """Say where the program reads tensors from.
