@@ -14,6 +14,7 @@ from ..program.captured import Captured
 from ..program.program import CompiledFunction, Program
 from ..program.symbolic import Branch, checks_branches
 from .branches import BranchTaken, with_branches
+from .checks import with_checks
 from .epilogue import Epilogue
 from .prologue import Stage, gather
 from .validity import Validity
@@ -102,6 +103,7 @@ def _prepared(captured: Captured, run: CompiledFunction) -> CompiledFunction:
         run = _without_autocast(run)
     if captured.guards.reads_global_tensors or captured.effects.global_results:
         run = without_subclasses(run)
+    run = with_checks(program, run)
     return with_branches(program, run) if checks_branches(program.graph) else run
 
 

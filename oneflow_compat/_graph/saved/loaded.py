@@ -10,6 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..call.branches import BranchTaken, with_branches
+from ..call.checks import with_checks
 from ..call.epilogue import Epilogue
 from ..call.prologue import Prologue, Scope, Stage, TensorSlot, Test, gather
 from ..compile import compiler_for
@@ -205,6 +206,7 @@ class LoadedProgram:
         return self._with_branches(compiler_for(self.backend)(self.program, config))
 
     def _with_branches(self, run: CompiledFunction) -> CompiledFunction:
+        run = with_checks(self.program, run)
         return with_branches(self.program, run) if checks_branches(self.program.graph) else run
 
     def read(self, key: str, tensor: torch.Tensor) -> None:

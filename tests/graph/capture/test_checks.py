@@ -207,9 +207,58 @@ def test_a_distribution_checks_its_parameters_in_every_call(make_distribution, m
 
     graph, good = graph_of(build), torch.ones(2)
     assert torch.equal(graph(good), build(good))
-    with pytest.raises(RuntimeError, match="a check in build"):
+    with pytest.raises(ValueError, match="a check in build"):
         graph(torch.tensor([-2.0, 1.0]))
     assert torch.equal(graph(good), build(good)) and len(graph._engine.programs) == 1
+
+
+class NotFinite(ArithmeticError):
+    """An error of a program's own."""
+
+
+def refuses_by_value_error(x):
+    if (x < 0).any():
+        raise ValueError(f"negative values: {x.min()}")
+    return x * 2
+
+
+def refuses_by_assertion(x):
+    finite(torch.where(x < 0, torch.nan, x))
+    return x * 2
+
+
+def refuses_by_own_class(x):
+    if not (x >= 0).all():
+        raise NotFinite
+    return x * 2
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+@pytest.mark.parametrize(
+    ("build", "error_class"),
+    [
+        (refuses_by_value_error, ValueError),
+        (refuses_by_assertion, AssertionError),
+        (refuses_by_own_class, ArithmeticError),
+    ],
+)
+def test_a_failed_check_raises_the_class_of_eager_mode(build, error_class, backend):
+    """Code that catches a RuntimeError catches it, too."""
+    graph = graph_of(build)
+    graph.config.set_backend(backend)
+    assert torch.equal(graph(torch.ones(2)), torch.full((2,), 2.0))
+    for caught in (error_class, RuntimeError):
+        with pytest.raises(caught, match="a check in build"):
+            graph(-torch.ones(2))
+
+
+def test_a_failed_check_of_a_saved_graph_raises_the_class_of_eager_mode(tmp_path):
+    graph = graph_of(refuses_by_value_error)
+    graph(torch.ones(2))
+    graph.save(str(tmp_path / "graph"))
+    loaded = flow.load_graph(str(tmp_path / "graph"))
+    with pytest.raises(ValueError, match="a check in build"):
+        loaded(-torch.ones(2))
 
 
 def test_a_check_beside_a_try_statement():

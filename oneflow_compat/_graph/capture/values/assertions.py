@@ -6,19 +6,28 @@ is tested in every call.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import sys
-from collections.abc import Sequence
-from types import CodeType
-from typing import Any
+from collections.abc import Iterable, Sequence
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import torch
 
 from ...errors import is_internal, is_of_this_package, location_text
+from ...program.checks import check_message
 
 aten = torch.ops.aten
 _LEAVES = ("RETURN", "JUMP", "YIELD", "FOR_ITER", "SEND")
 _CATCHES = ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH", "CHECK_EG_MATCH")
+
+
+class _Check(NamedTuple):
+    """A branch whose other outcome raises an error."""
+
+    goes_on: bool  # the truth value with which the code goes on
+    error_class: type[Exception] | None  # of the error, if its name is found
 
 
 def assumed(recorder: Any, tensor: Any, node: Any) -> Any:
@@ -29,10 +38,10 @@ def assumed(recorder: Any, tensor: Any, node: Any) -> Any:
     frame = nearest_frame = _outside(sys._getframe(1), is_of_this_package)
     frame = _outside(frame, is_internal)
     # torch's own check, as of clip_grad_norm_(error_if_nonfinite=True)
-    value = None if frame is None else _goes_on(nearest_frame.f_code, nearest_frame.f_lasti)
-    if value is None and frame is not None and frame is not nearest_frame:
-        value = _goes_on(frame.f_code, frame.f_lasti)
-    if value is None:
+    check = None if frame is None else _check_in(nearest_frame)
+    if check is None and frame is not None and frame is not nearest_frame:
+        check = _check_in(frame)
+    if check is None:
         return None
     # inductor writes it into C++
     check_location = (
@@ -40,15 +49,15 @@ def assumed(recorder: Any, tensor: Any, node: Any) -> Any:
         .replace('"', "'")
         .replace("\\", "/")
     )
-    tested = node if value else recorder.graph.call_function(aten.logical_not.default, (node,))
+    tested = node if check.goes_on else recorder.graph.call_function(aten.logical_not.default, (node,))
     tested.meta.setdefault("tensor", node.meta["tensor"])
-    check = recorder.graph.call_function(
-        aten._assert_async.msg, (tested, f"a check in build() failed: {check_location}")
+    assertion = recorder.graph.call_function(
+        aten._assert_async.msg, (tested, check_message(check_location, check.error_class))
     )
     recorder._annotate(tested)
-    recorder._annotate(check)
-    check.meta["tensor"] = None
-    return value
+    recorder._annotate(assertion)
+    assertion.meta["tensor"] = None
+    return check.goes_on
 
 
 def _outside(frame: Any, skipped: Any) -> Any:
@@ -57,15 +66,16 @@ def _outside(frame: Any, skipped: Any) -> Any:
     return frame
 
 
-def _goes_on(code: Any, offset: Any) -> Any:
-    """Return the truth value with which the code at `offset` goes on, or None.
+def _check_in(frame: FrameType) -> _Check | None:
+    """Return the check that a frame makes at its present instruction, or None.
 
-    There is such a value only if the opposite value leads straight to `raise`. The code may be an
+    It is a check only if one of the two truth values leads straight to `raise`. The code may be an
     instrumented copy (observe/instrumentation/): its hooks add instructions, but no jump and no `raise`.
     """
+    code = frame.f_code
     instructions = list(dis.get_instructions(code))
     positions = {i.offset: n for n, i in enumerate(instructions)}
-    n = positions.get(offset)
+    n = positions.get(frame.f_lasti)
     if n is None:
         return None
     # a comparison that makes a bool of its result: Python 3.13
@@ -74,32 +84,44 @@ def _goes_on(code: Any, offset: Any) -> Any:
     jump = instructions[n]
     if not jump.opname.startswith("POP_JUMP") or not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
         return None
-    by_jump = _raise_after(instructions, positions.get(jump.argval))
-    by_falling = _raise_after(instructions, n + 1)
-    if (by_jump is None) == (by_falling is None) or _may_catch(code, instructions, by_jump or by_falling):
+    by_jump = _path_to_raise(instructions, positions.get(jump.argval))
+    by_falling = _path_to_raise(instructions, n + 1)
+    path = by_jump or by_falling
+    if (not by_jump) == (not by_falling) or _may_catch(code, instructions, path[-1]):
         return None
     jumps_if = jump.opname.endswith("IF_TRUE")
-    return jumps_if if by_jump is None else not jumps_if
+    return _Check(not jumps_if if by_jump else jumps_if, _raised_class(path, frame))
 
 
-def _raise_after(instructions: Sequence[dis.Instruction], n: int | None) -> dis.Instruction | None:
-    """Return the `raise` that the code reaches from its n-th instruction without a jump, or None."""
-    for instruction in () if n is None else instructions[n:]:
-        if instruction.opname == "RAISE_VARARGS":
-            return instruction
-        if any(word in instruction.opname for word in _LEAVES):
-            return None
+def _path_to_raise(instructions: Sequence[dis.Instruction], n: int | None) -> Sequence[dis.Instruction]:
+    """Return the instructions from the n-th to the `raise` that they reach without a jump, or none."""
+    for m in range(len(instructions) if n is None else n, len(instructions)):
+        name = instructions[m].opname
+        if name == "RAISE_VARARGS":
+            return instructions[n : m + 1]
+        if any(word in name for word in _LEAVES):
+            break
+    return ()
+
+
+def _raised_class(path: Iterable[dis.Instruction], frame: FrameType) -> type[Exception] | None:
+    """Return the first class of errors that the instructions before a `raise` name, or None."""
+    for instruction in path:
+        if instruction.opname in ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT"):
+            return AssertionError
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            named = frame.f_globals.get(instruction.argval, vars(builtins).get(instruction.argval))
+            if isinstance(named, type) and issubclass(named, Exception):
+                return named
     return None
 
 
-def _may_catch(
-    code: CodeType, instructions: Sequence[dis.Instruction], raising: dis.Instruction | None
-) -> bool:
+def _may_catch(code: CodeType, instructions: Sequence[dis.Instruction], raising: dis.Instruction) -> bool:
     """Whether a handler of the same function may catch what the instruction raises.
 
     Python 3.10 has no table that tells which instructions a handler protects.
     """
-    if raising is None or not any(i.opname in _CATCHES for i in instructions):
+    if not any(i.opname in _CATCHES for i in instructions):
         return False
     entries = getattr(dis.Bytecode(code), "exception_entries", None)
     return entries is None or any(entry.start <= raising.offset < entry.end for entry in entries)
