@@ -148,12 +148,20 @@ def _of_nested_tensors(error: BaseException) -> Any:
 
 _UNCLEAR = (  # is it this error of torch's, what it comes from, and what to do
     (
-        lambda e: "data is not allocated yet" in str(e),
+        lambda e: "data is not allocated yet" in str(e) or "cannot be called on meta tensors" in str(e),
         (
             "an operator reads the numbers of a tensor, as tensor_split(x, indices) does with indices that"
             " are a tensor"
         ),
         "Give it Python numbers, or compute that part outside the graph.",
+    ),
+    (
+        lambda e: "compressed tensor instance" in str(e),
+        "build() makes a sparse tensor of compressed rows or columns from its parts (sparse_csr_tensor)",
+        (
+            "Make it outside of build(), or take torch.sparse_coo_tensor() or dense.to_sparse_csr() in"
+            " build()."
+        ),
     ),
     (
         _of_nested_tensors,

@@ -1,0 +1,79 @@
+"""Calls that eager mode refuses: build() raises the same class of error with the same message."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from graph_cases import graph_of
+
+import oneflow as flow
+
+OTHER = torch.ones(4, 2)
+REFUSED = {
+    "product": lambda x: x @ OTHER,
+    "linear": lambda x: F.linear(x, torch.ones(2, 5)),
+    "sum": lambda x: x + torch.ones(2, 4),
+    "where": lambda x: torch.where(x > 0, x, torch.ones(7)),
+    "mask": lambda x: x.masked_fill(torch.ones(5) > 0, 1.0),
+    "cat": lambda x: torch.cat([x, torch.ones(3, 4)], 1),
+    "stack": lambda x: torch.stack([x, OTHER]),
+    "layer norm": lambda x: F.layer_norm(x, (7,)),
+    "ids of another dtype": lambda x: F.embedding(x, OTHER),
+    "another class of error": lambda x: F.max_pool2d(x, 5),
+    "grid": lambda x: F.grid_sample(x[None, None], x[None]),
+    "gather": lambda x: x.gather(1, torch.zeros(2, 9, 9, dtype=torch.long)),
+    "transposed tensor": lambda x: x.t() @ OTHER,
+    "expanded tensor": lambda x: x[:1].expand(3, 3) @ OTHER,
+}
+
+
+def error_of(call, *arguments):
+    with pytest.raises(Exception) as raised:
+        call(*arguments)
+    return raised.value
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_error_of_eager_mode_is_raised(case):
+    x = torch.ones(2, 3)
+    in_eager_mode, in_graph = error_of(REFUSED[case], x), error_of(graph_of(REFUSED[case]), x)
+    assert type(in_graph) is type(in_eager_mode)
+    assert str(in_eager_mode).split("\n")[0] in str(in_graph)
+
+
+def test_the_sizes_of_the_present_call_are_named_if_they_vary():
+    def build(x):
+        return x * 2 if x.shape[0] > 3 else x @ OTHER
+
+    graph = graph_of(build)
+    for rows in (4, 5, 6):
+        graph(torch.ones(rows, 3))
+    with pytest.raises(RuntimeError, match=r"cannot be multiplied \(2x3 and 4x2\)"):
+        graph(torch.ones(2, 3))
+
+
+def test_a_refused_call_draws_no_random_numbers():
+    def build(x):
+        return torch.normal(x, torch.ones(5, 5))
+
+    state = torch.get_rng_state()
+    with pytest.raises(RuntimeError):
+        graph_of(build)(torch.ones(2, 3))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("size", [(2, 2), None])
+def test_a_sparse_tensor_of_compressed_rows_made_of_its_parts_is_a_clear_error(size):
+    rows, columns = torch.tensor([0, 2, 4]), torch.tensor([0, 1, 0, 1])
+
+    def build(x):
+        return torch.sparse_csr_tensor(rows, columns, x, **({"size": size} if size else {})).to_dense()
+
+    with pytest.raises(RuntimeError, match="build\\(\\) makes a sparse tensor|reads the numbers of a tensor"):
+        graph_of(build)(torch.ones(4))
+
+
+def test_a_sparse_tensor_of_compressed_rows_made_of_a_dense_one_is_recorded():
+    graph = graph_of(lambda x: x.to_sparse_csr() @ x)
+    x = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
+    for value in (x, x + 1, flow.eye(2)):
+        assert torch.equal(graph(value), value @ value)
