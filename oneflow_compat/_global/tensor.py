@@ -32,6 +32,7 @@ from .marks import (
 )
 from .placement import placement as Placement
 from .placement import require_device
+from .views import VIEWS, view_or_copy
 
 
 class GlobalTensor(Global, torch.Tensor):
@@ -49,8 +50,10 @@ class GlobalTensor(Global, torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is torch.Tensor.register_hook and is_global(args[0]):
+            args, kwargs = _with_global_gradient(*args, **(kwargs or {})), {}
         with torch._C.DisableTorchFunctionSubclass():
-            out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in _VIEWS else func)(
+            out = (view_or_copy(func) if getattr(func, "__oneflow_original__", func) in VIEWS else func)(
                 *args, **(kwargs or {})
             )
         if func in _PLAIN:
@@ -97,27 +100,17 @@ def _plain() -> set[Any]:
 
 
 _PLAIN = _plain()
-_VIEWS = tuple(
-    getattr(view, "__oneflow_original__", view) for view in (torch.Tensor.view, torch.Tensor.view_as)
-)
 
 
-def view_or_copy(view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wrap `view` so that it copies a tensor whose memory allows no view.
+def _with_global_gradient(tensor: Any, hook: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
+    """Return the arguments of register_hook for a hook that gets a global gradient."""
+    placement, nd_sbp = tensor._of_placement, tensor._of_sbp
 
-    OneFlow's global tensors and the tensors of a graph are always contiguous.
-    """
+    @functools.wraps(hook)
+    def call(gradient: torch.Tensor) -> Any:
+        return hook(make_global(gradient, placement, nd_sbp))
 
-    def call(tensor: torch.Tensor, *shape: Any, **kwargs: Any) -> torch.Tensor:
-        try:
-            return view(tensor, *shape, **kwargs)
-        except (RuntimeError, ValueError):
-            asked = kwargs.get("size", kwargs.get("other", shape[0] if len(shape) == 1 else shape))
-            if tensor.is_contiguous() or isinstance(asked, torch.dtype):
-                raise
-            return tensor.reshape(asked.shape if isinstance(asked, torch.Tensor) else asked)
-
-    return call
+    return tensor, call
 
 
 def local_shard(full: torch.Tensor, placement: Placement, nd_sbp: Any) -> torch.Tensor:

@@ -67,6 +67,38 @@ def test_results_of_global_tensors_are_global():
     assert g.numpy().tolist() == [[1.0] * 3] * 2 and g.sum().item() == 6.0
 
 
+@pytest.mark.parametrize("as_graph", [False, True])
+def test_hooks_get_global_gradients(as_graph):
+    """A hook may ask for the SBP of a gradient, and return a global gradient."""
+    layer = flow.nn.Linear(2, 2).to_global(placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
+    seen = []
+
+    def double(gradient):
+        seen.append((gradient.is_global, gradient.sbp))
+        return gradient.to_global(sbp=flow.sbp.split(0)) * 2
+
+    layer.weight.register_hook(double)
+    x = flow.ones(3, 2, placement=layer.weight.placement, sbp=flow.sbp.broadcast)
+
+    def build(x):
+        hidden = layer(x)
+        hidden.register_hook(double)
+        (gradient,) = flow.autograd.grad(hidden.sum(), layer.weight)
+        return gradient
+
+    class Gradient(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def build(self, x):
+            return build(x)
+
+    gradient = (Gradient() if as_graph else build)(x)
+    assert gradient.is_global and gradient.tolist() == [[12.0, 12.0]] * 2
+    assert seen == [(True, (flow.sbp.broadcast,))] * 2
+
+
 def test_local_tensors_have_no_placement():
     x = torch.ones(2)
     assert not x.is_global and x.is_local

@@ -16,7 +16,7 @@ from torch.optim import optimizer
 
 from ...._active import capturing
 from ...._global.marks import several
-from ...._global.tensor import view_or_copy
+from ...._global.views import view_or_copy
 from ...._upstream.versions import torch_is_before
 from ...errors import CaptureError
 from ..build import autocast
