@@ -1,6 +1,7 @@
 """Modules pickled by real OneFlow 0.9.0 (golden/record_nn_pickles.py) and modules saved here load and run."""
 
 import base64
+import copy
 import json
 import pathlib
 
@@ -61,6 +62,16 @@ def test_saved_here_and_loaded_safely(tmp_path, external):
     loaded = flow.load(str(tmp_path / "m"))
     assert repr(loaded) == repr(module) and [type(a) for a in loaded] == [type(a) for a in module]
     assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), module.parameters()))
+
+
+@pytest.mark.parametrize("copy_of", [copy.copy, copy.deepcopy])
+def test_a_copy_keeps_the_meaning_of_oneflow(copy_of):
+    """A copy takes labels of int32, and terms of negative targets are 0, as the module that was copied."""
+    x, labels = torch.randn(2, 3), torch.tensor([0, 2], dtype=torch.int32)
+    for module, target in ((flow.nn.CrossEntropyLoss(), labels), (flow.nn.KLDivLoss(), x)):
+        copied = copy_of(module)
+        assert type(copied) is type(module) and copied is not module
+        assert torch.equal(copied(x, target), module(x, target))
 
 
 def test_torchs_layer_and_ours_start_from_templates_of_their_own():

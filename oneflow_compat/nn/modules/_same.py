@@ -31,6 +31,7 @@ class SameAsTorch(ABCMeta):
                 __module__=body["_torch_class"].__module__,
                 __prepare_scriptable__=_scriptable,
                 __reduce_ex__=_reduce,
+                __copy__=_copy,
                 __deepcopy__=_deepcopy,
             )
         return super().__new__(meta, name, bases, body, **kwargs)
@@ -78,6 +79,12 @@ def _reduce(self: Any, protocol: Any) -> Any:
     # a call of the class, not its __new__: a pickler refuses __new__ of another class, a safe loader other
     # callables
     return self._torch_class, getattr(self, "_blank", ()), state
+
+
+def _copy(self: Any) -> Any:
+    out = object.__new__(type(self))
+    out.__setstate__(object.__reduce_ex__(self, 4)[2])
+    return out
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
