@@ -117,8 +117,7 @@ def test_a_counter_that_build_starts_is_announced(function):
 def test_the_reason_for_the_second_program_is_explained():
     graph = graph_of(first_call_by_object)
     graph(X[0]), graph(X[1])
-    (explanation,) = graph._engine.explanations
-    assert "cache" in str(explanation)
+    assert "cache" in str(graph.explain())
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adagrad])
