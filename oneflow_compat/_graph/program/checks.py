@@ -7,6 +7,7 @@ import re
 
 import torch
 
+aten = torch.ops.aten
 _FAILED = "a check in build() failed"
 _RAISES = re.compile(re.escape(_FAILED) + r" \((\w+)\): ")
 
@@ -31,8 +32,7 @@ def class_of_message(message: str) -> type[Exception] | None:
 def makes_checks(graph: torch.fx.Graph) -> bool:
     """Whether a program with this graph checks values for which eager mode raises another error."""
     return any(
-        n.target is torch.ops.aten._assert_async.msg and class_of_message(n.args[1]) is not None
-        for n in graph.nodes
+        n.target is aten._assert_async.msg and class_of_message(n.args[1]) is not None for n in graph.nodes
     )
 
 
