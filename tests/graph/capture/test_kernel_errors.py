@@ -77,3 +77,20 @@ def test_a_sparse_tensor_of_compressed_rows_made_of_a_dense_one_is_recorded():
     x = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
     for value in (x, x + 1, flow.eye(2)):
         assert torch.equal(graph(value), value @ value)
+
+
+def test_an_operator_of_another_library_is_not_called_for_its_error():
+    calls = []
+
+    @torch.library.custom_op("kernel_errors_test::refuses", mutates_args=())
+    def refuses(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        return x.clone()
+
+    @refuses.register_fake
+    def _(x):
+        raise ValueError("no fake result")
+
+    with pytest.raises(Exception, match="no fake result"):
+        graph_of(lambda x: refuses(x))(torch.ones(2))
+    assert not calls
