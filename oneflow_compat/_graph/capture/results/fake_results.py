@@ -52,7 +52,10 @@ class Results:
             as_in_eager_mode = kernel_error(error, func, args, kwargs)
             if as_in_eager_mode is None:
                 raise
-        raise as_in_eager_mode
+        try:
+            raise as_in_eager_mode
+        finally:
+            del as_in_eager_mode  # it refers to this frame, and the frame to the arguments
 
     def _results(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = sparse_results.part(func, args, self.mode)
