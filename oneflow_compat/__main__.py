@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         state = differences(args.difference)
         unknown = (
             f"no row of the table of differences contains {args.difference!r}: as far as is known, the name"
-            " means the same in both libraries. docs/differences.md has all rows."
+            " means the same in both libraries."
         )
         print("\n\n".join(state) or unknown)
         return 0 if state else 1

@@ -304,7 +304,7 @@ EAGER = {
             " them"
         ),
         "severity": {"oneflow": "superset", "torch": "superset"},
-        "test": "tests/core/test_tensor_table.py::test_numpy_on_the_left",
+        "test": "tests/core/test_tensor_constructors.py::test_numpy_on_the_left",
     },
     "state-dict-params": {
         "names": ["oneflow.nn.Module.state_dict"],
@@ -704,7 +704,7 @@ EAGER = {
         "reason": "OneFlow programs often call loss.numpy()",
         "severity": {"oneflow": "superset", "torch": "superset"},
         "test": (
-            "tests/core/test_tensor_table.py::"
+            "tests/core/test_tensor_constructors.py::"
             "test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refuses"
         ),
     },
@@ -814,7 +814,7 @@ EAGER = {
         ),
         "reason": "the errors are torch's",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_wrong_calls_raise_torchs_error",
+        "test": "tests/core/test_functions_errors.py::test_wrong_calls_raise_torchs_error",
     },
     "no-check": {
         "names": [
@@ -838,7 +838,7 @@ EAGER = {
         "here": "torch's checks",
         "reason": "they reject broken programs only",
         "severity": {"oneflow": "cosmetic", "torch": "superset"},
-        "test": "tests/core/test_functions.py::test_wrong_calls_raise_torchs_error",
+        "test": "tests/core/test_functions_errors.py::test_wrong_calls_raise_torchs_error",
     },
     "autograd-names": {
         "names": ["oneflow.Tensor.grad_fn"],
@@ -906,7 +906,7 @@ EAGER = {
             " torch.as_tensor still share"
         ),
         "severity": {"oneflow": "superset", "torch": "cosmetic"},
-        "test": "tests/core/test_tensor_table.py::test_a_tensor_of_an_array_owns_its_memory",
+        "test": "tests/core/test_tensor_constructors.py::test_a_tensor_of_an_array_owns_its_memory",
     },
     # ------------------------------------------------------------------ deep paths
     "remat-runtime": {

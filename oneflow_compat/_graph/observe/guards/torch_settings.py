@@ -17,16 +17,17 @@ from .sources import ANSWER, ITEM, STATE, Guard
 
 _DENORMAL = 5e-324
 _Questions = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]  # label -> (function of C, arguments)
-_STATE: _Questions = {
+_STATE: _Questions = {  # what torch's GlobalStateGuard compares
     "torch.get_default_dtype()": (torch.get_default_dtype, ()),
     "torch.are_deterministic_algorithms_enabled()": (C._get_deterministic_algorithms, ()),
     "the warn_only of torch.use_deterministic_algorithms()": (C._get_deterministic_algorithms_warn_only, ()),
-    "torch.get_autocast_dtype('cpu')": (torch.get_autocast_dtype, ("cpu",)),
-    "torch.get_autocast_dtype('cuda')": (torch.get_autocast_dtype, ("cuda",)),
     "torch.is_autocast_cache_enabled()": (torch.is_autocast_cache_enabled, ()),
 }
 _GRAD_MODE: _Questions = {"torch.is_grad_enabled()": (torch.is_grad_enabled, ())}
 _OTHERS: _Questions = {
+    # GlobalStateGuard compares them only while autocast is on
+    "torch.get_autocast_dtype('cpu')": (torch.get_autocast_dtype, ("cpu",)),
+    "torch.get_autocast_dtype('cuda')": (torch.get_autocast_dtype, ("cuda",)),
     "torch.get_float32_matmul_precision()": (C._get_float32_matmul_precision, ()),
     "torch.backends.cuda.flash_sdp_enabled()": (C._get_flash_sdp_enabled, ()),
     "torch.backends.cuda.math_sdp_enabled()": (C._get_math_sdp_enabled, ()),
