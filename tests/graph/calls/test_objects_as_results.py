@@ -106,7 +106,8 @@ def parts_of(value):
         return value
     else:
         own = None
-    names = [n for n in dir(value) if hasattr(value, n) and not (n[0] == "_" or callable(getattr(value, n)))]
+    public = [n for n in dir(value) if n[0] != "_" and hasattr(value, n)]
+    names = [n for n in public if not callable(getattr(value, n))]
     return type(value), own, {n: parts_of(getattr(value, n)) for n in names if own is None or n == "extra"}
 
 
