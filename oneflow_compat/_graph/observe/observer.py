@@ -39,7 +39,14 @@ from .hooks.size_types import fix_size_whose_type_decides
 from .hooks.unfollowed import CLASS, IDENTITY, TEXT, calling_site, is_at, is_logging, reads_objects
 from .instrumentation.frames import observed_frames, skip_hooks
 from .instrumentation.instructions import READS
-from .instrumentation.policy import Policy, is_of_the_capture, is_of_this_package, policy_of
+from .instrumentation.policy import (
+    Policy,
+    is_of_standard_library,
+    is_of_the_capture,
+    is_of_this_package,
+    is_of_torch,
+    policy_of,
+)
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -182,6 +189,8 @@ class Observer:
 
         `filled` gets the guard of a source that build() filled in where it found nothing, and of a flag that
         it switched. Most such values are final, so the next call finds that out with a program of its own.
+        What torch, Python and this package fill in for themselves is final: an optimizer's mark that it has
+        checked its parameters, the value of a cached property.
         """
         if _is_symbolic(guard.value):
             return
@@ -195,8 +204,8 @@ class Observer:
         elif guard.value is MISSING or guard.value is None or type(guard.value) is bool:
             if _is_symbolic(current):
                 return
-            if guard.access == CONTAINS and current and _is_symbolic(dict.get(guard.owner, guard.key)):
-                _guard_cached_tensor(guard)
+            if _is_cached_tensor(guard) or _is_read_by_a_library(guard):
+                _take_value_of_first_call(guard, current)
                 kept.append(guard)
             else:
                 filled.append(guard)
@@ -213,9 +222,23 @@ def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set
     return {id(vars(objects[key])) for key in keys if key in objects}
 
 
-def _guard_cached_tensor(guard: Any) -> None:
-    """Guard the tensor that the first call put into a dict, because the next ones read it."""
-    guard.access, guard.value = ITEM, dict.get(guard.owner, guard.key)
+def _is_cached_tensor(guard: Any) -> bool:
+    """Whether build() put a tensor into a dict where it found no such key."""
+    is_new_key = guard.access == CONTAINS and guard.current()
+    return is_new_key and _is_symbolic(dict.get(guard.owner, guard.key))
+
+
+def _is_read_by_a_library(guard: Any) -> bool:
+    """Whether code of torch, of Python or of this package reads the source."""
+    file = "" if guard.site is None else guard.site.code.co_filename
+    return is_of_torch(file) or is_of_standard_library(file) or is_of_this_package(file)
+
+
+def _take_value_of_first_call(guard: Any, current: Any) -> None:
+    """Guard what the first call filled in, because the next ones read it."""
+    if guard.access == CONTAINS and current:
+        guard.access, current = ITEM, dict.get(guard.owner, guard.key)
+    guard.value = current
 
 
 def _is_replayed(guard: Any, replayed: Any) -> bool:

@@ -149,3 +149,25 @@ def test_a_flag_that_a_fused_step_switches_off_is_followed(optimizer):
             eager.step()
             assert torch.equal(graph(x), loss)
     assert len(graph._engine.programs) == 1
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adagrad, flow.optim.SGD])
+def test_what_an_optimizer_of_torch_marks_for_itself_needs_no_second_program(optimizer):
+    module = torch.nn.Linear(3, 2)
+
+    class Step(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+            self.add_optimizer(optimizer(module.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.module(x).square().mean()
+            loss.backward()
+            return loss
+
+    graph = Step()
+    for _ in range(3):
+        graph(torch.ones(4, 3))
+    assert str(graph.explain()).startswith(f"graph {graph.name}: 1 program")
+    assert "another program" not in str(graph.explain())
