@@ -100,13 +100,7 @@ class Engine:
                 values = last.prologue.run(args)
                 if values is not None:
                     return last, values
-        try:
-            key, leaves = signature(args, kwargs)
-        except RuntimeError:  # a nested tensor has no shape
-            check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
-            raise
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            key = with_autocast(key)
+        key, leaves = _key_and_leaves(args, kwargs)
         fitting = self._fitting(key, leaves)
         if fitting is not None:
             return fitting if fitting[0] is self._last else self._move_to_front(fitting)
@@ -280,3 +274,15 @@ def _most_variants(entry: Entry) -> int:
     if entry.program.dimensions is not None:
         return _MAX_DYNAMIC
     return MAX_BRANCHED if entry.branches else _MAX_VARIANTS
+
+
+def _key_and_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, Sequence[Any]]:
+    """Return the signature of a call, with the autocast around it, and the flat arguments."""
+    try:
+        key, leaves = signature(args, kwargs)
+    except RuntimeError:  # a nested tensor has no shape
+        check_leaves(tree_flatten((args, kwargs))[0], lambda i: f"argument {i}")
+        raise
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        key = with_autocast(key)
+    return key, leaves

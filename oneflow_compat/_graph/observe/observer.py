@@ -201,7 +201,7 @@ class Observer:
         current = guard.current()
         if _is_equal(guard.value, current) or _is_replayed(guard, replayed):
             kept.append(guard)
-        elif guard.value is MISSING or guard.value is None or type(guard.value) is bool:
+        elif _is_empty_or_flag(guard.value):
             if _is_symbolic(current):
                 return
             if _is_cached_tensor(guard) or _is_read_by_a_library(guard):
@@ -220,6 +220,10 @@ class Observer:
 def _ids_of_attribute_dicts(objects: dict[int, Any], keys: Iterable[int]) -> set[int]:
     """Return the ids of the attribute dicts of these objects, which are named by their ids."""
     return {id(vars(objects[key])) for key in keys if key in objects}
+
+
+def _is_empty_or_flag(value: Any) -> bool:
+    return value is MISSING or value is None or type(value) is bool
 
 
 def _is_cached_tensor(guard: Any) -> bool:
