@@ -19,20 +19,19 @@ def test_numpy_shares_memory_where_torch_gives_an_array_and_copies_where_it_refu
         and before.tolist() == [1.0, 2.0, -3.0]
         and t().numpy(force=True).tolist() == [1.0, 2.0, -3.0]
     )
-    assert isinstance(torch.ones(2, device="meta").numpy, object)
-    with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
+    with pytest.raises(TypeError, match="can't convert meta device type tensor to numpy"):
         torch.ones(2, device="meta").numpy()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        flow.Tensor,
-        flow.FloatTensor,
-        lambda a: flow.Tensor(a, device="cpu"),
-        lambda a: flow.nn.Parameter(flow.Tensor(a)),
-    ],
-)
+CONSTRUCTORS = [
+    flow.Tensor,
+    flow.FloatTensor,
+    lambda data: flow.Tensor(data, device="cpu"),
+    lambda data: flow.nn.Parameter(flow.Tensor(data)),
+]
+
+
+@pytest.mark.parametrize("make", CONSTRUCTORS)
 def test_a_tensor_of_an_array_owns_its_memory(make):
     array = np.zeros(2, dtype="float32")
     x = make(array)
@@ -44,15 +43,7 @@ def test_a_tensor_of_an_array_owns_its_memory(make):
     )
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        flow.Tensor,
-        flow.FloatTensor,
-        lambda x: flow.Tensor(x, device="cpu"),
-        lambda x: flow.nn.Parameter(flow.Tensor(x)),
-    ],
-)
+@pytest.mark.parametrize("make", CONSTRUCTORS)
 def test_a_tensor_of_a_tensor_owns_its_memory(make):
     x = torch.zeros(2)
     y = make(x)

@@ -13,7 +13,8 @@ class Scope:
     """x() and i() give the same tensors in the same order on every side; in a graph they are the graph's arguments."""
 
     def __init__(self, arguments=None):
-        self.made, self.given = [], list(arguments) if arguments is not None else None
+        self.tensors = []  # in the order of the calls of x() and i()
+        self.arguments = list(arguments) if arguments is not None else None
 
     def x(self, *shape):
         return self.tensor(
@@ -24,18 +25,17 @@ class Scope:
         return self.tensor(lambda rng: torch.from_numpy(rng.integers(0, high, shape)))
 
     def tensor(self, make):
-        if self.given is not None:
-            t = self.given[len(self.made)]
+        if self.arguments is not None:
+            tensor = self.arguments[len(self.tensors)]
         else:
-            shape_seed = len(self.made)
-            t = make(np.random.default_rng((7, 0 * shape_seed)))
-        self.made.append(t)
-        return t
+            tensor = make(np.random.default_rng((7, 0)))
+        self.tensors.append(tensor)
+        return tensor
 
 
 def names_for(scope, lib):
     def given():
-        return [t for t in scope.made if t.requires_grad]
+        return [t for t in scope.tensors if t.requires_grad]
 
     def backward(x):
         y = (x * x).sum()
@@ -131,7 +131,7 @@ def evaluate(code, lib, arguments=None):
     """Return (result, sampled tensors) of an expression."""
     scope = Scope(arguments)
     torch.manual_seed(0)
-    return eval(code, names_for(scope, lib)), scope.made
+    return eval(code, names_for(scope, lib)), scope.tensors
 
 
 def helpers_of(*sources):

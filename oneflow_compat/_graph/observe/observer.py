@@ -41,10 +41,9 @@ from .instrumentation.frames import observed_frames, skip_hooks
 from .instrumentation.instructions import READS
 from .instrumentation.policy import (
     Policy,
-    is_of_standard_library,
+    fills_for_good,
     is_of_the_capture,
     is_of_this_package,
-    is_of_torch,
     policy_of,
 )
 
@@ -189,8 +188,6 @@ class Observer:
 
         `filled` gets the guard of a source that build() filled in where it found nothing, and of a flag that
         it switched. Most such values are final, so the next call finds that out with a program of its own.
-        What torch, Python and this package fill in for themselves is final: an optimizer's mark that it has
-        checked its parameters, the value of a cached property.
         """
         if _is_symbolic(guard.value):
             return
@@ -204,7 +201,7 @@ class Observer:
         elif _is_empty_or_flag(guard.value):
             if _is_symbolic(current):
                 return
-            if _is_cached_tensor(guard) or _is_read_by_a_library(guard):
+            if _is_cached_tensor(guard) or guard.site is not None and fills_for_good(guard.site.code):
                 _take_value_of_first_call(guard, current)
                 kept.append(guard)
             else:
@@ -230,12 +227,6 @@ def _is_cached_tensor(guard: Any) -> bool:
     """Whether build() put a tensor into a dict where it found no such key."""
     is_new_key = guard.access == CONTAINS and guard.current()
     return is_new_key and _is_symbolic(dict.get(guard.owner, guard.key))
-
-
-def _is_read_by_a_library(guard: Any) -> bool:
-    """Whether code of torch, of Python or of this package reads the source."""
-    file = "" if guard.site is None else guard.site.code.co_filename
-    return is_of_torch(file) or is_of_standard_library(file) or is_of_this_package(file)
 
 
 def _take_value_of_first_call(guard: Any, current: Any) -> None:

@@ -17,10 +17,10 @@ from torch.nn import functional as F
 class Cache:
     """Keys of layers, as a cache of a language model holds them."""
 
-    made = 0
+    constructions = 0
 
     def __init__(self):
-        type(self).made += 1
+        type(self).constructions += 1
         self.layers = []
         self.length = 0
         self.function = F.relu
@@ -135,9 +135,9 @@ def test_the_constructor_runs_in_the_capture_only():
         cache.add(x + 2)
         return cache
 
-    graph, Cache.made = graph_of(build), 0
+    graph, Cache.constructions = graph_of(build), 0
     caches = [graph(torch.tensor([float(k)])) for k in range(3)]
-    assert Cache.made == 1
+    assert Cache.constructions == 1
     assert [[layer.keys.item() for layer in cache.layers] for cache in caches] == [[1, 2], [2, 3], [3, 4]]
     assert all(c.length == 2 and c.function is F.relu and c.layer_class is Layer for c in caches)
     caches[0].layers.append(None)
@@ -193,14 +193,14 @@ def test_an_object_that_was_there_before_is_returned_itself():
     older, config = Layer(torch.ones(2)), Named(a=1)
 
     def build(x):
-        made = holder(x + older.keys)
-        made.config = config
-        return made, older
+        layer = holder(x + older.keys)
+        layer.config = config
+        return layer, older
 
     graph = graph_of(build)
     for _ in range(2):
-        made, returned = graph(torch.ones(2))
-        assert returned is older and made.config is config and made.value.tolist() == [2.0, 2.0]
+        layer, returned = graph(torch.ones(2))
+        assert returned is older and layer.config is config and layer.value.tolist() == [2.0, 2.0]
 
 
 def test_numbers_of_sizes_that_depend_on_values_are_those_of_the_call():

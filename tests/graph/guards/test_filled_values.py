@@ -3,6 +3,8 @@
 The first call finds something else than the later ones, so its program is for that call alone.
 """
 
+import collections
+import functools
 import types
 import warnings
 
@@ -34,6 +36,24 @@ def first_call_by_object(x, state):
         state.cache = types.SimpleNamespace(scale=3.0)
         return x * 2
     return x * state.cache.scale
+
+
+def first_call_by_key_of(name):
+    def function(x, state):
+        container = getattr(state, name)
+        if "done" not in container:
+            container["done"] = nn.Identity() if name == "modules" else 1
+            return x * 2
+        return x * 3
+
+    return function
+
+
+def first_call_by_size(x, state):
+    if len(state.modules._modules) == 0:
+        state.modules["done"] = nn.Identity()
+        return x * 2
+    return x * 3
 
 
 def flag_switched_off(x, state):
@@ -72,8 +92,18 @@ def count_after_exception(x, state):
     return x * state.count
 
 
+def new_state():
+    containers = {
+        "mapping": collections.UserDict(),
+        "chain": collections.ChainMap({}),
+        "modules": nn.ModuleDict(),
+        "parameters": nn.ParameterDict(),
+    }
+    return types.SimpleNamespace(cache=None, first=True, once=True, **containers)
+
+
 def graph_of(function):
-    state = types.SimpleNamespace(cache=None, first=True, once=True)
+    state = new_state()
 
     class Runs(flow.nn.Graph):
         def __init__(self):
@@ -87,13 +117,21 @@ def graph_of(function):
 
 
 def eager_results(function):
-    state = types.SimpleNamespace(cache=None, first=True, once=True)
+    state = new_state()
     return [function(x, state) for x in X]
 
 
 @pytest.mark.parametrize(
     "function",
-    [first_call_by_flag, first_call_by_key, first_call_by_object, flag_switched_off, key_taken_out],
+    [
+        first_call_by_flag,
+        first_call_by_key,
+        first_call_by_object,
+        first_call_by_size,
+        flag_switched_off,
+        key_taken_out,
+        *map(first_call_by_key_of, ("mapping", "chain", "modules", "parameters")),
+    ],
 )
 def test_what_the_first_call_alone_does_is_followed(function):
     graph = graph_of(function)
@@ -148,6 +186,24 @@ def test_a_flag_that_a_fused_step_switches_off_is_followed(optimizer):
             loss.backward()
             eager.step()
             assert torch.equal(graph(x), loss)
+    assert len(graph._engine.programs) == 1
+
+
+def test_later_calls_share_one_program_with_a_cached_property():
+    class Scales:
+        @functools.cached_property
+        def third(self):
+            return 3.0
+
+    scales = Scales()
+
+    class Scaled(flow.nn.Graph):
+        def build(self, x):
+            return x * scales.third
+
+    graph = Scaled()
+    for x in X:
+        assert torch.equal(graph(x), x * 3.0)
     assert len(graph._engine.programs) == 1
 
 

@@ -39,9 +39,9 @@ def _structure(tree: Any, leaves: list[Any], is_leaf: IsLeaf) -> pytree.TreeSpec
     if pytree.tree_is_leaf(tree, is_leaf):
         leaves.append(tree)
         return pytree._LEAF_SPEC
-    kind = pytree._get_node_type(tree)
-    children, context = pytree.SUPPORTED_NODES[kind].flatten_fn(tree)
-    return pytree.TreeSpec(kind, context, [_structure(child, leaves, is_leaf) for child in children])
+    node_type = pytree._get_node_type(tree)
+    children, context = pytree.SUPPORTED_NODES[node_type].flatten_fn(tree)
+    return pytree.TreeSpec(node_type, context, [_structure(child, leaves, is_leaf) for child in children])
 
 
 def _mapped(function: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf = None) -> Any:

@@ -42,6 +42,13 @@ _BOOKKEEPING = frozenset(
     _weakrefset unittest asyncio concurrent multiprocessing
     """.split()
 )
+# Code that fills in what is final where it found nothing: properties that Python or torch caches for itself,
+# docstrings, and the mark of an optimizer that it has checked its parameters.
+_FILLS_FOR_GOOD = (
+    _PACKAGE,
+    os.path.join(_TORCH, "optim", ""),
+    *(os.path.join(_STDLIB, name) for name in ("functools.py", "dataclasses.py")),
+)
 
 # It picks an implementation by a class: a guard asks it again, and its cache is no fact of the program.
 DISPATCH = functools.singledispatch(print).dispatch.__code__
@@ -118,6 +125,11 @@ def policy_of_module(name: str) -> Policy:
 
 def is_of_this_package(name: str) -> bool:
     return name.startswith(_PACKAGE)
+
+
+def fills_for_good(code: CodeType) -> bool:
+    """Whether what this code fills in where it found nothing stays as it is."""
+    return code.co_filename.startswith(_FILLS_FOR_GOOD)
 
 
 def is_of_standard_library(name: str) -> bool:
