@@ -114,7 +114,7 @@ def expression_snippet(
     )
     body = ["torch.manual_seed(0)", "out = evaluate(lib)", "print(out)"]
     if column == "gradient":
-        body += ["backward(out)", "print([t.grad for t in scope.made if t.requires_grad])"]
+        body += ["backward(out)", "print([t.grad for t in scope.tensors if t.requires_grad])"]
     if column == "graph":
         body = [
             "lib = flow",
