@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ._graph.compile.program_cache.store import Store, Unsafe, default_folder, quota
+from ._graph.compile.proof.records import find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +45,21 @@ def _print_entries(store: Store) -> None:
         print(
             f"{entry.key[:12]}  {record['program']:24} {record['operators']:6} operators "
             f" {record['bytes'] / 2**20:7.1f} MiB  compiled in {record['seconds']:.1f} s, used"
-            f" {_ago(now - entry.last_use)} ago"
+            f" {_ago(now - entry.last_use)} ago, {_comparison(store, record['library'])}"
         )
     limit = "switched off by ONEFLOW_CACHE_SIZE=0" if quota() <= 0 else f"of {quota() / 2**20:.0f} MiB"
     print(f"{store.folder}: {store.size() / 2**20:.1f} MiB {limit}")
+
+
+def _comparison(store: Store, library: str) -> str:
+    """Return whether a region was compared with the captured operators."""
+    note = find(library, store)
+    if note is None:
+        return "not compared yet"
+    differences = note["proof"]["differences"]
+    if differences:
+        return f"refused: {differences[0]['subject']} {differences[0]['detail']}"
+    return "equal to the captured operators"
 
 
 def _ago(seconds: float) -> str:

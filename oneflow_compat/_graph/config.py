@@ -35,6 +35,8 @@ class Config:
         True: all; False: none; {argument: dimensions}: these from the first program on.
     zero: with several ranks, shard optimizer state if its shards have at least this many elements (see
         _global/zero.py). None keeps it replicated.
+    verify: when a compiled program is compared with the captured operators: at its "first" call, "never", or
+        also at each Nth call (a number).
     skipped_passes: names of passes that are left out (pass_names() in program/passes/).
     strict: a value that build() reads and that has no guard is an error instead of a warning.
     check: verify the Program after the capture and after each pass.
@@ -57,6 +59,7 @@ class Config:
     cache_size: int = 16
     strict: bool = False
     check: bool = False
+    verify: str | int = "first"
     skipped_passes: frozenset[str] = frozenset()
     backend_options: dict[str, Any] = field(default_factory=dict)
     on_change: Callable[[Explanation], None] | None = None  # of each guard that needs another program

@@ -173,6 +173,11 @@ class Engine:
         return [e.program for variants in self._entries.values() for e in variants]
 
     @property
+    def proofs(self) -> list[list[str]]:
+        """What was compared with the captured operators, for each of `programs`."""
+        return [e.proofs for variants in self._entries.values() for e in variants]
+
+    @property
     def backend(self) -> str:
         return self.config.backend or default_backend()
 

@@ -67,13 +67,22 @@ def of_changed_options(optimizer: int, names: Iterable[str]) -> Explanation:
     return Explanation(f"option {', '.join(sorted(names))} of optimizer {optimizer}", reason)
 
 
-def explained(name: str, programs: Sequence[Program], explanations: Iterable[Explanation]) -> str:
-    """The programs of a graph with the sizes they serve, and what keeps them from serving more."""
+def explained(
+    name: str,
+    programs: Sequence[Program],
+    explanations: Iterable[Explanation],
+    proofs: Sequence[Sequence[str]] = (),
+) -> str:
+    """Return the programs of a graph with the sizes they serve, and what keeps them from serving more.
+
+    `proofs`: for each program, what was compared with the captured operators.
+    """
     lines = [f"graph {name}: {len(programs)} program{'s' * (len(programs) != 1)}"]
     for index, program in enumerate(programs):
         arguments = ", ".join(f"{s.name} {list_text(s.shape)}" for s in program.slots if s.role == "arg")
         conditions = f" where {' and '.join(program.dimensions.conditions)}" if program.dimensions else ""
         lines.append(f"{index}: {arguments or 'no tensor arguments'}{conditions}")
+        lines += [f"  {line}" for line in (proofs[index] if index < len(proofs) else ())]
     return "\n".join([*lines, *map(str, explanations)])
 
 

@@ -32,6 +32,13 @@ GRAPH_CONFIG = {
             " outside torch is an error instead of a warning"
         ),
     ),
+    "verify": (
+        "ours",
+        (
+            "a compiled program is compared with the captured operators before its first call."
+            ' verify(every=N) compares each Nth call, verify("never") none'
+        ),
+    ),
     "passes": (
         "ours",
         (

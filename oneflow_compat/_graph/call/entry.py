@@ -30,6 +30,7 @@ class Entry:
         self.key = key
         self.program, self.effects, self.guards = captured.program, captured.effects, captured.guards
         self.live = captured.live
+        self.compiled = run
         self.run = _prepared(captured, run)
         self.validity = Validity(captured)
         self.prologue, self.python_guards = self.validity.prologue, self.validity.python_guards
@@ -42,6 +43,11 @@ class Entry:
     @property
     def branches(self) -> Mapping[Branch, bool]:
         return self.guards.branches
+
+    @property
+    def proofs(self) -> list[str]:
+        """What was compared with the captured operators, a line each."""
+        return list(getattr(self.compiled, "proofs", ()))
 
     @property
     def serves_later_calls(self) -> bool:

@@ -111,10 +111,15 @@ class Tiered:
     def __call__(self, *values: Any) -> Sequence[Any]:
         return self.current(*values)
 
+    @property
+    def proofs(self) -> list[str]:
+        """What was compared with the captured operators, for graph.explain()."""
+        return self.plan.proofs if self.plan is not None else []
+
     def _timed(self, *values: Any) -> Sequence[Any]:
         if self.calls >= WARM_UP:
             with _this_thread_alone() as alone:
-                if alone and self.current == self._timed and self._switches():
+                if alone and self.current == self._timed and self._switches(values):
                     return self.current(*values)
         out, seconds = self._measured(self.aten, values, self.calls <= WARM_UP)
         self.calls += 1
@@ -140,8 +145,8 @@ class Tiered:
         return out, seconds if waits or not self.on_cuda else self.least
 
     @rare_collection()
-    def _switches(self) -> bool:
-        """Choose the next `current`. Return False if the timed runs go on."""
+    def _switches(self, values: tuple[Any, ...]) -> bool:
+        """Choose the next `current` in a call with these values. Return False if the timed runs go on."""
         if self.plan is None and self._look_up():
             return True
         if not self._is_worth(self.spent):
@@ -150,7 +155,7 @@ class Tiered:
         if plan is None or plan.request is None or not background.is_available():
             self._compile()
             return True
-        return self._start(plan, plan.request)
+        return self._start(plan, plan.request, values)
 
     def _is_worth(self, seconds: float) -> bool:
         """Whether calls that took so long pay for a compilation."""
@@ -170,10 +175,12 @@ class Tiered:
         self.capture_seconds *= _share_left(self.program, plan)
         return bool(functions) and self._try(plan, *functions)
 
-    def _start(self, plan: Plan, request: program_cache.Request) -> bool:
+    def _start(self, plan: Plan, request: program_cache.Request, values: tuple[Any, ...]) -> bool:
         """Start a child process, unless another one compiles for this process."""
         try:
-            self.compilation = background.start(request, self.program.name)
+            self.compilation = background.start(
+                request, self.program.name, plan.subject, plan.region_inputs(values)
+            )
         except OSError as error:
             return self._stay_on_aten(error)
         if self.compilation is None:
@@ -226,6 +233,8 @@ class Tiered:
         name = self.program.name
         others = BackgroundVariants(plan, self._is_worth, lambda error: _warn_once(name, error))
         self.compiled = plan.program_with(*functions, other_variant=others)
+        if _is_refused(self.compiled):
+            return self._stay_on_aten()
         self.backend, self.current = "inductor", self._tried
         return True
 
@@ -245,6 +254,10 @@ class Tiered:
             self.current = self.compiled
             return self.compiled(*values)
         out, seconds = self._measured(self.aten if len(self.trial) % 2 else self.compiled, values, True)
+        if _is_refused(self.compiled):
+            self.backend = "aten"
+            self._stay_on_aten()
+            return out
         self.trial.append(seconds)
         if len(self.trial) == TRIAL:
             self._decide()
@@ -264,6 +277,11 @@ class Tiered:
                 f"graph {self.program.name}: a compiled call takes {compiled * 1e3:.3g} ms, one of aten"
                 f" {captured * 1e3:.3g} ms; it goes back to aten"
             )
+
+
+def _is_refused(run: Any) -> bool:
+    """Whether a compiled program was found to be wrong."""
+    return bool(getattr(getattr(run, "region", None), "is_refused", False))
 
 
 @contextlib.contextmanager

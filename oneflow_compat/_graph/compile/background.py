@@ -17,23 +17,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from . import program_cache
+from .program_cache.region_record import nodes_record
 from .program_cache.store import Store, default_store, quota
+from .proof import Difference, Proof, records
+from .proof.transfer import write_inputs
 
 if TYPE_CHECKING:
+    import torch
+
     from .inductor.regions import CompiledRegion
+    from .proof import Subject
 
 _CODE = "import sys; sys.path[0:1] = []; from oneflow._graph.compile.worker import main; main()"
 _running: list[Compilation] = []  # the only compilation of this process; the others wait for it
 
 
-def start(request: program_cache.Request, name: str) -> Compilation | None:
-    """Start to compile a region, or return None because another compilation of this process runs."""
+def start(
+    request: program_cache.Request,
+    name: str,
+    subject: Subject | None = None,
+    values: Sequence[torch.Tensor] = (),
+) -> Compilation | None:
+    """Start to compile a region, or return None because another compilation of this process runs.
+
+    With a subject, the child also compares the binary with the captured operators, on the inputs `values`.
+    """
     if any(compilation.is_running() for compilation in _running):
         return None
-    _running[:] = [Compilation(request, name)]
+    _running[:] = [Compilation(request, name, subject, values)]
     return _running[0]
 
 
@@ -43,9 +58,15 @@ def is_available() -> bool:
 
 
 class Compilation:
-    """A child process that compiles one region."""
+    """A child process that compiles and proves one region."""
 
-    def __init__(self, request: program_cache.Request, name: str) -> None:
+    def __init__(
+        self,
+        request: program_cache.Request,
+        name: str,
+        subject: Subject | None,
+        values: Sequence[torch.Tensor],
+    ) -> None:
         self.request, self.begin, self._owner = request, time.perf_counter(), os.getpid()
         self._store, self._folder = default_store(), None
         if self._store is None:  # the child needs a folder for its result
@@ -54,8 +75,8 @@ class Compilation:
         self._errors = tempfile.TemporaryFile()
         self._read_end, self._write_end = os.pipe()  # the child ends when the write end closes
         try:
-            with tempfile.TemporaryFile() as document:
-                document.write(self._document(name))
+            with tempfile.TemporaryFile() as document, _memory_file() as inputs:
+                document.write(json.dumps(self._document(name, subject, values, inputs)).encode())
                 document.seek(0)
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _CODE],
@@ -63,7 +84,7 @@ class Compilation:
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
                     env=self._environment(),
-                    pass_fds=[self._read_end],
+                    pass_fds=[self._read_end, inputs.fileno()],
                     start_new_session=True,
                 )
         except BaseException:
@@ -72,9 +93,22 @@ class Compilation:
         finally:
             os.close(self._read_end)
 
-    def _document(self, name: str) -> bytes:
-        request = {"record": self.request.record, "environment": self.request.environment}
-        return json.dumps({**request, "name": name, "parent": self._read_end}).encode()
+    def _document(
+        self, name: str, subject: Subject | None, values: Sequence[torch.Tensor], inputs: BinaryIO
+    ) -> dict[str, Any]:
+        document = {
+            "record": self.request.record,
+            "environment": self.request.environment,
+            "name": name,
+            "parent": self._read_end,
+        }
+        if subject is not None:
+            document["proof"] = {
+                "captured": nodes_record(subject.reference.graph, subject.reference.constants),
+                "inputs": inputs.fileno(),
+                "layouts": write_inputs(values, inputs),
+            }
+        return document
 
     def _environment(self) -> dict[str, str]:
         megabytes = 4096 if self._folder is not None else quota() >> 20
@@ -95,10 +129,15 @@ class Compilation:
         if os.getpid() != self._owner:
             raise RuntimeError("the process was forked while a child of it compiled")
         try:
-            function = program_cache.load(self.request, self._store)
+            function: Any = program_cache.load(self.request, self._store)
             if function is None:
                 raise RuntimeError(self._last_error())
-            return function
+            function.proof = records.load(function.library, self._store)
+            if function.proof is None and self._process.returncode:
+                function.proof = Proof((Difference("the process", self._last_error()),))
+                records.keep(function.library, function.proof, self._store)
+            region: CompiledRegion = function
+            return region
         finally:
             self._close()
 
@@ -122,6 +161,11 @@ class Compilation:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._close()
+
+
+def _memory_file() -> BinaryIO:
+    """Return a file that is nowhere on disk."""
+    return cast(BinaryIO, os.fdopen(os.memfd_create("oneflow"), "w+b"))
 
 
 @atexit.register

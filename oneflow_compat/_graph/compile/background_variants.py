@@ -61,7 +61,9 @@ class BackgroundVariants:
         dimensions = self.plan.region.guards.dimensions
         sizes = tuple(values[d.argument].shape[d.dim] for d in dimensions)
         try:
-            self.compilation = background.start(self.plan.request.at(sizes), self.plan.program.name)
+            self.compilation = background.start(
+                self.plan.request.at(sizes), self.plan.program.name, self.plan.subject, values
+            )
         except OSError as error:
             self._fail(error)
         if self.compilation is not None:

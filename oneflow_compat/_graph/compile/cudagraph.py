@@ -7,6 +7,7 @@ replay.
 """
 
 import warnings
+from dataclasses import replace
 from importlib import import_module
 
 import torch
@@ -17,9 +18,10 @@ from ..program.program import CompiledFunction, Program
 from ..program.random_functions import replays_random_numbers
 from . import BACKENDS
 from .call_wrapper import runner
-from .inductor.compiler import compile_region
+from .inductor.compiler import compile_region, subject_of
 from .inductor.regions import host_program, split
 from .notices import Announcement
+from .proof import proved
 
 _WARM_UPS = 2
 
@@ -47,13 +49,15 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
         raise ProgramError(
             f"program {program.name}: enable_cudagraph needs every input of forward and backward on the GPU"
         )
+    # a recorded generator advances in other steps
+    subject = replace(subject_of(program.name, module, config), has_own_samplers=True, compile_prefix=None)
     if name == "inductor":
         with Announcement(program.name, sum(n.op == "call_function" for n in module.graph.nodes)) as notice:
             infos = [n.meta["tensor"] for n in inputs]
             region: CompiledFunction = compile_region(module, infos, config.backend_options, notice)
     else:
         region = torch.fx.GraphModule(module, module.graph).forward
-    recorded = Recorded(region, copied)
+    recorded = proved(Recorded(region, copied), subject)
     return runner(lambda: host_program(program, inputs, outputs, late, recorded))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,9 @@ import torch
 from ..._errors import OneFlowError
 from ..config import Config
 from ..program.program import CompiledFunction, Program
+from .inductor.compiler import subject_of
 from .inductor.regions import split
+from .proof import proved
 
 Compiled = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 # (module, example inputs, options of the backend) -> the function over a list of inputs
@@ -35,6 +38,7 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
             " backend 'inductor' or 'aten'"
         )
     region, inputs, outputs, _ = split(program)
+    subject = replace(subject_of(program.name, region, config), compile_prefix=None)
     module = torch.fx.GraphModule(region, region.graph)
     position = {node: i for i, node in enumerate(program.placeholders)}
     positions = [position[n] for n in inputs]
@@ -42,11 +46,16 @@ def compile(program: Program, config: Config, name: str) -> CompiledFunction:
     returned: Any = program.output_node.args[0]
     fixed = [i for i, p in enumerate(positions) if program.slots[p].role != "arg"]
     recompiled = _Recompiled(module, infos, fixed, _COMPILERS[name], config.backend_options)
+
+    def compute(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return recompiled(inputs)
+
+    compiled = proved(compute, subject)
     index = {node: i for i, node in enumerate(outputs)}
 
     def run(*values: Any) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
-            results = recompiled([values[i] for i in positions])
+            results = compiled(*(values[i] for i in positions))
         return tuple(results[index[n]] if n in index else values[position[n]] for n in returned)
 
     return run

@@ -14,11 +14,15 @@ from typing import Any
 
 import torch
 
+from ..config import Config
 from . import program_cache
-from .inductor.compiler import compile_region
+from .inductor.compiler import compile_region, subject_of
+from .inductor.lstm import is_layer
 from .notices import Announcement
-from .program_cache.region_record import module_of
+from .program_cache.region_record import decode_guards, module_of, region_of_nodes
 from .program_cache.store import default_store
+from .proof import proof_of_call, records
+from .proof.transfer import read_inputs
 
 _NICE = 5  # the training loop goes first
 
@@ -38,6 +42,25 @@ def main() -> None:
     store = default_store()
     if store is None or program_cache.find(request, store) is None:
         sys.exit("inductor made no library that the program cache can keep")
+    if "proof" in document:
+        _prove(request, document["name"], options, document["proof"])
+
+
+def _prove(
+    request: program_cache.Request, name: str, options: dict[str, Any], document: dict[str, Any]
+) -> None:
+    """Compare the binary with the captured operators, on the inputs of a call, and keep the proof."""
+    region = region_of_nodes(document["captured"])
+    region.guards = decode_guards(request.record["guards"])
+    function: Any = program_cache.load(request)
+    inputs = read_inputs(document["inputs"], document["layouts"])
+    reads_gradient_mode = any(is_layer(n.target) for n in region.graph.nodes)
+    guard = torch._C._AutoDispatchBelowAutograd()  # as call_wrapper.runner
+    with torch.set_grad_enabled(reads_gradient_mode):
+        subject = subject_of(name, region, Config(backend_options=options))
+        _, proof = proof_of_call(function, subject, inputs)
+    del guard
+    records.keep(function.library, proof)
 
 
 def _end_with_parent(read_end: int) -> None:

@@ -317,11 +317,13 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         self._debug.set(v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack)
 
     def explain(self) -> str:
-        """Return the programs of this graph with the sizes they serve, and what needed more programs.
+        """Return the programs of this graph with the sizes they serve, what was compared with the captured
+        operators and when, and what needed more programs.
 
         For example, the line of build() that uses a size as a Python number.
         """
-        return explained(self._name, self._engine.programs, self._engine.assumptions.explanations)
+        engine = self._engine
+        return explained(self._name, engine.programs, engine.assumptions.explanations, engine.proofs)
 
     def __repr__(self) -> str:
         """Return the modules, settings and arguments of the graph as OneFlow prints them."""

@@ -64,6 +64,22 @@ class GraphConfig:
         self._engine.backend = name
         self._engine.backend_options = dict(options)
 
+    def verify(self, when: str = "first", *, every: int | None = None) -> None:
+        """Choose when a compiled program is compared with the captured operators.
+
+        "first": before it serves a call for the first time, unless a comparison on this machine is on disk.
+        "never": not at all. `every`: also at each Nth call of a program, which costs one step of the aten
+        backend. If they differ by more than rounding, a warning names the first operator that differs, and
+        the captured operators run instead.
+
+        ValueError for another word, or for `every` below 1.
+        """
+        if when not in ("first", "never"):
+            raise ValueError(f'verify(when): "first" or "never", found {when!r}')
+        if every is not None and when == "never":
+            raise ValueError(f'verify: every={every!r} compares calls, and "never" none; leave one out')
+        self._engine.verify = when if every is None else _positive("verify(every)", every)
+
     def strict(self, mode: bool = True) -> None:
         """Make a value that build() reads and that no guard can follow an error instead of a warning."""
         self._engine.strict = _switch("strict", mode)

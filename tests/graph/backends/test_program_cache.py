@@ -75,8 +75,7 @@ def training():
 def request(graph, x):
     graph.config.set_backend("aten")
     program = graph._engine.compile(x)
-    region, inputs, *_ = compiler.region_of(program)
-    return program_cache.request_for(region, [n.meta["tensor"] for n in inputs], {})
+    return compiler.plan_for(program, Config()).request
 
 
 def test_the_second_graph_runs_the_binary_of_the_first_one(folder, compilations):

@@ -31,14 +31,15 @@ from .. import aten, compiling, program_cache
 from ..call_wrapper import runner
 from ..notices import Announcement
 from ..program_cache.store import Store, default_store
+from ..proof import NEVER, Reference, Subject, proved
 from ..update_blocks import in_blocks
 from .data_dependent import with_known_shapes
 from .decompositions import table
 from .fake_tensor_updates import propagation_of_changes
 from .gru_rnn import merge_steps
-from .regions import Region, Split, host_program, split
+from .regions import Region, host_program, split
 from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
-from .settings import quick_compiler, settings
+from .settings import quick_compiler, samples_as_eager, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
 from .templates_on_demand import import_lowerings
@@ -84,6 +85,7 @@ class Plan:
     outputs: list[Node]  # nodes of the program that the region computes
     late: set[Node]  # nodes of the rest
     request: program_cache.Request | None  # None if the program cache cannot keep the region
+    subject: Subject | None  # what a compiled form is compared with; None if it is not
 
     @property
     def infos(self) -> list[TensorInfo]:
@@ -106,13 +108,30 @@ class Plan:
         if self.region.guards is not None:
             if other_variant is None and self.config.backend == "inductor":
                 other_variant = self._compile_variant
-            called: CompiledFunction = Variants([function, *others], self._captured_region(), other_variant)
+            functions, captured = [function, *others], self._captured_region()
+            called: CompiledFunction = Variants(functions, captured, other_variant, self._proved)
         else:
-            called = function
+            called = self._proved(function)
         parts = self.program, self.inputs, self.outputs, self.late, called
         run = runner(lambda: in_blocks(host_program(*parts), self.config.skipped_passes))
-        run.region = called  # type: ignore[attr-defined]
+        run.region, run.proofs = called, self.proofs  # type: ignore[attr-defined]
         return run
+
+    @property
+    def proofs(self) -> list[str]:
+        """What was compared with the captured operators, for graph.explain()."""
+        if self.subject is not None:
+            return self.subject.log
+        reason = "verify() says so" if self.config.verify == NEVER else "it communicates with other ranks"
+        return [f"not compared with the captured operators, because {reason}"]
+
+    def region_inputs(self, values: Sequence[Any]) -> list[Any]:
+        """Return the inputs of the region among the values of the slots."""
+        positions = {node: i for i, node in enumerate(self.program.placeholders)}
+        return [values[positions[node]] for node in self.inputs]
+
+    def _proved(self, function: CompiledRegion) -> CompiledRegion:
+        return proved(function, self.subject)
 
     def _captured_region(self) -> CompiledFunction:
         """The region as captured, for sizes that no compiled variant serves."""
@@ -134,7 +153,10 @@ def plan_for(program: Program, config: Config) -> Plan | None:
     """Return how inductor compiles a program, or None if it runs on aten as a whole."""
     if replays_random_numbers(program.graph) or views_out_of_reach(program.graph):
         return None
-    region, inputs, outputs, late = region_of(program)
+    region, inputs, outputs, late = split(program)
+    subject = _subject(program, region, config)
+    if region.guards is None:  # the kernels for whole layers need the number of rows
+        merge_steps(region.graph)
     infos: list[Any] = [n.meta.get("tensor") for n in inputs]
     if None in infos:  # a number that changes from call to call
         return None
@@ -142,7 +164,37 @@ def plan_for(program: Program, config: Config) -> Plan | None:
     if sparse or not any(n.op == "call_function" for n in region.graph.nodes):
         return None
     request = program_cache.request_for(region, infos, config.backend_options)
-    return Plan(program, config, region, inputs, outputs, late, request)
+    return Plan(program, config, region, inputs, outputs, late, request, subject)
+
+
+def _subject(program: Program, region: Region, config: Config) -> Subject | None:
+    """Return what a compiled form of a region is compared with, or None if it is not compared."""
+    # a rank that compares would run its collectives once more than the others
+    if config.verify == NEVER or has_collectives(region.graph):
+        return None
+    return subject_of(program.name, region, config)
+
+
+def subject_of(name: str, region: Region, config: Config) -> Subject:
+    """Return what a compiled form of a region is compared with: its operators before any rewrite."""
+
+    def compile_prefix(graph: Graph, constants: dict[str, torch.Tensor]) -> CompiledFunction:
+        part = Region(graph)
+        part.guards = region.guards
+        for target, value in constants.items():
+            part.register_buffer(target, value)
+        with_known_shapes(graph)
+        infos = [n.meta["tensor"] for n in graph.find_nodes(op="placeholder")]
+        return _compiled(part, infos, {"fx_graph_cache": False, **config.backend_options})
+
+    reference = Reference(region.graph, dict(region.named_buffers()))
+    return Subject(
+        name,
+        reference,
+        config.verify,
+        has_own_samplers=not samples_as_eager(config.backend_options),
+        compile_prefix=compile_prefix,
+    )
 
 
 def views_out_of_reach(graph: Graph) -> bool:
@@ -177,17 +229,6 @@ def views_out_of_reach(graph: Graph) -> bool:
     return False
 
 
-def region_of(program: Program) -> Split:
-    """Split a program, with whole layers where it has them step by step.
-
-    The kernels for whole layers need the number of rows, so a region with symbols keeps the steps.
-    """
-    parts = split(program)
-    if parts.region.guards is None:
-        merge_steps(parts.region.graph)
-    return parts
-
-
 def compile_region(
     region: Region,
     infos: list[TensorInfo],
@@ -216,7 +257,7 @@ def compile_region(
         built = library_of(function, known_operators)
         if request is not None and built is not None:
             name = getattr(notice, "name", "graph")
-            program_cache.keep(request, built, name, time.perf_counter() - begin, store)
+            function.library = program_cache.keep(request, built, name, time.perf_counter() - begin, store)
     function.request = request
     compiled: CompiledRegion = function
     return compiled

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.fx
@@ -21,7 +22,8 @@ from ...program.random_functions import replays_random_numbers
 from ...program.writes import first_of_update
 from .. import aten
 from ..notices import Announcement
-from .compiler import compile_region, views_out_of_reach
+from ..proof import proved
+from .compiler import compile_region, subject_of, views_out_of_reach
 from .lstm import is_layer
 from .regions import Region
 
@@ -46,14 +48,17 @@ def compile(program: Program, config: Config) -> CompiledFunction:
     }
     compiled = {run[0]: run for run in _runs(program.graph) if _is_closed(run, program.graph)}
     done = set()
+    proofs: list[str] = []
     with Announcement(program.name, sum(map(len, compiled.values()))) as notice:
         for node in program.graph.nodes:
-            if node in compiled and _call(graph, copies, compiled[node], config, notice):
+            if node in compiled and _call(graph, copies, compiled[node], config, notice, proofs):
                 done.update(compiled[node])
             if node not in done and node.op == "call_function":
                 copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(torch.fx.map_arg(program.output_node.args[0], lambda n: copies[n]))
-    return aten.compile(program.with_(graph=graph), config)
+    run: Any = aten.compile(program.with_(graph=graph), config)
+    run.proofs = proofs
+    return cast(CompiledFunction, run)
 
 
 def _runs(graph: Graph) -> Iterator[list[Node]]:
@@ -115,7 +120,12 @@ def _outputs(run: list[Node]) -> list[Node]:
 
 
 def _call(
-    graph: Graph, copies: dict[Node, Node], run: list[Node], config: Config, notice: Announcement
+    graph: Graph,
+    copies: dict[Node, Node],
+    run: list[Node],
+    config: Config,
+    notice: Announcement,
+    proofs: list[str],
 ) -> bool:
     """Put a call of the compiled run and its outputs into the graph. Return False if inductor has no form for
     it, or returns another layout than the operators do.
@@ -127,10 +137,11 @@ def _call(
     if views_out_of_reach(region.graph):
         return False
     infos = [n.meta["tensor"] for n in inputs]
+    subject = replace(subject_of(notice.name, region, config), log=proofs)
     compiled = compile_region(region, infos, config.backend_options, notice)
     if any(_layout(r) != _layout(n.meta["tensor"]) for r, n in zip(compiled.layouts, outputs)):
         return False
-    function = _with_input_layouts(compiled, [info.stride for info in infos])
+    function = proved(_with_input_layouts(compiled, [info.stride for info in infos]), subject)
     call = graph.call_function(function, tuple(copies[n] for n in inputs))
     for i, node in enumerate(outputs):
         copies[node] = graph.call_function(operator.getitem, (call, i))

@@ -71,6 +71,11 @@ def settings(
     return {**chosen, **dict(options)}
 
 
+def samples_as_eager(options: dict[str, Any] | tuple[Any, ...]) -> bool:
+    """Whether a region with these options of the user's samples the random numbers of eager mode."""
+    return bool(dict(options).get("fallback_random", False))
+
+
 @contextlib.contextmanager
 def quick_compiler(graph: torch.fx.Graph) -> Iterator[None]:
     """Let the C++ compiler leave out what costs it time and gains nothing.

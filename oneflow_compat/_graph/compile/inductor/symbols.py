@@ -90,10 +90,12 @@ class Variants:
         functions: Sequence[CompiledRegion],
         captured: CompiledFunction,
         other_variant: OtherVariant | None = None,
+        proved: Callable[[CompiledRegion], CompiledRegion] = lambda function: function,
     ) -> None:
         """`captured` runs the operators of the region. `other_variant(self, values)` returns a variant for
-        other sizes, or None if there is none yet.
+        other sizes, or None if there is none yet. `proved` compares a variant with the captured operators.
         """
+        self.proved = proved
         self.variants: list[tuple[Callable[[Sequence[Any]], bool], CompiledRegion]] = []
         for function in functions:
             self.add(function)
@@ -112,6 +114,7 @@ class Variants:
 
     def add(self, function: CompiledRegion) -> CompiledRegion:
         assert function.guards is not None, "the region has no symbols"
+        function = self.proved(function)
         self.variants.append((function.guards.compile(), function))
         return function
 

@@ -157,7 +157,7 @@ def function_of(binary: Binary) -> CompiledRegion:
         function = with_sizes(function, record["sizes"])
     function.guards = guards
     function.layouts = [decode_info(info) for info in record["results"]]
-    function.binary = binary
+    function.binary, function.library = binary, record["library"]
     region: CompiledRegion = function
     return region
 
@@ -175,17 +175,20 @@ def copy(request: Request, target: Store) -> None:
         target.put(key, entry.record, entry.library.read_bytes())
 
 
-def keep(request: Request, built: Built, name: str, seconds: float, store: Store | None = None) -> None:
-    """Write the binary of a region that was compiled in this process. A full disk only costs the entry."""
+def keep(request: Request, built: Built, name: str, seconds: float, store: Store | None = None) -> str | None:
+    """Write the binary of a region that was compiled in this process. Return its SHA-256 if it is kept.
+
+    A full disk only costs the entry.
+    """
     store = store or default_store()
     if store is None:
-        return
+        return None
     others = {key for key, entry in _entries(request, store) if not _serves(entry, request.sizes)}
     key = next((key for key in request.keys if key not in others), request.keys[-1])
     try:
-        store.put(key, record_for(request, built, name, seconds), built.library.read_bytes())
+        return store.put(key, record_for(request, built, name, seconds), built.library.read_bytes())
     except (NotCacheable, OSError):
-        pass
+        return None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ def record_of(
     region: Region, infos: list[TensorInfo], options: dict[str, Any] | tuple[Any, ...]
 ) -> dict[str, Any]:
     """Return the record of a region. Raise NotCacheable if its key could not tell it from another one."""
-    ids = {node: i for i, node in enumerate(region.graph.nodes)}
     constants = {n.target: getattr(region, n.target) for n in region.graph.nodes if n.op == "get_attr"}
     if sum(t.numel() * t.element_size() for t in constants.values()) > LARGEST_CONSTANTS:
         raise NotCacheable("its constants are large")
@@ -46,9 +45,17 @@ def record_of(
     return {
         "inputs": [encode_info(info, symbols) for info in infos],
         "guards": encode_guards(region.guards),
-        "nodes": [_encode_node(node, ids, constants, symbols) for node in region.graph.nodes],
+        "nodes": nodes_record(region.graph, constants, symbols),
         "options": {name: _encode_option(value) for name, value in sorted(dict(options).items())},
     }
+
+
+def nodes_record(
+    graph: torch.fx.Graph, constants: dict[str, torch.Tensor], symbols: bool = True
+) -> list[list[Any]]:
+    """Return the record of a graph. `symbols`: whether sizes may be symbols."""
+    ids = {node: i for i, node in enumerate(graph.nodes)}
+    return [_encode_node(node, ids, constants, symbols) for node in graph.nodes]
 
 
 def encode_guards(guards: DimensionGuards | None) -> dict[str, Any] | None:
@@ -142,10 +149,18 @@ def _encode_option(value: Any) -> Any:
 # --------------------------------------------------------------------------- reading
 def module_of(record: dict[str, Any]) -> tuple[Region, list[TensorInfo], dict[str, Any]]:
     """Return (region, infos of the inputs, options) of a record that this user's own process wrote."""
+    region = region_of_nodes(record["nodes"])
+    region.guards = decode_guards(record["guards"])
+    infos = [decode_info(info) for info in record["inputs"]]
+    return region, infos, record["options"]
+
+
+def region_of_nodes(rows: list[list[Any]]) -> Region:
+    """Return the region of a record of nodes."""
     graph = torch.fx.Graph()
     nodes: list[torch.fx.Node] = []
     region = Region(graph)
-    for op, target, args, kwargs, info, recomputed in record["nodes"]:
+    for op, target, args, kwargs, info, recomputed in rows:
         args = tuple(decode(v, nodes) for v in args)
         if op == "get_attr":
             name = f"constant{len(nodes)}"
@@ -162,9 +177,7 @@ def module_of(record: dict[str, Any]) -> tuple[Region, list[TensorInfo], dict[st
         if recomputed:
             node.meta["recomputed"] = True
         nodes.append(node)
-    region.guards = decode_guards(record["guards"])
-    infos = [decode_info(info) for info in record["inputs"]]
-    return region, infos, record["options"]
+    return region
 
 
 def target_of(name: str) -> Callable[..., Any]:

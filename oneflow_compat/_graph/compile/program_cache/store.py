@@ -112,14 +112,15 @@ class Store:
             os.utime(path)  # the time of the last use
         return entry
 
-    def put(self, key: str, record: dict[str, Any], library: bytes) -> None:
-        """Write an entry. An older entry of the key is replaced."""
+    def put(self, key: str, record: dict[str, Any], library: bytes) -> str:
+        """Write an entry. An older entry of the key is replaced. Return the SHA-256 of the library."""
         digest = hashlib.sha256(library).hexdigest()
         record = {"format": FORMAT, "key": key, **record, "library": digest, "bytes": len(library)}
         self._write(f"{digest}.so", library)
         self._write(f"{key}.json", json.dumps(record).encode())
         if self.private:
             self._evict(quota())
+        return digest
 
     def find_note(self, key: str) -> dict[str, Any] | None:
         """Return the document of a note, or None."""
