@@ -32,6 +32,7 @@ _RULES = "_global/rules/operators.py:"
 _PARTIAL = "_global/rules/partial_results.py:"
 _FORMS = "_graph/compile/inductor/decompositions.py:"
 _FIXES = "_graph/compile/inductor/upstream_fixes.py:"
+_IN_PLACE = "_graph/compile/inductor/in_place_fixes.py:"
 _REWRITES = "_graph/compile/inductor/rewrites.py:"
 
 EAGER = {
@@ -113,7 +114,20 @@ INDUCTOR = {
     "softshrink of NaN": Defect("softshrink turns NaN into 0.", _FORMS + "_softshrink"),
     "sum with a multiple of a product": Defect("add(c, a @ b, alpha=-2) drops alpha.", _FORMS + "_sum"),
     "tensor written with a part of itself": Defect(
-        "h.index_add(0, i, h) reads rows after it has added to them.", _FIXES + "operands_kept"
+        "h.index_add(0, i, h) reads rows after it has added to them.", _IN_PLACE + "private_memory_reused"
+    ),
+    "write into an expanded constant": Defect(
+        "index_put of an expanded constant writes its single element.", _IN_PLACE + "private_memory_reused"
+    ),
+    "copy of a tensor that is written later": Defect(
+        "t = a.clone(); a.copy_(b); b.copy_(t) leaves b unchanged.", _IN_PLACE + "old_values_kept"
+    ),
+    "index computed from the written tensor": Defect(
+        "q[f(q)] = x computes the index from elements that it has written.", _IN_PLACE + "readers_realized"
+    ),
+    "second write in place": Defect(
+        "q[i] = x; q.add_(q.roll(1, 0)) reads rows that the addition has written.",
+        _IN_PLACE + "versions_compared",
     ),
     "remainder": Defect(
         "x % y is computed as x - floor(x / y) * y, which is not exact.", _FORMS + "_remainder"

@@ -34,6 +34,12 @@ _ROWS = (
         "a name in torch's files and in saved graphs",
         "tests/files/test_allow.py",
     ),
+    (
+        "torch",
+        "_debug_has_internal_overlap",
+        "writes of a compiled region that leave what is still read",
+        "tests/graph/backends/test_in_place_writes.py",
+    ),
     ("torch", "_tensor", "a name in torch's files", "tests/files/test_allow.py"),
     ("torch", "_neg_view", "a saved tensor with the neg bit", "tests/files/test_allow.py"),
     ("torch", "_assert_async", "a check of values that a program runs", "tests/graph/capture/test_checks.py"),
@@ -500,7 +506,7 @@ _ROWS = (
     ),
     (
         "torch._inductor.dependencies",
-        "StarDep WeakDep",
+        "MemoryDep StarDep WeakDep",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
@@ -511,8 +517,14 @@ _ROWS = (
         "tests/graph/backends/test_auto_backend.py",
     ),
     (
+        "torch._inductor.fx_passes.post_grad",
+        "noop_registry reinplace_inplaceable_ops",
+        "writes of a compiled region that leave what is still read",
+        "tests/graph/backends/test_in_place_writes.py",
+    ),
+    (
         "torch._inductor.fx_passes.reinplace",
-        "inplaceable_ops",
+        "graph_call_function inplaceable_ops",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
@@ -524,13 +536,13 @@ _ROWS = (
     ),
     (
         "torch._inductor.ir",
-        "FallbackKernel MultiOutputLayout MutationOutput NoneLayout",
+        "FallbackKernel MultiOutputLayout MutationOutput NoneLayout TensorBox try_get_name",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
     (
         "torch._inductor.lowering",
-        "fallbacks lowerings",
+        "fallbacks index_put_impl_ lowerings",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
@@ -602,7 +614,7 @@ _ROWS = (
     ),
     (
         "torch._inductor.scheduler",
-        "SchedulerNode",
+        "Scheduler SchedulerNode",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),

@@ -231,6 +231,35 @@ def added_to_itself(h, index):
     return h.index_add(0, index, h)
 
 
+def written_constant(x, index):
+    return torch.ones(1).expand(4, 4).index_put((index,), x[index]) * 2
+
+
+def swap(a, b):
+    old = a.clone()
+    a.copy_(b)
+    b.copy_(old)
+
+
+def swap_leaves_a_tensor():
+    torch._dynamo.reset()
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    right = b.clone(), a.clone()
+    torch.compile(swap)(a, b)
+    return differs((a, b), right)
+
+
+def written_at_own_index(q, x):
+    q[(q[:, 0].long() + 1) % 4] = x
+    return q * 1
+
+
+def pushed(q, index, x):
+    q[index] = x
+    q.add_(q.roll(1, 0))
+    return q * 1
+
+
 def weighed_by_counts(x, mask, index, values):
     weights = torch.softmax(x + mask[:, None, None, :], -1)
     return weights, weights * torch.zeros(100).scatter_add(0, index, values).view(2, 2, 5, 5)
@@ -293,6 +322,16 @@ REPRODUCERS = {
     ),
     "tensor written with a part of itself": lambda: compiled_differs(
         added_to_itself, torch.rand(9, 9), torch.tensor([4, 1, 7, 0, 8, 3, 6, 2, 5])
+    ),
+    "write into an expanded constant": lambda: compiled_differs(
+        written_constant, torch.randn(4, 4), torch.tensor([1, 3])
+    ),
+    "copy of a tensor that is written later": swap_leaves_a_tensor,
+    "index computed from the written tensor": lambda: compiled_differs(
+        written_at_own_index, torch.arange(16.0).view(4, 4) % 7, torch.randn(4, 4)
+    ),
+    "second write in place": lambda: compiled_differs(
+        pushed, torch.randn(4, 4), torch.tensor([1, 3]), torch.randn(2, 4)
     ),
     "remainder": lambda: compiled_differs(
         lambda x, y: x % y, 1e4 * torch.rand(1000), torch.rand(1000) + 0.01

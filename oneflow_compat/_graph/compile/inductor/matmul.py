@@ -25,7 +25,7 @@ from torch.fx import Graph, Node
 
 from .... import _env
 from ...._kernels import _ext
-from . import bounds_checks, convolution, upstream_fixes
+from . import bounds_checks, convolution, in_place_fixes, upstream_fixes
 from .convolution import WORTH, convolve_in_blocks
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def product_pass(blocks: bool, channels_last: bool) -> Callable[[Graph], None]:
                 multiply_in_blocks(graph)
 
         def uuid(self) -> bytes:
-            files = __file__, bounds_checks.__file__, convolution.__file__, upstream_fixes.__file__
+            modules = bounds_checks, convolution, in_place_fixes, upstream_fixes
+            files = (__file__, *(module.__file__ for module in modules))
             # part of the key of inductor's cache
             return get_hash_for_files(files) + bytes([blocks, channels_last])
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-
-from ...program.program import node_argument
 from .bounds_checks import tests_noted
-
-if TYPE_CHECKING:
-    from torch.fx import Node
+from .in_place_fixes import in_place_fixes
 
 
 @contextlib.contextmanager
 def inductor_fixes() -> Iterator[None]:
-    """Apply all fixes of this file and the one of bounds_checks.py."""
-    with dependencies_kept(), operands_kept(), views_kept(), ends_kept(), tests_noted():
+    """Apply all fixes of this file, of in_place_fixes.py and of bounds_checks.py."""
+    with dependencies_kept(), views_kept(), ends_kept(), in_place_fixes(), tests_noted():
         yield
 
 
@@ -85,34 +79,6 @@ def views_kept() -> Iterator[None]:
         yield
     finally:
         FallbackKernel.__init__ = before  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def operands_kept() -> Iterator[None]:
-    """Let a write into a part of a tensor (index_put) reuse the tensor's memory only if no other operand lies
-    there.
-
-    Without the fix, `h.index_add(0, targets, h)` read rows that it had already added to.
-    """
-    from torch._inductor.fx_passes.reinplace import inplaceable_ops
-    from torch._inductor.fx_utils import get_node_storage
-
-    def apart(node: Node, written: int) -> bool:
-        memory = get_node_storage(node_argument(node, written))
-        others = torch.fx.node.map_arg(
-            (*node.args[:written], *node.args[written + 1 :], node.kwargs), get_node_storage
-        )
-        return memory not in torch.utils._pytree.tree_leaves(others)
-
-    before = dict(inplaceable_ops)
-    for target, entry in before.items():
-        if isinstance(entry.mutated_arg, int):
-            check = lambda node, entry=entry: entry.extra_check(node) and apart(node, entry.mutated_arg)
-            inplaceable_ops[target] = dataclasses.replace(entry, extra_check=check)
-    try:
-        yield
-    finally:
-        inplaceable_ops.update(before)
 
 
 @contextlib.contextmanager

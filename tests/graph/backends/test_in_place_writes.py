@@ -1,0 +1,137 @@
+"""Writes in place on the inductor backend: each read sees the value that eager mode sees."""
+
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oneflow as flow
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler"),
+    pytest.mark.slow,
+]
+
+ROWS = torch.tensor([1, 3])
+
+
+class Bank(nn.Module):
+    def __init__(self):
+        super().__init__()
+        values = torch.arange(16.0).view(4, 4)
+        self.register_buffer("bank", values.sin())
+        self.register_buffer("other", values.cos())
+
+
+def assert_buffers_agree(write, backend="inductor"):
+    """Run a write of two buffers in eager mode and in a graph, and compare results and buffers."""
+    right, module, x = Bank(), Bank(), torch.arange(16.0).view(4, 4)
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = module
+            self.config.set_backend(backend)
+
+        def build(self, x):
+            return write(self.m.bank, self.m.other, x)
+
+    graph = G()
+    for _ in range(2):
+        expected, actual = write(right.bank, right.other, x), graph(x)
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(module.state_dict(), right.state_dict())
+
+
+def assert_gradients_agree(loss, *shape):
+    """Differentiate a loss of one parameter in eager mode and in a graph by itself."""
+    values = torch.arange(1.0, 1 + torch.Size(shape).numel()).view(shape).sin()
+    right, parameter = values.clone().requires_grad_(), nn.Parameter(values.clone())
+
+    class G(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.p = parameter
+            self.config.set_backend("inductor")
+
+        def build(self):
+            value = loss(self.p)
+            return value, torch.autograd.grad(value, self.p)[0]
+
+    value = loss(right)
+    torch.testing.assert_close(G()(), (value.detach(), torch.autograd.grad(value, right)[0]))
+
+
+def test_constant_gradient_survives_index_write():
+    def loss(w):
+        z = w.clone()
+        z[ROWS] = 0.0
+        return z.sum()
+
+    assert_gradients_agree(loss, 5, 4)
+
+
+def test_gradient_of_masked_token_loss():
+    targets = torch.tensor([0, 2, 1, 0, 3, 0])
+
+    def loss(w):
+        losses = F.cross_entropy(w, targets, reduction="none").clone()
+        losses[targets == 0] = 0.0
+        return losses.sum() / 3
+
+    assert_gradients_agree(loss, 6, 4)
+
+
+def test_gradient_that_several_losses_share_survives_writes():
+    def loss(w):
+        masked, rows, plain = w * 2, w * 3, w.sin()
+        masked[w.detach() > 0] = 0.0
+        rows[ROWS] = -9e9
+        return masked.sum() + rows[torch.tensor([0, 2])].sum() + plain.sum() + w.softmax(1)[ROWS].sum()
+
+    assert_gradients_agree(loss, 5, 4)
+
+
+def test_expanded_constant_survives_index_write():
+    def loss(w):
+        ones = torch.ones(1).expand(5, 4)
+        return (ones.index_put((ROWS,), w[ROWS]) * w).sum() + (ones * w).sum()
+
+    assert_gradients_agree(loss, 5, 4)
+
+
+def test_loop_does_not_read_rows_that_it_writes():
+    def push(bank, other, x):
+        bank[ROWS] = x[:2]
+        bank.add_(bank.roll(1, 0))
+        bank.mul_(bank.flip(1))
+        other[ROWS] = 0.0
+        other.sub_(other.mean(0))
+        return x.sum()
+
+    assert_buffers_agree(push)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [torch.clone, lambda t: torch.cat([t]), lambda t: F.pad(t, (0, 0)), lambda t: t.t().clone().t()],
+    ids=["clone", "cat", "pad", "view"],
+)
+def test_swapped_buffers(copy):
+    def swap(bank, other, x):
+        old = copy(bank)
+        bank.copy_(other)
+        other.copy_(old)
+        return x.sum()
+
+    assert_buffers_agree(swap)
+
+
+def test_index_computed_from_the_written_tensor():
+    def scatter(bank, other, x):
+        bank[(bank[:, 0] * 100).long() % 4] = x
+        return x.sum()
+
+    assert_buffers_agree(scatter)
