@@ -172,6 +172,11 @@ INDUCTOR = {
     "cumsum of a constant": Defect(
         "cumsum of a constant tensor has the dtype of the constant.", _REWRITES + "sums_of_constants"
     ),
+    "rows in random order": Defect(
+        "The gradient of x[torch.randperm(n)] does not compile.",
+        _REWRITES + "permutations_apart",
+        first_version="2.13",
+    ),
 }
 
 DEFECTS = {**EAGER, **DTENSOR, **INDUCTOR}

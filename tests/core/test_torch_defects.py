@@ -220,6 +220,15 @@ def compiled_gradient_differs(function, x, *arguments):
     return differs(*(leaf.grad for leaf in leaves))
 
 
+def compiled_raises(function, *arguments):
+    torch._dynamo.reset()
+    try:
+        torch.compile(function)(*arguments)
+    except RuntimeError:
+        return True
+    return False
+
+
 def written_through_unfold(x):
     x = x.clone()
     x.unfold(1, 1, 2).clamp_(-1, 1)
@@ -366,6 +375,9 @@ REPRODUCERS = {
     "index out of bounds in a parallel loop": index_out_of_bounds_ends_the_process,
     "cumsum of a constant": lambda: compiled_differs(
         lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)
+    ),
+    "rows in random order": lambda: compiled_raises(
+        lambda x: x[torch.randperm(4)], torch.ones(4, requires_grad=True)
     ),
 }
 

@@ -187,13 +187,14 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
     # torch would run their kernels on zeros as large as the parameters, or check long lists
     ("_fused_sgd_ _fused_adagrad_ _fused_adam_ _fused_adamw_", Operator(has_fake_kernel=False)),
     (
-        "_pack_padded_sequence.default _ctc_loss.default _ctc_loss.Tensor nonzero.default"
-        " masked_select.default repeat_interleave.Tensor bincount.default _unique2.default"
-        " unique_consecutive.default unique_dim.default _grouped_mm.default _cudnn_rnn_backward.default"
+        "_pack_padded_sequence.default nonzero.default masked_select.default repeat_interleave.Tensor"
+        " bincount.default _unique2.default unique_consecutive.default unique_dim.default _grouped_mm.default"
+        " _cudnn_rnn_backward.default _ctc_loss_backward.default _ctc_loss_backward.Tensor"
         " linalg_lstsq.default",
         Operator(needs_recorded_shapes=True),
     ),
     ("_cudnn_rnn.default", Operator(needs_recorded_shapes=True, opaque_results=(3,))),
+    ("_ctc_loss.default _ctc_loss.Tensor", Operator(needs_recorded_shapes=True, opaque_results=(1,))),
     (
         "_coalesce.default _nnz.default _values.default _indices.default",
         Operator(counts_sparse_rows=True),

@@ -73,20 +73,63 @@ def test_packed_sequences():
     )
 
 
-@pytest.mark.parametrize("lengths", [[3, 2], torch.tensor([3, 2])], ids=["list", "tensor"])
-def test_ctc(lengths):
+def test_mixup():
     def build(self, x):
-        scores = self.m(x).log_softmax(-1)
-        loss = nn.functional.ctc_loss(
-            scores,
-            torch.tensor([[1, 2, 2], [3, 1, 0]]),
-            [6, 5] if isinstance(lengths, list) else torch.tensor([6, 5]),
-            lengths,
-        )
+        outputs = self.m(x)
+        loss = (0.7 * outputs + 0.3 * outputs[torch.randperm(4)]).square().mean()
         loss.backward()
         return loss
 
-    assert_backends_agree(build, lambda: {"m": nn.Linear(4, 5)}, rows(6, 2, 4), sgd)
+    assert_backends_agree(build, lambda: {"m": nn.Linear(6, 3)}, rows(4, 6), sgd)
+
+
+class Spelling(nn.Module):
+    """A CTC loss of padded targets, in a graph that trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Linear(4, 5)
+
+    def forward(self, x, targets, input_lengths, target_lengths):
+        scores = self.scores(x).log_softmax(-1)
+        return nn.functional.ctc_loss(scores, targets, input_lengths, target_lengths)
+
+
+def ctc_step(self, x, targets, input_lengths, target_lengths):
+    loss = self.m(x, targets, input_lengths, target_lengths)
+    loss.backward()
+    return loss
+
+
+def ctc_batches(lengths):
+    """Batches whose longest target has these lengths; the padding is no class."""
+    targets = torch.tensor([[1, 2, 2, -1], [3, 1, 4, -1]])
+    input_lengths = torch.tensor([8, 7])
+    return [(x, targets, input_lengths, torch.tensor([n, 2])) for (x,), n in zip(rows(8, 2, 4), lengths)]
+
+
+def test_ctc_whose_targets_are_shorter_than_their_columns():
+    assert_backends_agree(ctc_step, lambda: {"m": Spelling()}, ctc_batches([3, 2, 3]), sgd)
+
+
+def test_ctc_with_lengths_as_lists():
+    def build(self, x):
+        loss = self.m(x, torch.tensor([[1, 2, 2], [3, 1, 0]]), [8, 7], [1, 2])
+        loss.backward()
+        return loss
+
+    assert_backends_agree(build, lambda: {"m": Spelling()}, rows(8, 2, 4), sgd)
+
+
+@pytest.mark.parametrize("backend", ["aten", "inductor"])
+def test_ctc_raises_for_targets_that_are_no_classes(backend):
+    right, wrong = ctc_batches([3, 3])[:2]
+    with pytest.raises(RuntimeError, match=r"ctc_loss\(\) targets must be classes"):
+        wrong[1][0, 1] = 5
+        results_of_backend(backend, ctc_step, {"m": Spelling()}, sgd, [right, wrong], {})
+    wrong[1][0, 1] = -100000
+    with pytest.raises(RuntimeError, match=r"ctc_loss\(\) targets must be classes"):
+        results_of_backend(backend, ctc_step, {"m": Spelling()}, sgd, [wrong], {})
 
 
 def test_autocast():

@@ -82,9 +82,25 @@ def a_branch(m, x, y):
     return m.head(chosen * torch.tensor([1.0, 2.0] * 4)).pow(2).mean() + F.cross_entropy(m.head(h), y)
 
 
+def largest_of_unknown_many(m, x, y):
+    """An operator on an unknown size has several results of fixed sizes, which a compiled part reads."""
+    h = m.stem(x)
+    largest, index = h[h.detach() > 0.1].topk(4)
+    scaled = (largest.exp().sin() * index.double().cos() + 1).square()
+    return scaled.tanh().sum() + F.cross_entropy(m.head(h), y)
+
+
 @pytest.mark.parametrize(
     "loss_of",
-    [rows_alone, rows_put_back, a_part_is_written, a_buffer_is_written, gates_of_another_layout, a_branch],
+    [
+        rows_alone,
+        rows_put_back,
+        a_part_is_written,
+        a_buffer_is_written,
+        gates_of_another_layout,
+        a_branch,
+        largest_of_unknown_many,
+    ],
 )
 def test_as_eager(loss_of, monkeypatch):
     compiled, compile_region = [], islands.compile_region

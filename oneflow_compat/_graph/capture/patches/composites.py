@@ -58,7 +58,7 @@ def _is_fake_without_gradient(args: tuple[Any, ...]) -> bool:
     )
 
 
-def _may_be_checked(value: object) -> bool:
+def may_be_checked(value: object) -> bool:
     """Whether a value is a tensor that an assertion may look at: one of vmap() has no rule for assertions."""
     return type(value) is FakeTensor or (
         isinstance(value, torch.Tensor) and not torch._C._are_functorch_transforms_active()
@@ -66,7 +66,7 @@ def _may_be_checked(value: object) -> bool:
 
 
 def _one_hot_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and _may_be_checked(args[0]) and args[0].dtype is torch.int64:
+    if args and may_be_checked(args[0]) and args[0].dtype is torch.int64:
         return functools.partial(_one_hot, *args, **kwargs)
     return None
 
@@ -95,7 +95,7 @@ def _singular_values_call(
 def _checked_quantile_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Check the quantiles, as torch does for tensors that are not symbolic."""
     q: Any = args[1] if len(args) > 1 else kwargs.get("q")
-    if _may_be_checked(q) and q.is_cpu:
+    if may_be_checked(q) and q.is_cpu:
         torch._assert_async(((q >= 0) & (q <= 1)).all(), "quantile() q values must be in the range [0, 1]")
 
 

@@ -17,6 +17,7 @@ from ...errors import CaptureError
 from ..values.branch_values import lengths
 from ..values.known import guarded_tensor
 from .batch_norm import averaging_forward
+from .composites import may_be_checked
 from .patching import everywhere, patched_attributes
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 aten = torch.ops.aten
+_WRONG_TARGETS = "ctc_loss() targets must be classes: at least 0 and below the last size of log_probs"
 
 
 @contextlib.contextmanager
@@ -59,9 +61,31 @@ def _ctc_loss(active: Callable[..., Any], original: Callable[..., Any]) -> Any:
                 torch.tensor(v) if isinstance(v, (list, tuple)) else v
                 for v in (input_lengths, target_lengths)
             )
+            targets = _targets_in_range(log_probs, targets, target_lengths)
         return original(log_probs, targets, input_lengths, target_lengths, *options, **named)
 
     return ctc_loss
+
+
+def _targets_in_range(log_probs: Any, targets: Any, lengths: Any) -> Any:
+    """Return the targets of ctc_loss, asserted to be classes. Padding is not tested.
+
+    torch's kernels (2.13) read memory at the class without a test. Compiled code may run the kernel before
+    the assertion fails, so the kernel gets class 0 for a wrong target.
+    """
+    if not may_be_checked(targets) or not isinstance(lengths, torch.Tensor):
+        return targets
+    lengths = lengths.to(targets.device)
+    if targets.dim() == 2:
+        if lengths.shape != targets.shape[:1]:
+            return targets  # the kernel raises
+        lengths = lengths[:, None]
+    else:
+        lengths = lengths.sum()
+    is_padding = torch.arange(targets.shape[-1], device=targets.device) >= lengths
+    is_right = is_padding | (targets >= 0) & (targets < log_probs.shape[-1])
+    torch._assert_async(is_right.all(), _WRONG_TARGETS)
+    return torch.where(is_right, targets, 0)
 
 
 def _pad_packed_sequence(recorder: Recorder, active: Callable[..., Any]) -> Any:

@@ -90,15 +90,11 @@ def _ctc(
     target_lengths: Any,
     *options: Any,
 ) -> tuple[Any, ...]:
-    batch, steps = (
-        (log_probs.shape[1], log_probs.shape[0]) if log_probs.dim() == 3 else (1, log_probs.shape[0])
-    )
-    most = max(target_lengths, default=0) if isinstance(target_lengths, (list, tuple)) else targets.shape[-1]
+    """Return the losses. The longest target decides the size of the second result, which is opaque."""
+    shape = (log_probs.shape[1],) if log_probs.dim() == 3 else ()
     with recorder.fake_mode:
-        loss = torch.empty(
-            (batch,) if log_probs.dim() == 3 else (), dtype=log_probs.dtype, device=log_probs.device
-        )
-        return loss, torch.empty((batch, steps, 2 * most + 1), dtype=log_probs.dtype, device=log_probs.device)
+        losses = torch.empty(shape, dtype=log_probs.dtype, device=log_probs.device)
+        return losses, torch.empty(0, dtype=log_probs.dtype, device=log_probs.device)
 
 
 def _by_values(recorder: RecorderInterface, node: Node, *args: Any) -> Any:

@@ -38,7 +38,14 @@ from .decompositions import table
 from .fake_tensor_updates import propagation_of_changes
 from .gru_rnn import merge_steps
 from .regions import Region, host_program, split
-from .rewrites import compare_one_result, one_copy, read_plainly, scalars_as_full, sums_of_constants
+from .rewrites import (
+    compare_one_result,
+    one_copy,
+    permutations_apart,
+    read_plainly,
+    scalars_as_full,
+    sums_of_constants,
+)
 from .settings import quick_compiler, samples_as_eager, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
@@ -369,6 +376,7 @@ def _prepare(gm: GraphModule, may_move_channels: bool) -> None:
     scalars_as_full(gm)
     read_plainly(gm.graph)
     compare_one_result(gm.graph)
+    permutations_apart(gm.graph)
     if may_move_channels:
         one_copy(gm.graph)
     gm.graph.eliminate_dead_code()

@@ -67,7 +67,9 @@ def _runs(graph: Graph) -> Iterator[list[Node]]:
     for node in graph.nodes:
         if node.op != "call_function" or node in late:
             continue
-        if _is_static(node):
+        # one of several results of a node outside the run cannot be an input: only tensors are
+        is_apart = node.target is operator.getitem and node.args[0] not in run
+        if _is_static(node) and not is_apart:
             run.append(node)
             continue
         yield run

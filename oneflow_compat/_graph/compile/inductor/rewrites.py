@@ -79,6 +79,18 @@ def _regroups(shape: Sequence[int], new_shape: Sequence[int]) -> bool:
     return 0 not in ends and any(after % end for end, after in itertools.pairwise(ends))
 
 
+def permutations_apart(graph: Graph) -> None:
+    """Put a node between a random permutation and its readers.
+
+    Inductor's pattern of x[randperm(n)] raises an error if the permutation has other readers, such as the
+    gradient (2.13, torch.compile too): an argument of the pattern is not in it.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.randperm.default):
+        with graph.inserting_after(node):
+            permutation = _in_memory(graph, node, node.meta["val"].stride())
+        node.replace_all_uses_with(permutation, delete_user_cb=lambda user: user is not permutation)
+
+
 def compare_one_result(graph: Graph) -> None:
     """Make both sides of x == x.amax() read one computed result, in the gradients of largest and smallest
     elements.
