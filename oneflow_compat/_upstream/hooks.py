@@ -601,6 +601,12 @@ _ROWS = (
         "tests/graph/backends/test_inductor_shortcuts.py",
     ),
     (
+        "torch._inductor.ir",
+        "ExternKernel ExternKernel.codegen_size_asserts",
+        "results of kernels in the layout that compiled code assumes",
+        "tests/graph/backends/test_kernel_results.py",
+    ),
+    (
         "torch._inductor.exc",
         "CppCompileError",
         "compiling code that the quick flags do not suit in inductor's way",

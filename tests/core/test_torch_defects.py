@@ -224,7 +224,7 @@ def compiled_raises(function, *arguments):
     torch._dynamo.reset()
     try:
         torch.compile(function)(*arguments)
-    except RuntimeError:
+    except (RuntimeError, AssertionError):
         return True
     return False
 
@@ -375,6 +375,12 @@ REPRODUCERS = {
     "index out of bounds in a parallel loop": index_out_of_bounds_ends_the_process,
     "cumsum of a constant": lambda: compiled_differs(
         lambda x: (torch.full((3, 4), 2.5).cumsum(0, dtype=torch.int64), x * 2), torch.ones(2)
+    ),
+    "kernel with other strides than its fake kernel": lambda: compiled_raises(
+        aten.replication_pad2d_backward,
+        torch.ones(1, 2, 4, 4),
+        torch.ones(1, 2, 2, 2).contiguous(memory_format=torch.channels_last),
+        [1, 1, 1, 1],
     ),
     "rows in random order": lambda: compiled_raises(
         lambda x: x[torch.randperm(4)], torch.ones(4, requires_grad=True)

@@ -18,7 +18,7 @@ KnownOperator = tuple[torch._ops.OpOverload, KnownResult]
 
 def _checked(target: torch._ops.OpOverload, results: KnownResult, *args: Any, **kwargs: Any) -> Any:
     """Run the operator and check that its results match the record, because the compiled code that follows
-    reads that much memory. A saved program may claim any size.
+    reads that much memory. A saved program may claim any size. The generated code compares the strides.
     """
     outputs = target(*args, **kwargs)
     opaque = facts_of(target).opaque_results
@@ -28,11 +28,11 @@ def _checked(target: torch._ops.OpOverload, results: KnownResult, *args: Any, **
             isinstance(output, torch.Tensor)
             and info is not None
             and not (index in opaque and info.shape == (0,))
-            and (tuple(output.shape), output.dtype, output.stride()) != (info.shape, info.dtype, info.stride)
+            and (tuple(output.shape), output.dtype) != (info.shape, info.dtype)
         ):
             raise RuntimeError(
-                f"{target} gave {output.dtype}{list(output.shape)} of strides {list(output.stride())}, the"
-                f" program was captured for {info.dtype}{list(info.shape)} of {list(info.stride)}"
+                f"{target} gave {output.dtype}{list(output.shape)}, the program was captured for"
+                f" {info.dtype}{list(info.shape)}"
             )
     return outputs
 

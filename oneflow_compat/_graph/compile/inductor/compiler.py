@@ -37,6 +37,7 @@ from .data_dependent import with_known_shapes
 from .decompositions import table
 from .fake_tensor_updates import propagation_of_changes
 from .gru_rnn import merge_steps
+from .kernel_results import results_laid_out
 from .regions import Region, host_program, split
 from .rewrites import (
     compare_one_result,
@@ -324,6 +325,7 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
         quick_compiler(module.graph),
         shortcuts(),
         inductor_fixes(),
+        results_laid_out(),
         mode,
         tracing(TracingContext(mode)),
     ):

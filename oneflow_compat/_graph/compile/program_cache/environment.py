@@ -67,7 +67,7 @@ def processor() -> dict[str, Any]:
 def _code_checksum() -> str:
     """Return a checksum of the code of this package that decides what is compiled."""
     package, digest = Path(__file__).resolve().parents[3], hashlib.sha256()
-    for folder in ("_graph/compile", "_kernels"):
+    for folder in ("_graph/compile", "_graph/program", "_kernels"):
         for path in sorted((package / folder).rglob("*.py")):
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
