@@ -181,6 +181,19 @@ INDUCTOR = {
         _REWRITES + "permutations_apart",
         first_version="2.13",
     ),
+    "extremes of 8-bit integers": Defect(
+        "Minimum, maximum, argmin and argmax of int8 and uint8 compare zeros that fill the vector.",
+        _FORMS + "_extreme",
+        first_version="2.13",
+    ),
+    "any of uint8": Defect(
+        "any() of uint8 returns bool, but eager mode returns uint8.", _FORMS + "_truth", first_version="2.13"
+    ),
+    "product of NaN and 0": Defect(
+        "x * 0 is folded to 0, but NaN and infinite elements give NaN.",
+        _REWRITES + "products_with_zero",
+        first_version="2.13",
+    ),
 }
 
 DEFECTS = {**EAGER, **DTENSOR, **INDUCTOR}

@@ -385,6 +385,13 @@ REPRODUCERS = {
     "rows in random order": lambda: compiled_raises(
         lambda x: x[torch.randperm(4)], torch.ones(4, requires_grad=True)
     ),
+    "extremes of 8-bit integers": lambda: compiled_differs(
+        lambda x: x.amin(), torch.full((37,), 5, dtype=torch.int8)
+    ),
+    "any of uint8": lambda: compiled_differs(lambda x: x.any(), torch.ones(37, dtype=torch.uint8)),
+    "product of NaN and 0": lambda: compiled_differs(
+        lambda x: x * 0, torch.tensor([float("nan"), float("inf"), 1.0] * 8)
+    ),
 }
 
 

@@ -43,6 +43,7 @@ from .rewrites import (
     compare_one_result,
     one_copy,
     permutations_apart,
+    products_with_zero,
     read_plainly,
     scalars_as_full,
     sums_of_constants,
@@ -376,6 +377,7 @@ def _functional_graph(module: Region, examples: Sequence[Any], sizes: int) -> Gr
 
 def _prepare(gm: GraphModule, may_move_channels: bool) -> None:
     scalars_as_full(gm)
+    products_with_zero(gm.graph)
     read_plainly(gm.graph)
     compare_one_result(gm.graph)
     permutations_apart(gm.graph)

@@ -22,6 +22,19 @@ from . import lstm
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
+_EXTREMES = [
+    getattr(getattr(torch.ops.aten, name), overload)
+    for name, overloads in {
+        "amin": ("default",),
+        "amax": ("default",),
+        "argmin": ("default",),
+        "argmax": ("default",),
+        "min": ("default", "dim"),
+        "max": ("default", "dim"),
+    }.items()
+    for overload in overloads
+]
+
 Decomposed = Any  # a tensor, or NotImplemented if inductor has to compile the operator as it is
 
 
@@ -171,6 +184,21 @@ def _integer_power(base: float, exponent: torch.Tensor) -> Decomposed:
 def _softshrink(x: torch.Tensor, bound: float = 0.5) -> torch.Tensor:
     """Keep NaN; torch's own decomposition (2.13) turns it into 0."""
     return torch.where(x.abs() <= bound, 0, x - x.sign() * bound)
+
+
+def _extreme(op: OpOverload, x: torch.Tensor, *args: Any, **kwargs: Any) -> Decomposed:
+    """Find the smallest or largest 8-bit integer among 32-bit integers. Inductor's C++ kernels (2.13) fill a
+    quarter of a vector with 8-bit elements, and compare the zeros in the rest, too.
+    """
+    if x.dtype not in (torch.int8, torch.uint8) or x.device.type != "cpu":
+        return NotImplemented
+    results = op(x.to(torch.int32), *args, **kwargs)
+    return torch.utils._pytree.tree_map(lambda r: r.to(x.dtype) if r.dtype is torch.int32 else r, results)
+
+
+def _truth(op: OpOverload, x: torch.Tensor, *args: Any, **kwargs: Any) -> Decomposed:
+    """Return uint8 for uint8, as eager does. Inductor's form of any() (2.13) returns bool."""
+    return op(x != 0, *args, **kwargs).to(x.dtype) if x.dtype is torch.uint8 else NotImplemented
 
 
 def _on_cpu(form: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., Decomposed]:
@@ -366,6 +394,8 @@ def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
         aten._assert_async.default: _assertion,
         aten.pow.Scalar: _integer_power,
         aten.softshrink.default: _softshrink,
+        **{op: functools.partial(_extreme, op) for op in _EXTREMES},
+        **{op: functools.partial(_truth, op) for op in (aten.any.default, aten.any.dim, aten.any.dims)},
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _on_cpu(_floor_divide)),
         **dict.fromkeys(
             (aten.floor_divide.default, aten.floor_divide.Scalar),

@@ -40,6 +40,16 @@ def scalars_as_full(gm: GraphModule) -> None:
             gm.graph.erase_node(node)
 
 
+def products_with_zero(graph: Graph) -> None:
+    """Multiply floating tensors by 0.0 instead of 0. Inductor folds x * 0 to 0 without a look at x, whose NaN
+    and infinite elements give NaN.
+    """
+    for target in (aten.mul.Tensor, aten.mul.Scalar):
+        for node in graph.find_nodes(op="call_function", target=target):
+            if node.meta["val"].is_floating_point() or node.meta["val"].is_complex():
+                node.args = tuple(0.0 if type(a) in (int, bool) and a == 0 else a for a in node.args)
+
+
 def sums_of_constants(graph: Graph) -> None:
     """Rewrite cumsum of a constant tensor in a form that inductor's own pass does not match. The result of
     that pass has the dtype of the constant, and its rows share memory.
