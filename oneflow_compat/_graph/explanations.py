@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import first_line, location_text, raised_at
 from .program.live_numbers import NumberNeeded
+from .program.random_functions import samples
 
 if TYPE_CHECKING:
     from .errors import CodeLocation, Specialization
@@ -65,6 +66,16 @@ def of_changed_options(optimizer: int, names: Iterable[str]) -> Explanation:
     """Return why options of an optimizer, which were constants of the first program, cost another one."""
     reason = "changed, which some schedules do; later programs take any value of it"
     return Explanation(f"option {', '.join(sorted(names))} of optimizer {optimizer}", reason)
+
+
+def of_samplers(programs: Iterable[Program], backend_options: Mapping[str, Any]) -> list[Explanation]:
+    """Name inductor's own samplers if the user chose them."""
+    if backend_options.get("fallback_random", True):
+        return []
+    if not any(samples(node.target) for program in programs for node in program.graph.nodes):
+        return []
+    reason = "inductor's own samplers give other numbers than eager (backend option fallback_random=False)"
+    return [Explanation("random numbers of compiled programs", reason)]
 
 
 def explained(

@@ -189,6 +189,26 @@ INDUCTOR = {
     "any of uint8": Defect(
         "any() of uint8 returns bool, but eager mode returns uint8.", _FORMS + "_truth", first_version="2.13"
     ),
+    "equal samplings": Defect(
+        "fx_graph_cse makes two samplings by randn_like of one tensor one sampling.",
+        "_graph/compile/inductor/samplers.py:equal_samplings_apart",
+        first_version="2.13",
+    ),
+    "numbers nobody reads": Defect(
+        "With fallback_random, a dropout whose result is not used does not advance the generator.",
+        "_graph/compile/inductor/samplers.py:unread_samplings_kept",
+        first_version="2.13",
+    ),
+    "layout of sampled memory": Defect(
+        "With fallback_random, randn_like of a channels-last tensor fills memory in another order.",
+        _REWRITES + "samplers_in_captured_layout",
+        first_version="2.13",
+    ),
+    "random integers of a range": Defect(
+        "The code of a graph with random_(low, high) is no Python, because the overload is named `from`.",
+        "_graph/compile/inductor/samplers.py:random_from",
+        first_version="2.13",
+    ),
     "product of NaN and 0": Defect(
         "x * 0 is folded to 0, but NaN and infinite elements give NaN.",
         _REWRITES + "products_with_zero",

@@ -536,7 +536,7 @@ _ROWS = (
     ),
     (
         "torch._inductor.ir",
-        "FallbackKernel MultiOutputLayout MutationOutput NoneLayout TensorBox try_get_name",
+        "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout TensorBox try_get_name",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),
@@ -638,7 +638,7 @@ _ROWS = (
     ),
     (
         "torch._functorch.compile_utils",
-        "fx_graph_cse",
+        "fx_graph_cse rand_ops",
         "common subexpressions of a region",
         "tests/graph/backends/test_auto_backend.py",
     ),

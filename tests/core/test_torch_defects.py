@@ -229,6 +229,41 @@ def compiled_raises(function, *arguments):
     return False
 
 
+def sampling_differs(function):
+    torch._dynamo.reset()
+    sampled = []
+    with torch._inductor.config.patch(fallback_random=True):
+        for call in (torch.compile(function), function):
+            torch.manual_seed(0)
+            out = call(torch.ones(4, 9))
+            sampled.append((out if isinstance(out, tuple) else (out,)) + (torch.get_rng_state(),))
+    return differs(*sampled)
+
+
+def two_samplings_become_one():
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    sample = lambda x: (torch.randn_like(x), torch.randn_like(x))
+    merged = fx_graph_cse(make_fx(sample)(torch.ones(4)).graph)
+    return len(merged.find_nodes(op="call_function", target=aten.randn_like.default)) == 1
+
+
+def dropped_dropout(x):
+    torch.empty_like(x).bernoulli_(0.5)
+    return x + 1
+
+
+def code_of_random_from_fails():
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(getattr(aten.random, "from"), (graph.placeholder("x"), -7, 7)))
+    try:
+        torch.fx.GraphModule(nn.Module(), graph)
+    except SyntaxError:
+        return True
+    return False
+
+
 def written_through_unfold(x):
     x = x.clone()
     x.unfold(1, 1, 2).clamp_(-1, 1)
@@ -389,6 +424,12 @@ REPRODUCERS = {
         lambda x: x.amin(), torch.full((37,), 5, dtype=torch.int8)
     ),
     "any of uint8": lambda: compiled_differs(lambda x: x.any(), torch.ones(37, dtype=torch.uint8)),
+    "equal samplings": two_samplings_become_one,
+    "numbers nobody reads": lambda: sampling_differs(dropped_dropout),
+    "layout of sampled memory": lambda: sampling_differs(
+        lambda x: torch.randn_like((x + 1).view(1, 4, 3, 3).to(memory_format=torch.channels_last))
+    ),
+    "random integers of a range": code_of_random_from_fails,
     "product of NaN and 0": lambda: compiled_differs(
         lambda x: x * 0, torch.tensor([float("nan"), float("inf"), 1.0] * 8)
     ),

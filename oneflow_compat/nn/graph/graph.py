@@ -18,7 +18,7 @@ from ..._global.marks import OfSeveralRanks, several
 from ..._global.tensor import of_several_ranks
 from ..._graph import Config, capturing, inside_another
 from ..._graph.capture.update import sparse_rows
-from ..._graph.explanations import explained
+from ..._graph.explanations import explained, of_samplers
 from ..._graph.program.pytree import tree_leaves
 from ..._ops.core import get_dialect
 from .graph_config import GraphConfig
@@ -323,7 +323,9 @@ class Graph(StoredGraph, GraphInternals, GraphMembers):
         For example, the line of build() that uses a size as a Python number.
         """
         engine = self._engine
-        return explained(self._name, engine.programs, engine.assumptions.explanations, engine.proofs)
+        own_samplers = of_samplers(engine.programs, engine.config.backend_options)
+        explanations = [*engine.assumptions.explanations, *own_samplers]
+        return explained(self._name, engine.programs, explanations, engine.proofs)
 
     def __repr__(self) -> str:
         """Return the modules, settings and arguments of the graph as OneFlow prints them."""

@@ -1,4 +1,4 @@
-"""The inductor backend against eager: training agrees up to rounding; its random numbers are different."""
+"""The inductor backend against eager: training agrees up to rounding."""
 
 import copy
 import os

@@ -45,9 +45,11 @@ from .rewrites import (
     permutations_apart,
     products_with_zero,
     read_plainly,
+    samplers_in_captured_layout,
     scalars_as_full,
     sums_of_constants,
 )
+from .samplers import equal_samplings_apart, samples_into_gaps, unread_samplings_kept
 from .settings import quick_compiler, samples_as_eager, settings
 from .shortcuts import shortcuts
 from .symbols import SymbolicInputs, Variants, at_sizes_of, caller_with_sizes, has_fixed_results
@@ -160,7 +162,8 @@ class Plan:
 
 def plan_for(program: Program, config: Config) -> Plan | None:
     """Return how inductor compiles a program, or None if it runs on aten as a whole."""
-    if replays_random_numbers(program.graph) or views_out_of_reach(program.graph):
+    graph = program.graph
+    if replays_random_numbers(graph) or views_out_of_reach(graph) or samples_into_gaps(graph):
         return None
     region, inputs, outputs, late = split(program)
     subject = _subject(program, region, config)
@@ -327,6 +330,7 @@ def _compile(module: Region, infos: list[TensorInfo], chosen: dict[str, Any]) ->
         shortcuts(),
         inductor_fixes(),
         results_laid_out(),
+        unread_samplings_kept(),
         mode,
         tracing(TracingContext(mode)),
     ):
@@ -371,7 +375,8 @@ def _functional_graph(module: Region, examples: Sequence[Any], sizes: int) -> Gr
     )(*examples)
     # equal nodes must stay apart: a recomputation and what it saves, two collectives of a single rank
     if not _recomputes(module.graph) and not has_collectives(module.graph):
-        gm.graph = fx_graph_cse(gm.graph)
+        with equal_samplings_apart(gm.graph):
+            gm.graph = fx_graph_cse(gm.graph)
     return gm
 
 
@@ -383,6 +388,7 @@ def _prepare(gm: GraphModule, may_move_channels: bool) -> None:
     permutations_apart(gm.graph)
     if may_move_channels:
         one_copy(gm.graph)
+    samplers_in_captured_layout(gm.graph)
     gm.graph.eliminate_dead_code()
     gm.recompile()
 

@@ -18,6 +18,7 @@ import torch
 from ...._kernels import _ext
 from ...._kernels.kernels import POINT_NAMES
 from . import lstm
+from .samplers import random_from
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -394,6 +395,7 @@ def table() -> dict[torch._ops.OpOverload, Callable[..., Decomposed]]:
         aten._assert_async.default: _assertion,
         aten.pow.Scalar: _integer_power,
         aten.softshrink.default: _softshrink,
+        getattr(aten.random, "from"): random_from,
         **{op: functools.partial(_extreme, op) for op in _EXTREMES},
         **{op: functools.partial(_truth, op) for op in (aten.any.default, aten.any.dim, aten.any.dims)},
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), _on_cpu(_floor_divide)),

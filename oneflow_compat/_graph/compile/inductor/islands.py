@@ -26,6 +26,7 @@ from ..proof import proved
 from .compiler import compile_region, subject_of, views_out_of_reach
 from .lstm import is_layer
 from .regions import Region
+from .samplers import samples_into_gaps
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -136,7 +137,7 @@ def _call(
     inputs = list(dict.fromkeys(i for n in run for i in n.all_input_nodes if i not in within))
     outputs = _outputs(run)
     region = _region(run, inputs, outputs)
-    if views_out_of_reach(region.graph):
+    if views_out_of_reach(region.graph) or samples_into_gaps(region.graph):
         return False
     infos = [n.meta["tensor"] for n in inputs]
     subject = replace(subject_of(notice.name, region, config), log=proofs)

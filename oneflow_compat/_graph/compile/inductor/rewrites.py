@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from ...program.program import is_view
+from ...program.random_functions import samples
 
 if TYPE_CHECKING:
     pass
@@ -38,6 +39,42 @@ def scalars_as_full(gm: GraphModule) -> None:
             full.meta.update(node.meta)
             node.replace_all_uses_with(full)
             gm.graph.erase_node(node)
+
+
+def samplers_in_captured_layout(graph: Graph) -> None:
+    """Give samplers the memory layouts of the capture, because ATen fills some tensors in the order of their
+    memory. Inductor chooses layouts of its own.
+    """
+    for node in [n for n in graph.nodes if n.op == "call_function" and samples(n.target)]:
+        if node.target is aten.bernoulli.p and all(type(n) is int for n in node.args[0].meta["val"].shape):
+            _sample_in_place(graph, node)
+            continue
+        for x in node.all_input_nodes:
+            if _has_other_layouts(x):
+                with graph.inserting_before(node):
+                    node.replace_input_with(x, _in_memory(graph, x, x.meta["val"].stride()))
+
+
+def _sample_in_place(graph: Graph, node: Node) -> None:
+    """Write the numbers of bernoulli into a constant in the layout of the argument, whose values bernoulli
+    does not read. Inductor's own form writes them into a copy of the argument, whose layout is not fixed.
+    """
+    value, *options = node.args[0].meta["val"], *node.args[1:]
+    with graph.inserting_before(node):
+        kind = {"dtype": value.dtype, "device": value.device}
+        fresh = graph.call_function(aten.full.default, ([*value.shape], 0), kind)
+        fresh.meta["val"] = torch.empty_like(value)
+        fresh = _in_memory(graph, fresh, _strides(value, torch.preserve_format))
+        sampled = graph.call_function(aten.bernoulli_.float, (fresh, *options))
+    sampled.meta.update(fresh.meta)
+    node.replace_all_uses_with(sampled)
+    graph.erase_node(node)
+
+
+def _has_other_layouts(node: Node) -> bool:
+    """Whether the tensor of the node could have other strides of the same shape."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.ndim > 1
 
 
 def products_with_zero(graph: Graph) -> None:

@@ -49,10 +49,10 @@ def settings(
         "layout_optimization": channels_last(graph),
         "size_asserts": False,
         "alignment_asserts": False,
-        "fallback_random": False,
+        "fallback_random": True,  # ATen's samplers, whose numbers are eager's
     }
     if sum(samples(n.target) for n in graph.nodes) > 1:
-        # inductor does not know that they share a generator: in another order, they give other numbers
+        # the samplers share a generator: in another order, they give other numbers
         chosen |= {"reorder_for_peak_memory": False, "reorder_for_locality": False}
     if "cpu" in devices:
         chosen["post_grad_custom_post_pass"] = product_pass(
@@ -73,7 +73,7 @@ def settings(
 
 def samples_as_eager(options: dict[str, Any] | tuple[Any, ...]) -> bool:
     """Whether a region with these options of the user's samples the random numbers of eager mode."""
-    return bool(dict(options).get("fallback_random", False))
+    return bool(dict(options).get("fallback_random", True))
 
 
 @contextlib.contextmanager
