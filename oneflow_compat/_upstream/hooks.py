@@ -536,7 +536,8 @@ _ROWS = (
     ),
     (
         "torch._inductor.ir",
-        "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout TensorBox try_get_name",
+        "FallbackKernel InplaceBernoulliFallback MultiOutputLayout MutationOutput NoneLayout TensorBox"
+        " try_get_name",
         "compiling a program's region",
         "tests/graph/backends/test_auto_backend.py",
     ),

@@ -23,6 +23,7 @@ from oneflow._graph.compile.inductor import compiler
 from oneflow._graph.compile.program_cache import region_record
 from oneflow._graph.compile.program_cache.environment import _override_of
 from oneflow._graph.compile.program_cache.store import Store, Unsafe, default_folder, default_store
+from oneflow._graph.config import Config
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or (shutil.which("g++") is None and shutil.which("c++") is None),
