@@ -612,7 +612,8 @@ class Graph:
         """
         ...
     def explain(self) -> str:
-        """Return the programs of this graph with the sizes they serve, and what needed more programs.
+        """Return the programs of this graph with the sizes they serve, what was compared with the captured
+        operators and when, and what needed more programs.
 
         For example, the line of build() that uses a size as a Python number.
         """
