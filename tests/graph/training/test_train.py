@@ -58,6 +58,27 @@ def test_optimizer(name):
     assert_same_training(small_model(), OPTIMIZERS[name], loss_of, batches())
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_update_leaves_the_gradient_that_build_returns(name):
+    parameters = nn.ParameterList([torch.tensor([1.0, -2.0]), torch.tensor([3.0])])
+
+    class Step(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.parameters_of_step = parameters
+            self.add_optimizer(OPTIMIZERS[name](parameters.parameters()))
+            self.config.set_backend("aten")
+
+        def build(self, factor):
+            sum((p * factor).sum() for p in parameters).backward()
+            return [p.grad for p in parameters]
+
+    graph = Step()
+    for factor in (1.5, -0.5):
+        first, second = graph(torch.tensor(factor))
+        assert first.tolist() == [factor, factor] and second.tolist() == [factor]
+
+
 @pytest.mark.parametrize("name", ["adam", "nadam", "radam", "asgd", "asgd_averaging"])
 def test_numbers_in_the_state_go_on_in_another_program(name):
     """A batch of another size makes a second program, which starts with what the first one counted."""

@@ -58,6 +58,7 @@ def _has_chosen_form(group: dict[Any, Any]) -> bool:
 def _needs_plain_form(optimizer: torch.optim.Optimizer, params: list[torch.Tensor]) -> bool:
     return (
         _has_sparse_gradients(params)
+        or _writes_gradients(optimizer)
         or _has_tensor_options(optimizer)
         or _shares_state(optimizer)
         or _has_integer_state(optimizer)
@@ -66,6 +67,11 @@ def _needs_plain_form(optimizer: torch.optim.Optimizer, params: list[torch.Tenso
 
 def _has_sparse_gradients(params: list[torch.Tensor]) -> bool:
     return any(p.grad is not None and p.grad.is_sparse for p in params)
+
+
+def _writes_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the multi-tensor form writes into the gradients, which build() may return (torch 2.13)."""
+    return isinstance(optimizer, torch.optim.SGD) and any(g.get("nesterov") for g in optimizer.param_groups)
 
 
 def _has_tensor_options(optimizer: torch.optim.Optimizer) -> bool:
